@@ -48,7 +48,7 @@ fn model(space: ActionSpace) -> Snapshot {
         lambda: 0.0,
         returns: None,
         provisional: false,
-        actions: Some(Actions { space, copies: numbers(8) }),
+        actions: Some(Actions { copies: numbers(8), ..Actions::of(space) }),
         heads: None,
         dictionary,
     }

@@ -5,7 +5,9 @@
 //! that they cannot disagree.
 
 mod actions;
+mod advisors;
 mod curve;
+mod document;
 mod error;
 mod heads;
 mod setting;
@@ -17,7 +19,10 @@ pub(crate) use heads::HEADS_MAX;
 use crate::access::{Access, Allow, KnownClient};
 use crate::journal::retention::{LedgerSettings, SyncMode};
 use crate::learner::Settings;
+use crate::learner::suggest::AdvisorSettings;
 use crate::wire;
+use advisors::ADVISOR;
+use document::{Lines, read_document};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -25,7 +30,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When, host};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 /// Settings before any check, all with defaults. What each may be stands in the file that [`Config::print`] makes.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +105,8 @@ pub struct ConfigParts {
     pub limits: Limits,
     /// What is learned; at least one, names distinct. Requests that name none mean the first.
     pub critics: Vec<Settings>,
+    /// Advisors, names distinct. Requests that name none mean the first.
+    pub advisors: Vec<AdvisorSettings>,
 }
 
 impl ConfigParts {
@@ -205,7 +212,7 @@ impl Default for ConfigParts {
             inbox_messages: 1024,
             window_rows: 200_000,
             refit_threads: None,
-            streams_max: 65_536,
+            streams_max: 8192,
             streams_idle_rows: 1_000_000,
             journal: true,
             sync: SyncMode::default(),
@@ -215,6 +222,7 @@ impl Default for ConfigParts {
             quarantine_max: 1000,
             limits: Limits::default(),
             critics: vec![Settings::default()],
+            advisors: Vec::new(),
         }
     }
 }
@@ -276,7 +284,7 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
     /// Change any setting, as the file has it: `state_dim=4`, `limits.parts_max=8`, `critic.tolerance=1e-4` (of every
-    /// critic), `critic.NAME.tolerance=1e-4` (of one)
+    /// critic), `critic.NAME.tolerance=1e-4` (of one), `advisor.NAME.seed=7`
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
@@ -390,6 +398,7 @@ impl Config {
             out.push_str("[[critic]]\n\n");
             print_table(&mut out, &CRITIC, critic);
         }
+        advisors::print(&mut out, &self.parts.advisors);
         out.truncate(out.trim_end().len());
         out.push('\n');
         out
@@ -411,6 +420,9 @@ impl Config {
             }
         } else {
             changes.restart.push("critic".into());
+        }
+        if self.advisors != new.advisors {
+            changes.restart.push("advisor".into());
         }
         if changes.restart.is_empty() { Ok(changes.running) } else { Err(changes.restart) }
     }
@@ -466,92 +478,9 @@ fn print_table<T>(out: &mut String, table: &[Setting<T>], parts: &T) {
     }
 }
 
-/// Where settings were written, for errors that show only when all are known.
-#[derive(Default)]
-struct Lines {
-    known: Vec<(String, usize)>,
-}
-
-impl Lines {
-    fn of(&self, key: &str) -> Option<usize> {
-        self.known.iter().rev().find(|(known, _)| known == key).map(|(_, line)| *line)
-    }
-
-    /// The setting was overridden: its line has nothing to do with its value any more.
-    fn forget(&mut self, key: &str) {
-        self.known.retain(|(known, _)| known != key);
-    }
-}
-
-/// Read all tables of a document; what it does not mention stays as it is.
-fn read_document(text: &str, parts: &mut ConfigParts) -> Result<Lines, ConfigError> {
-    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
-    let line_of = |at: usize| ends.partition_point(|&end| end < at) + 1;
-    let document = DeTable::parse(text).map_err(|e| {
-        let line = e.span().map(|span| line_of(span.start));
-        ConfigError::Syntax { line, message: e.message().to_owned() }
-    })?;
-    let mut document = document.into_inner();
-    let mut lines = Lines::default();
-    let mut sections = [None, None];
-    for (section, key) in sections.iter_mut().zip(["limits", "critic"]) {
-        *section = document.remove(key);
-    }
-    let [limits, critics] = sections;
-    read_table(document, "", &GENERAL, parts, &line_of, &mut lines)?;
-    if let Some(value) = limits {
-        let line = line_of(value.span().start);
-        let DeValue::Table(table) = value.into_inner() else {
-            return Err(ConfigError::invalid("limits", Some(line), "must be a table, [limits]"));
-        };
-        read_table(table, "limits.", &LIMITS, &mut parts.limits, &line_of, &mut lines)?;
-    }
-    if let Some(value) = critics {
-        let line = line_of(value.span().start);
-        let DeValue::Array(tables) = value.into_inner() else {
-            return Err(ConfigError::invalid("critic", Some(line), "must be a list of tables, each under [[critic]]"));
-        };
-        lines.known.push(("critic".into(), line));
-        parts.critics.clear();
-        for value in tables {
-            let line = line_of(value.span().start);
-            let DeValue::Table(table) = value.into_inner() else {
-                return Err(ConfigError::invalid("critic", Some(line), "must hold tables, each under [[critic]]"));
-            };
-            let mut critic = Settings::default();
-            read_table(table, &critic_prefix(parts.critics.len()), &CRITIC, &mut critic, &line_of, &mut lines)?;
-            parts.critics.push(critic);
-        }
-    }
-    Ok(lines)
-}
-
 /// How errors name the critic that stands at `index` in the file.
 fn critic_prefix(index: usize) -> String {
     format!("critic[{index}].")
-}
-
-fn read_table<T>(
-    table: DeTable<'_>,
-    prefix: &str,
-    settings: &[Setting<T>],
-    parts: &mut T,
-    line_of: &impl Fn(usize) -> usize,
-    lines: &mut Lines,
-) -> Result<(), ConfigError> {
-    let mut entries: Vec<_> = table.into_iter().collect();
-    entries.sort_by_key(|(key, _)| (actions::LAST.contains(&&**key.get_ref()), key.span().start));
-    for (key, value) in entries {
-        let line = Some(line_of(key.span().start));
-        let name = format!("{prefix}{}", key.get_ref());
-        let Some(setting) = settings.iter().find(|setting| setting.key == today(key.get_ref())) else {
-            let suggestion = suggestion(key.get_ref(), settings.iter().map(|setting| setting.key), prefix);
-            return Err(ConfigError::UnknownKey { key: name, line, suggestion });
-        };
-        (setting.set)(parts, value).map_err(|message| ConfigError::invalid(&name, line, message))?;
-        lines.known.extend(line.map(|line| (format!("{prefix}{}", setting.key), line)));
-    }
-    Ok(())
 }
 
 /// The present name of a setting.
@@ -561,7 +490,7 @@ fn today(key: &str) -> &str {
 
 /// The nearest of the table's keys, or the same key in another table.
 fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) -> Option<String> {
-    let sections = ["limits", "critic"].into_iter().filter(|_| prefix.is_empty());
+    let sections = ["limits", "critic", "advisor"].into_iter().filter(|_| prefix.is_empty());
     let nearest = keys.chain(sections).map(|known| (strsim::levenshtein(key, known), known)).min()?;
     if nearest.0 <= 1.max(key.len() / 3) {
         return Some(format!("`{}`", nearest.1));
@@ -570,6 +499,7 @@ fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) 
         ("at the top", GENERAL.iter().any(|setting| setting.key == key)),
         ("under [limits]", LIMITS.iter().any(|setting| setting.key == key)),
         ("under [[critic]]", CRITIC.iter().any(|setting| setting.key == key)),
+        ("under [[advisor]]", ADVISOR.iter().any(|setting| setting.key == key)),
     ];
     elsewhere.into_iter().find(|(_, there)| *there).map(|(place, _)| format!("`{key}` {place}"))
 }
@@ -658,6 +588,12 @@ fn assign(key: &str, text: &str, parts: &mut ConfigParts, lines: &mut Lines) -> 
             let i = i.ok_or_else(|| ConfigError::invalid(key, None, format!("names no critic: {name}")))?;
             assign_one(&format!("{}{field}", critic_prefix(i)), field, text, &CRITIC, &mut parts.critics[i], lines)
         }
+        ["advisor", name, field] => {
+            let i = parts.advisors.iter().position(|advisor| advisor.name == name);
+            let i = i.ok_or_else(|| ConfigError::invalid(key, None, format!("names no advisor: {name}")))?;
+            let full = format!("{}{field}", advisors::prefix(i));
+            assign_one(&full, field, text, &ADVISOR, &mut parts.advisors[i], lines)
+        }
         _ => assign_one(key, key, text, &GENERAL, parts, lines),
     }
 }
@@ -739,6 +675,7 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             return fault(&format!("{prefix}warmup_rows"), "must not exceed window_rows");
         }
     }
+    advisors::check(parts, lines)?;
     let http = if parts.http == "off" { "tcp://127.0.0.1:0".into() } else { format!("tcp://{}", parts.http) };
     let mut endpoints: Vec<(&str, &str)> =
         vec![("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish), ("http", &http)];

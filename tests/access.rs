@@ -44,6 +44,8 @@ fn operations() -> Vec<(&'static str, Value, &'static [Right])> {
         ("snapshot", json!({}), &[Right::Query]),
         ("snapshot", json!({"page": 0}), &[Right::Query]),
         ("status", json!({}), &[Right::Query]),
+        ("rows", json!({}), &[Right::Query]),
+        ("evaluate", json!({}), &[Right::Query]),
         ("hello", json!({}), producer),
         ("ping", json!({}), producer),
         ("streams", json!({}), producer),

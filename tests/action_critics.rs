@@ -1,5 +1,8 @@
 //! Critics of action values in the running daemon: rows in, decisions out, and what a restart makes of both.
 
+#[path = "action_critics/golden_q.rs"]
+mod golden_q;
+
 use criticd::client::{ClientError, Requester};
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::Daemon;
@@ -7,7 +10,7 @@ use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::journal::checkpoint::Checkpoints;
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::learner::act::{Actor, Exploration, Question};
-use criticd::learner::refit::{self, RefitJob};
+use criticd::learner::refit::{self, Candidate, RefitJob};
 use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
@@ -64,6 +67,11 @@ impl Harness {
     fn run(&mut self, critic: usize, job: &RefitJob) {
         let result = refit::run(job, &|| true, &|| true).map_err(|e| e.to_string());
         self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+    }
+
+    /// A refit comes back with this candidate.
+    fn bring(&mut self, critic: usize, candidate: Candidate) {
+        self.core.refit_done(RefitDone { critic, result: Ok(candidate), seconds: 0.0 });
     }
 
     fn call(&mut self, op: Op) -> Value {
@@ -308,16 +316,85 @@ fn a_request_for_too_many_actions_is_refused_by_the_field_that_has_them() {
         assert_eq!((&*code, &*named), ("too_large", field), "{message}");
         assert!(message.contains("at most 500 actions"), "{message}");
     }
-    // Each candidate costs a variance of its own, which is counted for every state: before any work is done.
-    let far = among(MOST);
-    let states = |count: usize| {
-        let mut fields = far.clone();
-        fields["states"] = json!(vec![[0.5]; count]);
-        fields
+    // As many states as that are decided in turns with what others ask.
+    let mut fields = among(MOST);
+    fields["states"] = json!(vec![[0.5]; MOST]);
+    assert_eq!(ask("act", fields), None);
+}
+
+#[test]
+fn a_policy_is_judged_by_the_rows_of_a_running_daemon() {
+    /// Far longer than anything here takes, even on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let directory = tempfile::tempdir().unwrap();
+    let any_port = || "tcp://127.0.0.1:0".to_owned();
+    let parts = ConfigParts {
+        data_dir: directory.path().join("data"),
+        ingest: any_port(),
+        control: any_port(),
+        publish: any_port(),
+        http: "off".into(),
+        critics: Config::from_toml(SETTINGS).unwrap().critics.clone(),
+        ..ConfigParts::default()
     };
-    let (code, named, message) = ask("act", states(MOST)).expect("a refusal");
-    assert_eq!((&*code, &*named), ("too_large", "states"), "{message}");
-    let most = message.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!((1..MOST).contains(&most) && ask("act", states(most)).is_none(), "{message}");
-    assert!(ask("act", states(most + 1)).is_some());
+    let daemon = Daemon::start(Config::new(parts).unwrap()).unwrap();
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE).unwrap();
+    let (batches, rows) = episodes(60, 0, 9);
+    let mut returns = Vec::new();
+    for batch in &batches {
+        let mut parts = batch.clone().into_parts();
+        let n = parts.rewards.len();
+        // It goes right three times of four.
+        let behavior = |action: &f64| if *action == 1.0 { 0.75 } else { 0.25 };
+        parts.behavior_probs = Some(parts.actions.as_ref().unwrap().iter().map(behavior).collect());
+        returns.push(-(1.0 - 0.9f64.powi(n as i32)) / 0.1);
+        let posted = requester.post_append(&Batch::new(parts).unwrap()).unwrap();
+        requester.reply(posted, PATIENCE).unwrap();
+    }
+    let of_one = json!({"states": [[0.5]], "actions": [0], "min_offset": rows - 1});
+    requester.ask("value", of_one, PATIENCE).unwrap();
+    // All rows, page by page.
+    let (mut states, mut from) = (Vec::new(), 0);
+    while from < rows {
+        let page = requester.ask("rows", json!({"from": from, "arrays": "list"}), PATIENCE).unwrap();
+        assert_eq!((&page["from"], &page["end"]), (&json!(from), &json!(rows)));
+        states.extend(page["states"].as_array().unwrap().iter().map(|state| state[0].as_f64().unwrap()));
+        from = page["next"].as_u64().unwrap();
+    }
+    let expected: Vec<f64> = batches.iter().flat_map(|batch| (0..batch.len()).map(|i| batch.state(i)[0])).collect();
+    assert_eq!(states, expected);
+    // The policy that acted.
+    let same = json!({"from": 0, "probs": vec![[0.25, 0.75]; rows as usize]});
+    let found = requester.ask("evaluate", same, PATIENCE).unwrap();
+    let mean = returns.iter().sum::<f64>() / returns.len() as f64;
+    for name in ["is", "wis", "pdis"] {
+        let value = found["estimates"][name]["value"].as_f64().unwrap();
+        assert!((value - mean).abs() < 1e-9 * mean.abs(), "{name} {value} {mean}");
+    }
+    assert_eq!((&found["episodes"], &found["weights"]["ess"]), (&json!(60), &json!(60.0)), "{found}");
+    assert_eq!((&found["to"], &found["transitions"]), (&json!(rows), &json!(rows)));
+    for name in ["fqe", "dr"] {
+        let value = found["estimates"][name]["value"].as_f64().unwrap();
+        assert!((value - mean).abs() < 1.0, "{name} {value} {mean}");
+    }
+    // One that always goes right earns more than the one that acted, and few episodes carry that.
+    let right = json!({"from": 0, "actions": vec![1; rows as usize], "ess_min": 1e6});
+    let found = requester.ask("evaluate", right, PATIENCE).unwrap();
+    assert!(found["estimates"]["fqe"]["value"].as_f64().unwrap() > mean + 0.5, "{found}");
+    assert!(found["weights"]["zero_share"].as_f64().unwrap() > 0.5, "{found}");
+    assert!(found["estimates"]["dr"]["interval"].is_null() && found["refused"][0].is_string(), "{found}");
+    // What cannot be judged is refused by the field.
+    let mut refused = |fields: Value| match requester.ask("evaluate", fields, PATIENCE) {
+        Err(ClientError::Refused(refusal)) => (refusal.code, refusal.field.unwrap_or_default()),
+        other => panic!("{other:?}"),
+    };
+    let of = |code: &str, field: &str| (code.to_owned(), field.to_owned());
+    assert_eq!(refused(json!({"from": rows - 1, "probs": vec![[0.5, 0.5]; 3]})), of("wrong_shape", "from"));
+    assert_eq!(refused(json!({"probs": vec![[0.5, 0.5]; 3]})), of("missing_field", "from"));
+    assert_eq!(refused(json!({"from": rows + 1, "probs": vec![[0.5, 0.5]; 3]})), of("out_of_range", "from"));
+    assert_eq!(refused(json!({"from": 0, "probs": vec![[0.5, 0.6]; rows as usize]})), of("out_of_range", "probs"));
+    assert_eq!(refused(json!({"from": 0, "actions": vec![2; rows as usize]})), of("out_of_range", "actions"));
+    assert_eq!(refused(json!({"last": 100})), of("missing_field", "probs"));
+    assert_eq!(refused(json!({"last": 100_000})), of("too_large", "last"));
+    daemon.stop();
 }

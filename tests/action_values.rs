@@ -126,6 +126,31 @@ fn a_kernel_is_selected_and_every_successor_is_learned_by_it() {
 }
 
 #[test]
+fn a_model_acts_on_the_command_line_as_it_values() {
+    let (bench, _) = of_case("q_discrete_expected_retrace_lambda_08");
+    let fit = "fit table.csv --inputs state_action --actions discrete:3 --successor improve --budget 2 --discount 0.9";
+    bench.json(&format!("{fit} --out model.msgpack"));
+    bench.file("states.csv", "state_0,state_1\n0.1,0.2\n-0.5,1\n");
+    bench.file("all.csv", "state_0,state_1,action\n0.1,0.2,0\n0.1,0.2,1\n0.1,0.2,2\n-0.5,1,0\n-0.5,1,1\n-0.5,1,2\n");
+    let values = numbers(&bench.json("value model.msgpack all.csv")["mean"]);
+    let greedy = bench.json("act model.msgpack states.csv");
+    for (i, q) in values.chunks_exact(3).enumerate() {
+        let action = greedy["actions"][i].as_u64().unwrap() as usize;
+        assert!(q.iter().all(|other| *other <= q[action]), "{q:?} {greedy}");
+        assert_eq!((&greedy["mean"][i], &greedy["probability"][i]), (&json!(q[action]), &json!(1.0)));
+    }
+    let random = "act model.msgpack states.csv --exploration epsilon_greedy --epsilon 1 --seed 3";
+    let found = bench.json(random);
+    assert!(numbers(&found["probability"]).iter().all(|p| (p - 1.0 / 3.0).abs() < 1e-12), "{found}");
+    assert_eq!(found, bench.json(random), "the same seed, the same decisions");
+    let raised = bench.json(&format!("{fit} --prior-mean 100 --out model.msgpack"));
+    assert!(raised["improvement"]["sweeps"].as_u64().unwrap() >= 1);
+    bench.file("far.csv", "state_0,state_1,action\n1e6,1e6,0\n");
+    let far = numbers(&bench.json("value model.msgpack far.csv")["mean"])[0];
+    assert!(far > 50.0, "no row is near: {far}");
+}
+
+#[test]
 fn what_the_table_does_not_say_is_asked_for_by_name() {
     let (bench, _) = of_case("q_discrete_sarsa_lambda_04");
     let fit = "fit table.csv --out m.msgpack --budget 1";
@@ -194,7 +219,8 @@ fn another_policy_is_judged_with_what_the_episodes_are_worth_to_it() {
     let apart = (number(&dr["value"]) - number(&fqe["value"])).abs();
     assert!(apart < 4.0 * (number(&dr["error"]) + number(&fqe["error"])), "{dr} {fqe}");
     assert!(bench.failure(&format!("{evaluate} --actions discrete:2")).1.contains("--policy"));
-    assert!(bench.failure(&format!("{evaluate} --actions discrete:2 --policy query.csv")).1.contains("has 5 rows"));
+    bench.file("short.csv", "action\n0\n1\n0\n1\n0\n");
+    assert!(bench.failure(&format!("{evaluate} --actions discrete:2 --policy short.csv")).1.contains("has 5 rows"));
     assert!(bench.failure("evaluate table.csv").1.contains("has not both behavior_prob and target_prob"));
 }
 

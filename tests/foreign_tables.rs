@@ -176,6 +176,19 @@ fn what_cannot_be_understood_names_the_column_and_the_nearest() {
 }
 
 #[test]
+fn names_end_in_any_letter() {
+    let text = "température_maximale_é,é9,coût_é\n1,2,3\n1,2,4\n";
+    let said = message(text, &Columns::default());
+    assert!(said.contains("column state_0: missing"), "{said}");
+    let columns =
+        Columns {
+            state: list(&["température_maximale_é", "é9"]), reward: list(&["coût_é"]), ..Columns::default()
+        };
+    let said = message(text, &columns);
+    assert!(said.contains("--assume-terminated never"), "{said}");
+}
+
+#[test]
 fn rewards_are_sums_and_successors_may_be_given() {
     let text = "x,next_x,gain,energy,timeouts,dones\n0,1,2,10,0,0\n1,2,3,20,0,1\n5,6,4,30,1,1\n";
     let columns = Columns { state: list(&["x"]), reward: list(&["gain - 0.1*energy + 1"]), ..Columns::default() };

@@ -243,3 +243,104 @@ fn rules_for_the_dictionary_are_compared_by_later_returns() {
     let (_, message) = bench.failure(&format!("fit points.csv {options} --dictionary-by auto --dictionary later.csv"));
     assert!(message.contains("--dictionary"), "{message}");
 }
+
+/// The rows of a case with their numbers in their streams; before a row that starts a chain one number is left out.
+fn numbered(case: &Value) -> Vec<Value> {
+    let mut next = std::collections::HashMap::new();
+    let rows = case["rows"].as_array().unwrap().iter().zip(table(case).lines().map(str::to_owned).collect::<Vec<_>>());
+    rows.map(|(row, line)| {
+        let mut line: Value = serde_json::from_str(&line).unwrap();
+        let seq = next.entry(row["stream"].to_string()).or_insert(0u64);
+        *seq += 1 + u64::from(row["starts_chain"] == true);
+        line["seq"] = json!(*seq);
+        line
+    })
+    .collect()
+}
+
+fn lines(rows: &[Value]) -> String {
+    rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn relabelled_rewards_are_heads_by_expression_and_by_file() {
+    let case = read("discounts_11");
+    let bench = of_case(&case);
+    let rows = numbered(&case);
+    bench.file("table.jsonl", &lines(&rows));
+    let labels = |row: &Value| {
+        let of = |key: &str, k: usize| row[key][k].as_f64().unwrap();
+        of("reward", 1) - 0.5 * of("action", 0) + 2.0 * of("next_state", 2)
+    };
+    let heads = |cumulant: Value| {
+        let head = |(k, rate): (usize, Value)| {
+            let mut head = json!({"name": format!("h{k}"), "cumulant": cumulant, "noise_variance": 0.3, "signal": 1.0});
+            head.as_object_mut().unwrap().extend(rate.as_object().unwrap().clone());
+            head
+        };
+        let rates = [json!({"discount": 0.0}), json!({"discount": 0.9}), json!({"timescale": 2.0})];
+        Value::Array(rates.into_iter().enumerate().map(head).collect())
+    };
+    let learned = |cumulant: Value| {
+        bench.file("heads.json", &heads(cumulant).to_string());
+        bench.json(&format!("{FIT} --lambda 1 --out model.msgpack"));
+        bench.json("value model.msgpack query.jsonl")["heads"].clone()
+    };
+    let same = |what: &str, found: &Value, expected: &Value| {
+        for name in ["h0", "h1", "h2"] {
+            for key in ["mean", "variance"] {
+                let (found, expected) = (numbers(&found[name][key]), numbers(&expected[name][key]));
+                let scale = expected.iter().fold(1f64, |s, v| s.max(v.abs()));
+                let worst = found.iter().zip(&expected).fold(0f64, |s, (a, b)| s.max((a - b).abs()));
+                assert!(worst < 1e-12 * scale, "{what}, {name}, {key}: {worst:e}");
+            }
+        }
+    };
+    let before = {
+        let with: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                let mut row = row.clone();
+                let label = labels(&row);
+                row["reward"].as_array_mut().unwrap().push(json!(label));
+                row
+            })
+            .collect();
+        bench.file("table.jsonl", &lines(&with));
+        let found = learned(json!({"kind": "reward", "index": 4}));
+        bench.file("table.jsonl", &lines(&rows));
+        found
+    };
+    let text = "reward[1] - 0.5*action[0] + 2*next_state[2]";
+    same("expression", &learned(json!({"kind": "expression", "text": text})), &before);
+    let line = |row: &Value| format!("{},{},{}", row["stream"].as_str().unwrap(), row["seq"], labels(row));
+    let csv = |rows: &[Value]| format!("stream,seq,label\n{}\n", rows.iter().map(line).collect::<Vec<_>>().join("\n"));
+    bench.file("labels.csv", &csv(&rows));
+    let column = json!({"kind": "column", "file": "labels.csv", "column": "label"});
+    same("file", &learned(column.clone()), &before);
+
+    // Rows without a value do not count, as if they were not there.
+    let first = &rows[..rows.len() / 2];
+    bench.file("table.jsonl", &lines(first));
+    let fewer = learned(column.clone());
+    bench.file("table.jsonl", &lines(&rows));
+    bench.file("labels.csv", &csv(first));
+    same("part of a file", &learned(column.clone()), &fewer);
+    let said = String::from_utf8(bench.run(&format!("{FIT} --out model.msgpack")).stderr).unwrap();
+    assert!(said.contains(&format!("{} of {} rows have a value", first.len(), rows.len())), "{said}");
+
+    for (cumulant, words) in [
+        (json!({"kind": "column", "file": "labels.csv", "column": "lable"}), vec!["labels.csv", "lable"]),
+        (json!({"kind": "column", "file": "none.csv", "column": "label"}), vec!["none.csv"]),
+        (json!({"kind": "column", "file": "labels.csv"}), vec!["heads[0] (h0)", "missing field `column`"]),
+        (json!({"kind": "expression", "text": "reward[7]"}), vec!["heads[0] (h0)", "cumulant.text", "4 rewards"]),
+        (json!({"kind": "expression", "text": "speed"}), vec!["heads[0] (h0)", "there is no speed"]),
+    ] {
+        bench.file("heads.json", &heads(cumulant).to_string());
+        let (_, message) = bench.failure(&format!("{FIT} --out model.msgpack"));
+        words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+    }
+    bench.file("labels.csv", "stream,seq,label\nelsewhere,0,1\n");
+    bench.file("heads.json", &heads(column).to_string());
+    assert!(bench.failure(&format!("{FIT} --out model.msgpack")).1.contains("no stream and seq"));
+}

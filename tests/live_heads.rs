@@ -9,7 +9,7 @@ use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::snapshot::{Ask, Snapshot};
-use criticd::transition::Batch;
+use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, HeadForm, Id, Op};
 use parking_lot::Mutex;
@@ -279,6 +279,33 @@ fn late_heads_are_as_if_they_had_always_been_there() {
     }
 }
 
+/// A reward that is labelled anew while rows arrive is learned from all of them.
+#[test]
+fn a_late_expression_is_the_reward_that_the_rows_would_have_carried() {
+    let given = "heads = [{ name = \"carried\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.8, noise_variance = 0.5 }]\n";
+    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\n{QUICK}{given}")));
+    harness.learn(&walk(9, 600));
+    let late = |name: &str, text: &str| {
+        let cumulant = json!({"kind": "expression", "text": text});
+        json!({"name": name, "cumulant": cumulant, "discount": 0.8, "noise_variance": 0.5})
+    };
+    // The same number, written in another way.
+    let add = [late("same", "3*reward - 2*reward[0] + 0.5*state[0] - state[0]/2"), late("other", "state[0] - 1")];
+    assert_eq!(harness.change(&add, &[])["ok"], true);
+    while harness.work() {}
+    let listed = harness.ask(Op::Heads { critic: None, names: Some(vec!["other".into()]), from: 0 });
+    assert_eq!(listed["heads"][0]["cumulant"], json!({"kind": "expression", "text": "state[0] - 1"}));
+    let found = harness.snapshot(0);
+    let (same, carried) = (mean_and_variance(&found, "same", &STATES), mean_and_variance(&found, "carried", &STATES));
+    let scale = carried.iter().fold(1f64, |s, v| s.max(v.abs()));
+    assert!(same.iter().zip(&carried).all(|(a, b)| (a - b).abs() < 1e-12 * scale), "{same:?} {carried:?}");
+    let before = harness.state();
+    harness.crash();
+    assert!(harness.state() == before);
+    let refused = harness.change(&[late("wide", "reward[3]")], &[]);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("cumulant.text"), "{refused}");
+}
+
 #[test]
 fn crashes_among_a_thousand_heads_that_come_and_go_change_no_bit() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
@@ -412,15 +439,179 @@ fn rows_that_lack_what_heads_ask_are_refused_with_the_field() {
     );
     let mut offset = 0.0;
     for batch in rows {
-        let times = (0..batch.len()).map(|i| 1e9 + offset + 0.1 * i as f64).collect();
-        offset += 0.1 * batch.len() as f64;
-        let parts = criticd::transition::BatchParts { times: Some(times), ..batch.into_parts() };
-        harness.learn(&[Batch::new(parts).unwrap()]);
+        harness.learn(&[timed(batch, &mut offset)]);
     }
     assert!(mean_and_variance(&harness.snapshot(0), "soon", &STATES).iter().all(|v| v.is_finite()));
     let state = harness.state();
     harness.crash();
     assert!(harness.state() == state);
+}
+
+/// The same rows a tenth of a second apart.
+fn timed(batch: Batch, offset: &mut f64) -> Batch {
+    let times = (0..batch.len()).map(|i| 1e9 + *offset + 0.1 * i as f64).collect();
+    *offset += 0.1 * batch.len() as f64;
+    Batch::new(BatchParts { times: Some(times), ..batch.into_parts() }).unwrap()
+}
+
+fn late_head(name: &str) -> Value {
+    json!({"name": name, "cumulant": {"kind": "reward", "index": 0}, "discount": 0.5})
+}
+
+#[test]
+fn a_head_that_old_rows_cannot_teach_does_not_hold_up_others() {
+    let mut harness = Harness::new(config(&format!("window_rows = 1000\n[[critic]]\nname = \"main\"\n{QUICK}")));
+    let mut offset = 0.0;
+    harness.learn(&walk(7, 300));
+    for batch in walk(8, 8300) {
+        harness.learn(&[timed(batch, &mut offset)]);
+    }
+    let soon = json!({"name": "soon", "cumulant": {"kind": "reward", "index": 0}, "timescale": 2.0});
+    let reply = harness.change(&[soon], &[]);
+    assert_eq!(reply["ok"], true, "the window has times: {reply}");
+    while harness.work() {}
+    let failed = harness.core.status(NOW).critics[0].rebuild.clone().and_then(|rebuild| rebuild.failed).unwrap();
+    assert!(failed.contains("row 0") && failed.contains("times"), "{failed}");
+    for name in ["first", "second"] {
+        assert_eq!(harness.change(&[late_head(name)], &[])["ok"], true);
+        assert_eq!(harness.tasks.len(), 1, "{name}");
+        while harness.work() {}
+        assert_eq!(harness.core.board().learning(0).names, ["soon"]);
+        assert!(mean_and_variance(&harness.snapshot(0), name, &STATES).iter().all(|v| v.is_finite()));
+    }
+    let failed = harness.core.status(NOW).critics[0].rebuild.clone().and_then(|rebuild| rebuild.failed);
+    assert!(failed.is_none_or(|why| why.contains("soon")));
+    // Asked in another way it can be learned.
+    assert_eq!(harness.change(&[late_head("soon")], &["soon".to_owned()])["ok"], true);
+    while harness.work() {}
+    assert!(harness.core.board().learning(0).names.is_empty());
+}
+
+#[test]
+fn a_rebuild_for_heads_does_not_undo_a_refit() {
+    let refits = QUICK.replace("refit_first_rows = 0", "refit_first_rows = 100000\nrefit_budget_s = 5.0");
+    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\ndiscount = 0.8\n{refits}")));
+    let rows = walk(7, 1200);
+    let (first, then) = rows.split_at(10);
+    harness.learn(first);
+    harness.ask(Op::Refit { critic: None, wait: false });
+    harness.turn();
+    let before = harness.snapshot(0);
+    assert!(before.generation > 1, "a kernel was selected");
+    harness.learn(then);
+    // A second refit begins, then a head comes, and the refit is adopted while its rebuild runs.
+    let caller = Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List };
+    harness.core.call(Call { caller, op: Op::Refit { critic: None, wait: false } }, NOW);
+    harness.core.step(NOW);
+    let refit = harness.core.take_outputs().find_map(|output| match output {
+        Output::Refit { critic, job } => Some((critic, job)),
+        _ => None,
+    });
+    let (critic, job) = refit.expect("a refit has begun");
+    assert_eq!(harness.change(&[late_head("late")], &[])["ok"], true);
+    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+    harness.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+    harness.turn();
+    harness.turn();
+    let adopted = harness.snapshot(0);
+    assert!(adopted.generation > before.generation, "a refit was adopted");
+    assert_ne!(adopted.dictionary, before.dictionary);
+    while harness.work() {}
+    let found = harness.snapshot(0);
+    assert!(found.heads.as_ref().is_some_and(|heads| heads.position("late").is_some()));
+    assert_eq!(found.dictionary, adopted.dictionary, "the dictionary of the refit stays");
+}
+
+#[test]
+fn a_head_is_ready_or_learning_at_any_moment() {
+    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\n{QUICK}")));
+    harness.learn(&walk(7, 400));
+    assert_eq!(harness.change(&[late_head("late")], &[])["ok"], true);
+    let Some(Task::Run(job)) = harness.tasks.pop_front() else { panic!("a rebuild") };
+    let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
+    let result = job.run(&mut storage, &|| true, &|| true).map(Box::new);
+    harness.core.rebuild_done(RebuildDone { critic: "main".to_owned(), result, seconds: 0.0 });
+    harness.core.step(NOW);
+    harness.core.tick(NOW);
+    let board = harness.core.board();
+    assert!(board.get(0).unwrap().heads.is_none(), "the snapshot is of before");
+    assert_eq!((&board.learning(0).names[..], board.learning(0).share), (&["late".to_owned()][..], 1.0));
+    harness.turn();
+    assert!(harness.snapshot(0).heads.is_some() && board.learning(0).names.is_empty());
+}
+
+#[test]
+fn a_rebuild_that_is_not_needed_any_more_does_not_begin() {
+    let critic = |name: &str| format!("[[critic]]\nname = \"{name}\"\n{QUICK}");
+    let mut harness = Harness::new(config(&format!("{}{}", critic("one"), critic("two"))));
+    harness.learn(&walk(7, 400));
+    let change = |harness: &mut Harness, critic: &str, add: &[Value], remove: &[&str]| {
+        let add = add.iter().map(|head| serde_json::from_value::<HeadForm>(head.clone()).unwrap()).collect();
+        let remove = remove.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(harness.ask(Op::ChangeHeads { critic: Some(critic.to_owned()), add, remove })["ok"], true);
+    };
+    let allowed = |harness: &Harness| harness.core.footprint().unwrap().models[1].bytes;
+    let before = allowed(&harness);
+    change(&mut harness, "one", &[late_head("late")], &[]);
+    change(&mut harness, "two", &[late_head("late")], &[]);
+    assert!(allowed(&harness) > before, "heads that come at run time take memory");
+    change(&mut harness, "two", &[], &["late"]);
+    assert_eq!((harness.tasks.len(), allowed(&harness)), (1, before));
+    let generation = harness.snapshot(1).generation;
+    assert!(harness.work());
+    while harness.work() {}
+    assert_eq!(harness.snapshot(1).generation, generation);
+    let status = harness.core.status(NOW);
+    assert!(status.critics[0].heads.is_some() && status.critics[1].rebuild.is_none());
+}
+
+#[test]
+fn only_the_heads_that_subscribers_ask_for_are_published() {
+    let heads = "heads = [{ name = \"near\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.5 }, \
+                 { name = \"far\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.9, noise_variance = 0.5 }]\n";
+    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\n{QUICK}{heads}")));
+    let published = |harness: &mut Harness, uptime: f64, asked: &[&str]| -> Vec<(String, Value)> {
+        let now = Now { uptime, ..NOW };
+        harness.core.heads_are_asked(asked.iter().map(|&topic| topic.to_owned()).collect());
+        harness.core.refresh(now, &|| now);
+        let of = |output| match output {
+            Output::Publish(of) if !of.topic.starts_with("event") => {
+                Some((of.topic, wire::to_json(&of.payload).unwrap()))
+            }
+            _ => None,
+        };
+        harness.core.take_outputs().filter_map(of).collect()
+    };
+    harness.learn(&walk(7, 300));
+    let topics = |found: &[(String, Value)]| found.iter().map(|(topic, _)| topic.clone()).collect::<Vec<_>>();
+    let rows = walk(8, 60);
+    for batch in rows {
+        harness.ingest(&batch);
+        harness.core.step(NOW);
+    }
+    let found = published(&mut harness, 10.0, &[]);
+    assert_eq!(topics(&found), ["snapshot.main"]);
+    let found = published(&mut harness, 10.2, &["head.main.far", "head.main.none", "head.other.far"]);
+    assert_eq!(topics(&found), ["weights.main", "head.main.far"]);
+    let (critic, far) = (&found[0].1, &found[1].1);
+    // Its first publication is whole; the next ones are what the critic's are.
+    assert_eq!((&far["type"], &far["head"], &far["critic"]), (&json!("snapshot"), &json!("far"), &json!("main")));
+    assert_eq!((&far["revision"], &far["run"]), (&critic["revision"], &critic["run"]));
+    assert_eq!((far["discount"].as_f64(), far["noise"]["variance"].as_f64()), (Some(0.9), Some(0.5)));
+    let found = published(&mut harness, 10.4, &["head.main.far", "head.main.near"]);
+    assert_eq!(topics(&found), ["weights.main", "head.main.far", "head.main.near"]);
+    assert_eq!((&found[1].1["type"], &found[2].1["type"]), (&json!("weights"), &json!("snapshot")));
+    // It says what the bank says.
+    let (board, payload) =
+        (harness.snapshot(0), wire::encode_values(&harness.snapshot(0).head_alone(1, true), ArrayForm::Tensor, true));
+    let alone = wire::decode_snapshot(&payload).unwrap().evaluate(&STATES, Ask::ALL).unwrap();
+    let (of_head, variance) = (mean_and_variance(&board, "far", &STATES), alone.variance.unwrap());
+    assert_close("far", &[alone.mean.as_slice(), &variance].concat(), &of_head);
+    let returns: Vec<f64> = variance.iter().map(|v| board.heads.as_ref().unwrap().return_variance(1, *v)).collect();
+    assert_close("its returns", alone.return_variance.unwrap().as_slice(), &returns);
+    let many: Vec<String> = (0..40).map(|k| format!("head.main.{k:02}")).chain(["head.main.near".to_owned()]).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(topics(&published(&mut harness, 12.0, &many)), ["snapshot.main"], "sixteen are looked at");
 }
 
 #[test]
@@ -442,4 +633,44 @@ fn a_configuration_with_six_thousand_heads_starts_and_prints_itself() {
     let allowed = status["memory"]["models"][0]["bytes_max"].as_u64().unwrap();
     let used = status["critics"][0]["heads"]["bytes"].as_u64().unwrap();
     assert!(used < allowed, "{used} bytes of {allowed}");
+}
+
+#[test]
+fn a_change_that_could_not_be_stored_may_be_sent_again() {
+    let mut harness = Harness::new(config(&format!("[[critic]]\n{QUICK}")));
+    harness.learn(&walk(3, 200));
+    let head = |name: &str| json!({"name": name, "cumulant": {"kind": "constant", "value": 1.0}, "discount": 0.5});
+    let (late, other) = (head("late"), head("other"));
+    assert_eq!(harness.change(std::slice::from_ref(&other), &[])["ok"], true);
+    let refuse_writes = |disk: &Mutex<Disk>| {
+        let mut disk = disk.lock();
+        disk.failing = Some((disk.operations, u64::MAX - disk.operations));
+    };
+    let change = |harness: &mut Harness| harness.change(std::slice::from_ref(&late), &["other".to_owned()]);
+    refuse_writes(&harness.disk);
+    for _ in 0..2 {
+        assert_eq!(change(&mut harness)["error"]["code"], "read_only");
+    }
+    // The group that waited is stored when that is possible again.
+    harness.disk.lock().failing = None;
+    harness.core.step(Now { uptime: 10.0, ..NOW });
+    assert_eq!(harness.core.read_only(), None);
+    let answer = change(&mut harness);
+    assert_eq!((&answer["ok"], &answer["offset"]), (&json!(true), &json!(200)), "it is in force: {answer}");
+    // Said once: this is another request for the same, which is wrong now.
+    assert_eq!(change(&mut harness)["error"]["field"], "remove");
+    let names = |harness: &mut Harness| {
+        let listed = harness.ask(Op::Heads { critic: None, names: None, from: 0 })["heads"].clone();
+        listed.as_array().unwrap().iter().map(|head| head["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&mut harness), ["late"]);
+    // What has been undone since is not taken for done.
+    refuse_writes(&harness.disk);
+    assert_eq!(harness.change(std::slice::from_ref(&other), &[])["error"]["code"], "read_only");
+    harness.disk.lock().failing = None;
+    harness.core.step(Now { uptime: 20.0, ..NOW });
+    assert_eq!(harness.change(&[], &["other".to_owned()])["ok"], true);
+    assert_eq!(names(&mut harness), ["late"]);
+    assert_eq!(harness.change(&[other], &[])["ok"], true);
+    assert_eq!(names(&mut harness), ["late", "other"]);
 }

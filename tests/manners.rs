@@ -112,7 +112,7 @@ fn settings_come_from_options_the_environment_and_files_in_this_order() {
     std::fs::write(directory.path().join("other.toml"), "streams_max = 7\n").unwrap();
     assert!(printed(&["--config", "other.toml"], &[]).contains("window_rows = 200000\n"));
     assert!(printed(&[], &[("CRITICD_CONFIG", "other.toml")]).contains("streams_max = 7\n"));
-    assert!(printed(&["--config", "/dev/null"], &[]).contains("streams_max = 65536\n"));
+    assert!(printed(&["--config", "/dev/null"], &[]).contains("streams_max = 8192\n"));
     // What is wrong is told with the variable.
     let wrong = program(directory.path()).arg("serve").env("CRITICD_CRITIC_DISCOUNT", "2").output().unwrap();
     let said = String::from_utf8(wrong.stderr).unwrap();

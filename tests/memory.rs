@@ -188,7 +188,7 @@ fn a_rebuild_takes_what_was_said() {
     assert_eq!((rebuilt.first_row, rebuilt.learner.learned()), (0, 50_000));
     let record = rmp_serde::to_vec_named(&rebuilt.learner).unwrap();
     let rise = ALLOCATED.peak_usage() - before;
-    assert!(rise <= said && record.len() * 3 <= said, "a rebuild takes {rise} bytes, {said} were said");
+    assert!(rise <= said && record.len() * 2 <= said, "a rebuild takes {rise} bytes, {said} were said");
     assert!(20 * rise >= said, "{said} were said for {rise} bytes");
     assert_eq!(core.status(now).memory.unwrap().rebuild_bytes_max, said as u64);
 }
@@ -220,4 +220,11 @@ fn the_streams_of_a_checkpoint_are_counted() {
     let stream = |journal| Footprint::of(&config(|parts| parts.journal = journal), DIM, 1).stream;
     let (without, with) = (stream(false), stream(true));
     assert!(with > 2 * without, "{with} bytes with a journal, {without} without");
+}
+
+#[test]
+fn the_default_settings_fit_into_a_small_machine() {
+    let said = Footprint::of(&Config::new(ConfigParts::default()).unwrap(), DIM, 1);
+    let (kept, queues, rebuild) = (said.kept(), said.queues, said.rebuild);
+    assert!(kept + queues + rebuild < 2_000_000_000, "{kept} kept, {queues} in queues, {rebuild} of a rebuild");
 }

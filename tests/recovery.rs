@@ -13,7 +13,7 @@ use criticd::journal::{GroupWriter, Record};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::snapshot::Ask;
-use criticd::transition::Batch;
+use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
 use parking_lot::Mutex;
@@ -384,6 +384,89 @@ fn a_reward_that_rows_do_not_have_is_refused_at_a_start_and_nothing_is_written()
     assert!(open(&good).unwrap().state() == state);
 }
 
+/// `rows` of a walk, with an action of one number each.
+fn with_actions(batch: &Batch) -> Batch {
+    let actions = Some((0..batch.len()).map(|i| (i % 2) as f64).collect());
+    Batch::new(BatchParts { actions, ..batch.clone().into_parts() }).unwrap()
+}
+
+#[test]
+fn action_values_that_no_row_can_teach_are_refused_at_a_start_and_nothing_is_written() {
+    let disk = Arc::new(Mutex::new(Disk::default()));
+    let kept = MemoryCheckpoints::default();
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(kept.clone());
+    let open = |config: &Arc<Config>| Harness::open(config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints);
+    let actions = |count| format!("inputs = \"state_action\"\nactions = {count}\nsuccessor = \"sarsa\"\n");
+    let changed = config_with("discount = 0.9\n", &format!("discount = 0.9\n{}", actions(2)));
+    let added =
+        |count| Arc::new(Config::from_toml(&format!("{QUICK}[[critic]]\nname = \"q\"\n{}", actions(count))).unwrap());
+    let good = config("");
+    let batches = walk("one", 1, 200, 10);
+    let mut harness = open(&good).unwrap();
+    batches[..15].iter().for_each(|batch| harness.ingest(batch));
+    harness.turn();
+    let state = harness.state();
+    drop(harness);
+    let groups = disk.lock().groups.clone();
+    for (bad, name) in [(changed, "main"), (added(2), "q")] {
+        let Err(refused) = open(&bad) else { panic!("it is not refused") };
+        let why = refused.to_string();
+        assert!(matches!(&refused, RecoverError::Settings(_)), "{why}");
+        assert!(why.contains(name) && why.contains("150 rows") && why.contains("data_dir"), "{why}");
+        assert!(disk.lock().groups == groups && kept.aside().is_empty(), "something was written");
+    }
+    let mut harness = open(&good).unwrap();
+    assert!(harness.state() == state);
+    // Rows with actions teach it, if they are actions that it knows.
+    batches[15..].iter().for_each(|batch| harness.ingest(&with_actions(batch)));
+    harness.turn();
+    drop(harness);
+    assert!(open(&added(1)).is_ok(), "action 0 is there");
+    drop(open(&added(2)).unwrap());
+    assert!(open(&added(2)).is_ok(), "it goes on");
+}
+
+/// Checkpoints beside which no model can be kept.
+#[derive(Debug)]
+struct Crowded(MemoryCheckpoints);
+
+impl Checkpoints for Crowded {
+    fn list(&self) -> std::io::Result<Vec<u64>> {
+        self.0.list()
+    }
+
+    fn read(&self, group: u64) -> std::io::Result<Vec<u8>> {
+        self.0.read(group)
+    }
+
+    fn write(&self, group: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write(group, bytes)
+    }
+
+    fn set_aside(&self, _: &str, _: u64, _: &[u8]) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_set_aside_is_not_given_up() {
+    let disk = Arc::new(Mutex::new(Disk::default()));
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Crowded(MemoryCheckpoints::default()));
+    let open = |config: &Arc<Config>| Harness::open(config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints);
+    let mut harness = open(&config("")).unwrap();
+    walk("one", 1, 200, 10).iter().for_each(|batch| harness.ingest(batch));
+    harness.turn();
+    let state = harness.state();
+    drop(harness);
+    let groups = disk.lock().groups.clone();
+    let Err(refused) = open(&config_with("discount = 0.9", "discount = 0.5")) else { panic!("it is not refused") };
+    let why = refused.to_string();
+    assert!(why.contains("\"main\"") && why.contains("discount was 0.9, is 0.5"), "{why}");
+    assert!(why.contains("cannot be set aside") && why.contains("data_dir"), "{why}");
+    assert!(disk.lock().groups == groups, "something was written");
+    assert!(open(&config("")).unwrap().state() == state);
+}
+
 #[test]
 fn settings_that_an_older_program_recorded_cost_their_critic_alone() {
     use criticd::journal::Configured;
@@ -399,7 +482,7 @@ fn settings_that_an_older_program_recorded_cost_their_critic_alone() {
     let last = disk.lock().groups.last().unwrap().clone();
     let bad = columns(&[("main", 0), ("energy", 1)]);
     let mut writer = GroupWriter::default();
-    writer.configured(&Configured { critics: bad.critics.clone(), names: None, from: 0 });
+    writer.configured(&Configured { critics: bad.critics.clone(), names: None, from: 0, advisors: Vec::new() });
     disk.lock().groups.push(writer.finish(last.id + 1, last.end(), last.crc, 1e9));
     disk.lock().synced += 1;
 

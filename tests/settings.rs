@@ -55,6 +55,28 @@ const CRITIC: [(&str, &[&str]); 19] = [
     ("refit_first_rows", &["60", "0", "150"]),
     ("drift_sensitivity", &["\"normal\"", "\"off\"", "\"high\""]),
 ];
+/// What a critic learns, and the settings above that have no say in it. The first learns values of states alone.
+const KINDS: [(&str, &[&str]); 9] = [
+    ("", &[]),
+    ("heads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.5 }]", &["noise"]),
+    (
+        "heads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.8 }, \
+         { name = \"time\", cumulant = { kind = \"constant\", value = 1.0 }, discount = 0.9 }]",
+        &["noise"],
+    ),
+    ("heads = [{ name = \"far\", cumulant = { kind = \"reward\", index = 7 }, discount = 0.5 }]", &["noise"]),
+    ("inputs = \"state_action\"\nactions = 2", &["noise"]),
+    ("inputs = \"state_action\"\nactions = [\"left\", \"right\"]\nsuccessor = \"sarsa\"\ntrace = \"tree\"", &["noise"]),
+    ("inputs = \"state_action\"\nactions = 3\nsuccessor = \"next_action\"", &["noise"]),
+    (
+        "inputs = \"state_action\"\nactions = 2\nsuccessor = \"improve\"\nimprove_rows = 20",
+        &["noise", "rewards", "lambda", "forgetting", "drift_sensitivity"],
+    ),
+    (
+        "inputs = \"state_action\"\nactions = { low = [0.0], high = [1.0] }\nsuccessor = \"improve\"\nimprove_rows = 60",
+        &["noise", "rewards", "lambda", "forgetting", "drift_sensitivity"],
+    ),
+];
 /// The same of the daemon.
 const GENERAL: [(&str, &[&str]); 5] = [
     ("window_rows", &["60", "200", "20000"]),
@@ -84,9 +106,11 @@ fn draw(rng: &mut ChaCha8Rng, change: f64) -> String {
         write!(text, "[[critic]]\nname = \"{name}\"\nevidence_rows = 20\nsearch_starts = 1\nrefresh_rows = 16\n")
             .unwrap();
         writeln!(text, "warmup_rows = 10\nrefit_rows_max = 90").unwrap();
-        for (key, values) in CRITIC {
+        let (kind, without) = if rng.random::<f64>() < change { *KINDS.choose(rng).expect("one") } else { KINDS[0] };
+        for (key, values) in CRITIC.iter().filter(|(key, _)| !without.contains(key)) {
             put(&mut text, rng, key, values, false);
         }
+        writeln!(text, "{kind}").unwrap();
     }
     text
 }
@@ -104,6 +128,9 @@ struct Counts {
     rebuilds: u64,
     set_aside: u64,
     failed: u64,
+    /// Improvements that were adopted, and starts with heads.
+    improvements: u64,
+    with_heads: u64,
 }
 
 /// A directory, and the daemon that has it.
@@ -117,6 +144,8 @@ struct World {
     /// Rows acknowledged, the next number of the stream, and its last state.
     rows: u64,
     state: [f64; 2],
+    /// Whether rows have actions.
+    acts: bool,
     /// Why the last append was refused, if it was.
     refusal: Option<String>,
     counts: Counts,
@@ -139,8 +168,8 @@ impl World {
         let (disk, checkpoints): (Arc<Mutex<Disk>>, Arc<MemoryCheckpoints>) = Default::default();
         let config = Arc::new(Config::from_toml(&draw(&mut rng, 0.0)).unwrap());
         let core = open(&disk, &checkpoints, &config, 0.0).unwrap();
-        let (tasks, counts) = (VecDeque::new(), Counts::default());
-        Self { rng, disk, checkpoints, core, now: 0.0, tasks, rows: 0, state: [0.0; 2], refusal: None, counts }
+        let (tasks, counts, acts) = (VecDeque::new(), Counts::default(), rng.random::<bool>());
+        Self { rng, disk, checkpoints, core, now: 0.0, tasks, rows: 0, state: [0.0; 2], acts, refusal: None, counts }
     }
 
     fn at(&mut self) -> Now {
@@ -164,7 +193,13 @@ impl World {
                     self.refusal = reply.get("error").map(|error| error["message"].to_string());
                 }
                 Output::Publish(publication) => match &*publication.topic {
-                    "event.adopted" => self.counts.adoptions += 1,
+                    "event.adopted" => {
+                        self.counts.adoptions += 1;
+                        let of = wire::to_json(&publication.payload).unwrap()["critic"].as_str().unwrap().to_owned();
+                        let critics = self.core.board();
+                        let acts = critics.critic(Some(&of)).is_ok_and(|index| critics.actor(index).is_some());
+                        self.counts.improvements += u64::from(acts);
+                    }
                     "event.rebuilt" => self.counts.rebuilds += 1,
                     "event.critic_failed" => self.counts.failed += 1,
                     _ => {}
@@ -227,6 +262,8 @@ impl World {
             rewards: states[..2 * count].chunks_exact(2).flat_map(|s| [s[0].sin(), s[1]]).collect(),
             states,
             truncated: Some((0..count).map(|i| i + 1 == count).collect()),
+            actions: self.acts.then(|| (0..count).map(|_| f64::from(self.rng.random_range(0..2))).collect()),
+            next_actions: self.acts.then(|| vec![1.0; count]),
             policy,
             ..BatchParts::default()
         };
@@ -234,8 +271,9 @@ impl World {
         let expected = self.rows + count as u64;
         self.turn();
         if let Some(why) = &self.refusal {
-            // Numbers such as these are no categories.
-            assert!(config.print().contains("category"), "{why}");
+            // Numbers such as these are no categories, and rows without actions teach no action values.
+            let lacks_actions = !self.acts && why.contains("action values");
+            assert!(lacks_actions || config.print().contains("category"), "{why}");
         } else {
             assert_eq!(self.rows, expected, "an append is not acknowledged");
         }
@@ -293,6 +331,7 @@ impl World {
             }
         }
         let opened = open(&self.disk, &self.checkpoints, config, self.now);
+        self.counts.with_heads += u64::from(config.critics.iter().any(|critic| !critic.heads.is_empty()));
         self.core = opened.unwrap_or_else(|e| panic!("what opened it before does no more: {e}\n{}", config.print()));
         self.counts.starts += 1;
         assert_eq!(self.core.offset(), self.rows, "acknowledged rows are missing");
@@ -329,7 +368,7 @@ impl World {
 #[test]
 fn no_settings_make_a_directory_that_none_open() {
     let kills: u64 = std::env::var("CRITICD_KILLS").map_or(250, |text| text.parse().unwrap());
-    let (next, sum, failed) = (AtomicU64::new(0), Mutex::new([0_u64; 9]), Mutex::new(None));
+    let (next, sum, failed) = (AtomicU64::new(0), Mutex::new([0_u64; 11]), Mutex::new(None));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -337,8 +376,11 @@ fn no_settings_make_a_directory_that_none_open() {
                 return;
             }
             match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
-                Ok(Counts { kills, starts, unsound, refused, rows, adoptions, rebuilds, set_aside, failed }) => {
-                    let of_world = [kills, starts, unsound, refused, rows, adoptions, rebuilds, set_aside, failed];
+                Ok(counts) => {
+                    let Counts { kills, starts, unsound, refused, rows, adoptions, .. } = counts;
+                    let Counts { rebuilds, set_aside, failed, improvements, with_heads, .. } = counts;
+                    let first = [kills, starts, unsound, refused, rows, adoptions];
+                    let of_world = first.into_iter().chain([rebuilds, set_aside, failed, improvements, with_heads]);
                     sum.lock().iter_mut().zip(of_world).for_each(|(sum, count)| *sum += count);
                 }
                 Err(_) => *failed.lock() = Some(seed),
@@ -351,12 +393,15 @@ fn no_settings_make_a_directory_that_none_open() {
         }
     });
     assert_eq!(failed.into_inner(), None, "the world of this seed fails");
-    let [kills, starts, unsound, refused, rows, adoptions, rebuilds, set_aside, failed] = sum.into_inner();
+    let [kills, starts, unsound, refused, rows, adoptions, rebuilds, set_aside, failed, improvements, with_heads] =
+        sum.into_inner();
     println!(
         "{kills} kills, {starts} starts, {unsound} unsound settings, {refused} starts refused, {rows} rows, \
-         {adoptions} adoptions, {rebuilds} rebuilds, {set_aside} models set aside, {failed} critics failed"
+         {adoptions} adoptions, {improvements} of them of action values, {with_heads} starts with heads, {rebuilds} rebuilds, \
+         {set_aside} models set aside, {failed} critics failed"
     );
-    for (what, count) in [("refused", refused), ("rows", rows), ("rebuilds", rebuilds), ("set aside", set_aside)] {
-        assert!(count > 0, "nothing was {what}");
+    let seen = [("refused starts", refused), ("rows", rows), ("rebuilds", rebuilds), ("models set aside", set_aside)];
+    for (what, count) in seen.into_iter().chain([("improvements", improvements), ("starts with heads", with_heads)]) {
+        assert!(count > 0, "there were no {what}");
     }
 }

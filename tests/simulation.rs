@@ -5,18 +5,20 @@
 //!
 //! CRITICD_SEEDS=300 runs fewer seeds than the default of 3000, or more. A failure names its seed.
 
+#[path = "support/broken.rs"]
+mod broken;
+
+use broken::{BROKEN, Broken, Faulty, FaultyCheckpoints};
 use criticd::config::Config;
 use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::rebuild::RebuildDone;
 use criticd::daemon::recovery::{Recovered, recover};
+use criticd::journal::Record;
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
-use criticd::journal::store::{GroupHeader, Mark, Storage, StoreError};
-use criticd::journal::{Record, StoredGroup};
 use criticd::learner::Learner;
 use criticd::learner::refit;
-use criticd::state::streams::Streams;
 use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
@@ -25,203 +27,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Ways in which the daemon or what it stands on could be wrong: the test of this test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Broken {
-    /// Acknowledged before it is synced.
-    AcknowledgedBeforeSync,
-    /// A sync that failed is repeated without writing again: it succeeds, and the data are gone.
-    SyncRepeated,
-    /// A write that failed is taken for done.
-    WriteErrorIgnored,
-    /// The mark is set before the group is durable.
-    MarkTooEarly,
-    /// Old groups are dropped whether or not a checkpoint needs them.
-    ForgetsTooMuch,
-    /// Checkpoints forget where the streams stand.
-    StreamsNotKept,
-    /// Checkpoints hold the learners of the one before.
-    StaleLearners,
-    /// Checkpoints do not survive a crash, and the journal has forgotten what they covered.
-    RenameLost,
-    /// A checkpoint says that it stands behind one group more than it does.
-    OffByOne,
-    /// Refits that end are recorded for another critic.
-    WrongCritic,
-    /// Rows of a group change their order on the way to the disk.
-    RowsSwapped,
-    /// Adopted models are recorded as if the refit had found nothing.
-    SwapNotRecorded,
-}
-
-const BROKEN: [Broken; 12] = [
-    Broken::AcknowledgedBeforeSync,
-    Broken::SyncRepeated,
-    Broken::WriteErrorIgnored,
-    Broken::MarkTooEarly,
-    Broken::ForgetsTooMuch,
-    Broken::StreamsNotKept,
-    Broken::StaleLearners,
-    Broken::RenameLost,
-    Broken::OffByOne,
-    Broken::WrongCritic,
-    Broken::RowsSwapped,
-    Broken::SwapNotRecorded,
-];
-
-/// Storage with a fault in it. What it changes of a group it changes behind a checksum that is right, as a bug would.
-#[derive(Debug)]
-struct Faulty {
-    inner: MemoryStorage,
-    disk: Arc<Mutex<Disk>>,
-    broken: Option<Broken>,
-}
-
-fn crc_of(disk: &Mutex<Disk>, id: u64) -> Option<u32> {
-    disk.lock().groups.iter().find(|group| group.id == id).map(|group| group.crc)
-}
-
-impl Faulty {
-    fn rewrites(&self) -> bool {
-        matches!(self.broken, Some(Broken::SwapNotRecorded | Broken::WrongCritic | Broken::RowsSwapped))
-    }
-
-    fn changed(&self, group: &StoredGroup) -> Option<StoredGroup> {
-        use criticd::journal::GroupWriter;
-        let (time, records) = group.decode().ok()?;
-        let mut writer = GroupWriter::default();
-        match (self.broken, records.as_slice()) {
-            (Some(Broken::SwapNotRecorded), [Record::Adopted { critic, .. }]) => writer.refit_ended(critic),
-            (Some(Broken::WrongCritic), [Record::RefitEnded { .. }]) => writer.refit_ended("second"),
-            (Some(Broken::RowsSwapped), [Record::Rows(a), Record::Rows(b)]) if a.stream != b.stream => {
-                writer.take(b);
-                writer.take(a);
-            }
-            _ => return None,
-        }
-        Some(writer.finish(group.id, group.first_offset, group.previous_crc, time))
-    }
-}
-
-impl Storage for Faulty {
-    fn bounds(&mut self) -> Result<Option<(u64, u64)>, StoreError> {
-        self.inner.bounds()
-    }
-
-    fn read(&mut self, from: u64, bytes: u64) -> Result<Vec<StoredGroup>, StoreError> {
-        self.inner.read(from, bytes)
-    }
-
-    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError> {
-        self.inner.headers(from, count)
-    }
-
-    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError> {
-        let rewritten = self.rewrites().then(|| {
-            // The chain is whole: this is no damage but a bug.
-            let previous_crc = self.disk.lock().groups.last().map_or(0, |last| last.crc);
-            let changed = self.changed(group).unwrap_or_else(|| group.clone());
-            StoredGroup { previous_crc, ..changed }.sealed()
-        });
-        let group = rewritten.as_ref().unwrap_or(group);
-        let truncate_before = match self.broken {
-            Some(Broken::ForgetsTooMuch) => group.id.saturating_sub(2),
-            Some(Broken::RenameLost) if truncate_before > 0 => truncate_before.max(group.id.saturating_sub(8)),
-            _ => truncate_before,
-        };
-        let sync = sync && self.broken != Some(Broken::AcknowledgedBeforeSync);
-        if self.broken == Some(Broken::MarkTooEarly) {
-            self.inner.set_mark(Mark { id: group.id, offset: group.end(), crc: group.crc })?;
-        }
-        match self.inner.append(group, truncate_before, sync) {
-            Err(_) if self.broken == Some(Broken::WriteErrorIgnored) => {
-                self.inner.reopen()?;
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    fn sync(&mut self) -> Result<(), StoreError> {
-        self.inner.sync()
-    }
-
-    fn set_mark(&mut self, mark: Mark) -> Result<(), StoreError> {
-        let crc = if self.rewrites() { crc_of(&self.disk, mark.id).unwrap_or(mark.crc) } else { mark.crc };
-        self.inner.set_mark(Mark { crc, ..mark })
-    }
-
-    fn mark(&mut self) -> Result<Option<Mark>, StoreError> {
-        self.inner.mark()
-    }
-
-    fn reopen(&mut self) -> Result<(), StoreError> {
-        if self.broken == Some(Broken::SyncRepeated) {
-            // Open again, but believe what reading shows.
-            let lost_from = self.disk.lock().lost_from;
-            self.inner.reopen()?;
-            let mut disk = self.disk.lock();
-            disk.lost_from = lost_from;
-            if let Some(lost_from) = lost_from {
-                disk.synced = disk.synced.min(lost_from);
-            }
-            return Ok(());
-        }
-        self.inner.reopen()
-    }
-
-    fn truncate(&mut self, from: u64) -> Result<(), StoreError> {
-        self.inner.truncate(from)
-    }
-}
-
-/// Checkpoints with a fault in them.
-#[derive(Debug)]
-struct FaultyCheckpoints {
-    inner: MemoryCheckpoints,
-    disk: Arc<Mutex<Disk>>,
-    broken: Option<Broken>,
-    before: Mutex<Option<Vec<Learner>>>,
-}
-
-impl Checkpoints for FaultyCheckpoints {
-    fn list(&self) -> io::Result<Vec<u64>> {
-        self.inner.list()
-    }
-
-    fn read(&self, group: u64) -> io::Result<Vec<u8>> {
-        self.inner.read(group)
-    }
-
-    fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut checkpoint = Checkpoint::decode(bytes).unwrap();
-        checkpoint.crc = crc_of(&self.disk, group).unwrap_or(checkpoint.crc);
-        match self.broken {
-            Some(Broken::StreamsNotKept) => checkpoint.streams = Streams::new(),
-            Some(Broken::StaleLearners) => {
-                let learners = checkpoint.learners.clone();
-                if let Some(before) = self.before.lock().replace(learners) {
-                    checkpoint.learners = before;
-                }
-            }
-            Some(Broken::OffByOne) if group > 1 => {
-                checkpoint.group -= 1;
-                checkpoint.crc = crc_of(&self.disk, group - 1).unwrap_or(0);
-            }
-            _ => {}
-        }
-        self.inner.write(checkpoint.group, &checkpoint.encode())
-    }
-
-    fn set_aside(&self, critic: &str, offset: u64, snapshot: &[u8]) -> io::Result<String> {
-        self.inner.set_aside(critic, offset, snapshot)
-    }
-}
 
 /// A producer, and what it knows.
 struct Producer {
@@ -248,11 +56,14 @@ struct Climate {
     meddling: f64,
     /// Share of the events that are crashes.
     crashing: f64,
+    /// Whether rows have actions, whose values a critic learns and improves.
+    acting: bool,
 }
 
 impl Climate {
-    const CALM: Self = Self { sign: 1.0, batch_rows: (1, 12), meddling: 1.0, crashing: 0.03 };
-    const CHANGING: Self = Self { sign: 1.0, batch_rows: (40, 160), meddling: 0.05, crashing: 0.01 };
+    const CALM: Self = Self { sign: 1.0, batch_rows: (1, 12), meddling: 1.0, crashing: 0.03, acting: false };
+    const CHANGING: Self = Self { batch_rows: (40, 160), meddling: 0.05, crashing: 0.01, ..Self::CALM };
+    const ACTING: Self = Self { acting: true, crashing: 0.06, ..Self::CALM };
 }
 
 /// What has happened in some worlds.
@@ -268,6 +79,9 @@ struct Counts {
     /// Crashes while a fork was learning, and while a model was kept.
     crashes_forked: u64,
     crashes_kept: u64,
+    /// Crashes while an improvement ran, and when its model was stored and not yet adopted.
+    crashes_improving: u64,
+    crashes_improved: u64,
 }
 
 impl Counts {
@@ -281,6 +95,8 @@ impl Counts {
         self.rebuilds += other.rebuilds;
         self.crashes_forked += other.crashes_forked;
         self.crashes_kept += other.crashes_kept;
+        self.crashes_improving += other.crashes_improving;
+        self.crashes_improved += other.crashes_improved;
     }
 
     fn published(&mut self, topic: &str) {
@@ -335,6 +151,7 @@ impl Producer {
             terminated: last(end < 0.1),
             truncated: last((0.1..0.2).contains(&end)),
             policy,
+            actions: climate.acting.then(|| (0..rows).map(|_| f64::from(rng.random_range(0..2))).collect()),
             ..BatchParts::default()
         })
         .unwrap();
@@ -380,6 +197,14 @@ const CHANGING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 1
     [[critic]]\nname = \"second\"\ndiscount = 0.3\nlambda = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 32\nwarmup_rows = 30\nrefit_first_rows = 0\nforgetting = 3000\n";
 
+/// As [`SETTINGS`], and the second critic learns values of actions and improves on them.
+const ACTING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
+    refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 0\n\
+    [[critic]]\nname = \"second\"\ninputs = \"state_action\"\nactions = 2\nsuccessor = \"improve\"\nimprove_rows = 15\ndiscount = 0.8\n\
+    evidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\nrefresh_rows = 16\nwarmup_rows = 10\n\
+    refit_first_rows = 120\nrefit_rows_max = 90\n";
+
 impl World {
     fn new(seed: u64, broken: Option<Broken>, climate: Climate) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -389,7 +214,11 @@ impl World {
         let forgets = matches!(broken, Some(Broken::ForgetsTooMuch | Broken::RenameLost)) || rng.random::<f64>() < 0.3;
         let rows_max = if forgets { "" } else { "1000000" };
         let changing = climate.batch_rows != Climate::CALM.batch_rows;
-        let (settings, checkpoint_rows) = if changing { (CHANGING, 1500) } else { (SETTINGS, 100) };
+        let (settings, checkpoint_rows) = match climate.acting {
+            true => (ACTING, 100),
+            false if changing => (CHANGING, 1500),
+            false => (SETTINGS, 100),
+        };
         let text = format!("sync = \"{sync}\"\ncheckpoint_rows = {checkpoint_rows}\n{settings}");
         let text = if rows_max.is_empty() {
             text
@@ -465,6 +294,10 @@ impl World {
     /// Finish one of the things that go on elsewhere.
     fn land(&mut self) {
         let which = self.rng.random_range(0..self.tasks.len().max(1));
+        self.land_one(which);
+    }
+
+    fn land_one(&mut self, which: usize) {
         let Some(task) = self.tasks.remove(which) else { return };
         let now = self.at();
         match task {
@@ -571,6 +404,9 @@ impl World {
     /// Power is lost, or the process killed; then the next start.
     fn crash(&mut self) {
         self.counts.crashes += 1;
+        if self.climate.acting {
+            self.die_improving();
+        }
         let now = self.at();
         let learners = self.core().checkpoint(now).learners;
         self.counts.crashes_forked += u64::from(learners.iter().any(Learner::is_forked));
@@ -604,6 +440,34 @@ impl World {
         for producer in self.producers.iter().filter(|producer| producer.acknowledged > 0) {
             let position = &streams["streams"][&producer.stream];
             assert!(position["next_seq"].as_u64().unwrap() >= producer.acknowledged, "{}: {position}", producer.stream);
+        }
+    }
+
+    /// The process dies at once, while an improvement runs, or when its result is stored and not yet adopted.
+    fn die_improving(&mut self) {
+        let improves =
+            |task: &Output| matches!(task, Output::Refit { critic: 1, .. } | Output::CatchUp { critic: 1, .. });
+        if self.rng.random::<bool>() {
+            self.counts.crashes_improving += u64::from(self.tasks.iter().any(improves));
+            return;
+        }
+        if self.core().read_only().is_some() {
+            return;
+        }
+        // The result is judged, or sent back to catch up, until it is decided.
+        while let Some(which) = self.tasks.iter().position(improves) {
+            self.land_one(which);
+            let now = self.at();
+            let core = self.core();
+            core.act(now);
+            if core.has_decided() {
+                let stored = core.commit(now, &|| now.uptime);
+                let last = self.disk.lock().groups.last().map_or(0, |group| group.kinds);
+                self.counts.crashes_improved += u64::from(stored && last & criticd::journal::ADOPTED != 0);
+                return;
+            }
+            let more: Vec<Output> = self.core().take_outputs().collect();
+            self.tasks.extend(more.into_iter().filter(improves));
         }
     }
 
@@ -760,6 +624,12 @@ fn simulate_changes(seed: u64) -> Counts {
     world.counts
 }
 
+fn simulate_acting(seed: u64) -> Counts {
+    let mut world = World::new(seed, None, Climate::ACTING);
+    world.run();
+    world.counts
+}
+
 fn seeds() -> u64 {
     std::env::var("CRITICD_SEEDS").map_or(3000, |text| text.parse().unwrap())
 }
@@ -786,6 +656,16 @@ fn a_world_that_changes_is_followed_in_the_same_way_whatever_fails() {
         [alarms, forks, swaps, returns, crashes_forked, crashes_kept].iter().all(|&seen| seen >= few),
         "{counts:?}"
     );
+}
+
+#[test]
+fn an_improvement_that_a_crash_meets_anywhere_is_found_again_or_made_again() {
+    let count = seeds().div_ceil(10);
+    let (counts, failed) = worlds(count, simulate_acting);
+    println!("{count} seeds: {counts:?}");
+    assert_eq!(failed, None, "the world of this seed fails");
+    let Counts { adoptions, crashes_improving, crashes_improved, .. } = counts;
+    assert!(adoptions > count && crashes_improving > count / 10 && crashes_improved > count / 10, "{counts:?}");
 }
 
 #[test]

@@ -6,7 +6,8 @@
 Each attack meets a fresh daemon on loopback. Attackers run in processes of their own and never stop sending. Another
 process asks `ping`, `value` of one state and `append` of one row in turns every 10 ms, and measures how late it woke from its
 own sleep ("scheduler"), which a busy machine delays too. At the end the daemon gets a SIGTERM while the attack goes
-on.
+on. Exit status 1: beyond the scheduler's longest delay, a `ping` or `value` takes longer than 100 ms, or an `append` longer
+than 1 s; or the daemon takes more memory than it states, or SIGTERM takes longer than 10 s.
 
 With `--floods` a producer pushes rows as fast as they are taken, and the table has, for each of the ten worst floods of
 valid requests, rows learned per second of processor time of the thread that learns, beside those of a daemon next to a
@@ -175,6 +176,16 @@ def refit(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "refit", "wait": True})), reads=True)
 
 
+def long_names(ends: Ends) -> None:
+    names = [f"{k:06d}".ljust(256, "n") for k in range(1000)]
+    ask_without_end(ends, again(pack({"id": 1, "op": "heads", "names": names})), reads=True)
+
+
+def many_names(ends: Ends) -> None:
+    names = [f"{k:06d}nnnnnnnn" for k in range(60_000)]
+    ask_without_end(ends, again(pack({"id": 1, "op": "change_heads", "remove": names})), reads=True)
+
+
 def many_connections(ends: Ends) -> None:
     """A request that takes long, on 200 connections of another address."""
     peers = [dealer(ends, source="127.0.0.2") for _ in range(200)]
@@ -248,6 +259,8 @@ ATTACKS: dict[str, Attack] = {
     "append, 4000 x 254 one-byte numbers": long_appends,
     "streams, 65 000 of them, never read": streams,
     "refit with wait": refit,
+    "heads, 1000 names of 256 bytes": long_names,
+    "change_heads, 60 000 names": many_names,
     UCB: many_candidates,
     UCB_REFUSED: too_many_candidates,
     "ping with an unknown key of 100 kB, 200 connections of another address": many_connections,
@@ -279,6 +292,8 @@ FLOODS: dict[str, Attack] = QUIET | {
     )
 }
 SHARE_MIN, STOP_MAX_S = 0.9, 10.0
+# Longest answers beyond the scheduler's longest delay.
+LATE_MAX_MS = {"ping": 100.0, "value": 100.0, "append": 1000.0}
 # Settings of the daemons that these attacks meet; every row has an action then.
 CONTINUOUS = [
     "critic.inputs=state_action",
@@ -341,7 +356,7 @@ def percentile(values: list[float], share: float) -> float:
 class Daemon:
     def __init__(self, binary: str, directory: Path, dictionary: int, more: list[str]) -> None:
         settings = [f"critic.dictionary_max={dictionary}", "critic.tolerance=1e-6", "critic.refit_first_rows=0"]
-        settings += ["critic.refit_score_drop=0.0", "sync=os", *more]
+        settings += ["critic.refit_score_drop=0.0", "sync=os", "streams_max=65536", *more]
         command = [binary, "serve", "--data-dir", str(directory), "--http", "127.0.0.1:0"]
         for name in ("ingest", "control", "publish"):
             command += [f"--{name}", "tcp://127.0.0.1:0"]
@@ -443,16 +458,24 @@ def latencies(figures: dict[str, Any]) -> list[str]:
     return [" / ".join(f"{value:.0f}" for value in figures[op]) for op in names]
 
 
-def attacks(given: argparse.Namespace) -> list[dict[str, Any]]:
+def within_bounds(figures: dict[str, Any]) -> bool:
+    """Whether memory and SIGTERM kept what the daemon states."""
+    return bool(figures["peak_mib"] <= figures["said_mib"] and figures["stop_s"] <= STOP_MAX_S)
+
+
+def attacks(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     print("| attack | ping | value | append | scheduler | peak MiB (stated) | stop, s |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    all_figures = []
+    all_figures: list[dict[str, Any]] = []
+    holds = True
     for name in (name for name in ATTACKS if given.only in name):
         figures = run(given.binary, name, given.seconds, 100, with_rows=False)
         all_figures.append(figures)
+        late = {op: figures[op][2] - figures["scheduler"][2] for op in LATE_MAX_MS}
+        holds &= all(late[op] <= most for op, most in LATE_MAX_MS.items()) and within_bounds(figures)
         cells = [*latencies(figures), f"{figures['peak_mib']:.0f} ({figures['said_mib']:.0f})", f"{figures['stop_s']:.1f}"]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
-    return all_figures
+    return all_figures, holds
 
 
 def floods(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
@@ -468,7 +491,7 @@ def floods(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
         all_figures.append(figures)
         per_second = figures["rows_per_core_second"]
         share = per_second / quiet.setdefault(BASELINES.get(name, name if name in QUIET else COMPUTES), per_second)
-        holds &= share >= SHARE_MIN and figures["peak_mib"] <= figures["said_mib"] and figures["stop_s"] <= STOP_MAX_S
+        holds &= share >= SHARE_MIN and within_bounds(figures)
         cells = [f"{figures['rows_per_second']:.0f}", f"{100 * figures['core_share']:.0f} %", f"{per_second:.0f}"]
         cells += [f"{share:.2f}", latencies(figures)[0], f"{figures['peak_mib']:.0f} ({figures['said_mib']:.0f})"]
         print(f"| {name} | {' | '.join(cells)} | {figures['stop_s']:.1f} |", flush=True)
@@ -485,7 +508,7 @@ def main() -> None:
     parser.add_argument("--json")
     given = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}, {given.seconds:g} s each\n")
-    figures, holds = floods(given) if given.floods else (attacks(given), True)
+    figures, holds = floods(given) if given.floods else attacks(given)
     if given.json:
         Path(given.json).write_text(json.dumps(figures, indent=1))
     if not holds:

@@ -3,7 +3,8 @@
 //
 //     ./sender [ENDPOINT [STEPS [STREAM]]]        tcp://127.0.0.1:5750, 2000 steps, stream "cpp"
 //
-// proto/README.md says what else a message may hold.
+// proto/README.md says what else a message may hold. No answer comes back: the daemon publishes the rows that it refuses as
+// `event.rejected`, with stream, session, code and reason, and `criticd status` counts them.
 
 #include <array>
 #include <chrono>

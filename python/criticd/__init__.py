@@ -22,13 +22,14 @@ from criticd._protocol import (
     Unreachable,
 )
 from criticd._refusals import Refusal
+from criticd._spread import ReturnSpread
 from criticd._status import Status
-from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Value
+from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
 from criticd.daemon import Daemon
 from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
-from criticd.snapshot import Kernel, ReturnSpread, Snapshot, Values
+from criticd.snapshot import Kernel, Snapshot, Values
 from criticd.subscriber import Change, Subscriber
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Snapshot",
     "Status",
     "Subscriber",
+    "Suggestion",
     "Unreachable",
     "Value",
     "Values",

@@ -18,12 +18,14 @@ class Actions:
 
     `low` and `high` are (A,), in the unit of the action, and empty where actions are discrete; `count` is 0 for a box.
     `copies` (m, K) are weights of K randomised copies of Q, by which Thompson sampling acts; K is 0 without them.
+    `prior_mean` is Q of actions that no row resembles.
     """
 
     count: int
     low: Array
     high: Array
     copies: Array
+    prior_mean: float = 0.0
 
     @property
     def width(self) -> int:
@@ -72,6 +74,8 @@ class Actions:
             message = {"kind": "box", "low": self.low, "high": self.high}
         if self.copies.shape[1]:
             message["copies"] = self.copies
+        if self.prior_mean:
+            message["prior_mean"] = self.prior_mean
         return message
 
     @classmethod
@@ -86,11 +90,12 @@ class Actions:
             low=np.array(message.get("low", ()), np.float64),
             high=np.array(message.get("high", ()), np.float64),
             copies=copies[:, None] if copies.ndim == 1 else copies,
+            prior_mean=float(message.get("prior_mean", 0.0)),
         )
         bounds = np.concatenate([actions.low, actions.high])
         if (
             actions.low.shape != actions.high.shape
-            or not np.isfinite(bounds).all()
+            or not np.isfinite([*bounds, actions.prior_mean]).all()
             or (actions.low > actions.high).any()
         ):
             raise ValueError("the bounds of an action do not fit each other")

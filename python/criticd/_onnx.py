@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -92,21 +93,32 @@ def _metadata(snapshot: Snapshot) -> dict[str, str]:
         "lambda": repr(snapshot.lambda_),
         "provisional": "true" if snapshot.provisional else "false",
         "state_names": ",".join(snapshot.names or ()),
+        **({"heads": json.dumps(list(snapshot.heads))} if snapshot.heads else {}),
     }
 
 
 def _values(graph: _Graph, snapshot: Snapshot) -> None:
     """The outputs, from the input `states` (n, D)."""
-    kernel, single = snapshot.kernel, snapshot.weights.shape[1] == 1
+    kernel = snapshot.kernel
     normalised = graph.node("Div", graph.node("Sub", "states", snapshot.shift), snapshot.scale)
     k = _kernel_rows(graph, kernel, normalised, snapshot)
+    _rewards(graph, snapshot, k)
+    _heads(graph, snapshot, k)
+
+
+def _rewards(graph: _Graph, snapshot: Snapshot, k: str) -> None:
+    """The outputs of the rewards, from the kernel rows (n, m)."""
+    kernel, single = snapshot.kernel, snapshot.weights.shape[1] == 1
     last = np.array([1], np.int64)
 
     def shaped(name: str) -> str:
         return graph.node("Squeeze", name, last) if single else name
 
     shape = ["n"] if single else ["n", snapshot.weights.shape[1]]
-    graph.output("mean", shaped(graph.node("MatMul", k, snapshot.weights)), shape)
+    mean = graph.node("MatMul", k, snapshot.weights)
+    if snapshot.actions is not None and snapshot.actions.prior_mean:
+        mean = graph.node("Add", mean, np.array(snapshot.actions.prior_mean))
+    graph.output("mean", shaped(mean), shape)
     if snapshot.covariance is None:
         return
     explained = graph.node("Mul", graph.node("MatMul", k, snapshot.covariance), k)
@@ -120,6 +132,28 @@ def _values(graph: _Graph, snapshot: Snapshot) -> None:
     scatter = graph.node("Add", graph.node("Max", scatter, spread.floor), variance)
     deviation = graph.node("Mul", graph.node("Sqrt", scatter), np.array(spread.factor))
     graph.output("return_std", shaped(deviation), shape)
+
+
+def _heads(graph: _Graph, snapshot: Snapshot, k: str) -> None:
+    """Outputs of all H heads, each (n, H), from the kernel rows (n, m). Variances share the products of a weighting."""
+    models = snapshot.head_models
+    if models is None or not models.declared:
+        return
+    shape = ["n", len(models.declared)]
+    graph.output("heads", graph.node("MatMul", k, models.weights), shape)
+    if not models.bases:
+        return
+    weightings, explained = np.array(models.weightings), ""
+    for number, (vectors, values) in enumerate(models.bases):
+        images = graph.node("MatMul", k, vectors)
+        shares = values[:, None] / (values[:, None] + models.ratios) * (weightings == number)
+        part = graph.node("MatMul", graph.node("Mul", images, images), shares)
+        explained = graph.node("Add", explained, part) if explained else part
+    left = graph.node("Max", graph.node("Sub", np.array(snapshot.kernel.diagonal), explained), np.array(0.0))
+    variance = graph.node("Mul", left, models.signals)
+    graph.output("heads_std", graph.node("Sqrt", variance), shape)
+    whole = graph.node("Sqrt", graph.node("Add", variance, models.signals * models.ratios))
+    graph.output("heads_return_std", graph.node("Mul", whole, models.factors), shape)
 
 
 def _kernel_rows(graph: _Graph, kernel: Kernel, normalised: str, snapshot: Snapshot) -> str:

@@ -1,8 +1,9 @@
 """Unacknowledged rows that the daemon refused, with the reason and a remedy.
 
 The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, and names
-the streams as far as it could read them. On its control socket it says how far each session has got. A sender learns
-from both together which of its own rows were refused.
+the streams as far as it could read them. On its control socket it says how far each session has got, and what it
+refused last of it: an event that came before the subscription is not missed. A sender learns from all of these which of
+its own rows were refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import zmq
 
 from criticd._protocol import Address, CriticdError, Message, unpack
-from criticd.client import Client, Position
+from criticd.client import STREAMS_PER_REQUEST, Client, Position, positions_of
 from criticd.keys import Keys
 
 log = logging.getLogger("criticd")
@@ -29,7 +30,7 @@ _SETTLED_S = 1.0
 """Rows that were not taken within this time, while the daemon refused some, were refused."""
 _REMEDIES = {
     "wrong_dimension": "the daemon has learned from other states or rewards: send these to a daemon of their own "
-    "(`criticd serve --data-dir DIR`), or move the data directory of this one away and start it again",
+    "(`criticd serve --data-dir DIR`), or set its data aside with `criticd reset` and start it again",
     "fenced": "another sender uses the same stream: give each one a name of its own, Sender(stream=...)",
     "conflict": "the rows of this session were other ones before: leave `session` out, so that each run has its own",
     "too_many_streams": "use fewer stream names, or raise the setting streams_max",
@@ -91,6 +92,7 @@ class Auditor:
         self._ours: set[str] = set()
         self._event: Message | None = None
         self._named: dict[str, Message] = {}
+        self._counted: dict[str, int] = {}
 
     @property
     def refused(self) -> int:
@@ -110,6 +112,15 @@ class Auditor:
                 self._event = entry
             else:
                 self._named[entry["stream"]] = entry
+
+    def remembered(self, sent: Sent, entry: Message | None) -> None:
+        """The daemon remembers that it refused rows of this stream, if `entry` is there, perhaps of another session."""
+        if entry is None or entry["session"] != sent.session:
+            return
+        # Once for each message: later rows may only be on their way.
+        if entry["messages"] > self._counted.get(sent.stream, 0):
+            self._counted[sent.stream] = entry["messages"]
+            self._named[sent.stream] = entry
 
     def compare(
         self, sent: Iterable[Sent], positions: dict[str, Position], state_dim: int | None, now: float
@@ -248,10 +259,21 @@ class Watch(threading.Thread):
             return
         try:
             dim = self._client.hello().state_dim
-            positions = self._client.streams(*(each.stream for each in sent))
+            positions = self._taken(sent)
         except CriticdError as error:
             log.debug("what the daemon has taken is not known: %s", error)
             return
         for found in self.auditor.compare(sent, positions, dim, time.monotonic()):
             log.warning("%s", found)
         self._tell(self.auditor.refused)
+
+    def _taken(self, sent: list[Sent]) -> dict[str, Position]:
+        """Where these streams stand, as far as the daemon knows them. Notes what it has refused of them."""
+        positions: dict[str, Position] = {}
+        for first in range(0, len(sent), STREAMS_PER_REQUEST):
+            part = sent[first : first + STREAMS_PER_REQUEST]
+            reply = self._client.request("streams", names=[each.stream for each in part])
+            positions |= positions_of(reply)
+            for each in part:
+                self.auditor.remembered(each, reply.get("refused", {}).get(each.stream))
+        return positions

@@ -17,12 +17,20 @@ class QueueStatus(TypedDict):
     max: int
 
 
+class EvaluationsStatus(TypedDict):
+    """Evaluations of other policies: those that wait or run, and the share of the running one that is done."""
+
+    under_way: int
+    share: float
+
+
 class QueuesStatus(TypedDict):
     """The daemon's queues, as of the last second."""
 
     ingest: QueueStatus
     calls: QueueStatus
     publish: QueueStatus
+    evaluations: EvaluationsStatus
 
 
 class WindowStatus(TypedDict):
@@ -107,6 +115,7 @@ class MemoryStatus(TypedDict):
     streams_bytes_max: int
     queues_bytes_max: int
     rebuild_bytes_max: int
+    advisors_bytes_max: int
     kept_bytes_max: int
     models: list[ModelMemoryStatus]
 
@@ -145,6 +154,17 @@ class RebuildStatus(TypedDict):
     failed: str | None
 
 
+class VerifiedHead(TypedDict):
+    """The verified returns of one head."""
+
+    name: str
+    pairs: int
+    coverage: float
+    bias: float
+    unexplained: float | None
+    factor: float
+
+
 class HeadsStatus(TypedDict):
     """The heads of a critic: predictions that it learns besides its values."""
 
@@ -152,6 +172,23 @@ class HeadsStatus(TypedDict):
     added: int
     learning: int
     groups: int
+    bytes: int
+    verified: int
+    worst: list[VerifiedHead]
+
+
+class AdvisorStatus(TypedDict):
+    """An advisor: its decisions, those that wait for their cost, the costs that it has learned."""
+
+    name: str
+    context_names: list[str]
+    output_names: list[str]
+    decisions: int
+    waiting: int
+    waiting_max: int
+    learned: int
+    dictionary_size: int
+    dictionary_max: int
     bytes: int
 
 
@@ -305,6 +342,7 @@ class Status(TypedDict):
     memory: MemoryStatus | None
     rejected: dict[str, int]
     critics: list[CriticStatus]
+    advisors: list[AdvisorStatus]
 
 
 def status_of(reply: Message) -> Status:

@@ -62,7 +62,8 @@ class Agent:
     - `directory`: where the daemon keeps its data; with it the next agent there goes on.
     - `daemon`: a daemon that runs already, whose first critic learns action values. `settings`, `discount` and
       `directory` then have no effect.
-    - `wait_s`: how long to wait after an episode for the daemon to improve on it. With 0 the environment never waits.
+    - `wait_s`: how long to wait at most, after an episode, for the daemon to improve on it. With 0 the environment
+      never waits; on a busy machine the agent then learns from fewer improvements.
 
     The daemon ends with the agent, unless it was given. Raises TypeError for spaces that are none of these.
     """
@@ -78,7 +79,7 @@ class Agent:
         seed: int = 0,
         directory: str | None = None,
         daemon: Daemon | None = None,
-        wait_s: float = 60.0,
+        wait_s: float = 600.0,
     ) -> None:
         self._vector = isinstance(env, VectorEnv)
         self.copies = env.num_envs if isinstance(env, VectorEnv) else 1

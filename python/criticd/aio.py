@@ -23,10 +23,12 @@ from criticd import subscriber as _subscriber
 from criticd._act import Decisions, decisions_of
 from criticd._act import request as act_request
 from criticd._delivery import Counters
+from criticd._evaluation import Evaluation, Policy
+from criticd._evaluation import requests as evaluation_requests
 from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
 from criticd._refusals import Refusal
 from criticd._status import Status, status_of
-from criticd.client import Appended, HeadValues, ListedHead, Position, RefitOutcome, Value
+from criticd.client import Appended, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
@@ -161,18 +163,43 @@ class Client:
         reply = await self.request("act", timeout_s, **fields)
         return decisions_of(reply, np.ndim(states) == 1)
 
+    async def evaluate(
+        self,
+        policy: Policy | None = None,
+        *,
+        critic: str | None = None,
+        rows: int | None = None,
+        first: int | None = None,
+        rho_max: float | None = None,
+        ess_min: float | None = None,
+        folds: int | None = None,
+        seed: int = 0,
+        timeout_s: float = 600.0,
+    ) -> Evaluation:
+        """As `criticd.Client.evaluate`. A policy that is a function is called in this thread."""
+        options = _client.optional(rho_max=rho_max, ess_min=ess_min, folds=folds)
+        steps = evaluation_requests(policy, rows, first, critic, {"seed": seed, **options})
+        try:
+            op, fields = next(steps)
+            while True:
+                op, fields = steps.send(await self.request(op, timeout_s, **fields))
+        except StopIteration as done:
+            found: Evaluation = done.value
+            return found
+
     async def heads(
         self,
         states: npt.ArrayLike,
         names: Sequence[str] | None = None,
         *,
         variance: bool = True,
+        returns: bool = False,
         critic: str | None = None,
         min_offset: int | None = None,
         timeout_s: float | None = None,
     ) -> HeadValues:
         """As `criticd.Client.heads`."""
-        fields = _client.head_query(states, names, variance, critic, min_offset)
+        fields = _client.head_query(states, names, variance, returns, critic, min_offset)
         return _client.head_values_of(await self.request("value", timeout_s, **fields))
 
     async def list_heads(self, critic: str | None = None) -> dict[str, ListedHead]:
@@ -197,8 +224,25 @@ class Client:
         fields = _client.optional(critic=critic)
         return int((await self.request("change_heads", remove=list(names), **fields))["offset"])
 
-    async def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
+    async def suggest(
+        self, context: npt.ArrayLike, *, advisor: str | None = None, timeout_s: float | None = None
+    ) -> Suggestion:
+        """As `criticd.Client.suggest`."""
+        fields = _client.suggest_request(context, advisor)
+        return _client.suggestion_of(await self.request("suggest", timeout_s, **fields))
+
+    async def report(
+        self, decision: int | Suggestion, cost: float, *, advisor: str | None = None, timeout_s: float | None = None
+    ) -> int:
+        """As `criticd.Client.report`."""
+        fields = _client.report_request(decision, cost, advisor)
+        return int((await self.request("report", timeout_s, **fields))["learned"])
+
+    async def snapshot(self, critic: str | None = None, *, variance: bool = True, head: str | None = None) -> Snapshot:
         """As `criticd.Client.snapshot`."""
+        if head is not None:
+            of = _client.optional(critic=critic)
+            return _client.head_model_of(await self.request("snapshot", variance=variance, head=head, **of), head)
         pages = _client.model_pages(critic, variance)
         fields = next(pages)
         while True:
@@ -329,11 +373,12 @@ class Subscriber:
         *,
         data_dir: str | os.PathLike[str] | None = None,
         critic: str | None = None,
+        head: str | None = None,
         variance: bool = True,
         keys: Keys | None = None,
     ) -> None:
         self._inner = _subscriber.Subscriber(
-            publish, control, data_dir=data_dir, critic=critic, variance=variance, keys=keys
+            publish, control, data_dir=data_dir, critic=critic, head=head, variance=variance, keys=keys
         )
 
     @property

@@ -17,6 +17,8 @@ import zmq
 
 from criticd._act import Decisions, decisions_of
 from criticd._act import request as act_request
+from criticd._evaluation import Evaluation, Policy
+from criticd._evaluation import requests as evaluation_requests
 from criticd._fork import watch
 from criticd._protocol import (
     Address,
@@ -110,6 +112,14 @@ def model_pages(critic: str | None, variance: bool) -> Generator[Message, Messag
     raise refused
 
 
+def head_model_of(reply: Message, head: str) -> Snapshot:
+    """The reply to `snapshot` with a `head`."""
+    if reply.get("head") != head:
+        # It skips keys that it does not know.
+        raise CriticdError("this daemon cannot give the model of one head")
+    return Snapshot.of(reply)
+
+
 def position_pages(names: Sequence[str]) -> Generator[Message, Message, dict[str, Position]]:
     """Ask where streams stand: yields the fields of `streams` requests, is sent their replies, returns the positions.
 
@@ -149,6 +159,8 @@ def value_of(reply: Message) -> Value:
 class HeadValues:
     """What heads say about n states: `mean` (n, H), `variance` (n, H) of it, a column for each of `names`.
 
+    `return_variance` (n, H), if asked for, is that of a single return: 90 % of returns should lie within 1.645 of its
+    root.
     `learning` has the heads that are not ready, each with the share of the rows that it has learned. `by_name["a"]` is
     the mean of head a at every state (n,). `generation` and `offset` are those of the model that answered.
     """
@@ -159,6 +171,7 @@ class HeadValues:
     learning: dict[str, float]
     generation: int
     offset: int
+    return_variance: npt.NDArray[np.float64] | None = None
 
     @property
     def std(self) -> npt.NDArray[np.float64] | None:
@@ -175,12 +188,24 @@ class HeadValues:
 class ListedHead:
     """A head as `Client.list_heads` has it: its definition (`form`), whether it was `added` at run time.
 
-    `learning` is the share of the rows that it has learned while it is not ready, and then None.
+    `learning` is the share of the rows that it has learned while it is not ready, and then None. The others are there
+    once enough returns have been verified: `pairs` of them, `coverage` the share in the predicted 90 % interval, `bias`
+    the mean of return less prediction, `unexplained` the variance of that over the variance of the returns, `factor`
+    what multiplies deviations of returns.
     """
 
     form: dict[str, Any]
     added: bool
     learning: float | None
+    pairs: int = 0
+    coverage: float | None = None
+    bias: float | None = None
+    unexplained: float | None = None
+    factor: float = 1.0
+
+
+VERIFIED = ("pairs", "coverage", "bias", "unexplained", "factor")
+"""Keys of a listed head that say how well its returns were predicted."""
 
 
 def head_values_of(reply: Message) -> HeadValues:
@@ -192,25 +217,29 @@ def head_values_of(reply: Message) -> HeadValues:
     try:
         names = tuple(str(name) for name in found["names"])
         count = np.shape(reply["mean"])[0]
-        matrix = [
-            None if found.get(key) is None else np.reshape(found[key], (count, -1)) for key in ("mean", "variance")
-        ]
+        keys = ("mean", "variance", "return_variance")
+        matrix = [None if found.get(key) is None else np.reshape(found[key], (count, -1)) for key in keys]
         mean = np.zeros((count, 0)) if matrix[0] is None or not names else np.array(matrix[0], np.float64)
-        variance = None if matrix[1] is None else np.array(matrix[1], np.float64)
+        variance, returns = (None if of is None else np.array(of, np.float64) for of in matrix[1:])
         learning = {str(name): float(share) for name, share in found.get("learning", {}).items()}
-        return HeadValues(names, mean, variance, learning, reply["generation"], reply["offset"])
+        return HeadValues(names, mean, variance, learning, reply["generation"], reply["offset"], returns)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(f"the heads in the reply to `value` lack something: {error!r}") from error
 
 
 def head_query(
-    states: npt.ArrayLike, names: Sequence[str] | None, variance: bool, critic: str | None, min_offset: int | None
+    states: npt.ArrayLike,
+    names: Sequence[str] | None,
+    variance: bool,
+    returns: bool,
+    critic: str | None,
+    min_offset: int | None,
 ) -> Message:
     """The fields of a `value` request for heads."""
     if isinstance(names, str):
         raise TypeError("names is a list of names, or None for all heads")
     fields = query(states, variance, critic, min_offset)
-    return fields | {"heads": "all" if names is None else list(names)}
+    return fields | optional(returns=returns or None) | {"heads": "all" if names is None else list(names)}
 
 
 def head_pages(critic: str | None) -> Generator[Message, Message, dict[str, ListedHead]]:
@@ -221,13 +250,49 @@ def head_pages(critic: str | None) -> Generator[Message, Message, dict[str, List
         reply = yield fields
         try:
             for head in reply["heads"]:
-                form = {key: value for key, value in head.items() if key not in ("added", "learning")}
-                found[form["name"]] = ListedHead(form, bool(head["added"]), head.get("learning"))
+                form = {key: value for key, value in head.items() if key not in ("added", "learning", *VERIFIED)}
+                said = {key: head[key] for key in VERIFIED if key in head}
+                found[form["name"]] = ListedHead(form, bool(head["added"]), head.get("learning"), **said)
         except (AttributeError, KeyError, TypeError) as error:
             raise Malformed(f"the reply to `heads` lacks something: {error!r}") from error
         if reply.get("next") is None:
             return found
         fields = {**optional(critic=critic), "from": reply["next"]}
+
+
+@dataclass(frozen=True, eq=False)
+class Suggestion:
+    """A decision of an advisor for one context. `Client.report` teaches the advisor its cost, by `decision_id`.
+
+    `decision` (H,) is the one to take: `mean` (H,) with exploration of standard `deviation` (H,), all in the units of
+    the setting `outputs`. `learned` is the number of costs that the advisor had learned.
+    """
+
+    decision_id: int
+    decision: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    deviation: npt.NDArray[np.float64]
+    learned: int
+
+
+def suggestion_of(reply: Message) -> Suggestion:
+    """The reply to `suggest`."""
+    try:
+        decision, mean, deviation = (np.array(reply[key], np.float64) for key in ("decision", "mean", "deviation"))
+        return Suggestion(int(reply["decision_id"]), decision, mean, deviation, int(reply["learned"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"the reply to `suggest` lacks something: {error!r}") from error
+
+
+def suggest_request(context: npt.ArrayLike, advisor: str | None) -> Message:
+    """The fields of a `suggest` request."""
+    return {"context": np.atleast_1d(np.asarray(context, np.float64)), **optional(advisor=advisor)}
+
+
+def report_request(decision: int | Suggestion, cost: float, advisor: str | None) -> Message:
+    """The fields of a `report` request."""
+    decision_id = decision.decision_id if isinstance(decision, Suggestion) else int(decision)
+    return {"decision_id": decision_id, "cost": float(cost), **optional(advisor=advisor)}
 
 
 def values_of(reply: Message, critics: Sequence[str]) -> dict[str, Value]:
@@ -443,21 +508,58 @@ class Client:
         )
         return decisions_of(self.request("act", timeout_s, **fields), np.ndim(states) == 1)
 
+    def evaluate(
+        self,
+        policy: Policy | None = None,
+        *,
+        critic: str | None = None,
+        rows: int | None = None,
+        first: int | None = None,
+        rho_max: float | None = None,
+        ess_min: float | None = None,
+        folds: int | None = None,
+        seed: int = 0,
+        timeout_s: float = 600.0,
+    ) -> Evaluation:
+        """Judge another policy by the rows that the daemon's journal retains, while the daemon goes on.
+
+        - `policy`: a function of states (n, D), an ONNX file, the endpoint of a `criticd.policies.PolicyServer`, or its
+          answers in the states of the rows as an array: probabilities (n, C) or actions (n,) or (n, A). Without it the
+          rows must have been sent with `target_prob`.
+        - `rows`: the last ones, 10000 by default and at most 65536; or those from the offset `first` on.
+        - `critic`: its rewards, discount and kernel are meant, by default those of the first. Where it learns action
+          values, a Q of the policy is fitted ("fqe", "dr").
+        - `rho_max`, `ess_min`, `folds`, `seed`: as options of `criticd evaluate`.
+
+        Episodes that had begun before the first row, or have not ended, are left out if there are others.
+        """
+        options = optional(rho_max=rho_max, ess_min=ess_min, folds=folds)
+        steps = evaluation_requests(policy, rows, first, critic, {"seed": seed, **options})
+        try:
+            op, fields = next(steps)
+            while True:
+                op, fields = steps.send(self.request(op, timeout_s, **fields))
+        except StopIteration as done:
+            found: Evaluation = done.value
+            return found
+
     def heads(
         self,
         states: npt.ArrayLike,
         names: Sequence[str] | None = None,
         *,
         variance: bool = True,
+        returns: bool = False,
         critic: str | None = None,
         min_offset: int | None = None,
         timeout_s: float | None = None,
     ) -> HeadValues:
         """Answers of the heads of a critic, all or those of these `names`, for raw `states` (n, D) or (D,).
 
-        n times the number of heads is at most 65536.
+        `returns` asks for the variance of a single return, rescaled by live verification. n times the number of heads
+        is at most 65536.
         """
-        fields = head_query(states, names, variance, critic, min_offset)
+        fields = head_query(states, names, variance, returns, critic, min_offset)
         return head_values_of(self.request("value", timeout_s, **fields))
 
     def list_heads(self, critic: str | None = None) -> dict[str, ListedHead]:
@@ -483,8 +585,33 @@ class Client:
         """Remove heads that were added. Returns the rows before the change."""
         return int(self.request("change_heads", remove=list(names), **optional(critic=critic))["offset"])
 
-    def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
-        """The current model, fetched in pages. The client's `timeout_s` applies to each page."""
+    def suggest(
+        self, context: npt.ArrayLike, *, advisor: str | None = None, timeout_s: float | None = None
+    ) -> Suggestion:
+        """A decision of an advisor, by default the first, for a context (D,), or a number where D is 1.
+
+        The decision waits for its cost: `report` it. Every call counts as another decision.
+        """
+        return suggestion_of(self.request("suggest", timeout_s, **suggest_request(context, advisor)))
+
+    def report(
+        self, decision: int | Suggestion, cost: float, *, advisor: str | None = None, timeout_s: float | None = None
+    ) -> int:
+        """Teach an advisor the cost, at least 0, of a decision: a `Suggestion` or its `decision_id`.
+
+        Returns the number of costs learned. The daemon learns a cost once and refuses a further report of the decision.
+        """
+        return int(self.request("report", timeout_s, **report_request(decision, cost, advisor))["learned"])
+
+    def snapshot(self, critic: str | None = None, *, variance: bool = True, head: str | None = None) -> Snapshot:
+        """The current model, fetched in pages. The client's `timeout_s` applies to each page.
+
+        With `head` the value function of that head alone, as `snapshot.heads[head]` of a model file is.
+        """
+        if head is not None:
+            return head_model_of(
+                self.request("snapshot", variance=variance, head=head, **optional(critic=critic)), head
+            )
         pages = model_pages(critic, variance)
         fields = next(pages)
         while True:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from criticd._protocol import Array, Message
+from criticd._spread import ReturnSpread
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -23,8 +24,8 @@ class HeadModels:
     Var V_h(x) = signals_h (k(z, z) - sum_j t_j^2 values_j / (values_j + ratios_h)),   t = vectors' k_m(z)
     ```
     `declared` says of each of H heads what it predicts. `weights` is (m, H), `signals`, `ratios` and `weightings` are
-    (H,). `bases` holds `vectors` (m, m) and `values` (m,) of each weighting of rows; it is empty in a snapshot that
-    came without variances.
+    (H,), and so is `factors`, which multiply deviations of returns. `bases` holds `vectors` (m, m) and `values` (m,) of
+    each weighting of rows; it is empty in a snapshot that came without variances.
     """
 
     declared: tuple[Message, ...]
@@ -33,6 +34,7 @@ class HeadModels:
     ratios: Array
     weightings: tuple[int, ...]
     bases: tuple[tuple[Array, Array], ...]
+    factors: Array
 
     @classmethod
     def of(cls, message: Mapping[str, Any], m: int) -> HeadModels:
@@ -50,10 +52,11 @@ class HeadModels:
             ratios=np.array(message["ratios"], np.float64).reshape(count),
             weightings=tuple(int(w) for w in message["weightings"]),
             bases=bases,
+            factors=np.array(message.get("factors", np.ones(count)), np.float64).reshape(count),
         )
         if len(found.weightings) != count or (bases and not all(0 <= w < len(bases) for w in found.weightings)):
             raise ValueError("heads name a weighting that is not there")
-        if not ((found.signals > 0).all() and (found.ratios > 0).all()):
+        if not all((of > 0).all() for of in (found.signals, found.ratios, found.factors)):
             raise ValueError("a head with a scale that is not positive")
         return found
 
@@ -68,6 +71,8 @@ class HeadModels:
         }
         if self.bases:
             message["bases"] = [{"vectors": vectors, "values": values} for vectors, values in self.bases]
+        if (self.factors != 1).any():
+            message["factors"] = self.factors
         return message
 
 
@@ -104,8 +109,11 @@ class Heads(Mapping[str, "Snapshot"]):
             signal_variance=signal * of.kernel.signal_variance,
             bias_variance=signal * of.kernel.bias_variance,
         )
-        covariance = None
+        covariance = returns = None
         if models.bases:
+            noise, flat = np.array([signal * ratio]), np.zeros((len(of.dictionary), 1))
+            # How many pairs are behind it is not said of each head.
+            returns = ReturnSpread(noise, flat, noise, float(models.factors[place]), 0)
             vectors, values = models.bases[models.weightings[place]]
             covariance = (vectors * (values / (values + ratio))) @ vectors.T / signal
         return replace(
@@ -119,6 +127,6 @@ class Heads(Mapping[str, "Snapshot"]):
             log_evidence=None,
             score=None,
             lambda_=1.0,
-            returns=None,
+            returns=returns,
             head_models=None,
         )

@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,68 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
-from criticd._protocol import CriticdError, Invalid, Malformed, Unreachable, pack, unpack
+from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, evaluation_of
+from criticd._protocol import CriticdError, Invalid, pack, unpack
 from criticd.daemon import binary
 
-Array = npt.NDArray[np.float64]
-
-Policy = npt.ArrayLike | Callable[[Array], npt.ArrayLike] | str | os.PathLike[str]
-"""Answers of a policy in states (n, D): probabilities of C discrete actions (n, C), or its actions (n,) or (n, A).
-
-As an array for the states at hand, a function of states, the path of an ONNX file, or an endpoint such as
-"tcp://127.0.0.1:5760".
-"""
-
-_ROWS_PER_REQUEST = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A return from the states where episodes began, in the unit of rewards.
-
-    `error` is its standard error, None where one episode alone says something. `interval` holds the truth nine times of
-    ten; it is None where the episodes do not support one.
-    """
-
-    value: float
-    error: float | None
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Importance weights of episodes.
-
-    - `ess`: effective number of episodes; `ess_earned`: the same of each weight times what the episode earned.
-    - `largest`, `mean` and `mean_error`: of the weights; the mean is 1 if the probabilities are right.
-    - `zero_share`: share of the episodes that the other policy would never take, from 0 to 1.
-    """
-
-    ess: float
-    ess_earned: float
-    largest: float
-    mean: float
-    mean_error: float | None
-    zero_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The findings of `evaluate`.
-
-    - `estimates`: by name: "is", "wis" and "pdis" where probabilities are known, "fqe" with a fitted Q, "dr" with both.
-    - `weights`: None without probabilities.
-    - `trace_gap`: nats that the dictionary of the fitted Q leaves open; None without one.
-    - `refused`: sentences that say why estimates have no interval. `warnings`: further ones.
-    """
-
-    transitions: int
-    episodes: int
-    estimates: dict[str, Estimate]
-    weights: Weights | None
-    trace_gap: float | None
-    refused: tuple[str, ...]
-    warnings: tuple[str, ...]
+__all__ = ["Estimate", "Evaluation", "Policy", "PolicyServer", "Weights", "ask", "evaluate", "write_policy"]
 
 
 def evaluate(
@@ -129,25 +71,7 @@ def evaluate(
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode != 0:
         raise CriticdError(done.stderr.strip())
-    return _read(json.loads(done.stdout))
-
-
-def ask(policy: Policy, states: npt.ArrayLike) -> Array:
-    """Answers of `policy` in `states` (n, D): probabilities (n, C) or actions (n, A)."""
-    at = np.ascontiguousarray(states, dtype=np.float64)
-    if isinstance(policy, str | os.PathLike):
-        text = os.fspath(policy)
-        found = _over_socket(text, at) if "://" in text else _by_onnx(Path(text), at)
-    else:
-        found = np.asarray(policy(at) if callable(policy) else policy, dtype=np.float64)
-    if found.ndim == 1:
-        found = found[:, np.newaxis]
-    if found.ndim != 2 or len(found) != len(at):
-        raise Invalid("policy", f"must answer {len(at)} states with as many rows, not with the shape {found.shape}")
-    if not np.isfinite(found).all():
-        index = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise Invalid("policy", "answers with what is no finite number", index)
-    return found
+    return evaluation_of(json.loads(done.stdout))
 
 
 def write_policy(path: str | os.PathLike[str], answers: Array, actions: str | None) -> None:
@@ -208,58 +132,3 @@ class PolicyServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _over_socket(endpoint: str, states: Array, timeout_s: float = 30.0) -> Array:
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
-    socket.setsockopt(zmq.LINGER, 0)
-    try:
-        socket.connect(endpoint)
-        parts = []
-        for start in range(0, len(states), _ROWS_PER_REQUEST):
-            socket.send(pack({"states": states[start : start + _ROWS_PER_REQUEST]}))
-            if not socket.poll(int(1000 * timeout_s)):
-                raise Unreachable(endpoint, timeout_s)
-            reply = unpack(socket.recv())
-            if "error" in reply:
-                raise CriticdError(f"the policy at {endpoint}: {reply['error'].get('message')}")
-            if "policy" not in reply:
-                raise Malformed(f"the answer of {endpoint} has no key `policy`")
-            part = np.asarray(reply["policy"], dtype=np.float64)
-            parts.append(part[:, np.newaxis] if part.ndim == 1 else part)
-        return np.concatenate(parts) if parts else np.zeros((0, 1))
-    finally:
-        socket.close()
-
-
-def _by_onnx(path: Path, states: Array) -> Array:
-    """The first output of the model: probabilities or actions."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError("a policy of ONNX needs the package onnxruntime: pip install onnxruntime") from error
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
-    kinds = {"tensor(float)": np.float32, "tensor(double)": np.float64}
-    if given.type not in kinds:
-        raise Invalid("policy", f"{path} takes {given.type}, not floating-point states")
-    (answers, *_) = session.run(None, {given.name: states.astype(kinds[given.type])})
-    return np.asarray(answers, dtype=np.float64)
-
-
-def _read(document: Mapping[str, Any]) -> Evaluation:
-    def estimate(found: Mapping[str, Any]) -> Estimate:
-        interval = found["interval"]
-        return Estimate(found["value"], found["error"], None if interval is None else (interval[0], interval[1]))
-
-    weights = document.get("weights")
-    names = Weights.__dataclass_fields__
-    return Evaluation(
-        transitions=document["transitions"],
-        episodes=document["episodes"],
-        estimates={name: estimate(found) for name, found in document["estimates"].items()},
-        weights=None if weights is None else Weights(**{name: weights[name] for name in names}),
-        trace_gap=document.get("trace_gap"),
-        refused=tuple(document["refused"]),
-        warnings=tuple(document["warnings"]),
-    )

@@ -18,6 +18,7 @@ from criticd import _onnx, _plot
 from criticd._act import Actor, Decisions, single_of
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
+from criticd._spread import ReturnSpread
 from criticd.heads import HeadModels, Heads
 
 _CELLS = 1 << 20
@@ -110,23 +111,6 @@ class Kernel:
         else:
             shape = 0.25 * np.exp(-0.5 * squared)
         return self.signal_variance * shape
-
-
-@dataclass(frozen=True, eq=False)
-class ReturnSpread:
-    """Variance of the return to come about V(x), for each of H rewards: max(floor, level + k_m(x)' weights).
-
-    `level` and `floor` are (H,), `weights` (m, H). `factor` multiplies deviations of returns: what predictions and the
-    returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few. `coverage`,
-    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None if unknown.
-    """
-
-    level: Array
-    weights: Array
-    floor: Array
-    factor: float
-    pairs: int
-    coverage: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +312,7 @@ class Snapshot:
         for start in range(0, len(points), rows):
             part = slice(start, start + rows)
             k = self._kernel_rows(points[part], basis)
-            means[part] = k @ self.weights
+            means[part] = k @ self.weights + (0.0 if self.actions is None else self.actions.prior_mean)
             if covariance is not None:
                 explained = np.einsum("ij,ij->i", k @ covariance, k)
                 # Rounding may leave a variance a hair below zero next to a row of the dictionary.
@@ -516,7 +500,7 @@ class Snapshot:
             kernel = _kernel(message["kernel"], len(shift))
             dictionary = _matrix(message["dictionary"], len(shift))
             snapshot = cls(
-                critic=str(message["critic"]),
+                critic=_called(message),
                 generation=int(message["generation"]),
                 revision=int(message["revision"]),
                 discount=float(message["discount"]),
@@ -538,7 +522,7 @@ class Snapshot:
     def followed_by(self, message: Mapping[str, Any]) -> Snapshot | None:
         """What this becomes by a `weights` publication; None if that does not follow on it, so that one was missed."""
         try:
-            if (message["type"], message["critic"]) != ("weights", self.critic):
+            if (message["type"], _called(message)) != ("weights", self.critic):
                 return None
             if (message["generation"], message["revision"]) != (self.generation, self.revision + 1):
                 return None
@@ -688,6 +672,12 @@ def _array(value: Any, ndim: int) -> Array:
 def _matrix(value: Any, width: int) -> Array:
     """(n, width); an empty list stands for no rows."""
     return _array(np.zeros((0, width)) if len(value) == 0 else value, 2)
+
+
+def _called(message: Mapping[str, Any]) -> str:
+    """The name of what a message is the value of: a critic, or the head of one."""
+    critic = str(message["critic"])
+    return f"{critic}.{message['head']}" if "head" in message else critic
 
 
 def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:

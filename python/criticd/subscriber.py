@@ -79,8 +79,8 @@ class Follower:
     be another daemon, or the same one that has forgotten. `wanting` says that the whole model should be asked for.
     """
 
-    def __init__(self, critic: str, variance: bool) -> None:
-        self.critic, self.variance = critic, variance
+    def __init__(self, critic: str, variance: bool, head: str | None = None) -> None:
+        self.critic, self.variance, self.head = critic, variance, head
         self.latest: Snapshot | None = None
         self.wanting = True
         self.received = Received()
@@ -95,7 +95,7 @@ class Follower:
         """Take a published message; whether `latest` is another now. Raises `Malformed`."""
         kind = message.get("type")
         # Topics are compared by prefix: "snapshot.default" gets those of a critic called "default2" as well.
-        if message.get("critic") != self.critic:
+        if (message.get("critic"), message.get("head")) != (self.critic, self.head):
             return False
         if kind == "snapshot":
             return self.whole(Snapshot.of(message), published=True)
@@ -137,9 +137,10 @@ def _age(snapshot: Snapshot) -> tuple[int, int, int]:
     return snapshot.generation, snapshot.revision, snapshot.offset
 
 
-def topics(critic: str) -> tuple[str, ...]:
+def topics(critic: str, head: str | None = None) -> tuple[str, ...]:
     """What to subscribe to."""
-    return f"snapshot.{critic}", f"weights.{critic}", *(f"event.{kind}" for kind in CHANGES)
+    models = (f"snapshot.{critic}", f"weights.{critic}") if head is None else (f"head.{critic}.{head}",)
+    return *models, *(f"event.{kind}" for kind in CHANGES)
 
 
 def publish_socket(context: Any, keys: Keys | None) -> Any:
@@ -160,6 +161,7 @@ class Subscriber:
 
     `publish` and `control` are the daemon's endpoints, "tcp://127.0.0.1:5752" and "tcp://127.0.0.1:5751" by default; or
     give its `data_dir`, which CRITICD_DATA_DIR may do as well. `critic` is the daemon's first one unless it is named.
+    With `head` it follows that head of the critic: its models are called "critic.head" and are used as any other.
     With `variance` models that were published without it are asked for whole. With `keys` both connections are
     encrypted.
 
@@ -175,6 +177,7 @@ class Subscriber:
         *,
         data_dir: str | os.PathLike[str] | None = None,
         critic: str | None = None,
+        head: str | None = None,
         variance: bool = True,
         keys: Keys | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
@@ -182,7 +185,7 @@ class Subscriber:
         self._address = Address.of("publish", publish, data_dir, keys)
         self._context = context or zmq.Context.instance()
         self._client = Client(control, data_dir=data_dir, timeout_s=2.0, keys=keys, context=self._context)
-        self._critic, self._variance = critic, variance
+        self._critic, self._head, self._variance = critic, head, variance
         self._follower: Follower | None = None
         self._changed = threading.Condition()
         self._latest: Snapshot | None = None
@@ -300,7 +303,7 @@ class Subscriber:
     def _run(self) -> None:
         try:
             critic = self._first_critic() if self._critic is None else self._critic
-            self._follower = Follower(critic, self._variance)
+            self._follower = Follower(critic, self._variance, self._head)
             while not self._over.is_set():
                 self._listen(self._follower)
         except BaseException as failure:
@@ -331,7 +334,7 @@ class Subscriber:
         poller.register(socket, zmq.POLLIN)
         poller.register(monitor, zmq.POLLIN)
         try:
-            for topic in topics(follower.critic):
+            for topic in topics(follower.critic, follower.head):
                 socket.subscribe(topic)
             socket.connect(endpoint)
             standing, since, fetched_at = False, time.monotonic(), 0.0
@@ -386,7 +389,8 @@ class Subscriber:
 
     def _fetch(self, follower: Follower) -> bool:
         try:
-            return follower.whole(self._client.snapshot(follower.critic, variance=self._variance), published=False)
+            model = self._client.snapshot(follower.critic, variance=self._variance, head=follower.head)
+            return follower.whole(model, published=False)
         except CriticdError as error:
             # There may be no model yet, or no daemon: the next turn will tell.
             log.debug("no model could be fetched: %s", error)

@@ -106,3 +106,13 @@ def test_what_is_no_action_is_refused() -> None:
 def test_actions_that_do_not_fit_the_model_are_malformed(actions: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         Snapshot.of({**message(read("q_discrete_sarsa_lambda_04")), "actions": actions})
+
+
+def test_a_prior_mean_is_added_to_every_value() -> None:
+    values = message(read("q_discrete_sarsa_lambda_04"))
+    plain = Snapshot.of(values)
+    raised = Snapshot.of({**values, "actions": {**values["actions"], "prior_mean": 2.5}})
+    inputs = plain.inputs([[0.1, -0.2], [50.0, 50.0]], [0, 1])
+    np.testing.assert_allclose(raised(inputs), plain(inputs) + 2.5, rtol=0, atol=1e-12)
+    assert raised.actions is not None and raised.actions.message()["prior_mean"] == 2.5
+    assert raised.act([0.1, -0.2]).mean == pytest.approx(plain.act([0.1, -0.2]).mean + 2.5)

@@ -49,11 +49,11 @@ def test_send_follow_and_ask(start: Start) -> None:
             means = [answer.mean[0] for answer in answers]
             np.testing.assert_allclose(snapshot(WALK[:100]), means, rtol=1e-9, atol=1e-9)
             assert (await client.snapshot()).offset == 1999
-            assert (await client.refit(wait=True, timeout_s=60)).outcome in ("adopted", "rejected")
+            assert (await client.refit(wait=True, timeout_s=600)).outcome in ("adopted", "rejected")
             status = await client.status()
             assert status["offset"] == 1999
             if status["durable"]:
-                assert (await client.rebuild(wait=True, timeout_s=60)).outcome == "adopted"
+                assert (await client.rebuild(wait=True, timeout_s=600)).outcome == "adopted"
             done = await client.append(stream="x", seq=0, states=WALK[:11], rewards=WALK[:10, 0])
             assert done.accepted == 10
             following.cancel()

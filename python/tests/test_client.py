@@ -39,7 +39,7 @@ def test_every_operation(start: Start) -> None:
         position = client.streams()["walk"]
         assert (position.session, position.next_seq, position.rows) == ("a", 300, 300)
         assert abs(position.last_seen - time.time()) < 600
-        outcome = client.refit(wait=True, timeout_s=60)
+        outcome = client.refit(wait=True, timeout_s=600)
         assert outcome.outcome in ("adopted", "rejected") and outcome.generation in (1, 2)
         assert client.refit().outcome == "started"
         assert client.snapshot(variance=False).covariance is None
@@ -48,7 +48,7 @@ def test_every_operation(start: Start) -> None:
         assert client.hello().rewards == 1
         if client.status()["durable"]:
             assert client.checkpoint() == 300
-            rebuilt = client.rebuild(wait=True, timeout_s=60)
+            rebuilt = client.rebuild(wait=True, timeout_s=600)
             assert rebuilt.outcome == "adopted" and rebuilt.generation == client.value(WALK[0]).generation
             with pytest.raises(Refused, match="unknown_critic"):
                 client.rebuild("other")

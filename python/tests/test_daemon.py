@@ -104,7 +104,7 @@ def test_the_types_of_the_status_are_those_of_the_daemon() -> None:
             sender.send_trajectory([[float(row % 7)] for row in range(201)], [1.0] * 200)
             assert sender.flush(20)
         client.value([0.0], min_offset=200)
-        client.refit(wait=True, timeout_s=60)
+        client.refit(wait=True, timeout_s=600)
         client.checkpoint()
         status = client.status()
     assert typing.get_type_hints(Status).keys() <= status.keys() and not {"v", "id", "ok"} & status.keys()

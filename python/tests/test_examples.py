@@ -31,7 +31,7 @@ def run(daemon: Daemon | None, script: Path, *arguments: str, **variables: str) 
     if daemon is not None:
         environment["CRITICD_DATA_DIR"] = str(daemon.data_dir)
     done = subprocess.run(
-        [sys.executable, str(script), *arguments], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, str(script), *arguments], env=environment, capture_output=True, text=True, timeout=900
     )
     print(done.stdout, done.stderr)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,30 @@ def test_a_weighted_head_is_cost_regularised_kernel_regression(tmp_path: Path) -
     np.testing.assert_allclose(
         np.sqrt(std**2 + 1), [1.050510, 1.018591, 1.017991, 1.018591, 1.050510], rtol=0, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("writer", ["package", "program"])
+def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, writer: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    case = json.loads((GOLDEN / "weights_13.json").read_text())
+    model = fitted(case, tmp_path)
+    assert model.head_models is not None
+    model = replace(model, head_models=replace(model.head_models, factors=np.linspace(0.5, 2, len(model.heads))))
+    path = tmp_path / "heads.onnx"
+    if writer == "package":
+        model.to_onnx(path)
+    else:
+        model.save(tmp_path / "heads.model")
+        run(tmp_path, f"export {tmp_path / 'heads.model'} --onnx --out {path}")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+    assert outputs[0] == "mean" and outputs[-3:] == ["heads", "heads_std", "heads_return_std"]
+    assert json.loads(session.get_modelmeta().custom_metadata_map["heads"]) == list(model.heads)
+    states = np.random.default_rng(1).normal(size=(50, model.dim))
+    found = dict(zip(outputs, session.run(None, {"states": states}), strict=True))
+    for column, head in enumerate(model.heads.values()):
+        expected = head(states, std=True, returns=True)
+        answers = {"heads": expected.mean, "heads_std": expected.std, "heads_return_std": expected.return_std}
+        for name, wanted in answers.items():
+            assert wanted is not None
+            np.testing.assert_allclose(found[name][:, column], wanted, rtol=1e-6, atol=1e-6)

@@ -134,3 +134,34 @@ def test_a_daemon_that_knows_no_heads_is_told_apart() -> None:
 
     with pytest.raises(CriticdError, match="feature `heads`"):
         head_values_of({"mean": np.zeros(1), "generation": 1, "offset": 3})
+
+
+def test_a_subscriber_follows_one_head(start: Start) -> None:
+    daemon = start(*CALM)
+    send(daemon, 0, ROWS)
+    with daemon.client() as client, daemon.subscriber(head="given") as head:
+        first = head.wait(30, offset=ROWS)
+        assert (first.critic, first.discount) == ("default.given", 0.5)
+        assert first.noise_variance == pytest.approx(0.5)
+        send(daemon, ROWS, ROWS)
+        later = head.wait(30, offset=2 * ROWS)
+        assert head.received.snapshots + head.received.weights > 0, head.received
+        found = client.heads(STATES, ["given"], returns=True, min_offset=2 * ROWS)
+        mean, deviation = later(STATES, std=True)
+        np.testing.assert_allclose(mean, found.mean[:, 0], rtol=1e-3, atol=1e-3)
+        assert found.std is not None and found.return_variance is not None
+        # Between whole models the deviation is that of the last one.
+        np.testing.assert_allclose(deviation, found.std[:, 0], rtol=0.3)
+        asked = client.snapshot(head="given")
+        expected = asked(STATES, std=True, returns=True)
+        now = client.heads(STATES, ["given"], returns=True)
+        assert now.std is not None and now.return_variance is not None
+        assert expected.std is not None and expected.return_std is not None
+        np.testing.assert_allclose(expected.mean, now.mean[:, 0], rtol=1e-9)
+        # A variance is a difference, of which one matrix keeps fewer digits than the spectrum.
+        np.testing.assert_allclose(expected.std, now.std[:, 0], rtol=1e-4)
+        np.testing.assert_allclose(expected.return_std, np.sqrt(now.return_variance[:, 0]), rtol=1e-6)
+        with pytest.raises(Refused, match="no head"):
+            client.snapshot(head="none")
+        listed = client.list_heads()["given"]
+        assert listed.pairs == 0 or listed.coverage is not None

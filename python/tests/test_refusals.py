@@ -15,9 +15,11 @@ from criticd._refusals import Auditor, Sent
 from criticd.client import Position
 
 NOWHERE = "tcp://127.0.0.1:1"
+PATIENCE_S = 60.0
+"""Far longer than anything here takes, even on a busy machine."""
 
 
-def until(done: Callable[[], Any], timeout_s: float = 20.0) -> None:
+def until(done: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not done():
         assert time.monotonic() < deadline
@@ -34,7 +36,7 @@ def test_rows_of_another_dimension(start: Start, caplog: pytest.LogCaptureFixtur
     with daemon.sender(reliable=True) as sender, daemon.client() as client:
         for row in range(100):
             sender.send([float(row)], 0.0, [row + 1.0])
-        sender.flush(10)
+        assert sender.flush(PATIENCE_S)
         until(lambda: client.hello().state_dim == 1)
     with daemon.sender(stream="wide") as wide:
         for row in range(30):
@@ -48,6 +50,7 @@ def test_rows_of_another_dimension(start: Start, caplog: pytest.LogCaptureFixtur
     assert (wide.counters.sent, wide.counters.refused) == (sent, sent)
     (refusal,) = wide.refusals
     assert (refusal.stream, refusal.code) == ("wide", "wrong_dimension")
+    assert "criticd reset" in refusal.remedy
     assert "1 numbers there, these have 2" in refusal.message and "--data-dir" in refusal.remedy
     # Said once, however many rows there were.
     (said,) = warnings_of(caplog)
@@ -79,12 +82,24 @@ def test_another_reason_is_the_one_that_the_daemon_announces(start: Start) -> No
     daemon = start(*CALM)
     with daemon.sender(reliable=True) as sender:
         sender.send([0.0], 0.0, [1.0])
-        sender.flush(10)
+        assert sender.flush(PATIENCE_S)
     with daemon.sender(stream="two") as two:
         two.send([0.0], [0.0, 0.0], [1.0])
         until(lambda: two.refusals)
         assert two.refusals[0].code == "wrong_dimension" and "2" in two.refusals[0].message
     assert two.counters.refused == 1
+
+
+def test_a_refusal_that_was_announced_before_the_subscription(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("criticd._refusals.Watch._listening", lambda self, endpoint: None)
+    daemon = start(*CALM)
+    with daemon.sender(reliable=True) as sender:
+        sender.send([0.0], 0.0, [1.0])
+        assert sender.flush(PATIENCE_S)
+    with daemon.sender(stream="two") as two:
+        two.send([0.0], [0.0, 0.0], [1.0])
+        until(lambda: two.refusals)
+        assert two.refusals[0].code == "wrong_dimension" and "2" in two.refusals[0].message
 
 
 def test_rows_that_are_taken_are_refused_by_nobody(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,7 +108,7 @@ def test_rows_that_are_taken_are_refused_by_nobody(start: Start, caplog: pytest.
         for row in range(500):
             good.send([float(row)], 0.0, [row + 1.0])
         with daemon.client() as client:
-            client.value([0.0], min_offset=500, timeout_s=30)
+            client.value([0.0], min_offset=500, timeout_s=PATIENCE_S)
         bad.send([0.0, 0.0], 0.0, [1.0, 0.0])
         until(lambda: bad.refusals)
     assert good.refusals == () and good.counters.refused == 0 and good.counters.sent == 500
@@ -104,11 +119,11 @@ def test_a_reliable_sender_names_its_refusal_too(start: Start) -> None:
     daemon = start(*CALM)
     with daemon.sender(reliable=True) as first:
         first.send([0.0], 0.0, [1.0])
-        assert first.flush(10) and first.refusals == ()
+        assert first.flush(PATIENCE_S) and first.refusals == ()
     second = daemon.sender(reliable=True)
     second.send([0.0, 0.0], 0.0, [1.0, 0.0])
     with pytest.raises(Refused, match="wrong_dimension"):
-        second.flush(10)
+        second.flush(PATIENCE_S)
     assert second.refusals[0].code == "wrong_dimension" and second.counters.refused == 1
     second.close()
 
@@ -129,6 +144,24 @@ def test_counters_of_a_daemon_that_is_not_there(caplog: pytest.LogCaptureFixture
         message for message in said if "no connection" in message and "criticd serve" in message and "10" in message
     ]
     assert len([message for message in said if "no connection" in message]) == 1
+
+
+def test_what_the_daemon_remembers_counts_once_and_for_its_session_alone() -> None:
+    auditor, ours = Auditor(), Sent("robot", "s", 10, 10, (1, 1))
+    entry = {"session": "other", "code": "conflict", "message": "other content", "messages": 1}
+    auditor.remembered(ours, None)
+    auditor.remembered(ours, entry)
+    assert auditor.compare([ours], {}, 1, 0.0) == [] and auditor.compare([ours], {}, 1, 5.0) == []
+    auditor.remembered(ours, {**entry, "session": "s"})
+    (refusal,) = auditor.compare([ours], {}, 1, 6.0)
+    assert (refusal.code, auditor.refused) == ("conflict", 10)
+    # The stream goes on: what waits now has not been refused.
+    taken = {"robot": Position("s", 20, 20, 0.0)}
+    assert auditor.compare([Sent("robot", "s", 20, 20, (1, 1))], taken, 1, 7.0) == [] and not auditor.unsettled
+    more = Sent("robot", "s", 30, 30, (1, 1))
+    auditor.remembered(more, {**entry, "session": "s"})
+    assert auditor.compare([more], taken, 1, 8.0) == [] and auditor.compare([more], taken, 1, 99.0) == []
+    assert auditor.refused == 10
 
 
 def test_what_is_on_its_way_is_not_refused() -> None:

@@ -49,7 +49,7 @@ def test_models_are_followed(start: Start) -> None:
             assert snapshot is subscriber.latest
             assert_as_answered(snapshot, client, offset)
         before = subscriber.wait()
-        adopted = client.refit(wait=True, timeout_s=60)
+        adopted = client.refit(wait=True, timeout_s=600)
         if adopted.outcome == "adopted":
             assert subscriber.wait(30, generation=before.generation + 1).generation == adopted.generation
         received = subscriber.received

@@ -1,7 +1,7 @@
 //! Values of actions on the command line: what is learned of them, and files of states with actions.
 
 use super::Failure;
-use super::given::{names, read_states_as, without_unit};
+use super::given::{names, read_states_as, within, without_unit};
 use super::output::in_file;
 use criticd::learner::Lambda;
 use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
@@ -32,6 +32,9 @@ pub(super) struct ActionOptions {
     /// else retrace]
     #[arg(long, value_name = "HOW")]
     trace: Option<TraceChoice>,
+    /// Prior mean of Q: Q of actions that no transition resembles, optimistic if it is at least the largest return
+    #[arg(long, value_name = "MEAN", default_value_t = 0.0, allow_negative_numbers = true, value_parser = prior_mean)]
+    pub(super) prior_mean: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -78,6 +81,10 @@ pub(super) fn action_kind(text: &str) -> Result<ActionKind, String> {
     }
 }
 
+fn prior_mean(text: &str) -> Result<f64, String> {
+    within(text, |v| v.abs() <= 1e9, "a prior mean lies from -1e9 to 1e9")
+}
+
 impl ActionKind {
     /// The actions of a table with these columns.
     pub(super) fn space(self, columns: &ActionColumns) -> Result<ActionSpace, Failure> {
@@ -104,6 +111,7 @@ impl ActionOptions {
                 ("--actions", self.actions.is_some()),
                 ("--successor", self.successor.is_some()),
                 ("--trace", self.trace.is_some()),
+                ("--prior-mean", self.prior_mean != 0.0),
             ];
             return match given.iter().find(|(_, given)| *given) {
                 Some((option, _)) => Err(Failure::usage(format!("{option} needs --inputs state_action"))),

@@ -3,12 +3,20 @@
 use super::Failure;
 use super::output::{facts, in_file, print, print_json};
 use criticd::config::{Config, Options, config_file};
+use criticd::daemon::outlook::{Fate, Outlook};
+use criticd::daemon::recovery::RecoverError;
+use criticd::daemon::survey::holds_journal;
+use criticd::journal::checkpoint::Directory;
+use criticd::journal::store::SqliteStorage;
 use criticd::keys::KeyPair;
 use criticd::learner::{KernelKind, Settings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Check a configuration file and print its errors, or the resulting settings
+///
+/// Where the data directory holds a journal, the command also says what a start with these settings would do to its critics: whose
+/// model would be set aside and learned again from the journal, and why. It fails if the start would be refused. It changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd check-config robot.toml && criticd serve --config robot.toml\n  criticd check-config                          the file that criticd serve would find\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n\nThis command ignores environment variables."
@@ -17,6 +25,9 @@ pub(crate) struct CheckConfig {
     /// Settings, TOML [default: criticd/criticd.toml in $XDG_CONFIG_HOME or $XDG_CONFIG_DIRS]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Compare with this data directory, in place of the file's
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -29,15 +40,20 @@ impl CheckConfig {
                            (/etc/xdg); name one, or make it: criticd serve --print-config > robot.toml";
             return Err(Failure::new(message));
         };
-        let options = Options { config: Some(path.clone()), ..Options::default() };
+        let options = Options { config: Some(path.clone()), data_dir: self.data_dir, ..Options::default() };
         let config = Config::load(&options).map_err(|e| in_file(&path, e))?;
         // What only shows when the daemon starts should show here: the file of the secret key.
         let secret = config.curve_secret_key.as_deref().filter(|_| config.curve_endpoints().next().is_some());
         let keys =
             secret.map(KeyPair::load).transpose().map_err(|e| in_file(&path, format!("`curve_secret_key`: {e}")))?;
         let public_key = keys.as_ref().map(|keys| keys.public.as_str());
+        let outlook = outlook(&config)?;
+        if let Some(why) = outlook.as_ref().and_then(|outlook| outlook.refusal.as_ref()) {
+            return Err(in_file(&path, format!("in {}: {why}", config.data_dir.display())));
+        }
         if self.json {
             return print_json(&json!({
+                "at_start": outlook.as_ref().map(at_start),
                 "data_dir": config.data_dir,
                 "ingest": config.ingest,
                 "control": config.control,
@@ -76,9 +92,55 @@ impl CheckConfig {
             );
             lines.push(("critic".to_owned(), text));
         }
+        let changes = outlook.map_or_else(String::new, |outlook| changes(&outlook));
         let path = path.display();
-        print(&format!("{path} is sound.\n\n{}\nNext: criticd serve --config {path}\n", facts(&lines)))
+        print(&format!("{path} is sound.\n\n{}{changes}\nNext: criticd serve --config {path}\n", facts(&lines)))
     }
+}
+
+/// What a start does to the critics in the data directory; none if that holds no journal, or the settings have none.
+fn outlook(config: &Config) -> Result<Option<Outlook>, Failure> {
+    let directory = &config.data_dir;
+    if !config.journal || !holds_journal(directory) {
+        return Ok(None);
+    }
+    let of = || {
+        let mut storage = SqliteStorage::open_beside(directory).map_err(RecoverError::Store)?;
+        Outlook::of(&mut storage, &Directory::new(directory), config)
+    };
+    of().map(Some).map_err(|e| in_file(directory, e))
+}
+
+/// A line for each critic that does not simply go on, and what to do if that is not meant.
+fn changes(outlook: &Outlook) -> String {
+    if outlook.critics.is_empty() {
+        return String::new();
+    }
+    let rows = outlook.rows;
+    let lines = outlook.critics.iter().map(|(critic, fate)| match fate {
+        Fate::LearnedAgain(change) => {
+            format!("  {critic}: the model is set aside, and learned again from {rows} rows of the journal: {change}\n")
+        }
+        Fate::New => format!("  {critic}: is new, and is learned from {rows} rows of the journal\n"),
+        Fate::Dropped => format!("  {critic}: the model is set aside: the critic is no longer in the settings\n"),
+    });
+    format!(
+        "\nA start with these settings changes critics:\n{}The daemon keeps models that it sets aside in set-aside/. To keep a model \
+         in use, take the change back.\n",
+        lines.collect::<String>()
+    )
+}
+
+fn at_start(outlook: &Outlook) -> Value {
+    let critics = outlook.critics.iter().map(|(critic, fate)| {
+        let (what, change) = match fate {
+            Fate::LearnedAgain(change) => ("learned_again", Some(change)),
+            Fate::New => ("new", None),
+            Fate::Dropped => ("dropped", None),
+        };
+        json!({"critic": critic, "what": what, "change": change})
+    });
+    json!({"rows": outlook.rows, "critics": critics.collect::<Vec<_>>()})
 }
 
 fn kernel_name(kernel: KernelKind) -> &'static str {

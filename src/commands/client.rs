@@ -77,6 +77,23 @@ impl Connection {
         }
     }
 
+    /// Why the daemon of the data directory does not answer, if it has started and cannot yet.
+    pub(super) fn starting(&self) -> Option<Failure> {
+        let directory = self.directory();
+        if self.control.is_some() || self.written("control").is_some() {
+            return None;
+        }
+        let process = daemon::owner(&directory)?.map_or_else(String::new, |id| format!(" (process {id})"));
+        let far = match daemon::starting(&directory) {
+            Some((rows, of)) => format!("recovers: {rows} of {of} rows of the journal learned again"),
+            None => "starts".to_owned(),
+        };
+        Some(Failure::new(format!(
+            "the daemon of {}{process} {far}; it answers when that is done",
+            directory.display()
+        )))
+    }
+
     pub(super) fn connect(&self) -> Result<Requester, ClientError> {
         Requester::connect(&self.control(), self.timeout())
     }

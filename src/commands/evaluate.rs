@@ -1,28 +1,30 @@
 //! `criticd evaluate`.
 
+mod live;
+
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
 use super::dictionary::DictionaryOptions;
 use super::given::{self, TABLES, TableOptions, plural};
-use super::held_out::{self, Like};
+use super::held_out::Like;
 use super::label::FitAlone;
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
-use super::policy::Policy;
+use super::policy;
+use super::value::live::is_endpoint;
 use clap::Parser as _;
-use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, Successor, Trace};
+use criticd::learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd::learner::batch::Given;
-use criticd::learner::judge::{ESS_MIN, Episode, Estimate, Judgement, Refusal, TRACE_GAP_MAX, judge};
+use criticd::learner::judge::{ESS_MIN, Fitted, Judged, Learned, learn};
 use criticd::learner::{Lambda, Settings};
-use criticd::math::kernel::Kernel;
-use criticd::snapshot::{Ask, Snapshot};
 use criticd::table::Table;
 use criticd::transition::Rows;
-use serde_json::{Value, json};
+use criticd::wire;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Inputs of starts at most that the deviation of their mean value is worked out from.
-const STARTS_MAX: usize = 400;
+/// Estimates in the order in which they are shown.
+const ESTIMATES: [&str; 5] = ["is", "wis", "pdis", "dr", "fqe"];
 
 /// Judge another policy by the transitions of the one that acted
 ///
@@ -31,7 +33,7 @@ const STARTS_MAX: usize = 400;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the\ndiscrete actions in that state), or action, or action_0, ... (the action it takes there).\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of\nmodels that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted\nones are worth. No interval is given where ess is below --ess-min, where weights have another mean than 1, or where the\ndictionary of the fitted Q is too coarse; then a sentence says why.\n\n{TABLES}"
+        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of a daemon's last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the\ndiscrete actions in that state), or action, or action_0, ... (the action it takes there).\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of\nmodels that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted\nones are worth. No interval is given where ess is below --ess-min, where weights have another mean than 1, or where the\ndictionary of the fitted Q is too coarse; then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with\ndiscount, kernel and dictionary_max of a critic of action values. --states writes the states of these rows; --policy has the\npolicy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
     )
 )]
 pub(crate) struct Evaluate {
@@ -58,6 +60,8 @@ pub(crate) struct Evaluate {
     folds: usize,
     #[command(flatten)]
     dictionary: DictionaryOptions,
+    #[command(flatten)]
+    live: live::LiveOptions,
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -69,26 +73,12 @@ pub(crate) struct Evaluate {
     json: bool,
 }
 
-/// Transitions, episodes and the two policies.
-struct Judged {
-    rows: Rows,
-    /// (n,)
-    episodes: Vec<u32>,
-    columns: ActionColumns,
-    policy: Option<Policy>,
-}
-
-/// What a fitted Q says.
-struct Fitted {
-    /// Of the states where episodes began.
-    estimate: Estimate,
-    trace_gap: f64,
-    /// (n,) V at the states and Q at the states and actions, by models that have not seen the episode; none with one episode.
-    unseen: Option<(Vec<f64>, Vec<f64>)>,
-}
-
 impl Evaluate {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if is_endpoint(&self.table.table) {
+            return live::run(&self.table.table.to_string_lossy(), &self);
+        }
+        self.live.refuse_without_daemon()?;
         if self.table.dry(self.json)? {
             return Ok(());
         }
@@ -100,17 +90,18 @@ impl Evaluate {
             Some(kind) => Some(self.fitted(&judged, kind.space(&judged.columns)?, names)?),
             None => None,
         };
-        let judgement = self.judgement(&judged, fitted.as_ref())?;
+        let findings = judged.findings(fitted, self.ess_min);
         drop(progress);
-        if fitted.is_none() && judgement.is_none() {
+        if findings.fitted.is_none() && findings.judgement.is_none() {
             let message = "the table has not both behavior_prob and target_prob, and --actions says not what a Q is to be \
                            fitted for: there is nothing to judge by";
             return Err(in_file(&self.table.table, message));
         }
-        if self.json {
-            return print_json(&self.document(&judged, judgement.as_ref(), fitted.as_ref()));
-        }
-        print(&self.text(&judged, judgement.as_ref(), fitted.as_ref()))
+        self.print(&wire::findings_to_json(&findings))
+    }
+
+    fn print(&self, found: &Value) -> Result<(), Failure> {
+        if self.json { print_json(found) } else { print(&text(found)) }
     }
 
     fn judged(&self, table: Table) -> Result<Judged, Failure> {
@@ -124,65 +115,31 @@ impl Evaluate {
         }
         let policy = match &self.policy {
             Some(path) => {
-                let policy = Policy::read(path, rows.len(), columns.actions.width, self.actions)?;
-                policy.fill(&rows, &mut columns).map_err(|message| in_file(path, message))?;
+                let policy = policy::read(path, columns.actions.width, self.actions)?;
+                if policy.len() != rows.len() {
+                    let message = format!("has {} rows, the table has {} transitions", policy.len(), rows.len());
+                    return Err(in_file(path, message));
+                }
+                policy.fill(&rows, &mut columns).map_err(|fault| in_file(path, fault))?;
                 Some(policy)
             }
             None => None,
         };
-        Ok(Judged { rows, episodes, columns, policy })
-    }
-
-    /// By importance sampling, and doubly robust where there is a fitted Q. None where a row lacks a probability.
-    fn judgement(&self, judged: &Judged, fitted: Option<&Fitted>) -> Result<Option<Judgement>, Failure> {
-        let (rows, columns) = (&judged.rows, &judged.columns);
-        let both = |i: usize| columns.behavior_probs.number(i).zip(columns.target_probs.number(i));
-        if (0..rows.len()).any(|i| both(i).is_none()) {
-            return Ok(None);
-        }
-        let ratio = |i: usize| both(i).map_or(1.0, |(behavior, target)| (target / behavior).min(self.rho_max));
-        let unseen = fitted.and_then(|fitted| fitted.unseen.as_ref());
-        let count = held_out::count(&judged.episodes);
-        let mut of_episode: Vec<Vec<usize>> = vec![Vec::new(); count];
-        judged.episodes.iter().enumerate().for_each(|(i, &episode)| of_episode[episode as usize].push(i));
-        of_episode.retain(|places| !places.is_empty());
-        let take = |of: &dyn Fn(usize) -> f64| -> Vec<Vec<f64>> {
-            of_episode.iter().map(|places| places.iter().map(|&i| of(i)).collect()).collect()
-        };
-        let (rewards, ratios) = (take(&|i| rows.rewards[i]), take(&ratio));
-        let discounts = take(&|i| rows.discount(i, self.discount));
-        let models = unseen.map(|(v, q)| (take(&|i| v[i]), take(&|i| q[i])));
-        let episodes: Vec<Episode<'_>> = (0..of_episode.len())
-            .map(|k| Episode {
-                rewards: &rewards[k],
-                discounts: &discounts[k],
-                ratios: &ratios[k],
-                model: models.as_ref().map(|(v, q)| (&v[k][..], &q[k][..])),
-            })
-            .collect();
-        Ok(Some(judge(&episodes, self.ess_min)))
+        let rho_max = given::most(self.rho_max);
+        Ok(Judged { rows, episodes, columns, policy, discount: self.discount, rho_max })
     }
 
     /// Fit Q of the policy that is judged, on all episodes and on all but each group of them.
     fn fitted(&self, judged: &Judged, space: ActionSpace, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
-        let policy = judged.policy.as_ref().ok_or_else(|| {
-            Failure::usage(
+        if judged.policy.is_none() {
+            return Err(Failure::usage(
                 "--actions: a fitted Q needs what the policy does in the first state of each episode: --policy",
-            )
-        })?;
-        let successor = if policy.is_stochastic() { Successor::Expected } else { Successor::NextAction };
-        let of = ActionValue { space, successor, trace: Trace::Retrace };
-        let between = |of: &ActionValue| {
-            of.rows(&judged.rows, &judged.columns, given::most(self.rho_max)).map_err(|e| in_file(&self.table.table, e))
-        };
-        let (acted, learned) = (between(&of.on_policy())?.rows, between(&of)?);
-        let like = self.like(&acted, &of, names)?;
-        let (whole, trace_gap) = self.fit(&like, &learned.rows)?;
-        let starts = starts(&judged.episodes);
-        let estimate = start_value(&whole, judged, &of, policy, &starts)?;
-        let count = held_out::count(&judged.episodes);
-        let unseen = if count < 2 { None } else { Some(self.unseen(judged, &like, &of, policy, &learned, count)?) };
-        Ok(Fitted { estimate, trace_gap, unseen })
+            ));
+        }
+        let of = ActionValue { space: space.clone(), successor: Successor::Sarsa, trace: Trace::OnPolicy };
+        let acted = of.rows(&judged.rows, &judged.columns, judged.rho_max);
+        let like = self.like(&acted.map_err(|e| in_file(&self.table.table, e))?.rows, &of, names)?;
+        judged.fitted(space, (self.folds, self.seed), &mut |of, rows| self.fit(&like, of, rows), &mut |_| {})
     }
 
     /// Kernel and noise by the returns of the policy that acted.
@@ -198,228 +155,59 @@ impl Evaluate {
             words.extend([word(option.into()), word(value)]);
         }
         let fit = FitAlone::try_parse_from(words)?.fit;
-        let settings = Settings { action_value: Some(of.on_policy()), ..fit.settings(acted)? };
+        let settings = Settings { action_value: Some(of.clone()), ..fit.settings(acted)? };
         let names = super::actions::input_names(names, acted.dim - of.space.width(), &of.space);
-        let like = Like::of(&fit.search(acted, settings, names)?.model);
+        Ok(Like::of(&fit.search(acted, settings, names)?.model))
+    }
+
+    /// Q of `rows` by kernel and noise of `like`, and the trace gap of its dictionary in nats.
+    fn fit(&self, like: &Like, of: &ActionValue, rows: &Rows) -> Result<Learned, Failure> {
+        let Like { settings, inputs, hyperparameters, .. } = like;
         let settings = Settings {
             action_value: Some(of.clone()),
             lambda: Lambda::Fixed(0.0),
             estimate_scale: false,
             rho_max: given::most(self.rho_max),
-            ..like.settings
+            ..settings.clone()
         };
-        Ok(Like { settings, lambda: 0.0, ..like })
-    }
-
-    /// Q of `rows` by kernel and noise of `like`, and the trace gap of its dictionary in nats.
-    fn fit(&self, like: &Like, rows: &Rows) -> Result<(Snapshot, f64), Failure> {
-        let Like { settings, inputs, hyperparameters, lambda } = like;
-        let given = Given { settings, rows, first: 0, inputs, hyperparameters, lambda: *lambda };
-        let mut model = given.model(self.dictionary.choose(&given)?.dictionary, &|| true)?;
-        model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
-        let gap = model.solve()?.trace_gap(model.statistics());
-        Ok((model.snapshot(true)?, gap))
-    }
-
-    /// V and Q (n,) at each row by a model that has learned other episodes.
-    fn unseen(
-        &self,
-        judged: &Judged,
-        like: &Like,
-        of: &ActionValue,
-        policy: &Policy,
-        learned: &criticd::learner::action::StateActionRows,
-        count: usize,
-    ) -> Result<(Vec<f64>, Vec<f64>), Failure> {
-        let n = judged.rows.len();
-        let folds = self.folds.clamp(2, count);
-        let group = held_out::folds(&judged.episodes, folds, self.seed);
-        let (mut v, mut q) = (vec![0.0; n], vec![0.0; n]);
-        for fold in 0..folds {
-            let others = held_out::part(&learned.rows, |k| group[learned.kept[k]] != fold);
-            let (model, _) = self.fit(like, &others)?;
-            let places: Vec<usize> = (0..n).filter(|&i| group[i] == fold).collect();
-            let (values, acted) = values(&model, judged, of, policy, &places)?;
-            for (k, &i) in places.iter().enumerate() {
-                (v[i], q[i]) = (values[k], acted[k]);
-            }
-        }
-        Ok((v, q))
-    }
-
-    /// Estimates by name, each with why it has no interval, if that is so.
-    fn estimates(
-        &self,
-        judgement: Option<&Judgement>,
-        fitted: Option<&Fitted>,
-    ) -> Vec<(&'static str, Estimate, Vec<Refusal>)> {
-        let mut out = Vec::new();
-        if let Some(found) = judgement {
-            let each = [("is", Some(found.is)), ("wis", Some(found.wis)), ("pdis", Some(found.pdis)), ("dr", found.dr)];
-            out.extend(each.into_iter().filter_map(|(name, e)| Some((name, e?, found.refusals.clone()))));
-        }
-        if let Some(fitted) = fitted {
-            let gap = fitted.trace_gap;
-            let refused = (gap > TRACE_GAP_MAX).then_some(Refusal::TraceGap { gap });
-            out.push(("fqe", fitted.estimate, refused.into_iter().collect()));
-        }
-        out
-    }
-
-    fn document(&self, judged: &Judged, judgement: Option<&Judgement>, fitted: Option<&Fitted>) -> Value {
-        let mut estimates = serde_json::Map::new();
-        let mut refused = Vec::new();
-        for (name, estimate, refusals) in self.estimates(judgement, fitted) {
-            let interval = refusals.is_empty().then(|| estimate.interval());
-            estimates.insert(
-                name.to_owned(),
-                json!({"value": estimate.value, "error": estimate.error, "interval": interval}),
-            );
-            refused.extend(
-                refusals.iter().map(ToString::to_string).filter(|said| !refused.contains(said)).collect::<Vec<_>>(),
-            );
-        }
-        let mut out = json!({
-            "transitions": judged.rows.len(),
-            "episodes": held_out::count(&judged.episodes),
-            "discount": self.discount,
-            "estimates": estimates,
-            "refused": refused,
-            "warnings": judgement.map(|found| found.warnings.clone()).unwrap_or_default(),
-        });
-        if let Some(found) = judgement {
-            let support = &found.support;
-            out["weights"] = json!({
-                "ess": support.ess,
-                "ess_earned": support.ess_earned,
-                "largest": support.largest,
-                "mean": support.mean.value,
-                "mean_error": support.mean.error,
-                "zero_share": support.zero_share,
-                "rho_max": self.rho_max.is_finite().then_some(self.rho_max),
-            });
-        }
-        if let Some(fitted) = fitted {
-            out["trace_gap"] = json!(fitted.trace_gap);
-        }
-        out
-    }
-
-    fn text(&self, judged: &Judged, judgement: Option<&Judgement>, fitted: Option<&Fitted>) -> String {
-        let episodes = plural(held_out::count(&judged.episodes), "episode");
-        let mut lines =
-            vec![("judged by".to_owned(), format!("{episodes}, {}", plural(judged.rows.len(), "transition")))];
-        if let Some(found) = judgement {
-            let support = &found.support;
-            let mean = format!("{} +- {}, 1 is expected", number(support.mean.value), number(support.mean.error));
-            lines.extend([
-                ("worth to this policy".to_owned(), format!("{:.1} episodes (ess)", support.ess)),
-                ("of what was earned".to_owned(), format!("{:.1} episodes", support.ess_earned)),
-                ("largest weight".to_owned(), number(support.largest)),
-                ("mean weight".to_owned(), mean),
-                ("without support".to_owned(), format!("{:.1} % of the episodes", 100.0 * support.zero_share)),
-            ]);
-        } else {
-            lines.push((
-                "weights".to_owned(),
-                "none: not every transition has both behavior_prob and target_prob".into(),
-            ));
-        }
-        let mut rows = Vec::new();
-        let mut said: Vec<String> = Vec::new();
-        for (name, estimate, refusals) in self.estimates(judgement, fitted) {
-            let [low, high] = estimate.interval();
-            let interval =
-                if refusals.is_empty() { format!("{} to {}", number(low), number(high)) } else { "-".into() };
-            rows.push(vec![name.to_owned(), number(estimate.value), number(estimate.error), interval]);
-            for sentence in refusals.iter().map(ToString::to_string) {
-                if !said.contains(&sentence) {
-                    said.push(sentence);
-                }
-            }
-        }
-        said.extend(judgement.into_iter().flat_map(|found| found.warnings.clone()));
-        let table = columns(&["estimate", "value", "error", "90 % interval"], &rows);
-        let said: String = said.into_iter().map(|sentence| format!("{sentence}\n")).collect();
-        format!("{}\n{table}{said}", facts(&lines))
+        let given = Given { settings: &settings, rows, first: 0, inputs, hyperparameters, lambda: 0.0 };
+        Ok(learn(&given, self.dictionary.choose(&given)?.dictionary, &|| true)?)
     }
 }
 
-/// First row of each episode.
-fn starts(episodes: &[u32]) -> Vec<usize> {
-    let mut seen = vec![false; held_out::count(episodes)];
-    let first = |&i: &usize| !std::mem::replace(&mut seen[episodes[i] as usize], true);
-    (0..episodes.len()).filter(first).collect()
-}
-
-/// V of the policy at the states of rows `places`, and Q at their states and actions.
-fn values(
-    model: &Snapshot,
-    judged: &Judged,
-    of: &ActionValue,
-    policy: &Policy,
-    places: &[usize],
-) -> Result<(Vec<f64>, Vec<f64>), Failure> {
-    let (mut inputs, mut shares) = (Vec::new(), Vec::new());
-    for (k, &i) in places.iter().enumerate() {
-        policy.inputs(i, judged.rows.state(i), &of.space, &mut |input, share| {
-            inputs.extend_from_slice(input);
-            shares.push((k, share));
-        })?;
+/// Findings as `wire::findings_to_json` has them, for people.
+fn text(found: &Value) -> String {
+    let count = |key: &str| found[key].as_u64().unwrap_or(0) as usize;
+    let shown = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), number);
+    let mut lines = vec![(
+        "judged by".to_owned(),
+        format!("{}, {}", plural(count("episodes"), "episode"), plural(count("transitions"), "transition")),
+    )];
+    let weights = &found["weights"];
+    if weights.is_object() {
+        let tenths = |key: &str| weights[key].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+        let share = 100.0 * weights["zero_share"].as_f64().unwrap_or(0.0);
+        let mean = format!("{} +- {}, 1 is expected", shown(&weights["mean"]), shown(&weights["mean_error"]));
+        lines.extend([
+            ("worth to this policy".to_owned(), format!("{} episodes (ess)", tenths("ess"))),
+            ("of what was earned".to_owned(), format!("{} episodes", tenths("ess_earned"))),
+            ("largest weight".to_owned(), shown(&weights["largest"])),
+            ("mean weight".to_owned(), mean),
+            ("without support".to_owned(), format!("{share:.1} % of the episodes")),
+        ]);
+    } else {
+        lines.push(("weights".to_owned(), "none: not every transition has both behavior_prob and target_prob".into()));
     }
-    let mut v = vec![0.0; places.len()];
-    let found = model.evaluate(&inputs, Ask::MEAN)?.mean;
-    shares.iter().zip(found.column(0).iter()).for_each(|(&(k, share), value)| v[k] += share * value);
-    let mut acted = Vec::new();
-    for &i in places {
-        acted.extend_from_slice(judged.rows.state(i));
-        let action = judged.columns.actions.row(i).unwrap_or_default();
-        of.space.append(action, &mut acted).map_err(Failure::new)?;
+    let mut rows = Vec::new();
+    for (name, estimate) in ESTIMATES.iter().filter_map(|name| Some((name, found["estimates"].get(name)?))) {
+        let interval = match estimate["interval"].as_array().map(Vec::as_slice) {
+            Some([low, high]) => format!("{} to {}", shown(low), shown(high)),
+            _ => "-".into(),
+        };
+        rows.push(vec![(*name).to_owned(), shown(&estimate["value"]), shown(&estimate["error"]), interval]);
     }
-    let q = model.evaluate(&acted, Ask::MEAN)?.mean.column(0).iter().copied().collect();
-    Ok((v, q))
-}
-
-/// The mean of V over the rows `starts`. Its error has two parts: how V varies between starts, and what the rows leave open of
-/// the mean itself:
-/// ```text
-/// Var = s^2 / n + sum w_i w_j k(z_i, z_j) - k' C k        k = sum w_i k_m(z_i), over inputs z_i of weight w_i
-/// ```
-fn start_value(
-    model: &Snapshot,
-    judged: &Judged,
-    of: &ActionValue,
-    policy: &Policy,
-    starts: &[usize],
-) -> Result<Estimate, Failure> {
-    let (v, _) = values(model, judged, of, policy, starts)?;
-    let n = v.len() as f64;
-    let value = v.iter().sum::<f64>() / n;
-    let between = v.iter().map(|v| (v - value) * (v - value)).sum::<f64>() / (n - 1.0).max(1.0) / n;
-    let some: Vec<usize> = starts.iter().copied().step_by(starts.len().div_ceil(STARTS_MAX / 4)).collect();
-    let (mut inputs, mut shares) = (Vec::new(), Vec::new());
-    for &i in &some {
-        policy.inputs(i, judged.rows.state(i), &of.space, &mut |input, share| {
-            inputs.extend_from_slice(input);
-            shares.push(share / some.len() as f64);
-        })?;
-    }
-    let open = variance_of_mean(model, &inputs, &shares);
-    Ok(Estimate { value, error: (between + open).sqrt() })
-}
-
-/// Variance of sum shares_i V(z_i) for inputs z (k, D).
-fn variance_of_mean(model: &Snapshot, inputs: &[f64], shares: &[f64]) -> f64 {
-    let kernel: &Kernel = &model.hyperparameters.kernel;
-    let dim = model.dim();
-    let width = kernel.projected_dim(dim);
-    let points = kernel.project(dim, &model.inputs.normalise(inputs));
-    let basis = kernel.project(dim, model.dictionary.transpose().as_slice());
-    let weighted = |at: &[f64]| -> f64 {
-        points.chunks_exact(width).zip(shares).map(|(z, share)| share * kernel.eval(z, at)).sum()
-    };
-    let prior: f64 = points.chunks_exact(width).zip(shares).map(|(z, share)| share * weighted(z)).sum();
-    let k = nalgebra::DVector::from_iterator(model.dictionary.nrows(), basis.chunks_exact(width).map(weighted));
-    let learned = model.variance.as_ref().map_or(0.0, |c| k.dot(&(c * &k)));
-    (prior - learned).max(0.0)
+    let sentences = |key: &str| found[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let said: String =
+        sentences("refused").chain(sentences("warnings")).map(|sentence| format!("{sentence}\n")).collect();
+    format!("{}\n{}{said}", facts(&lines), columns(&["estimate", "value", "error", "90 % interval"], &rows))
 }

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 ///
 /// With --onnx: the model of a file that `fit` or `snapshot` wrote. The graph has one input, states (n, D) as 64-bit floats in the units
 /// of the table, and the outputs mean, std (standard deviation of the value) and return_std (of a single return), as far as the
-/// model has them. Its metadata name the critic, its discount and the state variables. Heads are left out.
+/// model has them. Its metadata name the critic, its discount, the state variables and the heads, whose answers
+/// are the outputs heads, heads_std and heads_return_std, with a column for each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd export --out runs.parquet\n  criticd export /var/lib/criticd --out runs.csv --stream walker --stream arm\n  criticd export tcp://127.0.0.1:5751 --out late.npz --from 100000 --to 200000\n  criticd replay runs.parquet --data-dir /var/lib/other      learn them again elsewhere\n  criticd export walk.msgpack --onnx --out walk.onnx"

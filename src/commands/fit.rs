@@ -2,6 +2,7 @@
 
 mod choices;
 mod heads;
+mod labels;
 mod report;
 
 use super::Failure;
@@ -16,7 +17,6 @@ use criticd::learner::batch::{Given, Selection};
 use criticd::learner::elements::Compared;
 use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
-use criticd::learner::refit::heads::HeadSelection;
 use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger};
 use criticd::learner::window::Window;
 use criticd::learner::{Alarm, DriftSensitivity, Lambda, Learner, Settings, VarianceKind};
@@ -167,7 +167,7 @@ pub(super) struct Fitted {
     /// How rules for the dictionary compare, where there was a choice.
     compared: Vec<Compared>,
     /// How the kernel was chosen, where heads have chosen it.
-    chosen_by_heads: Option<HeadSelection>,
+    chosen_by_heads: Option<heads::ByHeads>,
     /// The change of the world whose rows before it were left out.
     change: Option<Alarm>,
 }
@@ -187,13 +187,13 @@ impl Fit {
         }
         self.check()?;
         let started = Instant::now();
-        let learned = Learned::of(
-            &self.action,
-            &self.table.table,
-            self.of_policy(self.table.read()?)?,
-            given::most(self.rho_max),
-        )?;
-        let Learned { mut rows, episodes, names, of_actions } = learned;
+        let mut table = self.of_policy(self.table.read()?)?;
+        self.heads.read(&mut table, self.discount)?;
+        let learned = Learned::of(&self.action, &self.table.table, table, given::most(self.rho_max))?;
+        let Learned { mut rows, episodes, names, mut of_actions } = learned;
+        let about = self.settings(&rows)?;
+        about.take_prior_mean(&mut rows);
+        of_actions.iter_mut().flat_map(|of| &mut of.acted).for_each(|acted| about.take_prior_mean(acted));
         let of_actions = of_actions.as_ref();
         let asked = self.lambda;
         if let Some(actions) = of_actions {
@@ -223,6 +223,7 @@ impl Fit {
             improved.act_by(&mut snapshot);
         }
         write(self.out(), &encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
+        fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
         // Returns are there for the policy that acted, and for no other.
         let acted = of_actions.is_none_or(|actions| actions.acted.is_none());
         let held_out = if acted { self.held_out(&fitted.model, &rows, &episodes, &settings) } else { None };
@@ -271,7 +272,7 @@ impl Fit {
     fn settings_of(&self, rows: &Rows, of_actions: Option<&OfActions>) -> Result<Settings, Failure> {
         let mut settings = self.settings(rows)?;
         settings.action_value = of_actions.map(|actions| actions.of.clone());
-        settings.heads = self.heads.read(rows, self.discount, &self.table.table)?;
+        settings.heads = self.heads.checked(rows, &self.table.table)?;
         self.check_heads(&settings)?;
         Ok(settings)
     }
@@ -328,7 +329,9 @@ impl Fit {
     /// The model as it is written.
     fn snapshot(&self, model: &Model, offset: u64) -> Result<Snapshot, Failure> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let snapshot = model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?;
+        let mut snapshot = model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?;
+        // The model has learned rows about the prior mean.
+        snapshot.actions.iter_mut().for_each(|actions| actions.prior_mean = self.action.prior_mean);
         Ok(Snapshot { generation: 1, offset, time, ..snapshot })
     }
 
@@ -376,7 +379,11 @@ impl Fit {
 
     /// What is learned and how, before anything is selected.
     pub(super) fn settings(&self, rows: &Rows) -> Result<Settings, Failure> {
+        let own = given::settings(rows, self.discount);
+        // Behind them stand columns that belong to heads.
+        let rewards = self.heads.own_rewards(rows);
         let settings = Settings {
+            rewards: own.rewards[..rewards].to_vec(),
             dictionary_max: self.dictionary.dictionary_max,
             variance: match self.variance {
                 Some(choice) => choice.kind(),
@@ -384,10 +391,11 @@ impl Fit {
                 None => VarianceKind::Rows,
             },
             rho_max: given::most(self.rho_max),
+            prior_mean: self.action.prior_mean,
             forgetting: given::most(self.forgetting),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
-            ..given::settings(rows, self.discount)
+            ..own
         };
         settings
             .check_dim(rows.dim)
@@ -498,7 +506,8 @@ impl Fit {
         of: &ActionValue,
         lambda: Option<Lambda>,
     ) -> Result<Fitted, Failure> {
-        let (inputs, hyperparameters) = (selected.model.inputs(), selected.model.hyperparameters());
+        let (inputs, mut hyperparameters) = (selected.model.inputs(), selected.model.hyperparameters());
+        selected.model.settings().leave_constant_to_prior_mean(&mut hyperparameters.kernel);
         let lambda = match lambda {
             Some(Lambda::Fixed(lambda)) => lambda,
             _ => selected.model.lambda(),

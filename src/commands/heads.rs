@@ -4,8 +4,12 @@ use super::Failure;
 use super::client::{Connection, with_critic};
 use super::output::{columns, number, print, print_json};
 use clap::Subcommand;
+use criticd::wire::head_list_from_str;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+
+/// Keys of a listed head that say how well its returns were predicted.
+const VERIFIED: [&str; 5] = ["pairs", "coverage", "bias", "unexplained", "factor"];
 
 /// List, add and remove the heads of a running daemon: predictions that it learns besides its values
 ///
@@ -15,7 +19,7 @@ use std::path::PathBuf;
 /// had always been there; until then answers say which share of the rows it has learned.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value) or event (with index and above).\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."
+    after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value), event (with index and above), or\nexpression (with text, such as \"reward - 0.1*action[0]\").\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."
 )]
 pub(crate) struct Heads {
     #[command(subcommand)]
@@ -97,8 +101,9 @@ impl List {
         heads.retain(|head| self.containing.as_ref().is_none_or(|text| name(head).contains(text.as_str())));
         if self.json {
             for head in heads.iter_mut().filter_map(Value::as_object_mut) {
-                head.remove("added");
-                head.remove("learning");
+                head.retain(|key, _| {
+                    !["added", "learning"].contains(&key.as_str()) && !VERIFIED.contains(&key.as_str())
+                });
             }
             return print_json(&json!({"heads": heads}));
         }
@@ -106,7 +111,7 @@ impl List {
             return print("no heads\n");
         }
         let rows: Vec<Vec<String>> = heads.iter().map(row).collect();
-        print(&columns(&["head", "cumulant", "looks ahead", "origin", ""], &rows))
+        print(&columns(&["head", "cumulant", "looks ahead", "origin", "coverage", "unexplained", ""], &rows))
     }
 }
 
@@ -116,17 +121,21 @@ fn row(head: &Value) -> Vec<String> {
     let index = cumulant["index"].as_u64().map(|index| format!(" {index}")).unwrap_or_default();
     let above = cumulant["above"].as_f64().map(|above| format!(" above {}", number(above))).unwrap_or_default();
     let value = cumulant["value"].as_f64().map(|value| format!(" {}", number(value))).unwrap_or_default();
+    let text = cumulant["text"].as_str().map(|text| format!(" {text}")).unwrap_or_default();
     let ahead = match (head["timescale"].as_f64(), head["discount"].as_f64()) {
         (Some(seconds), _) => format!("{} s", number(seconds)),
         (None, discount) => format!("discount {}", number(discount.unwrap_or(1.0))),
     };
     let place = if head["added"] == json!(true) { "added" } else { "configuration" };
+    let figure = |key: &str| head[key].as_f64().map(|value| format!("{value:.2}")).unwrap_or_default();
     let state = head["learning"].as_f64().map(|share| format!("learning, {:.0} %", 100.0 * share));
     vec![
         head["name"].as_str().unwrap_or_default().to_owned(),
-        format!("{}{index}{above}{value}", cumulant["kind"].as_str().unwrap_or_default()),
+        format!("{}{index}{above}{value}{text}", cumulant["kind"].as_str().unwrap_or_default()),
         ahead,
         place.to_owned(),
+        figure("coverage"),
+        figure("unexplained"),
         state.unwrap_or_default(),
     ]
 }
@@ -136,7 +145,8 @@ impl Add {
         let path = &self.file;
         let fault = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| fault(&e))?;
-        let list = list_of(&text).map_err(|e| fault(&e))?;
+        let list = head_list_from_str(&text).map_err(|e| fault(&e))?;
+        let Value::Array(list) = list else { return Err(fault(&"heads: not a list")) };
         let count = list.len();
         if count == 0 {
             return Err(fault(&"it holds no heads"));
@@ -146,22 +156,6 @@ impl Add {
         let heads = if count == 1 { "1 head".to_owned() } else { format!("{count} heads") };
         print(&format!("added {heads} at row {}; `criticd heads list` says how far they are\n", reply["offset"]))
     }
-}
-
-/// The heads of a file, as they are sent: the daemon checks them.
-fn list_of(text: &str) -> Result<Vec<Value>, String> {
-    let value: Value = match serde_json::from_str(text) {
-        Ok(value) => value,
-        Err(e) if text.trim_start().starts_with(['{', '[']) && !text.trim_start().starts_with("[[") => {
-            return Err(e.to_string());
-        }
-        Err(_) => toml::from_str(text).map_err(|e| e.to_string())?,
-    };
-    let list = match value {
-        Value::Object(mut keys) => keys.remove("heads").ok_or("heads: missing; a list of heads is needed")?,
-        list => list,
-    };
-    if let Value::Array(list) = list { Ok(list) } else { Err("heads: not a list".to_owned()) }
 }
 
 impl Remove {

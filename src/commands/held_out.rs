@@ -6,13 +6,13 @@ use super::given::plural;
 use super::output::number;
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
+use criticd::learner::judge::shuffled;
+pub(super) use criticd::learner::judge::{count, folds, part};
 use criticd::learner::model::Model;
 use criticd::math::kernel::Hyperparameters;
 use criticd::math::returns::chains;
 use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
 use criticd::transition::{Invalid, Rows};
-use rand::{RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 /// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
@@ -57,40 +57,6 @@ pub(super) struct Seen {
     pub(super) errors: Vec<Vec<f64>>,
     /// (n,) factor on the model's value in each return; 0 where the episode terminates.
     pub(super) closed: Vec<f64>,
-}
-
-/// Numbers from 0 to `count` in an order that `seed` decides.
-fn shuffled(count: usize, seed: u64) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    for i in (1..count).rev() {
-        order.swap(i, rng.random_range(0..=i));
-    }
-    order
-}
-
-/// How many episodes there are.
-pub(super) fn count(episodes: &[u32]) -> usize {
-    episodes.iter().max().map_or(0, |&last| last as usize + 1)
-}
-
-/// Put episodes into `folds` groups of about the same number, at random by `seed`: the group of each row.
-///
-/// # Panics
-/// If `folds` is 0.
-pub(super) fn folds(episodes: &[u32], folds: usize, seed: u64) -> Vec<usize> {
-    let mut group = vec![0; count(episodes)];
-    for (k, &episode) in shuffled(group.len(), seed).iter().enumerate() {
-        group[episode] = k % folds;
-    }
-    episodes.iter().map(|&episode| group[episode as usize]).collect()
-}
-
-/// The rows for which `keep` is set, in their order.
-pub(super) fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
-    let mut part = rows.without_rows();
-    (0..rows.len()).filter(|&i| keep(i)).for_each(|i| part.extend(rows, i..i + 1));
-    part
 }
 
 /// What a model is learned by.

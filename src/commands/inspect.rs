@@ -3,8 +3,10 @@
 use super::Failure;
 use super::given::plural;
 use super::output::{columns, facts, in_file, moment, number, print, print_json};
+use criticd::daemon::recovery::NEWER_REMEDY;
 use criticd::daemon::survey::{Survey, holds_journal, survey};
 use criticd::daemon::{self, StartError};
+use criticd::journal::store::StoreError;
 use criticd::math::embedding::StateKind;
 use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
@@ -73,6 +75,7 @@ impl Inspect {
         }
         let next = match &found.fault {
             None => "Next: criticd serve continues from here.".to_owned(),
+            Some(_) if found.newer => format!("{NEWER_REMEDY}."),
             Some(_) => {
                 format!("Next: criticd repair {} shows the ways to mend it, and what each loses.", directory.display())
             }
@@ -83,7 +86,10 @@ impl Inspect {
 
 /// What is in a data directory.
 pub(super) fn survey_directory(directory: &Path) -> Result<Survey, Failure> {
-    survey(directory).map_err(|e| in_file(directory, e))
+    survey(directory).map_err(|e| match e {
+        StoreError::Newer { .. } => in_file(directory, format!("{e}. {NEWER_REMEDY}")),
+        e => in_file(directory, e),
+    })
 }
 
 /// A data directory in words.

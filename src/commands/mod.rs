@@ -1,5 +1,6 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod act;
 mod actions;
 mod answers;
 mod backup;
@@ -74,6 +75,7 @@ enum Command {
     Evaluate(Box<evaluate::Evaluate>),
     Score(score::Score),
     Value(value::Value),
+    Act(act::Act),
     Inspect(inspect::Inspect),
     Plot(plot::Plot),
     Bench(bench::Bench),
@@ -110,6 +112,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Evaluate(evaluate) => evaluate.run(),
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
+        Command::Act(act) => act.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plot(plot) => plot.run(),
         Command::Bench(bench) => bench.run(),

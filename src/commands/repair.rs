@@ -5,6 +5,7 @@ use super::client::Place;
 use super::compact::stopped;
 use super::inspect::{describe_directory, survey_directory};
 use super::output::{in_file, print};
+use criticd::daemon::recovery::NEWER_REMEDY;
 use criticd::daemon::replace;
 use criticd::daemon::survey::{self, Mend, Survey};
 use std::path::Path;
@@ -52,6 +53,9 @@ impl Repair {
         let found = survey_directory(directory)?;
         if found.fault.is_none() {
             return print(&format!("{}\nThere is nothing to repair.\n", describe_directory(&found)));
+        }
+        if found.newer {
+            return Err(in_file(directory, format!("{}. {NEWER_REMEDY}", found.fault.unwrap_or_default())));
         }
         let Some(how) = self.way() else {
             return print(&format!("{}\n{}", describe_directory(&found), ways(directory, &found)));

@@ -8,8 +8,8 @@ use console::Term;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
-    CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound,
-    RefitStatus, ReturnsStatus, SelectionFound,
+    AdvisorStatus, CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RebuildStatus,
+    RefitFound, RefitStatus, ReturnsStatus, SelectionFound,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -52,6 +52,9 @@ fn interval(text: &str) -> Result<f64, String> {
 
 impl Status {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if let Some(starting) = self.connection.starting() {
+            return Err(starting);
+        }
         if self.watch {
             return self.follow();
         }
@@ -363,6 +366,14 @@ fn overview(status: &wire::Status, endpoint: &str) -> String {
         lines.extend(connection.written("http").map(|address| said("dashboard", format!("http://{address}/"))));
     }
     lines.extend(status.memory.as_ref().map(memory));
+    let advisor = |of: &AdvisorStatus| {
+        let AdvisorStatus { name, decisions, waiting, learned, .. } = of;
+        said(
+            "advisor",
+            format!("{name}: {decisions} decisions, {learned} costs learned, {waiting} decisions wait for their cost"),
+        )
+    };
+    lines.extend(status.advisors.iter().map(advisor));
     lines.extend(status.read_only.iter().map(|why| said("read-only", format!("no row is taken: {why}"))));
     let failing = status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
     lines.extend(failing.map(|why| said("checkpoint", format!("could not be written: {why}"))));
@@ -610,6 +621,7 @@ mod tests {
     #[test]
     fn a_summary_shows_what_is_there() {
         let status = of(json!({"version": "1", "offset": 5, "rejected": {"not_finite": 2}, "time": 10.0, "streams": 3,
+        "read_only": "no space left", "journal": {"checkpoint_failure": "over quota"},
         "recent_streams": {"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}},
         "critics": [
             {"name": "a", "dictionary_size": 0, "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
@@ -631,7 +643,9 @@ mod tests {
             // What was found of a model that was rejected is not said of the one that stays.
             "angle             4            1                    –",
             "state_0           4            1                 12.5",
-            "refused  2 not_finite",
+            "refused     2 not_finite",
+            "read-only   no row is taken: no space left",
+            "checkpoint  could not be written: over quota",
             "rejected: too late",
             "held-out error  none: no refit has selected a model since the start",
             "held-out error  0.381; 1 is that of a constant",
@@ -648,7 +662,8 @@ mod tests {
             assert!(text.contains(words), "{words}\n{text}");
         }
         assert_eq!(line(&status).lines().count(), 1);
-        assert!(line(&status).starts_with("5 rows, 0 per second, 3 streams; a: generation 3, "));
+        let start = "5 rows, 0 per second, 3 streams, READ-ONLY: no space left; a: generation 3, ";
+        assert!(line(&status).starts_with(start), "{}", line(&status));
         assert!(line(&status).contains("dictionary 7, held-out error 0.381, score –"), "{}", line(&status));
     }
 

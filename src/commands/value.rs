@@ -1,6 +1,6 @@
 //! `criticd value`.
 
-mod live;
+pub(super) mod live;
 
 use super::Failure;
 use super::actions::{read_inputs, shown, shown_names};
@@ -20,7 +20,7 @@ const NAMED: usize = 10;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance}}."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it; or the control endpoint of a running daemon
@@ -128,6 +128,9 @@ impl Value {
             name: heads.heads[h].name.clone(),
             mean: column(&found.mean, c),
             variance: found.variance.as_ref().map(|variance| column(variance, c)),
+            return_variance: found.variance.as_ref().map(|variance| {
+                variance.column(c).iter().map(|&variance| heads.return_variance(h, variance)).collect()
+            }),
         };
         Ok(which.iter().enumerate().map(of).collect())
     }
@@ -138,6 +141,8 @@ struct HeadValues {
     name: String,
     mean: Vec<f64>,
     variance: Option<Vec<f64>>,
+    /// Of a single return.
+    return_variance: Option<Vec<f64>>,
 }
 
 impl HeadValues {
@@ -153,8 +158,9 @@ impl HeadValues {
         let mut titles: Vec<&str> = names.iter().map(String::as_str).collect();
         titles.push(name);
         titles.extend(self.variance.is_some().then_some("sd"));
+        titles.extend(self.return_variance.is_some().then_some("return sd"));
         let row = |(i, state): (usize, &[f64])| -> Vec<String> {
-            let sd = self.variance.iter().map(|variance| variance[i].sqrt());
+            let sd = self.variance.iter().chain(&self.return_variance).map(|variance| variance[i].sqrt());
             state.iter().copied().chain([self.mean[i]]).chain(sd).map(number).collect()
         };
         let rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
@@ -165,6 +171,9 @@ impl HeadValues {
         let mut out = json!({"mean": self.mean});
         if let Some(variance) = &self.variance {
             out["variance"] = json!(variance);
+        }
+        if let Some(variance) = &self.return_variance {
+            out["return_variance"] = json!(variance);
         }
         out
     }

@@ -172,6 +172,24 @@ pub(super) const IMPROVE_ROWS: Setting<Settings> = Setting {
     check: |settings| expect(settings.improve_rows >= 1, "at least 1"),
 };
 
+pub(super) const PRIOR_MEAN: Setting<Settings> = Setting {
+    key: "prior_mean",
+    when: When::Restart,
+    help: "With inputs = \"state_action\": prior mean of Q, in the unit of a return, from -1e9 to 1e9: Q of actions that no row \
+           resembles. Optimistic where it is at least the largest return: the agent then tries what it has not tried. 0, the \
+           default, says nothing of them.",
+    get: |settings| {
+        settings.action_value.as_ref()?;
+        Some(toml::Value::from(settings.prior_mean))
+    },
+    set: |settings, value| read(value).map(|mean| settings.prior_mean = mean),
+    check: |settings| {
+        let of_actions = settings.action_value.is_some() && settings.rewards.len() == 1;
+        expect(of_actions || settings.prior_mean == 0.0, "0 unless a critic learns action values of one reward")?;
+        expect(settings.prior_mean.abs() <= 1e9, "from -1e9 to 1e9")
+    },
+};
+
 /// Whether the other settings agree with the successor.
 fn check_successor(settings: &Settings) -> Result<(), String> {
     let Some(of) = &settings.action_value else { return Ok(()) };

@@ -29,6 +29,8 @@ macro_rules! setting {
     };
 }
 
+pub(super) use setting;
+
 /// A setting with one word for each of its values.
 macro_rules! choice {
     ($field:ident, $when:ident, $words:expr, $help:literal) => {
@@ -331,7 +333,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 38] = [
+pub(super) static CRITIC: [Setting<Settings>; 39] = [
     setting!(
         name,
         Restart,
@@ -384,6 +386,7 @@ pub(super) static CRITIC: [Setting<Settings>; 38] = [
     actions::SUCCESSOR,
     actions::TRACE,
     actions::IMPROVE_ROWS,
+    actions::PRIOR_MEAN,
     choice!(
         noise,
         Restart,
@@ -585,7 +588,8 @@ pub(super) static CRITIC: [Setting<Settings>; 38] = [
         when: When::Restart,
         help: "Predictions that the critic learns besides its values, with the same kernel and dictionary, at most 65536: [{ name = \
            \"contact\", cumulant = { kind = \"event\", index = 3, above = 0.5 }, timescale = 2.0 }]. A cumulant is of kind \
-           reward, state, next_state or action (with index), constant (with value), or event (index, above). A head has a \
+           reward, state, next_state or action (with index), constant (with value), event (index, above), or expression (text, such as \
+           \"reward - 0.1*action[0]\"). A head has a \
            discount (0 to 1) or a timescale (seconds, from the times of rows), and perhaps terminal_reward, continuation, \
            weight, noise_variance and signal; docs/heads.md explains them.",
         get: heads::written,
@@ -616,7 +620,7 @@ fn directory(path: &Path) -> Result<(), String> {
     expect(named, "a path in UTF-8")
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=64).contains(&name.len()) && name.bytes().all(plain)
 }

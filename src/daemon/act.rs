@@ -3,42 +3,127 @@
 use crate::board::Board;
 use crate::learner::act::{Actor, Decision};
 use crate::snapshot::Snapshot;
-use crate::wire::{ActRequest, ErrorCode, Given, Limits, WireError};
+use crate::wire::{ActRequest, ErrorCode, Given, Limits, Reply, WireError};
 use std::sync::Arc;
 
-/// Multiplications of the decisions of one request, at most: some hundredths of a second, in which no other is answered.
-const WORK_MAX: usize = 50_000_000;
+/// Multiplications of one decision, at most: some hundredths of a second, in which no other request is answered.
+const DECISION_WORK_MAX: usize = 50_000_000;
 
-/// Candidates that a request names for each of its states.
-fn candidates(request: &ActRequest) -> Option<usize> {
-    request.candidates.as_ref().map(|given| given.values.len() / given.width.max(1))
+/// Decisions that a request asks for, made a few at a time from one model.
+pub(super) struct Decisions {
+    actor: Arc<Actor>,
+    request: ActRequest,
+    /// In the order of the states.
+    made: Vec<Decision>,
 }
 
-/// Multiplications of the decisions that a request asks for, about.
-pub(super) fn work(actor: &Actor, request: &ActRequest) -> usize {
-    request.rows.saturating_mul(actor.work(candidates(request), request.exploration))
-}
-
-/// Refuse decisions that would keep other requests waiting. A single one among the critic's own actions is always made.
+/// The actor of the critic that a request names.
 ///
 /// # Errors
-/// How many states or candidates one request may have.
-pub(super) fn check_work(actor: &Actor, request: &ActRequest) -> Result<(), WireError> {
-    let most = WORK_MAX.max(actor.work(None, request.exploration));
-    if work(actor, request) <= most {
-        return Ok(());
+/// If it has no model yet, or learns values of states.
+fn actor(board: &Board, request: &ActRequest) -> Result<Arc<Actor>, WireError> {
+    let critic = board.critic(request.critic.as_deref())?;
+    match (board.actor(critic), board.get(critic)) {
+        (Some(actor), _) => Ok(actor),
+        (None, Some(_)) => {
+            let message = "this critic learns values of states: `act` needs one with inputs = \"state_action\"";
+            Err(WireError::of(ErrorCode::OutOfRange, "critic", message))
+        }
+        (None, None) => Err(WireError::new(ErrorCode::NotReady, "there is no model yet")),
     }
-    let of = |candidates| actor.work(candidates, request.exploration);
-    let states = most / of(candidates(request)).max(1);
-    if states > 0 {
-        let message = format!("decisions in {} states take too long: send at most {states} at once", request.rows);
-        return Err(WireError::of(ErrorCode::TooLarge, "states", message));
+}
+
+impl Decisions {
+    /// Those of `request`, none of them made yet.
+    ///
+    /// # Errors
+    /// If the critic cannot decide, or candidates or fallback are none of its actions or too many.
+    pub(super) fn new(board: &Board, request: ActRequest, limits: &Limits) -> Result<Self, WireError> {
+        let actor = actor(board, &request)?;
+        let decisions = Self { actor, request, made: Vec::new() };
+        decisions.check(limits)?;
+        Ok(decisions)
     }
-    // Each candidate takes as much as the next.
-    let (none, one) = (of(Some(0)), of(Some(1)));
-    let least = (most.saturating_sub(none) / (one - none).max(1)).max(1);
-    let message = format!("one decision takes too long: name at most {least} candidates, and one state at once");
-    Err(WireError::of(ErrorCode::TooLarge, "candidates", message))
+
+    fn check(&self, limits: &Limits) -> Result<(), WireError> {
+        let Self { actor, request, .. } = self;
+        let numbers = actor.space().numbers();
+        if let Some(given) = request.candidates.as_ref().filter(|given| given.width != numbers) {
+            let message = format!("an action has {numbers} numbers here, these have {}", given.width);
+            return Err(WireError::of(ErrorCode::WrongShape, "candidates", message));
+        }
+        check_count("candidates", self.candidates().unwrap_or(0), actor.snapshot().dim(), limits)?;
+        if let Some(fallback) = &request.fallback {
+            let fits = actor.space().append(fallback, &mut Vec::new());
+            fits.map_err(|message| WireError::of(ErrorCode::OutOfRange, "fallback", message))?;
+        }
+        self.check_work()
+    }
+
+    /// Refuse candidates among which one decision would keep other requests waiting. One among the critic's own actions is
+    /// always made.
+    fn check_work(&self) -> Result<(), WireError> {
+        let of = |candidates| self.actor.work(candidates, self.request.exploration);
+        let most = DECISION_WORK_MAX.max(of(None));
+        if of(self.candidates()) <= most {
+            return Ok(());
+        }
+        // Each candidate takes as much as the next.
+        let (none, one) = (of(Some(0)), of(Some(1)));
+        let least = (most.saturating_sub(none) / (one - none).max(1)).max(1);
+        let message = format!("one decision takes too long: name at most {least} candidates");
+        Err(WireError::of(ErrorCode::TooLarge, "candidates", message))
+    }
+
+    /// Candidates that the request names for each of its states.
+    fn candidates(&self) -> Option<usize> {
+        self.request.candidates.as_ref().map(|given| given.values.len() / given.width.max(1))
+    }
+
+    /// Multiplications of one of the decisions, about; at least 1.
+    fn work_of_one(&self) -> usize {
+        self.actor.work(self.candidates(), self.request.exploration).max(1)
+    }
+
+    /// Multiplications of all of them, about.
+    pub(super) fn work(&self) -> usize {
+        self.request.rows.saturating_mul(self.work_of_one())
+    }
+
+    /// Make the next ones: as many as take `work` multiplications, at least one. Whether these were the last.
+    ///
+    /// # Errors
+    /// The first field at fault, and its row.
+    pub(super) fn advance(&mut self, work: usize) -> Result<bool, WireError> {
+        let from = self.made.len();
+        let to = self.request.rows.min(from.saturating_add((work / self.work_of_one()).max(1)));
+        for i in from..to {
+            let decision = self.decide(i)?;
+            self.made.push(decision);
+        }
+        Ok(to == self.request.rows)
+    }
+
+    fn decide(&self, i: usize) -> Result<Decision, WireError> {
+        let decided = self.actor.act(&self.request.question(i)).map_err(|fault| {
+            let fault = WireError::from(fault);
+            match fault.field {
+                Some("state" | "states") => WireError { field: Some("states"), ..fault }.at(i),
+                _ => fault,
+            }
+        })?;
+        Ok(match &self.request.fallback {
+            Some(fallback) if decided.unknown => {
+                Decision { action: fallback.clone(), probability: None, copy: None, ..decided }
+            }
+            _ => decided,
+        })
+    }
+
+    /// The reply with those that are made.
+    pub(super) fn reply(&self) -> Reply<'_> {
+        Reply::Act { decisions: &self.made, snapshot: self.actor.snapshot() }
+    }
 }
 
 /// Refuse actions of which there are too many, each an input of `width` numbers.
@@ -52,55 +137,6 @@ fn check_count(field: &'static str, count: usize, width: usize, limits: &Limits)
          {count} actions of {width} numbers with their state"
     );
     Err(WireError::of(ErrorCode::TooLarge, field, message))
-}
-
-/// The actor of a critic.
-///
-/// # Errors
-/// If it has no model yet, or learns values of states.
-pub(super) fn actor(board: &Board, request: &ActRequest) -> Result<Arc<Actor>, WireError> {
-    let critic = board.critic(request.critic.as_deref())?;
-    match (board.actor(critic), board.get(critic)) {
-        (Some(actor), _) => Ok(actor),
-        (None, Some(_)) => {
-            let message = "this critic learns values of states: `act` needs one with inputs = \"state_action\"";
-            Err(WireError::of(ErrorCode::OutOfRange, "critic", message))
-        }
-        (None, None) => Err(WireError::new(ErrorCode::NotReady, "there is no model yet")),
-    }
-}
-
-/// The decisions that a request asks for, in its order.
-///
-/// # Errors
-/// The first field at fault, and its row.
-pub(super) fn decide(actor: &Actor, request: &ActRequest, limits: &Limits) -> Result<Vec<Decision>, WireError> {
-    let numbers = actor.space().numbers();
-    if let Some(given) = request.candidates.as_ref().filter(|given| given.width != numbers) {
-        let message = format!("an action has {numbers} numbers here, these have {}", given.width);
-        return Err(WireError::of(ErrorCode::WrongShape, "candidates", message));
-    }
-    check_count("candidates", candidates(request).unwrap_or(0), actor.snapshot().dim(), limits)?;
-    if let Some(fallback) = &request.fallback {
-        let fits = actor.space().append(fallback, &mut Vec::new());
-        fits.map_err(|message| WireError::of(ErrorCode::OutOfRange, "fallback", message))?;
-    }
-    let decision = |i: usize| {
-        let decided = actor.act(&request.question(i)).map_err(|fault| {
-            let fault = WireError::from(fault);
-            match fault.field {
-                Some("state") => WireError { field: Some("states"), ..fault }.at(i),
-                _ => fault,
-            }
-        })?;
-        Ok(match &request.fallback {
-            Some(fallback) if decided.unknown => {
-                Decision { action: fallback.clone(), probability: None, copy: None, ..decided }
-            }
-            _ => decided,
-        })
-    };
-    (0..request.rows).map(decision).collect()
 }
 
 /// Inputs of a critic of action values, from states (rows, `dim`) and their actions; one state goes with several actions.

@@ -12,6 +12,7 @@
 //! None of these calls another.
 
 mod actions;
+mod advice;
 mod caller;
 mod checkpoints;
 mod drift;
@@ -43,7 +44,7 @@ use crate::journal::store::Storage;
 use crate::learner::Event;
 use crate::learner::window::Window;
 use crate::state::State;
-use crate::state::record::{Configured, Group, Mark, Record, SkippedRows};
+use crate::state::record::{AdviceRequest, Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
 use crate::wire::status::{CriticStatus, QueuesStatus, RecoveredStatus};
 use crate::wire::{self, ErrorCode, Op, Status, WireError};
@@ -55,7 +56,8 @@ use ports::{event, map};
 pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
-use reconfigure::{configured, contradiction, lacking_columns, set_aside};
+pub(super) use reconfigure::{change, contradiction};
+use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -81,6 +83,8 @@ pub struct Core {
     ahead: bool,
     /// Why critics learn nothing any more, where they do not.
     given_up: Vec<Option<String>>,
+    /// Callers whose requests to advisors are in the group that is stored.
+    advised: Vec<Caller>,
     /// Critics that fail no more on rows that they leave out, as is recorded now: they are to be rebuilt.
     to_rebuild: Vec<String>,
     refits: RefitDesk,
@@ -113,6 +117,7 @@ impl Core {
             stored: None,
             ahead: false,
             given_up: vec![None; critics],
+            advised: Vec::new(),
             to_rebuild: Vec::new(),
             refits: RefitDesk::new(critics, ledger.is_some()),
             rebuilds: RebuildDesk::default(),
@@ -166,21 +171,24 @@ impl Core {
         let (store, window_rows) = (storage.as_mut(), config.window_rows);
         let recovered = recovery::recover_watched(store, checkpoints.as_ref(), window_rows, watched)?;
         let contradicted = recovered.state.shape().and_then(|shape| contradiction(&config, shape));
-        if let Some(why) = contradicted.or_else(|| lacking_columns(&config, &recovered.state)) {
+        let lacking =
+            || lacking_columns(&config, &recovered.state).or_else(|| lacking_actions(&config, &recovered.state));
+        if let Some(why) = contradicted.or_else(lacking) {
             return Err(RecoverError::Settings(why));
         }
+        let kept =
+            set_aside(&recovered.state, &config.critics, checkpoints.as_ref()).map_err(RecoverError::Settings)?;
         let ledger = Ledger::new(storage, Arc::clone(&checkpoints), config.ledger(), &recovered, now)?;
-        let said = status::recovered(&recovered, ledger.torn_bytes());
+        let said = RecoveredStatus { set_aside: kept, ..status::recovered(&recovered, ledger.torn_bytes()) };
         let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, Some(said));
         for skipped in recovered.skipped {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
         let wanted = configured(&config, core.first_of_new_critics());
-        let same = |known: &Configured| (&known.critics, &known.names) == (&wanted.critics, &wanted.names);
+        let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
-            let kept = set_aside(&core.state, &wanted, checkpoints.as_ref());
-            core.figures.recovered.iter_mut().for_each(|found| found.set_aside.extend_from_slice(&kept));
+            log_advisors(&core.state, &wanted);
             core.intake.decide(Record::Configured(wanted));
         }
         // From here on the state has the critics of the settings.
@@ -324,7 +332,8 @@ impl Core {
         let rewards = || self.config.critics.iter().flat_map(|critic| &critic.rewards).max().map_or(1, |last| last + 1);
         let expected = || self.config.expected_dim().map(|(dim, _)| (dim, rewards()));
         let (dim, rewards) = self.intake.shape().or_else(expected)?;
-        Some(Footprint::of(&self.config, dim, rewards))
+        let critics: Vec<_> = self.state.critics().iter().map(|learner| learner.settings()).collect();
+        Some(Footprint::of_critics(&self.config, &critics, dim, rewards))
     }
 
     /// Whether rows of states (`state_dim`,) and `found` rewards may be taken in.
@@ -376,11 +385,12 @@ impl Core {
             }
             Op::Streams { names, from } => {
                 let known = self.state.streams();
+                let refused = names.as_ref().map(|names| self.refusals.of(names)).unwrap_or_default();
                 let (streams, next) = match names {
                     Some(names) => (known.of(names.iter()), None),
                     None => known.page(from, wire::STREAMS_PER_PAGE),
                 };
-                Ok(Some(caller.reply(&wire::Reply::Streams { streams: &streams, next })))
+                Ok(Some(caller.reply(&wire::Reply::Streams { streams: &streams, refused: &refused, next })))
             }
             Op::Refit { critic, wait } => self.refit(critic.as_deref(), wait, &caller),
             Op::Heads { critic, names, from } => {
@@ -389,12 +399,22 @@ impl Core {
             Op::ChangeHeads { critic, add, remove } => {
                 self.change_heads(critic.as_deref(), add, remove, &caller).map(|()| None)
             }
+            Op::Suggest { advisor, context } => {
+                self.advise(advisor.as_deref(), AdviceRequest::Suggest { context }, &caller).map(|()| None)
+            }
+            Op::Report { advisor, decision_id, cost } => {
+                self.advise(advisor.as_deref(), AdviceRequest::Report { decision_id, cost }, &caller).map(|()| None)
+            }
             Op::Rebuild { critic, wait } => self.rebuild_from_journal(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
-            Op::Value { .. } | Op::Act(_) | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
-                Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
-            }
+            Op::Value { .. }
+            | Op::Act(_)
+            | Op::Rows(_)
+            | Op::Evaluate(_)
+            | Op::Snapshot { .. }
+            | Op::Ping
+            | Op::Hello => Err(WireError::new(ErrorCode::Internal, "a query reached the learner")),
         };
         let reply = result.unwrap_or_else(|error| Some(caller.refuse(&error)));
         self.out.extend(reply.map(Output::Reply));
@@ -495,6 +515,7 @@ impl Core {
         }
         self.publisher.settle(self.intake.shape());
         self.out.extend(self.intake.acknowledge(offset).map(Output::Reply));
+        self.advised = self.intake.take_advised();
         true
     }
 
@@ -506,6 +527,7 @@ impl Core {
         let with_other_heads = heads::changed_by(&group.records);
         let applied = self.state.apply(group).expect("what was admitted behind a state can be applied to it");
         self.intake.reuse_rows(applied.rows);
+        self.answer_advised(applied.advised);
         self.out.extend(applied.replaced.into_iter().map(Output::Garbage));
         let mut other_models = Vec::new();
         for (critic, event) in applied.events {
@@ -602,27 +624,6 @@ impl Core {
         self.out.extend(self.refusals.report(false, now));
     }
 
-    /// Whether a critic has failed that is about to be rebuilt or given up.
-    fn is_unsettled(&self) -> bool {
-        (0..self.given_up.len()).any(|index| self.state.is_halted(index) && self.given_up[index].is_none())
-    }
-
-    /// Read a halted critic back from the journal, which says by now what it leaves out.
-    fn rebuild(&mut self, name: &str, now: Now) {
-        let critics = self.state.critics();
-        let index = critics.iter().position(|learner| learner.settings().name == name);
-        let Some(index) = index.filter(|&index| self.state.is_halted(index) && self.given_up[index].is_none()) else {
-            return;
-        };
-        let Some(ledger) = &mut self.ledger else { return };
-        let checkpoints = ledger.checkpoints();
-        let window_rows = self.config.window_rows;
-        let found = recovery::recover_critic(ledger.storage(), checkpoints.as_ref(), window_rows, name);
-        if let Err(why) = found.and_then(|learner| self.state.replace(learner)) {
-            self.give_up(index, &format!("it could not be restored: {why}"), now);
-        }
-    }
-
     /// A checkpoint that was handed out has been written, or has not.
     pub fn checkpoint_done(&mut self, done: &CheckpointDone, now: Now) {
         if let Some(ledger) = &mut self.ledger {
@@ -691,6 +692,11 @@ impl Core {
         self.refits.paused(critic, seconds);
     }
 
+    /// Subscribers ask for these topics of heads, `head.<critic>.<name>`: what they are about is published.
+    pub fn heads_are_asked(&mut self, topics: Vec<String>) {
+        self.publisher.asked(topics);
+    }
+
     /// Whether it is time for [`Core::refresh`].
     pub fn refresh_due(&self, now: Now) -> bool {
         self.publisher.due(&self.state, self.config.snapshot_interval_ms as f64 / 1000.0, now)
@@ -715,6 +721,17 @@ impl Core {
                 self.publish_plot(index, now);
             }
             Refreshed::Panicked(why) => self.give_up(index, &why, now),
+        }
+    }
+
+    /// Publish the numbers of newest rows that came too soon after the last ones: a pause of the stream would withhold them.
+    pub fn publish_owed_plots(&mut self, now: Now) {
+        for index in 0..self.given_up.len() {
+            let (owed, end) = (self.plots.is_owed(index, &self.config, now), self.state.window().map(Window::end));
+            // If the board is older the next refresh publishes them.
+            if owed && self.publisher.board().get(index).map(|snapshot| snapshot.offset) == end {
+                self.publish_plot(index, now);
+            }
         }
     }
 
@@ -754,6 +771,7 @@ impl Core {
             rejected: self.refusals.by_code(),
             duplicates: self.intake.duplicates(),
             critics: (0..self.given_up.len()).map(|index| self.critic_status(index)).collect(),
+            advisors: self.state.advisors().iter().map(advice::status).collect(),
             ..Status::default()
         };
         self.figures.enter(&mut status, now);
@@ -781,6 +799,7 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use super::work::RESTORE_ROWS_MAX;
     use super::*;
     use crate::journal::memory::{MemoryCheckpoints, MemoryStorage};
     use crate::sim::{self, Step, pendulum::Pendulum, walk::Walk};
@@ -843,6 +862,34 @@ mod tests {
         let again = open();
         assert_eq!(transitions(&again, 0), Some(160));
         assert!(again.checkpoint(now).encode() == state);
+    }
+
+    #[test]
+    fn a_critic_that_fails_behind_many_rows_is_learned_again_beside_the_core() {
+        let text = "[[critic]]\nname = \"frail\"\nrefit_first_rows = 0\ndictionary_max = 8\nseed = 668\n";
+        let (disk, now) = (Arc::default(), Now { uptime: 1.0, unix: 1e9 });
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let storage = Box::new(MemoryStorage::on(Arc::clone(&disk)));
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let mut core = Core::open(config, storage, checkpoints, now, &mut |_, _| {}).unwrap();
+        let rows = RESTORE_ROWS_MAX as usize + 44;
+        for (i, batch) in pendulum(rows).iter().enumerate() {
+            core.ingest(&wire::encode_ingest(batch), now);
+            crate::learner::FAULT.set((20 * (i + 1) == rows).then_some((668, 20 * i as u64)));
+            core.step(now);
+            crate::learner::FAULT.set(None);
+        }
+        let is_job = |output| if let Output::Rebuild(job) = output { Some(job) } else { None };
+        let jobs: Vec<_> = core.take_outputs().filter_map(is_job).collect();
+        let [job] = &jobs[..] else { panic!("{} rebuilds", jobs.len()) };
+        let failed = core.status(now).critics[0].failed.clone().unwrap();
+        assert!(failed.contains("learns the journal again"), "{failed}");
+        let result = job.run(&mut MemoryStorage::on(disk), &|| true, &|| true).map(Box::new);
+        core.rebuild_done(RebuildDone { critic: "frail".into(), result, seconds: 0.0 });
+        core.step(now);
+        let critic = core.status(now).critics.remove(0);
+        assert_eq!((critic.failed, critic.learned), (None, rows as u64));
+        assert_eq!(critic.model.map(|model| model.transitions), Some(rows as u64 - 20));
     }
 
     #[test]

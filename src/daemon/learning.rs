@@ -2,6 +2,7 @@
 
 use super::bounds::{CALLS, GROUP_BYTES};
 use super::core::{Asked, Call, Core, Now, Output, RefitDone};
+use super::evaluations::Desk;
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
 use super::queries::Forwarded;
@@ -17,12 +18,13 @@ use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::telemetry::{EventBus, Restarts, Stage, Timings};
 use crate::transport::turns::{ITEM_BYTES, Turns};
-use crate::transport::{Outbox, Publication, Reply};
+use crate::transport::{Counters, Outbox, Publication, Reply};
 use crate::wire::status::{QueueStatus, QueuesStatus};
 use crate::wire::{self, ErrorCode, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
 use sd_notify::NotifyState;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +62,8 @@ pub(super) struct Outlets {
     pub(super) replies: Outbox<Reply>,
     pub(super) publish: Outbox<Publication>,
     pub(super) dropped_publications: u64,
+    /// Of the transport: they have what subscribers ask for.
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Outlets {
@@ -89,6 +93,8 @@ pub(super) struct Learning {
     /// Held as long as the data directory is written to.
     pub(super) lock: Option<std::fs::File>,
     quarantine: Quarantine,
+    /// Evaluations of other policies, which run beside the core.
+    pub(super) evaluations: Arc<Desk>,
     /// When the appends were received that this turn answers.
     appends: Vec<Instant>,
     config: Arc<Config>,
@@ -119,6 +125,7 @@ impl Learning {
             refit_restarts: Restarts::default(),
             http_restarts: Restarts::default(),
             lock: None,
+            evaluations: Arc::default(),
             appends: Vec::new(),
             config,
             clock,
@@ -313,6 +320,7 @@ impl Learning {
             ingest: queue(self.inbox.ingest.len(), self.config.inbox_messages),
             calls: queue(self.inbox.calls.len(), CALLS.total_bytes / ITEM_BYTES),
             publish: queue(self.outlets.publish.len(), self.outlets.publish.capacity()),
+            evaluations: self.evaluations.status(),
         });
         if !self.footprint_told
             && let Some(footprint) = self.core.footprint()
@@ -389,8 +397,10 @@ impl Learning {
         while let Ok(offset) = self.inbox.wants.try_recv() {
             self.core.want(offset);
         }
-        // What they asked for has been dropped there; nothing else of it is kept here.
-        drop(self.inbox.calls.take_gone());
+        let gone: HashSet<u64> = self.inbox.calls.take_gone().into_iter().collect();
+        if !gone.is_empty() {
+            self.core.forget(&gone);
+        }
         self.timings.stages.passed(Stage::Decode, since, self.core.waiting_rows());
     }
 
@@ -399,10 +409,13 @@ impl Learning {
         if self.core.refresh_due(now) {
             let clock = self.clock;
             let rows = self.core.offset() - self.core.offset_at_refresh();
+            self.core.heads_are_asked(self.outlets.counters.topics.beginning_with("head."));
             self.core.refresh(now, &|| clock.now());
             // One notice in the queue is enough.
             let _ = self.outlets.fresh.try_send(());
             self.timings.stages.passed(Stage::Publish, since, rows);
+        } else {
+            self.core.publish_owed_plots(now);
         }
     }
 
@@ -461,13 +474,20 @@ impl Learning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::core::Caller;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::transport::Peer;
     use crate::transport::turns::turns;
+    use crate::wire::{ArrayForm, Id, Op};
     use crossbeam_channel::bounded;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
+        learning_with(ingest, turns(CALLS).1)
+    }
+
+    fn learning_with(ingest: Receiver<Bytes>, calls: Turns<Forwarded>) -> Learning {
         let config = Arc::new(Config::default());
         let (wants, done, rebuilt, written, commands) = (never(), never(), never(), never(), never());
-        let calls = turns(CALLS).1;
         let inbox = Inbox { ingest, calls, wants, done, rebuilt, written, commands };
         let outlets = Outlets {
             tasks: bounded(1).0,
@@ -478,6 +498,7 @@ mod tests {
             replies: Outbox::new(1, 1).0,
             publish: Outbox::new(1, 1).0,
             dropped_publications: 0,
+            counters: Arc::default(),
         };
         Learning::new(Core::new(Arc::clone(&config)), config, Clock::start(), inbox, outlets)
     }
@@ -494,6 +515,31 @@ mod tests {
             "{} of 10000 are left",
             learning.inbox.ingest.len()
         );
+    }
+
+    #[test]
+    fn a_peer_has_few_places_and_none_when_it_has_left() {
+        let (entrance, calls) = turns(CALLS);
+        let mut learning = learning_with(never(), calls);
+        let (mut pendulum, now) = (Pendulum::new(1, 0.3), Now { uptime: 1.0, unix: 1e9 });
+        let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+        sim::batches("p", "", &steps).iter().for_each(|batch| learning.core.ingest(&wire::encode_ingest(batch), now));
+        learning.core.step(now);
+        learning.core.take_outputs().for_each(drop);
+        let mut refused = |asks: bool| {
+            let peer = Peer { connection: 1, delimiter: false };
+            let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+            let asked = Asked::Op(Op::Refit { critic: None, wait: true });
+            if asks {
+                entrance.put(1, 0, Forwarded { caller, asked, since: Instant::now() });
+            } else {
+                entrance.leave(1);
+            }
+            learning.drain_inbox();
+            learning.core.take_outputs().filter(|output| matches!(output, Output::Reply(_))).count()
+        };
+        assert_eq!([true; 9].map(&mut refused), [0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!([false, true].map(&mut refused), [0, 0]);
     }
 
     #[test]

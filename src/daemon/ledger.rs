@@ -354,9 +354,11 @@ impl Ledger {
         self.writing
     }
 
-    /// Offset of the newest checkpoint, if nothing has happened since.
+    /// Offset of the newest checkpoint, if nothing has happened since. None after one that could not be written: that is no
+    /// checkpoint, and the next request, or the end, tries again.
     pub fn checkpoint_is_fresh(&self) -> Option<u64> {
-        (!self.writing && self.started.0 == self.end.id && !self.kept.is_empty()).then_some(self.started.1)
+        let written = !self.writing && self.checkpoint_failure.is_none() && !self.kept.is_empty();
+        (written && self.started.0 == self.end.id).then_some(self.started.1)
     }
 
     /// A checkpoint behind the last group is being written from here on.

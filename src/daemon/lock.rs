@@ -1,6 +1,6 @@
 //! The lock of a data directory: one daemon at a time.
 
-use super::{StartError, replace};
+use super::{STARTING, StartError, replace};
 use crate::config::{Config, ConfigParts};
 use crate::http::Shelf;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
@@ -38,6 +38,8 @@ pub(super) fn claim(directory: &Path) -> Result<(File, PathBuf), StartError> {
     if replace::pending(directory).map_err(failed)?.is_some() {
         return Err(StartError::Unfinished { path: directory.to_owned() });
     }
+    // Left by a start that was killed.
+    drop(std::fs::remove_file(directory.join(STARTING)));
     let endpoints_file = directory.join("endpoints.json");
     // Left by a daemon that was killed: clients take the file for a sign that all is ready.
     match std::fs::remove_file(&endpoints_file) {

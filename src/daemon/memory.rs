@@ -8,8 +8,10 @@ use super::bounds::{CALLS, GROUP_BYTES, LARGE_QUERIES, PAGED_MAX, RECORD_BYTES_M
 use super::rebuild::WINDOW_ROWS;
 use super::transport_limits;
 use crate::config::{Config, ConfigParts, Limits};
+use crate::learner::act::Decision;
 use crate::learner::heads;
 use crate::learner::improve::COPIES;
+use crate::learner::suggest::AdvisorSettings;
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
 use crate::learner::{
@@ -24,6 +26,8 @@ use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
 use rustix::process::{Resource, getrlimit};
 
 const NUMBER: usize = size_of::<f64>();
+/// What the allocator takes beside a small list, at most.
+const ALLOCATION: usize = 16;
 /// Numbers of the record of a cut beside those that m, D and H tell.
 const CUT: usize = (size_of::<Chain>() + 128) / NUMBER;
 /// What a chain has beside its numbers: its entry, its stream's, and where they are found.
@@ -46,6 +50,8 @@ pub struct Footprint {
     pub rebuild: usize,
     /// Of each critic, in their order.
     pub models: Vec<ModelFootprint>,
+    /// All advisors with the decisions that wait.
+    pub advisors: usize,
 }
 
 /// Bytes of one critic's model with its largest dictionary, and of the snapshots that answer for it.
@@ -94,7 +100,7 @@ impl ModelFootprint {
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
         // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
-        let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48));
+        let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48)) + of_heads;
         let watch = watch_bytes(rewards, dim);
         let beside = match settings.drift_sensitivity.threshold() {
             None => 0,
@@ -147,10 +153,15 @@ fn available_bytes() -> Option<(u64, &'static str)> {
 }
 
 /// Bytes of requests that wait behind the transport as they came, and of those that have been read.
-fn read_bytes(limits: &Limits, rewards: usize) -> usize {
+fn read_bytes(config: &Config, rewards: usize) -> usize {
+    let limits = &config.limits;
     let Limits { message_bytes_max, query_rows_max, .. } = *limits;
     // Mean, variance and what else is asked of the critic, and two numbers of a head.
-    let query = NUMBER * (message_bytes_max + query_rows_max * (2 * rewards + 5));
+    let value = NUMBER * (2 * rewards + 5);
+    // A decision, and the list of the numbers of its action.
+    let spaces = config.critics.iter().filter_map(|critic| Some(critic.action_value.as_ref()?.space.numbers()));
+    let decision = spaces.max().map_or(0, |numbers| size_of::<Decision>() + NUMBER * numbers + ALLOCATION);
+    let query = NUMBER * message_bytes_max + query_rows_max * value.max(decision);
     CALLS.total_bytes + WAITING.total_bytes + LARGE_QUERIES * query + 2 * batch_bytes(limits)
 }
 
@@ -163,7 +174,7 @@ fn batch_bytes(limits: &Limits) -> usize {
 
 /// Bytes of a rebuild, of which one runs at a time, without those of its model selection. `window` are those of the retained rows,
 /// which a rebuild keeps while the daemon forgets them.
-fn rebuild_bytes(config: &Config, dim: usize, rewards_per_row: usize, window: usize) -> usize {
+fn rebuild_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_per_row: usize, window: usize) -> usize {
     if !config.journal {
         return 0;
     }
@@ -173,19 +184,36 @@ fn rebuild_bytes(config: &Config, dim: usize, rewards_per_row: usize, window: us
         bytes + beside + config.streams_max * ModelFootprint::chain(settings, dim)
     };
     let held = |settings: &Settings| settings.backfill_rows + settings.refresh_rows;
-    let rows = config.critics.iter().map(held).max().unwrap_or(0).max(WINDOW_ROWS);
-    // The critic, and its record: a buffer that grows by doubling and the database's copy, with 9 bytes for every 8.
-    let critic = config.critics.iter().map(critic).max().unwrap_or(0);
-    let record = critic.min(RECORD_BYTES_MAX) / 8 * 9 * 3;
-    // The critic that it begins with is there until the record is made.
+    let rows = critics.iter().copied().map(held).max().unwrap_or(0).max(WINDOW_ROWS);
+    // The critic, and its record: a buffer and the database's copy, with 9 bytes for every 8.
+    let critic = critics.iter().copied().map(critic).max().unwrap_or(0);
+    let record = critic.min(RECORD_BYTES_MAX) / 8 * 9 * 2;
+    // The critic that it begins with is there until the record is made. It has learned no row: it has no chains, and no fork.
+    let begun = |settings: &Settings| ModelFootprint::of(settings, (dim, rewards_per_row), config.streams_max).bytes;
+    let begun = critics.iter().copied().map(begun).max().unwrap_or(0);
     let read = Window::bytes_max(dim, rewards_per_row, rows) + batch_bytes(&config.limits);
-    critic + critic.max(record) + window + read
+    critic + begun.max(record) + window + read
+}
+
+/// Bytes of an advisor with its largest dictionary, and of the decisions that wait; with a journal these are once more in the
+/// checkpoint that is written, and in its file.
+fn advisor_bytes(settings: &AdvisorSettings, journal: bool) -> usize {
+    let (dim, outputs) = (settings.lengthscales.len(), settings.outputs.len());
+    let model = ModelFootprint::of(&settings.of_model(), (dim, 1), 0);
+    // Recent rows carry the decision, which those of a critic do not.
+    let recent = 2 * settings.of_model().backfill_rows * NUMBER * outputs;
+    model.bytes + recent + settings.waiting_bytes_max() * if journal { 3 } else { 1 }
 }
 
 impl Footprint {
     /// With states (`dim`,) and so many rewards in a row.
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
-        let ConfigParts { window_rows, streams_max, inbox_messages, limits, critics, .. } = &**config;
+        Self::of_critics(config, &config.critics.iter().collect::<Vec<_>>(), dim, rewards_per_row)
+    }
+
+    /// The same with the critics as they are now: heads may have come at run time.
+    pub(super) fn of_critics(config: &Config, critics: &[&Settings], dim: usize, rewards_per_row: usize) -> Self {
+        let ConfigParts { window_rows, streams_max, inbox_messages, limits, .. } = &**config;
         let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
         // While a checkpoint is written there are a copy of all streams and the bytes of its file.
         let written = if config.journal { 2 } else { 0 };
@@ -200,7 +228,7 @@ impl Footprint {
         let largest = critics.iter().map(|settings| settings.dictionary_max).max().unwrap_or(0);
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
         let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
-        let queues = transport.queues_bytes() + read_bytes(limits, rewards) + (PAGED_MAX + 4) * snapshot;
+        let queues = transport.queues_bytes() + read_bytes(config, rewards) + (PAGED_MAX + 4) * snapshot;
         let window = Window::bytes_max(dim, rewards_per_row, *window_rows);
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),
@@ -208,17 +236,21 @@ impl Footprint {
             stream,
             streams: stream * streams_max,
             queues,
-            rebuild: rebuild_bytes(config, dim, rewards_per_row, window),
+            rebuild: rebuild_bytes(config, critics, dim, rewards_per_row, window),
             models: critics
                 .iter()
                 .map(|settings| ModelFootprint::of(settings, (dim, rewards_per_row), *streams_max))
                 .collect(),
+            advisors: config.advisors.iter().map(|settings| advisor_bytes(settings, config.journal)).sum(),
         }
     }
 
-    /// What is kept of rows, models and streams; what waits in queues comes and goes.
+    /// What is kept of rows, models, advisors and streams; what waits in queues comes and goes.
     pub fn kept(&self) -> usize {
-        self.window + self.streams + self.models.iter().map(|model| model.bytes + model.beside).sum::<usize>()
+        self.window
+            + self.streams
+            + self.advisors
+            + self.models.iter().map(|model| model.bytes + model.beside).sum::<usize>()
     }
 
     /// As `status` has it.
@@ -236,6 +268,7 @@ impl Footprint {
             streams_bytes_max: self.streams as u64,
             queues_bytes_max: self.queues as u64,
             rebuild_bytes_max: self.rebuild as u64,
+            advisors_bytes_max: self.advisors as u64,
             kept_bytes_max: self.kept() as u64,
             models: models.collect(),
         }
@@ -243,10 +276,10 @@ impl Footprint {
 
     /// Log it, and that it is more than there is, if it is.
     pub fn log(&self) {
-        let Self { row, window, stream, streams, queues, rebuild, models } = self;
+        let Self { row, window, stream, streams, queues, rebuild, models, advisors } = self;
         log::info!(
             "event=memory row_bytes={row} window_bytes_max={window} stream_bytes={stream} streams_bytes_max={streams} \
-             queues_bytes_max={queues} rebuild_bytes_max={rebuild} kept_bytes_max={}",
+             queues_bytes_max={queues} rebuild_bytes_max={rebuild} advisors_bytes_max={advisors} kept_bytes_max={}",
             self.kept()
         );
         let (most, there) = ((self.kept() + self.queues + self.rebuild) as u64, available_bytes());

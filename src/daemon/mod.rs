@@ -16,10 +16,12 @@ mod act;
 pub mod archive;
 mod bounds;
 pub mod core;
+mod evaluations;
 mod learning;
 pub mod ledger;
 mod lock;
 pub mod memory;
+pub mod outlook;
 pub mod quarantine;
 mod queries;
 pub mod rebuild;
@@ -33,13 +35,15 @@ pub mod warm_start;
 
 use self::bounds::CALLS;
 use self::core::Core;
+use self::evaluations::Evaluations;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
 use self::lock::{claim, forbids_writing, shelf};
 pub use self::lock::{lock, owner};
+use self::outlook::Outlook;
 use self::queries::{Control, FastPath, Ports};
 use self::rebuild_thread::Rebuilds;
-use self::recovery::{OnTheWay, RecoverError};
+use self::recovery::{NEWER_REMEDY, OnTheWay, RecoverError};
 use self::refit_thread::Refits;
 use self::systemd::notify as notify_systemd;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
@@ -83,6 +87,9 @@ const DESCRIPTORS_MIN: u64 = 64;
 /// Between two reports of a long start to the log and to systemd, which waits longer each time.
 const REPORT: Duration = Duration::from_secs(5);
 const EXTENSION_US: u32 = 60_000_000;
+/// File of the data directory that says how far a start is that reads the journal, and how often it does.
+const STARTING: &str = "starting.json";
+const SAID: Duration = Duration::from_secs(1);
 /// Between two checkpoints of a long start.
 const KEEP: Duration = Duration::from_secs(60);
 /// At a stop, messages already taken are learned for at most so long.
@@ -170,6 +177,9 @@ impl fmt::Display for StartError {
             }
             Self::Recover { source: RecoverError::Settings(why), .. } => f.write_str(why),
             Self::Recover { source: source @ RecoverError::Stopped, .. } => write!(f, "{source}"),
+            Self::Recover { source, .. } if source.is_newer() => {
+                write!(f, "{source}\nNothing has been changed. {NEWER_REMEDY}")
+            }
             Self::Recover { path, source: source @ RecoverError::Store(_) } => write!(
                 f,
                 "{source}\nNothing has been changed. Check the owner, the mode and the disk of {}",
@@ -402,7 +412,9 @@ impl Daemon {
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
         let pulse = Arc::clone(&self.pulse);
-        let ports = Ports { requests, replies, calls, wants, fresh: fresh_queue, pulse };
+        let (evaluations, evaluation_queues) = evaluations::entrance(config.journal);
+        let desk = Arc::clone(evaluations.desk());
+        let ports = Ports { requests, replies, calls, wants, fresh: fresh_queue, evaluations, pulse };
         let control = Control::new(ports, core.board(), Arc::clone(&config), timings.clone(), clock);
         let inbox = Inbox {
             ingest: transport.ingest.clone(),
@@ -414,18 +426,32 @@ impl Daemon {
             commands,
         };
         let (replies, publish) = (transport.replies.clone(), transport.publish.clone());
+        let evaluators = evaluation_queues.map(|tasks| Evaluations {
+            directory: config.data_dir.clone(),
+            tasks,
+            replies: replies.clone(),
+            board: core.board(),
+            config: Arc::clone(&config),
+            desk: Arc::clone(&desk),
+            stop: Arc::clone(&self.stop_refits),
+        });
+        let (counters, dropped_publications) = (Arc::clone(&transport.counters), 0);
         let outlets =
-            Outlets { tasks, rebuilds, garbage, fresh, checkpoints, replies, publish, dropped_publications: 0 };
+            Outlets { tasks, rebuilds, garbage, fresh, checkpoints, replies, publish, dropped_publications, counters };
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
         (learning.feed, learning.timings, learning.http_restarts) = (feed, timings, http_restarts);
+        learning.evaluations = desk;
         let (stop, restarts) = (Arc::clone(&self.stop_refits), learning.refit_restarts.clone());
         let threads = refit_thread::threads(config.refit_threads);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop, threads, restarts };
         let directory = Directory::new(&config.data_dir);
         let stop = Arc::clone(&self.stop_refits);
         let rebuilds = Rebuilds { directory: config.data_dir.clone(), tasks: rebuild_queue, done: rebuilt, stop };
+        for (name, evaluator) in ["rows", "evaluate"].into_iter().zip(evaluators) {
+            self.spawn(name, move || evaluator.run())?;
+        }
         self.spawn("rebuild", move || rebuilds.run())?;
         self.spawn("refit", move || refits.run())?;
         self.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
@@ -541,7 +567,7 @@ impl Daemon {
         if let Some(http) = self.http.take() {
             http.stop();
         }
-        for background in ["refit", "rebuild"].iter().filter_map(|name| threads.get(*name)) {
+        for background in ["refit", "rebuild", "evaluate", "rows"].iter().filter_map(|name| threads.get(*name)) {
             wait(background, DRAIN + FLUSH);
         }
         if let Some(checkpoint) = threads.remove("checkpoint") {
@@ -620,11 +646,20 @@ fn open_core(
     }
     let refused = |source| StartError::Recover { path: directory.clone(), source };
     let started = Instant::now();
-    let storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
+    let mut storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
-    let (mut said, mut kept) = (started, started);
+    // What is wrong with the journal the recovery says.
+    if let Ok(outlook) = Outlook::of(&mut storage, checkpoints.as_ref(), config) {
+        outlook.log();
+    }
+    let (mut said, mut kept, mut written) = (started, started, None);
     let mut watched = |rows, of| {
         progress(rows, of);
+        if written.is_none_or(|at: Instant| at.elapsed() >= SAID) {
+            written = Some(Instant::now());
+            // Only for those who look.
+            drop(std::fs::write(directory.join(STARTING), json!({"rows": rows, "of": of}).to_string()));
+        }
         if stop.load(Ordering::Relaxed) {
             return OnTheWay::Stop;
         }
@@ -640,9 +675,9 @@ fn open_core(
         kept = Instant::now();
         OnTheWay::Checkpoint(clock.now().unix)
     };
-    let config = Arc::clone(config);
-    let core =
-        Core::open_watched(config, Box::new(storage), checkpoints, clock.now(), &mut watched).map_err(refused)?;
+    let core = Core::open_watched(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), &mut watched);
+    drop(std::fs::remove_file(directory.join(STARTING)));
+    let core = core.map_err(refused)?;
     if let Some(RecoveredStatus { offset, from_checkpoint, rows_replayed, torn_bytes, faults, .. }) = core.recovered() {
         let from = from_checkpoint.map_or_else(|| "null".to_owned(), |offset| offset.to_string());
         log::info!(
@@ -653,6 +688,13 @@ fn open_core(
         faults.iter().for_each(|fault| log::warn!("event=checkpoint_skipped why={fault:?}"));
     }
     Ok(core)
+}
+
+/// Rows learned again and rows to learn, of a daemon that starts and reads the journal in `directory`, if one does.
+pub fn starting(directory: &Path) -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string(directory.join(STARTING)).ok()?;
+    let said: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some((said["rows"].as_u64()?, said["of"].as_u64()?))
 }
 
 /// The thread that writes checkpoints.

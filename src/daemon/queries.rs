@@ -5,20 +5,24 @@
 //! its sender may ask that, and whether it has to wait. What waits, for rows or for the core, waits as it came.
 
 mod heads;
+mod large;
 
+use super::act::{self, Decisions};
 use super::bounds::{LARGE_QUERIES, PAGED_MAX, WAITING};
 use super::core::{Asked, Caller};
-use super::{DRAIN, TICK, act};
+use super::evaluations::{self, Entrance as EvaluationEntrance};
+use super::{DRAIN, TICK};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
+use crate::snapshot::{Evaluation, Evaluator, Scratch, Snapshot};
 use crate::telemetry::{Heartbeat, Timings};
 use crate::transport::turns::{Entrance, ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
-use crate::wire::{self, Answering, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
+use crate::wire::{self, Answering, ArrayForm, Draft, ErrorCode, HeadForm, Id, Op, OpKind, WireError};
 use crossbeam_channel::{Receiver, Sender, select};
 use heads::HeadQuery;
+use large::{ACT_SLICE_WORK, Large, LargeQuery, Slices, ValueQuery, slice_rows, state_work};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +31,6 @@ use std::time::{Duration, Instant};
 const WAITING_OF_PEER: usize = 512;
 /// Time that other requests take between two slices of a large query, at most, unless a single one takes longer.
 const BETWEEN_SLICES: Duration = Duration::from_millis(1);
-/// Multiplications of one slice of a large query: a fraction of a millisecond.
-const SLICE_WORK: usize = 20_000_000;
 /// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to
 /// hand them over. Those for mean and variance of one state, with a dictionary of some four hundred elements.
 const AT_ONCE_WORK: usize = 200_000;
@@ -39,8 +41,21 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 11] =
-    ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "critics", "act", "heads", "journal"];
+const FEATURES: [&str; 13] = [
+    "hello",
+    "pages",
+    "kernels",
+    "returns",
+    "policies",
+    "new_policy",
+    "streams",
+    "critics",
+    "act",
+    "heads",
+    "evaluate",
+    "suggest",
+    "journal",
+];
 
 /// Answers small queries of one critic where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
@@ -76,20 +91,24 @@ impl FastPath {
         let draft = wire::read_request(payload, &self.limits).ok()?;
         draft.kind.permitted(request.peer.rights()).ok()?;
         let wire::Request { id, arrays, op } = draft.decode(&self.limits).ok()?;
-        if op == Op::Ping {
-            return Some(wire::encode_reply(&id, arrays, &pong(self.clock)));
-        }
-        if let Op::Act(request) = &op {
-            let actor = act::actor(&self.board, request).ok()?;
-            if act::work(&actor, request) > AT_ONCE_WORK {
-                return None;
+        let payload = match op {
+            Op::Ping => return Some(wire::encode_reply(&id, arrays, &pong(self.clock))),
+            Op::Act(request) => {
+                let mut decisions = Decisions::new(&self.board, request, &self.limits).ok()?;
+                if decisions.work() > AT_ONCE_WORK {
+                    return None;
+                }
+                decisions.advance(usize::MAX).ok()?;
+                wire::encode_reply(&id, arrays, &decisions.reply())
             }
-            let decisions = act::decide(&actor, request, &self.limits).ok()?;
-            let reply = wire::Reply::Act { decisions: &decisions, snapshot: actor.snapshot() };
-            let payload = wire::encode_reply(&id, arrays, &reply);
-            self.timings.query.observe(started.elapsed().as_secs_f64());
-            return Some(payload);
-        }
+            op => self.value(&id, arrays, &op)?,
+        };
+        self.timings.query.observe(started.elapsed().as_secs_f64());
+        Some(payload)
+    }
+
+    /// The answer to a `value` request of one critic that takes little.
+    fn value(&mut self, id: &Id, arrays: ArrayForm, op: &Op) -> Option<Vec<u8>> {
         let Op::Value {
             states,
             rows,
@@ -99,7 +118,7 @@ impl FastPath {
             min_offset,
             actions: None,
             heads: None,
-        } = &op
+        } = op
         else {
             return None;
         };
@@ -111,9 +130,7 @@ impl FastPath {
         }
         model.evaluate_into(states, *ask, &mut self.scratch, &mut self.evaluation).ok()?;
         let reply = wire::Reply::Value { evaluation: &self.evaluation, snapshot };
-        let payload = wire::encode_reply(&id, arrays, &reply);
-        self.timings.query.observe(started.elapsed().as_secs_f64());
-        Some(payload)
+        Some(wire::encode_reply(id, arrays, &reply))
     }
 }
 
@@ -134,6 +151,7 @@ pub(super) struct Ports {
     pub(super) wants: Sender<u64>,
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Receiver<()>,
+    pub(super) evaluations: EvaluationEntrance,
     /// Whether the daemon stops.
     pub(super) pulse: Arc<Heartbeat>,
 }
@@ -149,8 +167,8 @@ pub(super) struct Control {
     waiting: Vec<Waiting>,
     /// Bytes of those.
     waiting_bytes: usize,
-    /// Queries of many states: each is answered a slice at a time, in turns, and all others go in between.
-    large: VecDeque<LargeQuery>,
+    /// Requests that take long: each is answered a slice at a time, in turns, and all others go in between.
+    large: VecDeque<Large>,
     paged: VecDeque<Paged>,
     /// At a stop, when it ends at the latest.
     deadline: Option<Instant>,
@@ -173,18 +191,6 @@ impl Waiting {
     }
 }
 
-/// A query that is being answered slice by slice, from one snapshot of each critic.
-struct LargeQuery {
-    query: ValueQuery,
-    started: Instant,
-    /// Evaluations that are done, and rows of the next one.
-    done: (usize, usize),
-    /// One of each model.
-    evaluations: Vec<Evaluation>,
-    /// Heads of the model, where there is one alone.
-    heads: Option<HeadQuery>,
-}
-
 /// An encoded snapshot that is being fetched in pages.
 struct Paged {
     critic: usize,
@@ -192,20 +198,6 @@ struct Paged {
     form: ArrayForm,
     revision: u64,
     bytes: Vec<u8>,
-}
-
-/// A `value` request.
-struct ValueQuery {
-    caller: Caller,
-    /// (rows, dim), row-major.
-    states: Vec<f64>,
-    rows: usize,
-    dim: usize,
-    ask: Ask,
-    /// What answers: one model, or one of each critic that the request names.
-    models: Vec<Arc<Evaluator>>,
-    /// Whether the reply is a map of critics.
-    by_name: bool,
 }
 
 impl Control {
@@ -272,7 +264,8 @@ impl Control {
             return;
         }
         gone.iter().for_each(|&peer| self.ports.calls.leave(peer));
-        self.large.retain(|large| !gone.contains(&large.query.caller.peer.connection));
+        gone.iter().for_each(|&peer| self.ports.evaluations.leave(peer));
+        self.large.retain(|large| !gone.contains(&large.caller().peer.connection));
         self.waiting.retain(|waiting| !gone.contains(&waiting.request.peer.connection));
         self.waiting_bytes = self.waiting.iter().map(Waiting::bytes).sum();
     }
@@ -290,12 +283,13 @@ impl Control {
         worked
     }
 
-    /// A query that may be one of many states waits while its sender has one under way, or too many others have.
+    /// A request that may take long waits while its sender has one under way, or too many others have.
     fn may_begin(&self, request: &Request) -> bool {
         let is_short = request.payload.len() <= AT_ONCE_BYTES;
-        let has_one = self.large.iter().any(|large| large.query.caller.peer == request.peer);
+        let has_one = self.large.iter().any(|large| large.caller().peer == request.peer);
         let is_full = self.large.len() >= LARGE_QUERIES && !is_short;
-        (!has_one && !is_full) || (is_short && wire::peek(&request.payload) != Some(OpKind::Value))
+        let may_be_long = || matches!(wire::peek(&request.payload), Some(OpKind::Value | OpKind::Act));
+        (!has_one && !is_full) || (is_short && !may_be_long())
     }
 
     fn handle(&mut self, request: Request) {
@@ -313,8 +307,8 @@ impl Control {
         let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
             OpKind::Append => self.append(&caller, &draft, &request),
             OpKind::Value => self.query(&caller, draft, request),
-            OpKind::Act => self.act(&caller, draft),
-            _ => self.simple(&caller, draft, request.since),
+            OpKind::Act => self.act(caller.clone(), draft),
+            _ => self.simple(&caller, draft, &request),
         });
         if let Err(error) = done {
             self.send(caller.refuse(&error));
@@ -331,7 +325,8 @@ impl Control {
             let message = format!("states have {dim} numbers here, these have {found}");
             return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
         }
-        self.forward(Forwarded { caller: caller.clone(), asked: Asked::Append(payload.clone()), since: *since })
+        let asked = Asked::Append(payload.clone());
+        self.forward(Forwarded { caller: caller.clone(), asked, since: *since }, payload.len())
     }
 
     /// Numbers in a state, once that is settled.
@@ -341,14 +336,15 @@ impl Control {
     }
 
     /// A request without arrays.
-    fn simple(&mut self, caller: &Caller, draft: Draft<'_>, since: Instant) -> Result<(), WireError> {
+    fn simple(&mut self, caller: &Caller, draft: Draft<'_>, request: &Request) -> Result<(), WireError> {
         let started = Instant::now();
         let decoded = draft.decode(&self.config.limits.wire()).map_err(|refused| refused.error)?;
         match decoded.op {
             Op::Ping => self.send(caller.reply(&pong(self.clock))),
             Op::Hello => self.send(caller.reply(&wire::Reply::Hello(&self.greeting()))),
-            Op::Snapshot { critic, variance, page, revision } => {
+            Op::Snapshot { critic, variance, page, revision, head } => {
                 let reply = match page {
+                    _ if head.is_some() => self.head(caller, critic.as_deref(), &head.unwrap_or_default(), variance),
                     None => self
                         .model(critic.as_deref())
                         .map(|model| caller.reply(&wire::Reply::Snapshot { snapshot: model.snapshot(), variance })),
@@ -357,7 +353,14 @@ impl Control {
                 self.send(reply?);
                 self.timings.query.observe(started.elapsed().as_secs_f64());
             }
-            op => self.forward(Forwarded { caller: caller.clone(), asked: Asked::Op(op), since })?,
+            Op::Rows(span) => self.ports.evaluations.put(caller, evaluations::Asked::Rows(span))?,
+            Op::Evaluate(request) => {
+                self.ports.evaluations.put(caller, evaluations::Asked::Evaluate(Box::new(request)))?;
+            }
+            op => {
+                let bytes = held_bytes(&op, request.payload.len());
+                self.forward(Forwarded { caller: caller.clone(), asked: Asked::Op(op), since: request.since }, bytes)?;
+            }
         }
         Ok(())
     }
@@ -365,8 +368,8 @@ impl Control {
     fn greeting(&self) -> wire::Greeting<'_> {
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
-            // The last one only where there is one.
-            features: &FEATURES[..FEATURES.len() - usize::from(!self.config.journal)],
+            // The last two only where there is one.
+            features: &FEATURES[..FEATURES.len() - 2 * usize::from(!self.config.journal)],
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
             state_dim: self.state_dim(),
@@ -374,12 +377,8 @@ impl Control {
         }
     }
 
-    fn forward(&mut self, forwarded: Forwarded) -> Result<(), WireError> {
-        let bytes = match &forwarded.asked {
-            Asked::Append(payload) => payload.len(),
-            Asked::Op(Op::Streams { names: Some(names), .. }) => names.iter().map(|name| name.len() + 32).sum(),
-            Asked::Op(_) => 0,
-        };
+    /// Pass a request on that takes so many bytes while it waits.
+    fn forward(&mut self, forwarded: Forwarded, bytes: usize) -> Result<(), WireError> {
         let put = self.ports.calls.try_put(forwarded.caller.peer.connection, bytes, forwarded);
         put.map_err(|_| WireError::overloaded(RETRY_MS))
     }
@@ -390,6 +389,8 @@ impl Control {
         let answering = draft.answering()?;
         let by_name = matches!(answering, Answering::Each(_));
         let (critics, min_offset) = (self.critics(&answering)?, draft.min_offset()?);
+        // Read before the models: a head that a newer model answers for may still be among these, and not the other way round.
+        let learning = self.board.learning(critics[0]);
         let models: Vec<_> = critics.iter().map(|&critic| self.board.evaluator(critic)).collect();
         let needs = min_offset.unwrap_or(0);
         let is_long = request.payload.len() > AT_ONCE_BYTES;
@@ -421,15 +422,14 @@ impl Control {
             None => None,
             Some(names) => {
                 let most = self.config.limits.query_rows_max;
-                let learning = self.board.learning(critics[0]);
-                Some(HeadQuery::new(models[0].snapshot(), learning, names, rows, ask.variance, most)?)
+                Some(HeadQuery::new(models[0].snapshot(), learning, names, rows, ask, most)?)
             }
         };
         let work: usize = models.iter().map(|model| state_work(model.snapshot(), ask)).sum();
         let work = work + heads.as_ref().map_or(0, |heads| heads.work(models[0].snapshot()));
         let query = ValueQuery { caller: caller.clone(), states, rows, dim, ask, models, by_name };
         if rows > slice_rows(work) {
-            self.large.push_back(LargeQuery::new(query, heads, started));
+            self.large.push_back(Large { started, asked: Slices::Value(LargeQuery::new(query, heads)) });
             return Ok(());
         }
         self.evaluations.resize_with(self.evaluations.len().max(query.models.len()), Evaluation::default);
@@ -439,20 +439,23 @@ impl Control {
         if let Some(heads) = &mut heads {
             heads.advance(query.models[0].snapshot(), &query.states, 0..rows)?;
         }
-        self.answer_value(&query, heads.as_ref(), &self.evaluations);
+        self.send(query.reply(heads.as_ref(), &self.evaluations));
         self.timings.query.observe(started.elapsed().as_secs_f64());
         Ok(())
     }
 
     /// An `act` request that takes longer than the transport's thread should.
-    fn act(&mut self, caller: &Caller, draft: Draft<'_>) -> Result<(), WireError> {
+    fn act(&mut self, caller: Caller, draft: Draft<'_>) -> Result<(), WireError> {
         let (started, limits) = (Instant::now(), self.config.limits.wire());
         let decoded = draft.decode(&limits).map_err(|refused| refused.error)?;
         let Op::Act(request) = decoded.op else { unreachable!("an act request was decoded") };
-        let actor = act::actor(&self.board, &request)?;
-        act::check_work(&actor, &request)?;
-        let decisions = act::decide(&actor, &request, &limits)?;
-        self.send(caller.reply(&wire::Reply::Act { decisions: &decisions, snapshot: actor.snapshot() }));
+        let mut decisions = Decisions::new(&self.board, request, &limits)?;
+        if decisions.work() > ACT_SLICE_WORK {
+            self.large.push_back(Large { started, asked: Slices::Act(caller, decisions) });
+            return Ok(());
+        }
+        decisions.advance(usize::MAX)?;
+        self.send(caller.reply(&decisions.reply()));
         self.timings.query.observe(started.elapsed().as_secs_f64());
         Ok(())
     }
@@ -521,6 +524,16 @@ impl Control {
         self.board.evaluator(index).ok_or_else(|| self.no_model(index, false))
     }
 
+    /// The value function of one head.
+    fn head(&self, caller: &Caller, critic: Option<&str>, name: &str, variance: bool) -> Result<Reply, WireError> {
+        let model = self.model(critic)?;
+        let place = model.snapshot().heads.as_ref().and_then(|heads| heads.position(name));
+        let place = place.ok_or_else(|| heads::unknown(model.snapshot(), name))?;
+        let snapshot = &model.snapshot().head_alone(place, variance);
+        let Reply { peer, payload } = caller.reply(&wire::Reply::Snapshot { snapshot, variance });
+        Ok(Reply { peer, payload: wire::with_head(payload, name) })
+    }
+
     /// One page of a snapshot's encoding. All pages of one revision come from one encoding, kept while clients fetch it.
     fn page(
         &mut self,
@@ -564,7 +577,7 @@ impl Control {
         Ok(caller.reply(&wire::Reply::Page { page, pages: count, revision, bytes, data }))
     }
 
-    /// A slice of the large query whose turn it is; whether there is one.
+    /// A slice of the request whose turn it is; whether there is one.
     fn answer_a_slice(&mut self) -> bool {
         let Some(mut large) = self.large.pop_front() else { return false };
         if self.evaluations.is_empty() {
@@ -573,27 +586,12 @@ impl Control {
         match large.advance(&mut self.scratch, &mut self.evaluations[0]) {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
-                self.answer_value(&large.query, large.heads.as_ref(), &large.evaluations);
+                self.send(large.reply());
                 self.timings.query.observe(large.started.elapsed().as_secs_f64());
             }
-            Err(error) => self.send(large.query.caller.refuse(&error)),
+            Err(error) => self.send(large.caller().refuse(&error)),
         }
         true
-    }
-
-    /// Send the reply to a query; `evaluations` begin with those of its models.
-    fn answer_value(&self, query: &ValueQuery, heads: Option<&HeadQuery>, evaluations: &[Evaluation]) {
-        let answers = || evaluations.iter().zip(query.models.iter().map(|model| &**model.snapshot()));
-        self.send(if query.by_name {
-            query.caller.reply(&wire::Reply::Values(&answers().collect::<Vec<_>>()))
-        } else {
-            let (evaluation, snapshot) = answers().next().expect("a query has a model");
-            let heads = heads.map(|heads| heads.answers(snapshot));
-            query.caller.reply(&match &heads {
-                None => wire::Reply::Value { evaluation, snapshot },
-                Some(heads) => wire::Reply::ValueOfHeads { evaluation, snapshot, heads },
-            })
-        });
     }
 
     /// Answer a request with an error.
@@ -609,6 +607,21 @@ impl Control {
     }
 }
 
+/// Bytes that a request of `message` bytes takes which waits as it has been read.
+fn held_bytes(op: &Op, message: usize) -> usize {
+    /// What the allocator adds to a name.
+    const NAME: usize = 32;
+    // A list grows by doubling while it is read.
+    let name = 2 * size_of::<String>() + NAME;
+    let lists = match op {
+        Op::Streams { names: Some(names), .. } | Op::Heads { names: Some(names), .. } => names.len() * name,
+        Op::ChangeHeads { add, remove, .. } => remove.len() * name + add.len() * (2 * size_of::<HeadForm>() + NAME),
+        Op::Suggest { context, .. } => 2 * size_of_val(&context[..]),
+        _ => 0,
+    };
+    size_of::<Forwarded>() + message + lists
+}
+
 /// Whether states have as many numbers as the model's.
 fn check_dim(dim: usize, snapshot: &Snapshot) -> Result<(), WireError> {
     if dim == snapshot.dim() {
@@ -618,59 +631,18 @@ fn check_dim(dim: usize, snapshot: &Snapshot) -> Result<(), WireError> {
     Err(WireError::of(ErrorCode::WrongDimension, "states", message))
 }
 
-/// States that are evaluated without a look at other requests, if each takes so many multiplications.
-fn slice_rows(work: usize) -> usize {
-    /// At least so many: blocks are faster than single states.
-    const LEAST: usize = 16;
-    (SLICE_WORK / work).max(LEAST)
-}
-
-/// Multiplications that a state takes, about; at least 1.
-fn state_work(snapshot: &Snapshot, ask: Ask) -> usize {
-    // A kernel takes a few dozen, and they are worked off 32 at a time.
-    let (size, kernel) = (snapshot.dictionary.nrows().max(1).next_multiple_of(32), 32 + snapshot.dim());
-    size * if ask.needs_variance() { kernel + size } else { kernel }
-}
-
-impl LargeQuery {
-    fn new(query: ValueQuery, heads: Option<HeadQuery>, started: Instant) -> Self {
-        let zeros = |model: &Arc<Evaluator>| Evaluation::zeros(model.snapshot(), query.rows, query.ask);
-        let evaluations = query.models.iter().map(zeros).collect();
-        Self { query, started, done: (0, 0), evaluations, heads }
-    }
-
-    /// Evaluate the next slice; whether that was the last.
-    fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
-        let ValueQuery { states, rows, dim, ask, models, .. } = &self.query;
-        let (at, from) = self.done;
-        let model = &models[at];
-        let of_heads = self.heads.as_ref().map_or(0, |heads| heads.work(model.snapshot()));
-        let count = slice_rows(state_work(model.snapshot(), *ask) + of_heads).min(rows - from);
-        let slice = &states[from * dim..(from + count) * dim];
-        model.evaluate_into(slice, *ask, scratch, found).map_err(|fault| {
-            let index = fault.index.map(|index| index + from);
-            WireError { index, ..fault.into() }
-        })?;
-        self.evaluations[at].place(from, found);
-        if let Some(heads) = &mut self.heads {
-            heads.advance(model.snapshot(), slice, from..from + count)?;
-        }
-        self.done = if from + count == *rows { (at + 1, 0) } else { (at, from + count) };
-        Ok(self.done.0 == models.len())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::{Right, Rights};
     use crate::clock::Now;
     use crate::daemon::core::Core;
+    use crate::learner::act::{Exploration, Question};
     use crate::sim::{self, Step, pendulum::Pendulum};
-    use crate::snapshot::ReturnSpread;
+    use crate::snapshot::{Ask, ReturnSpread};
+    use crate::transition::{Batch, BatchParts};
     use crate::transport::turns::{Share, turns};
     use crate::transport::{self, Peer};
-    use crate::wire::Id;
     use bytes::Bytes;
     use crossbeam_channel::{bounded, never};
     use nalgebra::DMatrix;
@@ -700,7 +672,8 @@ mod tests {
 
     fn control(requests: Turns<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
         let (calls, wants) = (turns(SHARE).0, bounded(1).0);
-        let ports = Ports { requests, replies, calls, wants, fresh: never(), pulse: Arc::default() };
+        let (evaluations, _) = evaluations::entrance(false);
+        let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
         Control::new(ports, board, Arc::new(Config::default()), Timings::default(), Clock::start())
     }
 
@@ -752,6 +725,99 @@ mod tests {
             assert_eq!(fourth.1["extrapolates"][at], json!(extrapolates.unwrap()[0]), "{at}");
         }
         assert_eq!(fourth.1["mean"].as_array().unwrap().len(), 3 * most + 5);
+    }
+
+    /// A core that has learned values of actions in a box from random steps.
+    fn acting_core() -> Core {
+        let text = "[[critic]]\ninputs = \"state_action\"\nactions = { low = [-1.0], high = [1.0] }\nsuccessor = \"next_action\"\n\
+                    dictionary_max = 40\nrefit_first_rows = 0\n";
+        let mut core = Core::new(Arc::new(Config::from_toml(text).unwrap()));
+        let waves = |rate: f64| (0..301).map(|i| (rate * f64::from(i)).sin()).collect::<Vec<f64>>();
+        let (states, actions) = (waves(0.7), waves(1.3)[..300].to_vec());
+        let rewards = states.iter().zip(&actions).map(|(state, action)| state * action).collect();
+        let (stream, actions) = ("robot".to_owned(), Some(actions));
+        let parts =
+            BatchParts { stream, dim: 1, rewards_per_row: 1, states, actions, rewards, ..BatchParts::default() };
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        core.ingest(&wire::encode_ingest(&Batch::new(parts).unwrap()), now);
+        core.step(now);
+        core.refresh(now, &|| now);
+        core
+    }
+
+    #[test]
+    fn others_are_answered_between_the_decisions_of_long_requests() {
+        let board = acting_core().board();
+        let actor = board.actor(0).expect("a model of actions");
+        let most = ACT_SLICE_WORK / actor.work(None, Exploration::Greedy);
+        assert!((2..1000).contains(&most), "{most} decisions in a slice");
+        let (queue, requests) = turns(SHARE);
+        let (replies, mut answers) = Outbox::new(100, 1 << 20);
+        let state = |i: usize| vec![(i as f64 / 10.0).cos()];
+        let put = |id: u64, op: &str, fields: Value| {
+            let payload = wire::encode_request(id, op, fields.as_object().unwrap()).into();
+            let connection = transport::peer_number(id, Rights::ALL);
+            queue.put(connection, 0, request(connection, payload));
+        };
+        let decide = |count: usize| json!({"states": (0..count).map(state).collect::<Vec<_>>(), "arrays": "list"});
+        let mut faulty = decide(2 * most);
+        faulty["states"].as_array_mut().unwrap().push(json!([1e300]));
+        put(1, "act", decide(20 * most + 1));
+        put(2, "act", decide(6 * most));
+        put(3, "act", faulty);
+        put(4, "value", json!({"states": [[0.25]], "actions": [[0.5]], "arrays": "list"}));
+        put(5, "act", decide(1));
+        drop(queue);
+        control(requests, replies, Arc::clone(&board)).run();
+        let mut answer = || {
+            let Reply { peer, payload } = answers.try_recv().expect("an answer");
+            (peer.connection ^ transport::peer_number(0, Rights::ALL), wire::to_json(&payload).unwrap())
+        };
+        let found: Vec<(u64, Value)> = (0..5).map(|_| answer()).collect();
+        // What takes one slice comes first, and the longest last, whenever it came.
+        assert_eq!(found.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [4, 5, 3, 2, 1]);
+        let error = &found[2].1["error"];
+        assert_eq!((&error["field"], &error["index"]), (&json!("states"), &json!(2 * most)), "{error}");
+        let decided = &found[4].1;
+        assert_eq!(decided["actions"].as_array().unwrap().len(), 20 * most + 1);
+        for at in [0, most, 20 * most] {
+            let state = state(at);
+            let question = Question {
+                state: &state,
+                exploration: Exploration::Greedy,
+                seed: 0,
+                episode: 0,
+                step: 0,
+                candidates: None,
+                unknown_above: None,
+            };
+            let expected = actor.act(&question).unwrap();
+            assert_eq!(decided["actions"][at], json!(expected.action[0]), "{at}");
+            assert_eq!(decided["mean"][at], json!(expected.mean), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_decision_that_would_keep_others_waiting_is_refused() {
+        let board = acting_core().board();
+        let actor = board.actor(0).unwrap();
+        let work = |count: usize| actor.work(Some(count), Exploration::Ucb(1.0));
+        let limits = wire::Limits { query_rows_max: 1 << 20, ..wire::Limits::default() };
+        let ask = |count: usize| {
+            let fields = json!({"states": [[0.5]], "exploration": "ucb", "beta": 1.0, "candidates": vec![0.5; count]});
+            let payload = wire::encode_request(1, "act", fields.as_object().unwrap());
+            let limits = wire::Limits { message_bytes_max: 1 << 24, ..limits };
+            let Op::Act(request) = wire::read_request(&payload, &limits).unwrap().decode(&limits).unwrap().op else {
+                panic!("an act request")
+            };
+            Decisions::new(&board, request, &limits).map(|decisions| decisions.work())
+        };
+        let error = ask(100_000).expect_err("a refusal");
+        assert_eq!((error.code, error.field), (ErrorCode::TooLarge, Some("candidates")));
+        let most: usize = error.message.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(
+            work(most) < work(100_000) && ask(most).is_ok_and(|found| found == work(most)) && ask(most + 1).is_err()
+        );
     }
 
     #[test]
@@ -816,6 +882,31 @@ mod tests {
             at_once.answer(&request(transport::peer_number(1, Rights::ALL), Bytes::from_static(payload)))
         };
         assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn changes_of_heads_that_wait_are_counted() {
+        let (calls, waiting) = turns(SHARE);
+        let (requests, replies) = (turns(SHARE).1, Outbox::new(1, 1).0);
+        let (evaluations, _) = evaluations::entrance(false);
+        let wants = bounded(1).0;
+        let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
+        let config = Arc::new(Config::default());
+        let board = Core::new(Arc::clone(&config)).board();
+        let mut control = Control::new(ports, board, config, Timings::default(), Clock::start());
+        let head = |k: usize| json!({"name": k.to_string(), "cumulant": {"kind": "reward", "index": 0}});
+        let heads: Vec<Value> = (0..100).map(head).collect();
+        let mut counted = 0;
+        for (op, fields) in [
+            ("change_heads", json!({"add": heads})),
+            ("change_heads", json!({"remove": vec!["x".repeat(100); 100]})),
+            ("heads", json!({"names": vec!["x".repeat(100); 100]})),
+        ] {
+            let payload = wire::encode_request(1, op, fields.as_object().unwrap()).into();
+            control.handle(request(transport::peer_number(1, Rights::ALL), payload));
+            assert!(waiting.bytes() > counted + 10_000, "{op}: {}", waiting.bytes() - counted);
+            counted = waiting.bytes();
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use super::recovery::recorded_skips;
 use crate::journal::store::{Storage, for_each_group};
 use crate::journal::{Record, SkippedRows, StoredGroup};
-use crate::learner::heads::Demands;
+use crate::learner::heads::{Demands, Head};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, RefitError, RefitTrigger};
 use crate::learner::window::Window;
@@ -65,6 +65,8 @@ pub struct Rebuilt {
     pub first_row: u64,
     /// Times that it has followed the journal.
     pub rounds: u32,
+    /// Heads that it leaves out, since a row lacks what they ask for, each with the reason.
+    pub unlearnable: Vec<(Head, String)>,
     window: Window,
     /// Number of the group that is read next.
     next: u64,
@@ -93,6 +95,11 @@ enum Ended {
     Failed(String),
     /// The critic has failed on these rows.
     Panicked(SkippedRows),
+    /// A row lacks what these heads ask for.
+    Unlearnable {
+        heads: Vec<Head>,
+        why: String,
+    },
 }
 
 impl<E: std::fmt::Display> From<E> for Ended {
@@ -119,16 +126,18 @@ impl RebuildJob {
         let critic = &self.settings.name;
         let mut left_out = recorded_skips(storage, first_group - 1).map_err(|e| e.to_string())?;
         left_out.retain(|rows| rows.critic == *critic);
-        let beginning = self.select(first_row, keep_going, time_left)?;
-        for _ in 0..=ATTEMPTS {
+        let mut beginning = self.select(first_row, keep_going, time_left)?;
+        let (mut unlearnable, mut attempts) = (Vec::new(), 0);
+        while attempts <= ATTEMPTS {
             let start = beginning.learned();
             let mut rebuilt = Rebuilt {
                 learner: beginning.clone(),
                 first_row,
                 rounds: 0,
+                unlearnable: unlearnable.clone(),
                 window: empty_like(&self.window, start),
                 next: first_group,
-                demands: Demands::of(&self.settings.heads),
+                demands: Demands::of(&beginning.settings().heads),
                 left_out: left_out.clone(),
                 policies: HashMap::new(),
                 progress: Arc::clone(&self.progress),
@@ -137,7 +146,16 @@ impl RebuildJob {
                 Ok(()) => return Ok(rebuilt),
                 Err(Ended::Failed(why)) => return Err(why),
                 Err(Ended::Panicked(rows)) if rows.from >= rows.to => return Err(rows.why),
-                Err(Ended::Panicked(rows)) => left_out.push(rows),
+                Err(Ended::Panicked(rows)) => {
+                    left_out.push(rows);
+                    attempts += 1;
+                }
+                Err(Ended::Unlearnable { heads, why }) => {
+                    let mut settings = beginning.settings().clone();
+                    settings.heads.retain(|head| !heads.contains(head));
+                    beginning.set_settings(settings);
+                    unlearnable.extend(heads.into_iter().map(|head| (head, why.clone())));
+                }
             }
         }
         Err(left_out.pop().map_or_else(String::new, |rows| rows.why))
@@ -191,7 +209,7 @@ impl Rebuilt {
     pub fn follow(&mut self, storage: &mut dyn Storage, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<(), String> {
         self.rounds += 1;
         self.read(storage, keep_going).map_err(|ended| match ended {
-            Ended::Failed(why) => why,
+            Ended::Failed(why) | Ended::Unlearnable { why, .. } => why,
             Ended::Panicked(rows) => format!("it fails on rows {} to {}: {}", rows.from, rows.to, rows.why),
         })
     }
@@ -214,6 +232,8 @@ impl Rebuilt {
 
     fn take(&mut self, group: StoredGroup) -> Result<(), Ended> {
         let mut offset = group.first_offset;
+        let (from, end) = (self.learner.learned(), group.end());
+        let is_left_out = self.left_out.iter().any(|rows| (rows.from, rows.to) == (from, end));
         for record in group.group()?.records {
             match record {
                 Record::Rows(taken) => {
@@ -222,7 +242,11 @@ impl Rebuilt {
                     if offset + rows > self.learner.learned() {
                         self.demands.check(&taken.batch).map_err(|fault| {
                             let row = offset + fault.index.unwrap_or(0) as u64;
-                            Ended::Failed(format!("row {row} cannot be learned: `{}` {}", fault.field, fault.message))
+                            let lacks = |head: &&Head| Demands::of([*head]).check(&taken.batch).is_err();
+                            Ended::Unlearnable {
+                                heads: self.learner.settings().heads.iter().filter(lacks).cloned().collect(),
+                                why: format!("row {row} cannot be learned: `{}` {}", fault.field, fault.message),
+                            }
                         })?;
                         if self.window.end() != offset {
                             // Groups that the journal has forgotten meanwhile.
@@ -232,7 +256,14 @@ impl Rebuilt {
                             }
                         }
                         self.window.extend_from_batch(taken.stream, &taken.starts_chain, &taken.batch);
-                        self.learner.take(taken.stream, &taken.starts_chain, &taken.batch, offset);
+                        if !is_left_out {
+                            let (learner, batch) = (&mut self.learner, &taken.batch);
+                            let take = || learner.take(taken.stream, &taken.starts_chain, batch, offset);
+                            catch_unwind(AssertUnwindSafe(take)).map_err(|panic| {
+                                let (critic, why) = (self.name(), panics::message(&*panic));
+                                Ended::Panicked(SkippedRows { critic, from, to: end, why })
+                            })?;
+                        }
                     }
                     offset += rows;
                 }
@@ -260,7 +291,7 @@ impl Rebuilt {
         let Some(policy) = policy else { return };
         let before = self.policies.insert(stream, policy.to_owned());
         if before.as_deref() != Some(policy) && offset >= self.learner.learned() {
-            self.learner.policy_of_rows(offset, policy);
+            self.learner.policy_of_rows(offset, stream, policy);
         }
     }
 

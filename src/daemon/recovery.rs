@@ -6,14 +6,17 @@
 //! What cannot be true is refused: see [`RecoverError`]. Nothing is changed here but in memory.
 
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints, KEPT};
-use crate::journal::store::{Mark, Storage, StoreError, for_each_group};
-use crate::journal::{Corruption, Record, SKIPPED, SkippedRows, StoredGroup};
+use crate::journal::store::{GroupHeader, Mark, Storage, StoreError, for_each_group};
+use crate::journal::{CONFIGURED, Corruption, REBUILT, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
 use std::fmt;
 
 /// Times that a start tries again without rows on which a critic has failed. A critic that fails once more is given up.
 const ATTEMPTS: usize = 16;
+
+/// What to do with data that a newer version of the program wrote. No repair is offered: nothing is damaged.
+pub const NEWER_REMEDY: &str = "A newer criticd wrote this: install the newer criticd, or restore a backup";
 
 /// Why the journal is not used as it is. Each says what is wrong; `criticd inspect` shows more, `criticd repair` mends.
 #[derive(Debug)]
@@ -80,6 +83,18 @@ pub enum RecoverError {
     Settings(String),
     /// The start was stopped before the journal was read.
     Stopped,
+}
+
+impl RecoverError {
+    /// Whether a newer version of the program wrote what cannot be used.
+    pub fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::Newer { .. })
+                | Self::Damaged { damage: Corruption::Newer { .. }, .. }
+                | Self::CheckpointNewer { .. }
+        )
+    }
 }
 
 impl fmt::Display for RecoverError {
@@ -230,7 +245,8 @@ pub fn recover_watched(
     read_back(storage, checkpoints, window_rows, None, watched)
 }
 
-/// Read one critic back, and let the others alone.
+/// Read one critic back, and let the others alone. None if that takes more than `rows_max` rows, or several times as many where it
+/// fails again and again.
 ///
 /// # Errors
 /// Why it cannot be.
@@ -239,9 +255,20 @@ pub(super) fn recover_critic(
     checkpoints: &dyn Checkpoints,
     window_rows: usize,
     critic: &str,
-) -> Result<Learner, String> {
-    let watched: Watched<'_> = &mut |_, _| OnTheWay::Continue;
-    let recovered = read_back(storage, checkpoints, window_rows, Some(critic), watched).map_err(|e| e.to_string())?;
+    rows_max: u64,
+) -> Result<Option<Learner>, String> {
+    /// Rows of all attempts, for each of those that one may take.
+    const TIMES: u64 = 4;
+    let (mut all, mut before) = (0, 0);
+    let watched: Watched<'_> = &mut |rows, of| {
+        all += if rows < before { rows } else { rows - before };
+        before = rows;
+        if of > rows_max || all > TIMES * rows_max { OnTheWay::Stop } else { OnTheWay::Continue }
+    };
+    let recovered = match read_back(storage, checkpoints, window_rows, Some(critic), watched) {
+        Err(RecoverError::Stopped) => return Ok(None),
+        found => found.map_err(|e| e.to_string())?,
+    };
     if let Some(halted) = recovered.state.halted().iter().find(|halted| halted.critic == critic) {
         return Err(halted.why.clone());
     }
@@ -249,7 +276,7 @@ pub(super) fn recover_critic(
         return Err(format!("it fails on rows {} to {} as well", more.from, more.to));
     }
     let found = recovered.state.critics().iter().find(|learner| learner.settings().name == critic);
-    found.cloned().ok_or_else(|| "it is not in the journal".into())
+    found.cloned().map(Some).ok_or_else(|| "it is not in the journal".into())
 }
 
 fn read_back(
@@ -281,11 +308,15 @@ fn read_back(
     if start.is_none() && first != 1 {
         return Err(RecoverError::NoCheckpoint { first, faults: recovered.faults });
     }
+    let behind = start.as_ref().map_or(0, |checkpoint| checkpoint.group);
+    let (recorded, reaches) = (recorded_skips(storage, behind)?, recorded_reaches(storage, behind)?);
     let from = match &start {
-        Some(checkpoint) => group_of(storage, checkpoint.replay_from)?.min(checkpoint.group + 1),
+        Some(checkpoint) => {
+            let offset = reaches.iter().map(|&(_, offset)| offset).fold(checkpoint.replay_from, u64::min);
+            group_of(storage, offset)?.min(checkpoint.group + 1)
+        }
         None => 1,
     };
-    let recorded = recorded_skips(storage, start.as_ref().map_or(0, |c| c.group))?;
     let keep = critic.is_none().then_some((checkpoints, durable.id));
     let mut given_up: Vec<String> = Vec::new();
     loop {
@@ -294,11 +325,13 @@ fn read_back(
             None => State::new(window_rows),
         };
         state.skip(recorded.iter().chain(&recovered.skipped).cloned().collect());
+        state.reach_back(reaches.clone());
         critic.into_iter().for_each(|critic| state.only(critic));
         let replay = Replay { end, given_up: &given_up, keep };
         let failed = replay.run(storage, from, state, &mut recovered, watched)?;
         if failed.is_empty() {
             recovered.state.skip(Vec::new());
+            recovered.state.reach_back(Vec::new());
             return Ok(recovered);
         }
         // A learner that fails on its rows would fail on them again: it is learned without them.
@@ -469,25 +502,55 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
     Ok(low)
 }
 
+/// Rows that critics leave out, as the groups behind number `behind` record.
 pub(super) fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedRows>, RecoverError> {
+    let mut found = Vec::new();
+    for_each_record(storage, behind, SKIPPED, &mut |head, record| {
+        let Record::Skipped(skipped) = record else { return Ok(()) };
+        // A learner can have failed only on what was there.
+        if skipped.to > head.first_offset {
+            return Err(format!("it leaves out rows up to {}, which come after it", skipped.to));
+        }
+        found.push(skipped);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Numbers of groups behind number `behind`, each with the offset of a row before it that a critic learns from there on: one that
+/// was rebuilt lacks some rows, and one that begins again with new settings learns the last ones at once.
+fn recorded_reaches(storage: &mut dyn Storage, behind: u64) -> Result<Vec<(u64, u64)>, RecoverError> {
+    let mut found = Vec::new();
+    for_each_record(storage, behind, REBUILT | CONFIGURED, &mut |head, record| {
+        match record {
+            Record::Rebuilt(learner) => found.push((head.id, learner.replay_from())),
+            Record::Configured(configured) => found.push((head.id, configured.from)),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Visit the records of the groups behind number `behind` that have records of these kinds.
+pub(super) fn for_each_record(
+    storage: &mut dyn Storage,
+    behind: u64,
+    kinds: u32,
+    visit: &mut dyn FnMut(&GroupHeader, Record) -> Result<(), String>,
+) -> Result<(), RecoverError> {
     const AT_ONCE: usize = 1024;
-    let (mut found, mut next) = (Vec::new(), behind + 1);
+    let mut next = behind + 1;
     loop {
         let headers = storage.headers(next, AT_ONCE)?;
-        let Some(last) = headers.last() else { return Ok(found) };
+        let Some(last) = headers.last() else { return Ok(()) };
         next = last.id + 1;
-        for head in headers.iter().filter(|head| head.kinds & SKIPPED != 0) {
+        for head in headers.iter().filter(|head| head.kinds & kinds != 0) {
             for group in storage.read(head.id, 1)? {
                 let damaged = |damage| RecoverError::Damaged { group: head.id, offset: head.first_offset, damage };
                 let (_, records) = group.decode().map_err(damaged)?;
                 for record in records {
-                    let Record::Skipped(skipped) = record else { continue };
-                    // A learner can have failed only on what was there.
-                    if skipped.to > head.first_offset {
-                        let why = format!("it leaves out rows up to {}, which come after it", skipped.to);
-                        return Err(damaged(Corruption::Unreadable(why)));
-                    }
-                    found.push(skipped);
+                    visit(head, record).map_err(|why| damaged(Corruption::Unreadable(why)))?;
                 }
             }
         }

@@ -32,6 +32,8 @@ pub struct Survey {
     pub checkpoints: Vec<CheckpointFound>,
     /// Why a daemon would not start here; none if it would.
     pub fault: Option<String>,
+    /// Whether a newer version of the program wrote what cannot be read, which then is no damage.
+    pub newer: bool,
     /// Number of the group that is damaged or does not follow on the one before, if that is the fault.
     pub damaged: Option<u64>,
     /// Whether the journal has forgotten its beginning, and no checkpoint can be used.
@@ -99,6 +101,7 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
         end: Mark::default(),
         checkpoints: found.collect(),
         fault: None,
+        newer: false,
         damaged: None,
         headless: false,
     };
@@ -126,7 +129,9 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     });
     let fault = verdict.err();
     survey.headless = matches!(fault, Some(RecoverError::NoCheckpoint { .. }));
+    survey.newer = fault.as_ref().is_some_and(RecoverError::is_newer);
     survey.damaged = match fault {
+        _ if survey.newer => None,
         Some(RecoverError::Damaged { group, .. } | RecoverError::Broken { group, .. }) => Some(group),
         _ => None,
     };

@@ -56,7 +56,7 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
     let named = judged.iter().take(NAMED).map(|(h, [mean, spread, deviation, unknown])| {
         json!({
             "name": of.heads[*h].name,
-            "cumulant": of.heads[*h].cumulant,
+            "cumulant": &of.heads[*h].cumulant,
             "rate": of.heads[*h].rate,
             "mean": number(*mean),
             "spread": number(*spread),
@@ -103,6 +103,7 @@ mod tests {
             ratios: (0..count).map(|k| 0.01 * (k + 1) as f64).collect(),
             weightings: vec![0; count],
             bases: vec![HeadBasis { vectors: DMatrix::identity(10, 10) * 0.1, values: vec![1.0; 10] }],
+            factors: vec![1.0; count],
         };
         Evaluator::new(Snapshot { heads: Some(heads), ..model(10) })
     }

@@ -1,6 +1,8 @@
 //! Heat maps and curves: a snapshot evaluated on a grid over one or two state variables, where the others stand at one place
 //! (a slice) or averaged over where they have been (a marginal).
 
+mod best;
+
 use super::truth::Truth;
 use crate::learner::marginal::{marginal, spread_out};
 use crate::snapshot::{Ask, Evaluation, Evaluator};
@@ -127,6 +129,8 @@ struct Surface {
     /// A 0 or 1 for each number of `deviation`.
     far: String,
     coarse: (usize, usize),
+    /// Of values of actions: the action whose Q `mean` is, by its number or, of a box, by its first coordinate.
+    chosen: Vec<f32>,
 }
 
 impl Grid {
@@ -169,15 +173,20 @@ impl Grid {
 
     /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
     /// as it says: value, standard deviation, and that of returns where the model knows it, each from the lowest y up; of
-    /// the latter two the head tells the size, 0 without a variance. `extrapolates` in the head has a 0 or 1 for each cell of
+    /// the latter two the head tells the size, 0 without a variance. Of a value of actions the value is the largest Q, and the actions that
+    /// have it come last (`chosen`). `extrapolates` in the head has a 0 or 1 for each cell of
     /// that size. `visited` are states (n, D), newest first: the first of them are shown, and averages go over all.
     ///
     /// # Errors
     /// If the ranges hold numbers that no state may have.
     pub(super) fn draw(&self, model: &Evaluator, visited: &[&[f64]]) -> Result<Vec<u8>, Invalid> {
         let snapshot = model.snapshot();
-        let averages = self.average && !visited.is_empty();
-        let surface = if averages { self.averaged(model, visited)? } else { self.slice(model)? };
+        let averages = self.average && !visited.is_empty() && snapshot.actions.is_none();
+        let surface = match &snapshot.actions {
+            Some(of) => self.best(model, &of.space)?,
+            None if averages => self.averaged(model, visited)?,
+            None => self.slice(model)?,
+        };
         let inputs = &snapshot.inputs;
         let raw = |i: usize| -> Vec<f64> {
             let z = snapshot.dictionary.row(i);
@@ -198,6 +207,7 @@ impl Grid {
             "deviation_columns": if known { surface.coarse.0 } else { 0 },
             "deviation_rows": if known { surface.coarse.1 } else { 0 },
             "return_deviation": !surface.returns.is_empty(),
+            "chosen": !surface.chosen.is_empty(),
             "extrapolates": surface.far,
             "prior_deviation": snapshot.hyperparameters.kernel.signal_variance.sqrt(),
             "prior_variance": snapshot.hyperparameters.kernel.diagonal(),
@@ -205,7 +215,7 @@ impl Grid {
             "dictionary": self.project(dictionary.iter().map(Vec::as_slice)),
             "recent": self.project(visited.iter().take(VISITED).copied()),
         });
-        Ok(packed(&head, [&surface.mean, &surface.deviation, &surface.returns]))
+        Ok(packed(&head, &[&surface.mean, &surface.deviation, &surface.returns, &surface.chosen]))
     }
 
     /// The true value on these axes, packed as by [`Grid::draw`].
@@ -232,7 +242,7 @@ impl Grid {
             "deviation_rows": 0,
             "range": self.range,
         });
-        Ok(packed(&head, [&values.chunks_exact(each).map(mean).collect(), &Vec::new(), &Vec::new()]))
+        Ok(packed(&head, &[&values.chunks_exact(each).map(mean).collect()]))
     }
 
     /// Cells of a map at this share of all of them, those of the coarsest at least.
@@ -288,7 +298,7 @@ impl Grid {
         let returns = returns.iter().flat_map(|variance| variance.iter().map(root)).collect();
         let flags = found.extrapolates.iter().flatten().filter(|_| !deviation.is_empty());
         let far = flags.map(|&far| if far { '1' } else { '0' }).collect();
-        Surface { mean, size, deviation, returns, far, coarse }
+        Surface { mean, size, deviation, returns, far, coarse, chosen: Vec::new() }
     }
 
     /// The head that is shown.
@@ -304,13 +314,13 @@ fn evenly<'a>(states: &[&'a [f64]], most: usize) -> Vec<&'a [f64]> {
 }
 
 /// A JSON head behind its length, and numbers.
-fn packed(head: &Value, numbers: [&Vec<f32>; 3]) -> Vec<u8> {
+fn packed(head: &Value, numbers: &[&Vec<f32>]) -> Vec<u8> {
     let mut head = head.to_string();
     // So that the numbers behind it lie at multiples of four.
     head.extend(std::iter::repeat_n(' ', head.len().next_multiple_of(4) - head.len()));
     let mut out = (head.len() as u32).to_le_bytes().to_vec();
     out.extend(head.as_bytes());
-    out.extend(numbers.into_iter().flatten().flat_map(|v| v.to_le_bytes()));
+    out.extend(numbers.iter().copied().flatten().flat_map(|v| v.to_le_bytes()));
     out
 }
 
@@ -353,7 +363,7 @@ pub(super) mod tests {
         View { x, y, range: range.into(), at: "0.5,0.25,-1".into(), ..View::default() }
     }
 
-    fn parts(bytes: &[u8]) -> (Value, Vec<f32>) {
+    pub(super) fn parts(bytes: &[u8]) -> (Value, Vec<f32>) {
         let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
         assert!(length.is_multiple_of(4));
         let numbers = bytes[4 + length..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();

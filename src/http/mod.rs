@@ -13,7 +13,7 @@
 //! | bounded | full |
 //! | --- | --- |
 //! | connections (64, 48 of one address) | further ones are asked about health and metrics only; silent ones are closed after 15 s |
-//! | those beside them (16) | the oldest gives way |
+//! | those beside them (64) | one gives way: of the address that has most of them, the oldest that has not asked |
 //! | open pages (16) | 503 |
 //! | frames for a page (1: the newest) | a slow browser loses those in between, and asks for the history again |
 //! | bytes for a browser that takes none | cut off after 30 s |
@@ -27,6 +27,7 @@
 
 mod answers;
 mod calibration;
+mod episodes;
 mod errors;
 mod guard;
 mod heads;
@@ -38,6 +39,7 @@ mod metrics;
 mod page;
 mod past;
 mod path;
+mod places;
 mod recent;
 mod relevance;
 mod server;

@@ -4,10 +4,12 @@ use super::answers::{Question, Refusal};
 use super::guard::{Guard, Local, protect};
 use super::metrics::Metrics;
 use super::page;
+use super::places::{Places, Spare};
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
 use crate::telemetry::Heartbeat;
 use crate::wire::Status;
+use crate::wire::status::{CriticStatus, RebuildStatus};
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -18,31 +20,23 @@ use axum::routing::{MethodRouter, get};
 use crossbeam_channel::Sender;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 
-/// Connections at a time, and those of one address among them.
-const CONNECTIONS: usize = 64;
-const CONNECTIONS_PER_ADDRESS: usize = 48;
-/// Connections beside them, each for one question about health or metrics. A further one closes the oldest, so that silent
-/// connections cannot keep a supervisor out.
-const SPARE: usize = 16;
-/// Time for a request to arrive on one of those.
+/// Time for the one request of a connection that has no place.
 const SPARE_HEAD: Duration = Duration::from_secs(2);
 /// Open pages that receive frames, at most.
 const PAGES: usize = 16;
@@ -85,8 +79,7 @@ pub(super) async fn serve(
         Ok(listener) => listener,
         Err(e) => return log::error!("event=dashboard_failed why={e}"),
     };
-    let places = Arc::new(Mutex::new(HashMap::new()));
-    let mut spare: VecDeque<AbortHandle> = VecDeque::new();
+    let (places, mut spare) = (Places::default(), Spare::default());
     let accept = async {
         loop {
             match listener.accept().await {
@@ -97,18 +90,18 @@ pub(super) async fn serve(
                 Ok((stream, peer)) => {
                     let Ok(local) = stream.local_addr() else { continue };
                     let local = Extension(Local(local));
-                    if let Some(place) = Place::take(&places, peer.ip()) {
+                    let asked = Arc::new(AtomicBool::new(false));
+                    if let Some(place) = places.take(peer.ip()) {
                         let router = routers.all.clone().layer(local);
-                        tokio::spawn(connection(Guarded::new(stream, place), router, HEAD, true));
+                        tokio::spawn(connection(Guarded::new(stream, place), router, asked, HEAD, true));
                         continue;
                     }
-                    spare.retain(|connection| !connection.is_finished());
-                    if spare.len() >= SPARE {
-                        spare.pop_front().into_iter().for_each(|oldest| oldest.abort());
-                    }
-                    let router = routers.health.clone().layer(local);
-                    let served = tokio::spawn(connection(Guarded::new(stream, ()), router, SPARE_HEAD, false));
-                    spare.push_back(served.abort_handle());
+                    spare.make_room();
+                    let (router, stream) = (routers.health.clone().layer(local), Guarded::new(stream, ()));
+                    let served = tokio::spawn(connection(stream, router, Arc::clone(&asked), SPARE_HEAD, false));
+                    spare.push(peer.ip(), asked, served.abort_handle());
+                    // What has come from it is read before a further one can take its place.
+                    tokio::task::yield_now().await;
                 }
                 Err(e) => {
                     log::debug!("event=dashboard_accept why={e}");
@@ -124,47 +117,26 @@ pub(super) async fn serve(
     }
 }
 
-/// One of the connections that may be open at a time; given back when this is dropped.
-struct Place {
-    places: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    address: IpAddr,
-}
-
-impl Place {
-    /// A place for a connection from `address`, if there is one.
-    fn take(places: &Arc<Mutex<HashMap<IpAddr, usize>>>, address: IpAddr) -> Option<Self> {
-        let mut taken = places.lock();
-        let all: usize = taken.values().sum();
-        let own = taken.get(&address).copied().unwrap_or(0);
-        if all >= CONNECTIONS || own >= CONNECTIONS_PER_ADDRESS {
-            return None;
-        }
-        taken.insert(address, own + 1);
-        drop(taken);
-        Some(Self { places: Arc::clone(places), address })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.lock();
-        if let Some(own) = taken.get_mut(&self.address) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.address);
-            }
-        }
-    }
-}
-
-async fn connection<P: Send + Unpin + 'static>(stream: Guarded<P>, router: Router, head: Duration, keep_alive: bool) {
+/// Serve a connection; `asked` becomes true with its first request.
+async fn connection<P: Send + Unpin + 'static>(
+    stream: Guarded<P>,
+    router: Router,
+    asked: Arc<AtomicBool>,
+    head: Duration,
+    keep_alive: bool,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        asked.store(true, Ordering::Relaxed);
+        router.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .keep_alive(keep_alive)
         .max_headers(HEAD_FIELDS)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     if let Err(e) = served.await {
         log::debug!("event=dashboard_connection why={e}");
     }
@@ -311,15 +283,22 @@ async fn healthz(State(shared): Here) -> Response {
     }
 }
 
-/// Whether it takes rows and answers queries: it has started, and does not stop.
+/// Whether it takes rows and answers queries: it has started, and does not stop. What is not ready is named, with what to do.
 async fn readyz(State(shared): Here) -> Response {
     if shared.site.pulse.stopping() {
-        return busy("stopping");
+        return busy("stopping: it takes no rows any more; start it again");
     }
     match shared.site.pulse.silence() {
-        None => busy("starting"),
-        Some(silence) if silence > SILENCE => busy("the core does not answer"),
-        Some(_) if shared.site.pulse.warming() => busy("learning the table of --warm-start first"),
+        None => busy("starting: ask again in a moment"),
+        Some(silence) if silence > SILENCE => {
+            let seconds = silence.as_secs();
+            busy(&format!(
+                "the core has not answered for {seconds} s: see the log, and start the daemon again if that goes on"
+            ))
+        }
+        Some(_) if shared.site.pulse.warming() => {
+            busy("learning the table of --warm-start first: live rows are taken when that is done")
+        }
         Some(_) => {
             let frame = Arc::clone(&shared.site.frame.borrow());
             match readiness(frame.status.as_deref()) {
@@ -330,13 +309,33 @@ async fn readyz(State(shared): Here) -> Response {
     }
 }
 
-/// What this status says of a daemon that runs: ready, even if checkpoints fail, or why it takes no rows.
+/// What this status says of a daemon that runs: ready, although something is amiss, or why it takes no rows.
 fn readiness(status: Option<&Status>) -> Result<String, String> {
-    if let Some(why) = status.and_then(|status| status.read_only.as_deref()) {
-        return Err(format!("read-only, no row is taken: {why}"));
+    let Some(status) = status else { return Ok("ready".to_owned()) };
+    if let Some(why) = &status.read_only {
+        return Err(format!(
+            "read-only, no row is taken: {why}: make room on the disk, or let the daemon write there; it tries again every second"
+        ));
     }
-    let failure = status.and_then(|status| status.journal.as_ref()?.checkpoint_failure.as_deref());
-    Ok(failure.map_or("ready".to_owned(), |why| format!("ready, but the last checkpoint could not be written: {why}")))
+    let mut words = "ready".to_owned();
+    if let Some(why) = status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_deref()) {
+        words += &format!(", but the last checkpoint could not be written: {why}: look at the disk");
+    }
+    for CriticStatus { name, failed, rebuild, .. } in &status.critics {
+        words += &match (failed, rebuild) {
+            (Some(why), _) => format!(", but critic {name:?} has failed: {why}: `criticd rebuild` learns it again"),
+            (None, Some(RebuildStatus { failed: Some(why), .. })) => {
+                format!(", but critic {name:?} could not be learned again: {why}: `criticd rebuild` tries again")
+            }
+            (None, Some(RebuildStatus { rows, of, failed: None })) => {
+                format!(
+                    ", but critic {name:?} is being learned again, {rows} of {of} rows so far: nothing is to be done"
+                )
+            }
+            (None, None) => String::new(),
+        };
+    }
+    Ok(words)
 }
 
 /// A connection that is given up when its peer takes no byte for too long.
@@ -410,10 +409,25 @@ mod tests {
         let of = |text: &serde_json::Value| readiness(Some(&Status::from_json(text).unwrap()));
         assert_eq!((readiness(None), of(&json!({"journal": {}}))), (Ok("ready".to_owned()), Ok("ready".to_owned())));
         let failing = json!({"checkpoint_failure": "quota"});
-        let words = "ready, but the last checkpoint could not be written: quota".to_owned();
+        let words = "ready, but the last checkpoint could not be written: quota: look at the disk".to_owned();
         assert_eq!(of(&json!({"journal": failing})), Ok(words));
-        let words = "read-only, no row is taken: full".to_owned();
-        assert_eq!(of(&json!({"journal": failing, "read_only": "full"})), Err(words));
+        let words = of(&json!({"journal": failing, "read_only": "full"})).unwrap_err();
+        assert!(words.starts_with("read-only, no row is taken: full: make room"), "{words}");
+    }
+
+    #[test]
+    fn a_critic_that_is_not_well_is_named_with_what_to_do() {
+        let critics = json!([
+            {"name": "sound"},
+            {"name": "lost", "failed": "a bug", "rebuild": {"rows": 1, "of": 2}},
+            {"name": "again", "rebuild": {"rows": 30, "of": 90}},
+            {"name": "stuck", "rebuild": {"failed": "no room"}},
+        ]);
+        let words = readiness(Some(&Status::from_json(&json!({"critics": critics})).unwrap())).unwrap();
+        assert!(words.starts_with("ready, but critic \"lost\" has failed: a bug: `criticd rebuild`"), "{words}");
+        assert!(words.contains("critic \"again\" is being learned again, 30 of 90 rows"), "{words}");
+        assert!(words.contains("critic \"stuck\" could not be learned again: no room: `criticd rebuild`"), "{words}");
+        assert!(!words.contains("sound"), "{words}");
     }
 
     #[test]

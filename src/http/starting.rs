@@ -46,7 +46,7 @@ fn words(progress: &StartProgress) -> String {
 }
 
 async fn readyz(State(progress): Here) -> Response {
-    busy(&words(&progress))
+    busy(&format!("{}; clients can connect when that is done: ask again in a moment", words(&progress)))
 }
 
 async fn status(State(progress): Here) -> Response {

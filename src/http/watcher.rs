@@ -2,6 +2,7 @@
 
 use super::answers::{Answers, Question, Refusal};
 use super::calibration::Calibration;
+use super::episodes::Episodes;
 use super::errors::errors;
 use super::heads::heads;
 use super::history::{History, number};
@@ -72,6 +73,7 @@ pub(super) struct Watcher {
     calibrations: Vec<Calibration>,
     visited: Visited,
     recent: Recent,
+    episodes: Episodes,
     /// Of each critic.
     rewards: Vec<Rewards>,
     kept: Kept,
@@ -122,6 +124,7 @@ impl Watcher {
             marks: Marks::default(),
             visited: Visited::default(),
             recent: Recent::default(),
+            episodes: Episodes::default(),
             rewards: critics.iter().map(|c| Rewards { discount: c.discount, columns: c.rewards.clone() }).collect(),
             kept: Kept::default(),
             truth: Arc::default(),
@@ -197,6 +200,7 @@ impl Watcher {
     fn rows(&mut self, window: &Window, streams: &[(u32, String)]) {
         self.recent.take(window, streams);
         self.visited.take(window);
+        self.episodes.take(window);
         for (index, calibration) in self.calibrations.iter_mut().enumerate() {
             calibration.take(window, of_states(&self.board, index));
         }
@@ -223,6 +227,7 @@ impl Watcher {
             "states": self.visited.spread(),
             "calibration": calibration,
             "kept": self.generations(),
+            "episodes": self.episodes.news(),
         });
         let news = news.to_string();
         let named = self.names.iter().zip(&self.calibrations);
@@ -293,6 +298,7 @@ impl Watcher {
             "states": self.visited.spread(),
             "calibration": calibrations,
             "kept": self.generations(),
+            "episodes": self.episodes.all(),
             "truth": self.truth.get().is_some(),
             "endpoints": {
                 "ingest": self.endpoints.ingest.to_string(),
@@ -322,8 +328,8 @@ impl Watcher {
     /// comes without its evaluator, which takes time to make.
     fn model(&self, index: usize, question: &Question) -> Result<(Arc<Snapshot>, Option<Arc<Evaluator>>), Refusal> {
         let present = self.board.evaluator(index).ok_or(Refusal::NotReady)?;
-        if present.snapshot().actions.is_some() {
-            let why = "this critic learns values of actions, which the page does not draw; `value` and `act` answer with them";
+        if present.snapshot().actions.is_some() && !matches!(question, Question::Map(_)) {
+            let why = "this critic learns values of actions: the page draws the largest and its action, and nothing else of them";
             return Err(Refusal::Invalid(why.to_owned()));
         }
         match question.of() {
@@ -338,7 +344,7 @@ impl Watcher {
 
     fn compute(&self, question: &Question, model: &Evaluator, rewards: &Rewards) -> Result<Bytes, String> {
         let snapshot = model.snapshot();
-        let dim = snapshot.dim();
+        let dim = snapshot.state_dim();
         let visited = || self.visited.of_dim(dim);
         match question {
             Question::Map(view) => {

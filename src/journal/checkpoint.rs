@@ -7,6 +7,7 @@
 //! all. The two newest are kept, so that one that cannot be read costs time and nothing else.
 
 use super::Configured;
+use crate::learner::suggest::Advisor;
 use crate::learner::{Learner, Settings};
 use crate::sealed::{Seal, SealError};
 use crate::state::record::Mark;
@@ -54,6 +55,9 @@ pub struct Checkpoint {
     /// Those of them that have failed and learn nothing: in their places are empty ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub halted: Vec<Halted>,
+    /// The advisors, in the order of their settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advisors: Vec<Advisor>,
 }
 
 /// Why a checkpoint cannot be used.
@@ -118,14 +122,15 @@ impl Checkpoint {
             configured: state.configured().map(|configured| Configured { from: 0, ..configured.clone() }),
             learners: state.critics().iter().enumerate().map(|(index, critic)| kept(state, index, critic)).collect(),
             halted: state.halted().to_vec(),
+            advisors: state.advisors().to_vec(),
         }
     }
 
     /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `replay_from` on.
     pub fn into_state(self, window_rows: usize) -> State {
-        let Self { group, crc, offset, shape, streams, configured, learners, halted, .. } = self;
+        let Self { group, crc, offset, shape, streams, configured, learners, halted, advisors, .. } = self;
         let end = Mark { id: group, offset, crc };
-        State::at(end, streams, configured, learners, shape, window_rows).with_halted(halted)
+        State::at(end, streams, configured, learners, shape, window_rows).with_halted(halted).with_advisors(advisors)
     }
 
     /// The bytes of its file.
@@ -143,6 +148,9 @@ impl Checkpoint {
         let settings = checkpoint.configured.iter().flat_map(|configured| &configured.critics);
         if !checkpoint.learners.iter().all(Learner::is_consistent) || !settings.into_iter().all(Settings::are_valid) {
             return Err(CheckpointError::Unreadable("parts of a learner do not fit each other".into()));
+        }
+        if !checkpoint.advisors.iter().all(Advisor::is_consistent) {
+            return Err(CheckpointError::Unreadable("parts of an advisor do not fit each other".into()));
         }
         Ok(checkpoint)
     }
@@ -264,6 +272,7 @@ mod tests {
             configured: None,
             learners: vec![Learner::new(crate::learner::Settings::default(), None)],
             halted: Vec::new(),
+            advisors: Vec::new(),
         }
     }
 

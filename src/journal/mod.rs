@@ -21,14 +21,15 @@ pub mod store;
 
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::state::record::Mark;
-pub use crate::state::record::{Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
+pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
 use serde::Deserialize;
 use std::fmt;
+use std::io;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
 /// in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic was rebuilt, or 5
-/// where one learns action values, or where heads came or went at run time.
+/// where one learns action values, where heads came or went at run time, or where there are advisors.
 pub const VERSION: u32 = 5;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
@@ -48,6 +49,8 @@ pub const REBUILT: u32 = 1 << 6;
 
 /// Bit of [`StoredGroup::kinds`]: heads that come or go.
 pub const HEADS: u32 = 1 << 7;
+/// Bit of [`StoredGroup::kinds`]: requests to advisors.
+pub const ADVICE: u32 = 1 << 8;
 
 /// Bytes of a group's time.
 const TIME_BYTES: usize = size_of::<f64>();
@@ -198,6 +201,20 @@ impl StoredGroup {
     }
 }
 
+/// Counts what is written.
+struct Counter(usize);
+
+impl io::Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A group in the making.
 #[derive(Clone, Debug, Default)]
 pub struct GroupWriter {
@@ -243,6 +260,7 @@ impl GroupWriter {
             Record::NewPolicy(change) => self.new_policy(change),
             Record::Heads(change) => self.heads(change),
             Record::Rebuilt(learner) => self.rebuilt(learner),
+            Record::Advice(advice) => self.advice(advice),
         }
     }
 
@@ -336,7 +354,8 @@ impl GroupWriter {
     /// Record the settings of all critics.
     pub fn configured(&mut self, configured: &Configured) {
         let start = self.begin(CONFIGURED);
-        if configured.critics.iter().any(|settings| settings.action_value.is_some()) {
+        let has_actions = configured.critics.iter().any(|settings| settings.action_value.is_some());
+        if has_actions || !configured.advisors.is_empty() {
             self.version = self.version.max(5);
         }
         rmp_serde::encode::write_named(&mut self.body, configured).expect("plain data into memory");
@@ -363,7 +382,19 @@ impl GroupWriter {
     pub fn rebuilt(&mut self, learner: &Learner) {
         let start = self.begin(REBUILT);
         self.version = self.version.max(4);
+        // It may have hundreds of mebibytes: a buffer that grows by doubling would take as many again.
+        let mut bytes = Counter(0);
+        rmp_serde::encode::write_named(&mut bytes, learner).expect("plain data");
+        self.body.reserve_exact(bytes.0 + size_of::<u32>());
         rmp_serde::encode::write_named(&mut self.body, learner).expect("plain data into memory");
+        self.end(start);
+    }
+
+    /// Record a request to an advisor.
+    pub fn advice(&mut self, advice: &Advice) {
+        let start = self.begin(ADVICE);
+        self.version = self.version.max(5);
+        rmp_serde::encode::write_named(&mut self.body, advice).expect("plain data into memory");
         self.end(start);
     }
 
@@ -469,7 +500,8 @@ impl<'a> Bytes<'a> {
             SKIPPED => Record::Skipped(payload.packed()?),
             CONFIGURED => {
                 let configured: Configured = payload.packed()?;
-                if !configured.critics.iter().all(Settings::are_valid) {
+                let advisors_fit = configured.advisors.iter().all(|advisor| advisor.check().is_ok());
+                if !(advisors_fit && configured.critics.iter().all(Settings::are_valid)) {
                     return Err("settings with which no learner can work".into());
                 }
                 Record::Configured(configured)
@@ -480,6 +512,7 @@ impl<'a> Bytes<'a> {
                 Record::NewPolicy(change)
             }
             HEADS => Record::Heads(payload.packed()?),
+            ADVICE => Record::Advice(payload.packed()?),
             REBUILT => {
                 let learner: Learner = payload.packed()?;
                 if !learner.is_consistent() {
@@ -665,7 +698,7 @@ mod tests {
         group.refit_ended("main");
         let skipped = SkippedRows { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
         group.skipped(&skipped);
-        let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
+        let configured = Configured { critics: vec![Settings::default()], names: None, from: 12, advisors: Vec::new() };
         group.configured(&configured);
         let changes = [
             NewPolicy { critic: None, policy: None, offset: 100 },

@@ -2,11 +2,13 @@
 //!
 //! The input is `states` (n, D), 64-bit floats in the units of the rows; the graph normalises them. The outputs are `mean`,
 //! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and that of a single return. Each is
-//! (n,), or (n, H) with several rewards, but `std` is always (n,). The Python client's `Snapshot.to_onnx` writes the same graph.
+//! (n,), or (n, H) with several rewards, but `std` is always (n,). The answers of heads are the outputs `heads`, `heads_std` and
+//! `heads_return_std`, a column for each, in the order of their names in the metadata. The Python client's `Snapshot.to_onnx` writes the same graph.
 
 mod graph;
 mod proto;
 
+use crate::learner::heads::{HeadBasis, HeadsSnapshot};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Profile};
 use crate::snapshot::Snapshot;
@@ -23,14 +25,18 @@ const IR_VERSION: i64 = 8;
 const DISTANCE_MAX: f64 = 1e3;
 
 /// The bytes of an ONNX file that evaluates `snapshot`: the mean of (P9), and the deviations of (V1) and (T4) in
-/// `docs/mathematics.md`. Heads are left out.
+/// `docs/mathematics.md`, for heads (H8).
 pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
     let mut graph = Graph::default();
-    values(&mut graph, snapshot);
+    let k = kernel_rows_of_states(&mut graph, snapshot);
+    values(&mut graph, snapshot, &k);
+    snapshot.heads.iter().for_each(|of| heads(&mut graph, of, &k, snapshot.hyperparameters.kernel.diagonal()));
     let graph = graph.finish("value", "states", snapshot.dim());
     let operators = Message::default().text(1, "").int(2, OPSET);
     let fact = |(key, value): (&str, String)| Message::default().text(1, key).text(2, &value);
-    let facts = facts(snapshot).map(fact);
+    let names: Vec<&str> = snapshot.heads.iter().flat_map(|of| &of.heads).map(|head| head.name.as_str()).collect();
+    let heads = (!names.is_empty()).then(|| ("heads", serde_json::json!(names).to_string()));
+    let facts: Vec<Message> = facts(snapshot).into_iter().chain(heads).map(fact).collect();
     // A `ModelProto`.
     let model = Message::default().int(1, IR_VERSION).text(2, "criticd").text(3, env!("CARGO_PKG_VERSION"));
     let described =
@@ -54,14 +60,18 @@ fn facts(snapshot: &Snapshot) -> [(&'static str, String); 10] {
     ]
 }
 
-/// The outputs, from the input `states`.
-fn values(graph: &mut Graph, snapshot: &Snapshot) {
-    let (kernel, rewards) = (&snapshot.hyperparameters.kernel, snapshot.weights.ncols());
+/// k_m(z) (n, m), from the input `states`.
+fn kernel_rows_of_states(graph: &mut Graph, snapshot: &Snapshot) -> String {
     let shift = graph.constant(Array::row(&snapshot.inputs.shift));
     let scale = graph.constant(Array::row(&snapshot.inputs.scale));
     let moved = graph.node("Sub", &["states", &shift]);
     let normalised = graph.node("Div", &[&moved, &scale]);
-    let k = kernel_rows(graph, kernel, &normalised, snapshot);
+    kernel_rows(graph, &snapshot.hyperparameters.kernel, &normalised, snapshot)
+}
+
+/// The outputs of the rewards, from the kernel rows k (n, m).
+fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
+    let (kernel, rewards) = (&snapshot.hyperparameters.kernel, snapshot.weights.ncols());
     let last = graph.constant(Array::indices(&[1]));
     let each = |graph: &mut Graph, name: &str, source: &str| {
         if rewards == 1 {
@@ -72,12 +82,16 @@ fn values(graph: &mut Graph, snapshot: &Snapshot) {
         }
     };
     let weights = graph.constant(Array::matrix(&snapshot.weights));
-    let mean = graph.node("MatMul", &[&k, &weights]);
+    let mut mean = graph.node("MatMul", &[k, &weights]);
+    if let Some(prior_mean) = snapshot.actions.as_ref().map(|of| of.prior_mean).filter(|mean| *mean != 0.0) {
+        let prior_mean = graph.number(prior_mean);
+        mean = graph.node("Add", &[&mean, &prior_mean]);
+    }
     each(graph, "mean", &mean);
     let Some(covariance) = &snapshot.variance else { return };
     let covariance = graph.constant(Array::matrix(covariance));
-    let half = graph.node("MatMul", &[&k, &covariance]);
-    let product = graph.node("Mul", &[&half, &k]);
+    let half = graph.node("MatMul", &[k, &covariance]);
+    let product = graph.node("Mul", &[&half, k]);
     let explained = graph.sum(&product, &last, true);
     let (diagonal, zero) = (graph.number(kernel.diagonal()), graph.number(0.0));
     let left = graph.node("Sub", &[&diagonal, &explained]);
@@ -89,13 +103,50 @@ fn values(graph: &mut Graph, snapshot: &Snapshot) {
     let weights = graph.constant(Array::matrix(&spread.weights));
     let (level, floor) = (graph.constant(Array::row(&spread.level)), graph.constant(Array::row(&spread.floor)));
     let factor = graph.number(spread.factor);
-    let scatter = graph.node("MatMul", &[&k, &weights]);
+    let scatter = graph.node("MatMul", &[k, &weights]);
     let scatter = graph.node("Add", &[&scatter, &level]);
     let scatter = graph.node("Max", &[&scatter, &floor]);
     let whole = graph.node("Add", &[&scatter, &variance]);
     let deviation = graph.node("Sqrt", &[&whole]);
     let deviation = graph.node("Mul", &[&deviation, &factor]);
     each(graph, "return_std", &deviation);
+}
+
+/// The outputs of all H heads, each (n, H), from the kernel rows k (n, m) and k(z, z): variances share the products of a weighting,
+/// docs/mathematics.md (H8).
+fn heads(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64) {
+    let count = of.heads.len();
+    let weights = graph.constant(Array::matrix(&of.weights));
+    let mean = graph.node("MatMul", &[k, &weights]);
+    graph.output("heads", &mean, Some(count));
+    let mut explained: Option<String> = None;
+    for (number, HeadBasis { vectors, values }) in of.bases.iter().enumerate() {
+        let share = |j: usize, h: usize| {
+            if of.weightings[h] == number { values[j] / (values[j] + of.ratios[h]) } else { 0.0 }
+        };
+        let shares = graph.constant(Array::matrix(&DMatrix::from_fn(values.len(), count, share)));
+        let vectors = graph.constant(Array::matrix(vectors));
+        let images = graph.node("MatMul", &[k, &vectors]);
+        let squares = graph.node("Mul", &[&images, &images]);
+        let part = graph.node("MatMul", &[&squares, &shares]);
+        explained = Some(match explained {
+            Some(others) => graph.node("Add", &[&others, &part]),
+            None => part,
+        });
+    }
+    let Some(explained) = explained else { return };
+    let (diagonal, zero) = (graph.number(diagonal), graph.number(0.0));
+    let left = graph.node("Sub", &[&diagonal, &explained]);
+    let left = graph.node("Max", &[&left, &zero]);
+    let noise: Vec<f64> = (0..count).map(|h| of.noise_variance(h)).collect();
+    let [signals, noise, factors] = [&of.signals, &noise, &of.factors].map(|row| graph.constant(Array::row(row)));
+    let variance = graph.node("Mul", &[&left, &signals]);
+    let deviation = graph.node("Sqrt", &[&variance]);
+    graph.output("heads_std", &deviation, Some(count));
+    let whole = graph.node("Add", &[&variance, &noise]);
+    let whole = graph.node("Sqrt", &[&whole]);
+    let whole = graph.node("Mul", &[&whole, &factors]);
+    graph.output("heads_return_std", &whole, Some(count));
 }
 
 /// k_m(z) (n, m). Differences are squared one by one, as the daemon does: no cancellation.

@@ -4,18 +4,22 @@
 //! stored; a start reads the same groups and applies them. Nothing is optimised and nothing depends on the clock, so that two
 //! processes that have applied the same groups hold equal states, bit for bit. A checkpoint is a state written down.
 
+pub mod advisors;
 pub mod record;
 pub mod streams;
 
 use crate::learner::heads::Head;
 use crate::learner::model::Model;
 use crate::learner::refit::{RefitJob, RefitTrigger};
+use crate::learner::suggest::Advisor;
 use crate::learner::window::Window;
 use crate::learner::{Event, HeadsChange, Learner, Settings, SnapshotError};
 use crate::panics;
+use advisors::{Advised, NotAdvised};
 use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -32,10 +36,14 @@ pub struct State {
     configured: Option<Configured>,
     /// In the order of their settings.
     critics: Vec<Learner>,
+    /// In the order of their settings.
+    advisors: Vec<Advisor>,
     /// Critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
     halted: Vec<Halted>,
     /// Rows that critics leave out, as records further on say.
     skipped: Vec<SkippedRows>,
+    /// Numbers of groups that are still to come, each with the offset of a row that a critic learns from there on.
+    reaches: Vec<(u64, u64)>,
     /// If there is a name, only that critic learns.
     alone: Option<String>,
 }
@@ -62,6 +70,8 @@ pub struct Applied {
     pub skipped: Vec<SkippedRows>,
     /// The rows: their memory can be used again.
     pub rows: Vec<TakenRows>,
+    /// The answers to the requests to advisors, in their order.
+    pub advised: Vec<Result<Advised, NotAdvised>>,
 }
 
 impl State {
@@ -74,8 +84,10 @@ impl State {
             streams: Streams::new(),
             configured: None,
             critics: Vec::new(),
+            advisors: Vec::new(),
             halted: Vec::new(),
             skipped: Vec::new(),
+            reaches: Vec::new(),
             alone: None,
         }
     }
@@ -98,6 +110,13 @@ impl State {
     /// Let critics leave these rows out: records in groups that are still to come say so.
     pub fn skip(&mut self, rows: Vec<SkippedRows>) {
         self.skipped = rows;
+    }
+
+    /// Keep rows that critics learn from groups on that are still to come: each has the number of the group and the offset of the
+    /// first row. The window that was recorded may have been larger.
+    pub fn reach_back(&mut self, reaches: Vec<(u64, u64)>) {
+        self.reaches = reaches;
+        self.hold();
     }
 
     /// From here on only the critic `name` learns. The others are stale.
@@ -130,6 +149,11 @@ impl State {
         &self.critics
     }
 
+    /// The advisors, in the order of their settings.
+    pub fn advisors(&self) -> &[Advisor] {
+        &self.advisors
+    }
+
     /// State dimension and rewards per row, once there is a row.
     pub fn shape(&self) -> Option<(usize, usize)> {
         self.window.as_ref().map(|window| (window.dim(), window.rewards_per_row()))
@@ -139,7 +163,12 @@ impl State {
     pub fn replay_from(&self) -> u64 {
         let window = self.end.offset.saturating_sub(self.window_rows as u64);
         let learns = (0..self.critics.len()).filter(|&critic| !self.is_halted(critic));
-        learns.map(|critic| self.critics[critic].replay_from()).fold(window, u64::min)
+        learns.map(|critic| self.critics[critic].replay_from()).chain(self.reached()).fold(window, u64::min)
+    }
+
+    /// Offset of the oldest row that a group still to come reaches back to.
+    fn reached(&self) -> Option<u64> {
+        self.reaches.iter().filter(|(group, _)| *group > self.end.id).map(|&(_, offset)| offset).min()
     }
 
     /// Whether a critic learns nothing since it failed.
@@ -169,6 +198,12 @@ impl State {
     #[must_use]
     pub fn with_halted(self, halted: Vec<Halted>) -> Self {
         Self { halted, ..self }
+    }
+
+    /// The same state with these advisors.
+    #[must_use]
+    pub fn with_advisors(self, advisors: Vec<Advisor>) -> Self {
+        Self { advisors, ..self }
     }
 
     /// Put `learner`, which has been rebuilt up to here, in the place of the critic of its name.
@@ -212,19 +247,24 @@ impl State {
                 Record::Rows(taken) => {
                     let other = self.streams.replay(&taken, offset, group.time)?;
                     if let Some(policy) = taken.batch.policy().filter(|_| other) {
-                        self.critics.iter_mut().for_each(|critic| critic.policy_of_rows(offset, policy));
+                        let stream = taken.stream;
+                        self.on_each(0..self.critics.len(), &mut applied.failed, |critic| {
+                            critic.policy_of_rows(offset, stream, policy);
+                        });
                     }
                     self.push(&taken, offset)?;
+                    self.offer(&taken, offset, group.end.offset, &mut applied.failed);
                     offset += taken.batch.len() as u64;
                     applied.rows.push(taken);
                 }
                 Record::Adopted { critic, adoption } => {
                     let index = self.index(&critic)?;
-                    applied.replaced.extend(self.critics[index].adopt(adoption));
+                    let adopted = self.on(index, &mut applied.failed, |critic| critic.adopt(adoption));
+                    applied.replaced.extend(adopted.flatten());
                 }
                 Record::RefitEnded { critic } => {
                     let index = self.index(&critic)?;
-                    self.critics[index].refit_failed();
+                    self.on(index, &mut applied.failed, Learner::refit_failed);
                 }
                 // A start knows it from the beginning, and a running daemon has halted the critic.
                 Record::Skipped(skipped) => applied.skipped.push(skipped),
@@ -241,14 +281,21 @@ impl State {
                         old.zip(new).is_some_and(|(old, new)| goes_on(old, new))
                     });
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
+                    let advisors = std::mem::take(&mut self.advisors);
+                    self.advisors = advisors::configure(advisors, &configured.advisors)?;
                     self.configured = Some(configured);
                     self.hold();
                 }
                 Record::Heads(HeadsChange { critic, remove, add }) => {
                     let index = self.index(&critic)?;
-                    self.critics[index].change_heads(&remove, add);
+                    self.on(index, &mut applied.failed, |critic| critic.change_heads(&remove, add));
                 }
                 Record::Rebuilt(learner) => self.take_rebuilt(*learner)?,
+                // Where one critic learns alone its advisors answer no request.
+                Record::Advice(advice) if self.alone.is_none() => {
+                    applied.advised.push(advisors::advise(&mut self.advisors, advice)?);
+                }
+                Record::Advice(_) => {}
                 Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
                     if offset > group.end.offset {
                         return Err(format!(
@@ -257,13 +304,13 @@ impl State {
                         ));
                     }
                     let critics = match critic {
-                        None => &mut self.critics[..],
+                        None => 0..self.critics.len(),
                         Some(name) => {
                             let index = self.index(&name)?;
-                            &mut self.critics[index..=index]
+                            index..index + 1
                         }
                     };
-                    critics.iter_mut().for_each(|critic| critic.new_policy(offset, policy.as_deref()));
+                    self.on_each(critics, &mut applied.failed, |critic| critic.new_policy(offset, policy.as_deref()));
                 }
             }
         }
@@ -298,6 +345,8 @@ impl State {
         for record in &group.records {
             if let Record::Rows(taken) = record {
                 self.push(taken, offset)?;
+                // A critic that fails here stays halted.
+                self.offer(taken, offset, group.end.offset, &mut Vec::new());
                 offset += taken.batch.len() as u64;
             }
         }
@@ -325,12 +374,50 @@ impl State {
             return Err("rows of another shape than those before".into());
         }
         window.extend_from_batch(taken.stream, &taken.starts_chain, &taken.batch);
-        for learner in &mut self.critics {
-            if learns(&self.halted, self.alone.as_deref(), learner) {
-                learner.take(taken.stream, &taken.starts_chain, &taken.batch, offset);
+        Ok(())
+    }
+
+    /// Hand rows, the first of which has offset `offset`, of a group that ends at `end` to the critics that keep rows themselves.
+    fn offer(&mut self, taken: &TakenRows, offset: u64, end: u64, failed: &mut Vec<SkippedRows>) {
+        for index in 0..self.critics.len() {
+            let learner = &self.critics[index];
+            let (name, from) = (&learner.settings().name, learner.learned());
+            let left_out = |rows: &SkippedRows| rows.critic == *name && (rows.from, rows.to) == (from, end);
+            if !learns(&self.halted, self.alone.as_deref(), learner) || self.skipped.iter().any(left_out) {
+                continue;
+            }
+            let before = failed.len();
+            self.on(index, failed, |critic| critic.take(taken.stream, &taken.starts_chain, &taken.batch, offset));
+            failed[before..].iter_mut().for_each(|rows| rows.to = end);
+        }
+    }
+
+    /// Do something with a critic. One critic's bug does not take the others down: a critic that panics is halted, and has failed
+    /// without new rows.
+    fn on<T>(
+        &mut self,
+        index: usize,
+        failed: &mut Vec<SkippedRows>,
+        work: impl FnOnce(&mut Learner) -> T,
+    ) -> Option<T> {
+        let learner = &mut self.critics[index];
+        let (critic, from) = (learner.settings().name.clone(), learner.learned());
+        match catch_unwind(AssertUnwindSafe(|| work(learner))) {
+            Ok(done) => Some(done),
+            Err(panic) => {
+                let why = panics::message(&*panic);
+                self.halt(index, &why);
+                failed.push(SkippedRows { critic, from, to: from, why });
+                None
             }
         }
-        Ok(())
+    }
+
+    /// The same with each of some critics.
+    fn on_each(&mut self, which: Range<usize>, failed: &mut Vec<SkippedRows>, work: impl Fn(&mut Learner)) {
+        for index in which {
+            self.on(index, failed, &work);
+        }
     }
 
     /// Let the critics learn the rows that are new. One critic's bug does not take the others down.
@@ -367,7 +454,8 @@ impl State {
     /// The window keeps what a critic has yet to learn.
     fn hold(&mut self) {
         let learns = |learner: &&Learner| learns(&self.halted, self.alone.as_deref(), learner);
-        let from = self.critics.iter().filter(learns).map(Learner::replay_from).min().unwrap_or(u64::MAX);
+        let from = self.critics.iter().filter(learns).map(Learner::replay_from).chain(self.reached());
+        let from = from.min().unwrap_or(u64::MAX);
         if let Some(window) = &mut self.window {
             window.hold(from);
         }
@@ -404,6 +492,7 @@ pub fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.forgetting.map(f64::to_bits),
             s.state_kinds.clone(),
             s.action_value.clone(),
+            s.prior_mean.to_bits(),
         )
     };
     meaning(old) == meaning(new)
@@ -459,7 +548,7 @@ fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learner::FAULT;
+    use crate::learner::{FAULT, FAULT_TAKING};
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transition::Batch;
 
@@ -470,7 +559,7 @@ mod tests {
     /// Groups of 20 rows behind the settings of two critics.
     fn groups(count: usize) -> Vec<Group> {
         let critics = vec![settings("frail", 4711), settings("sound", 1)];
-        let configured = Record::Configured(Configured { critics, names: None, from: 0 });
+        let configured = Record::Configured(Configured { critics, names: None, from: 0, advisors: Vec::new() });
         let end = Mark { id: 1, offset: 0, crc: 0 };
         let mut groups = vec![Group { end, first_offset: 0, time: 1e9, records: vec![configured] }];
         let mut pendulum = Pendulum::new(1, 0.3);
@@ -544,6 +633,27 @@ mod tests {
     }
 
     #[test]
+    fn a_critic_that_fails_as_it_takes_rows_costs_itself_alone() {
+        let groups = groups(6);
+        let mut state = State::new(60);
+        groups[..4].iter().for_each(|group| drop(state.apply(group.clone()).unwrap()));
+        FAULT_TAKING.set(Some((4711, 65)));
+        let failed = state.apply(groups[4].clone()).unwrap().failed;
+        assert_eq!((failed.len(), failed[0].from, failed[0].to), (1, 60, 80));
+        assert!(failed[0].why.contains("on purpose"), "{}", failed[0].why);
+        assert!(state.is_halted(0) && !state.is_halted(1));
+        state.apply(groups[5].clone()).unwrap();
+        assert_eq!((state.critics()[0].learned(), state.critics()[1].learned()), (60, 100));
+        // Without those rows it does not fail again.
+        let mut again = State::new(60);
+        again.skip(failed);
+        groups[..6].iter().for_each(|group| assert!(again.apply(group.clone()).unwrap().failed.is_empty()));
+        FAULT_TAKING.set(None);
+        let rows = |critic: usize| again.critics()[critic].model().unwrap().statistics().rows;
+        assert_eq!((again.critics()[0].learned(), rows(0), rows(1)), (100, 80, 100));
+    }
+
+    #[test]
     fn records_that_cannot_follow_are_refused() {
         let groups = groups(2);
         let mut state = State::new(60);
@@ -557,7 +667,12 @@ mod tests {
         assert!(state.clone().apply(other).unwrap_err().contains("begin elsewhere"));
         let end = groups[2].end.offset;
         let critics = vec![settings("late", 3)];
-        let late = Record::Configured(Configured { critics, names: None, from: groups[2].first_offset + 1 });
+        let late = Record::Configured(Configured {
+            critics,
+            names: None,
+            from: groups[2].first_offset + 1,
+            advisors: Vec::new(),
+        });
         let why = state.clone().apply(Group { records: vec![late], ..groups[2].clone() }).unwrap_err();
         assert!(why.contains("behind the end"), "{why}");
         let policy = Record::NewPolicy(NewPolicy { critic: None, policy: Some("p".into()), offset: end + 1 });

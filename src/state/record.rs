@@ -1,5 +1,6 @@
 //! Records, and the groups in which they are stored and applied.
 
+use crate::learner::suggest::AdvisorSettings;
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::transition::Batch;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,34 @@ pub enum Record {
     Heads(HeadsChange),
     /// A critic that was learned again from the retained rows takes the place of the one of its name.
     Rebuilt(Box<Learner>),
+    /// A request to an advisor.
+    Advice(Advice),
+}
+
+/// A request to an advisor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// Name of the advisor.
+    pub advisor: String,
+    /// The request.
+    pub request: AdviceRequest,
+}
+
+/// A request that changes an advisor. One that it refuses changes nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum AdviceRequest {
+    /// Decide.
+    Suggest {
+        /// For this context (D,).
+        context: Vec<f64>,
+    },
+    /// Learn the cost of a decision.
+    Report {
+        /// Number of the decision.
+        decision_id: u64,
+        /// Its cost, from 0 on.
+        cost: f64,
+    },
 }
 
 /// An announced change of policy.
@@ -93,7 +122,7 @@ pub struct SkippedRows {
     pub why: String,
 }
 
-/// Settings of all critics.
+/// Settings of all critics and advisors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Configured {
     /// In their order.
@@ -102,4 +131,7 @@ pub struct Configured {
     pub names: Option<Vec<String>>,
     /// Offset of the first row that a new critic learns.
     pub from: u64,
+    /// Settings of the advisors, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advisors: Vec<AdvisorSettings>,
 }

@@ -8,12 +8,14 @@
 use super::record::TakenRows;
 use crate::transition::Batch;
 use crate::wire::{ErrorCode, StreamPosition, WireError};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::Hasher as _;
 
 /// Rows per stream whose content is remembered, to tell a repeated row from a conflicting one.
 const FINGERPRINTS: usize = 64;
-/// Former sessions per stream that are refused by name.
+/// Former sessions per stream that are refused.
 const FENCED_SESSIONS: usize = 16;
 
 /// Position of one stream.
@@ -30,10 +32,33 @@ struct Stream {
     open: Option<Vec<f64>>,
     /// Fingerprints of the rows before `next_seq`, newest last.
     known: VecDeque<u64>,
-    fenced: VecDeque<String>,
+    /// Hashes of former sessions, newest last. Older checkpoints have the names.
+    #[serde(deserialize_with = "hashed")]
+    fenced: VecDeque<u64>,
     /// Policy of the last rows that named one.
     #[serde(default)]
     policy: Option<String>,
+}
+
+/// By which a former session is known again.
+fn session_hash(session: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(session.as_bytes());
+    hasher.finish()
+}
+
+fn hashed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<VecDeque<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Former {
+        Hash(u64),
+        Name(String),
+    }
+    let hash = |former| match former {
+        Former::Hash(hash) => hash,
+        Former::Name(session) => session_hash(&session),
+    };
+    Ok(Vec::<Former>::deserialize(deserializer)?.into_iter().map(hash).collect())
 }
 
 impl Stream {
@@ -111,8 +136,8 @@ impl Streams {
         // The list of streams and the two indices have up to twice the room that they need.
         let entries = size_of::<Stream>() + size_of::<(String, u32)>() + size_of::<(u64, u32)>();
         // Its name, twice, its session's, and its policy's.
-        let names = 4 * NAME + FENCED_SESSIONS * (NAME + size_of::<String>());
-        2 * entries + names + size_of::<u64>() * FINGERPRINTS + size_of::<f64>() * dim
+        let names = 4 * NAME;
+        2 * entries + names + size_of::<u64>() * (FINGERPRINTS + FENCED_SESSIONS) + size_of::<f64>() * dim
     }
 
     /// How many there are.
@@ -174,7 +199,7 @@ impl Streams {
     fn admit_known(&self, batch: &Batch, strict: bool, number: u32) -> Result<Admission, WireError> {
         let stream = &self.streams[number as usize];
         if batch.session() != stream.session {
-            if stream.fenced.iter().any(|old| old == batch.session()) {
+            if stream.fenced.contains(&session_hash(batch.session())) {
                 let message = format!("session \"{}\" has been replaced by a newer one", batch.session());
                 return Err(WireError::of(ErrorCode::Fenced, "session", message));
             }
@@ -235,7 +260,7 @@ impl Streams {
             if stream.fenced.len() == FENCED_SESSIONS {
                 stream.fenced.pop_front();
             }
-            stream.fenced.push_back(old);
+            stream.fenced.push_back(session_hash(&old));
         }
         if admission.gap {
             stream.open = None;
@@ -429,6 +454,22 @@ mod tests {
         assert_eq!(take(&mut streams, &batch("b", Some(4), &[1.0, 2.0]), true), Err(ErrorCode::SequenceGap));
         assert_eq!(take(&mut streams, &batch("b", Some(0), &[1.0, 2.0]), true), Ok(vec![(0, true)]));
         assert_eq!(take(&mut streams, &batch("a", Some(1), &[1.0, 2.0]), true), Err(ErrorCode::Fenced));
+    }
+
+    #[test]
+    fn checkpoints_that_name_former_sessions_are_read() {
+        let mut streams = Streams::new();
+        for session in ["a", "b", "c"] {
+            take(&mut streams, &batch(session, Some(0), &[0.0, 1.0]), true).unwrap();
+        }
+        let bytes = rmp_serde::to_vec_named(&streams).unwrap();
+        let mut written: serde_json::Value = rmp_serde::from_slice(&bytes).unwrap();
+        assert_eq!(written[0]["fenced"].as_array().unwrap().len(), 2);
+        written[0]["fenced"] = serde_json::json!(["a", "b"]);
+        let mut old: Streams = rmp_serde::from_slice(&rmp_serde::to_vec(&written).unwrap()).unwrap();
+        assert!(rmp_serde::to_vec_named(&old).unwrap() == bytes);
+        assert_eq!(take(&mut old, &batch("b", Some(1), &[1.0, 2.0]), true), Err(ErrorCode::Fenced));
+        assert_eq!(take(&mut old, &batch("c", Some(1), &[1.0, 2.0]), true), Ok(vec![(0, false)]));
     }
 
     fn named(name: &str, states: &[f64]) -> Batch {

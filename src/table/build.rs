@@ -5,7 +5,7 @@ use super::cell::{Cell, flag, number, policy, position, session, stream};
 use super::extras::{Extras, Wide};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
-use super::order::{self, Order};
+use super::order::{self, Order, Place};
 use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ pub(super) struct Builder {
     extras: Extras,
     seqs: Vec<u64>,
     /// Where each row is in the file, in its own way of counting.
-    places: Vec<u64>,
+    places: Vec<Place>,
     streams: Vec<String>,
     policies: Vec<String>,
     ids: HashMap<String, u32>,
@@ -230,7 +230,8 @@ impl Builder {
         self.rows.starts_chain.push(false);
         self.extras.push_from(&self.row.extra, 0);
         self.seqs.push(seq);
-        self.places.push(place);
+        let own = self.last_seq[id as usize].unwrap_or(seq);
+        self.places.push(Place { line: place, seq: own });
         self.seen += 1;
         self.seen_of[id as usize] += 1;
         Ok(())
@@ -606,7 +607,7 @@ impl Builder {
         for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
                 let message = format!("{}; only a row that gives just its state may omit it", self.blank());
-                self.fault(self.places[i], &self.header.name_of(column), message)
+                self.fault(self.places[i].line, &self.header.name_of(column), message)
             };
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Reward(k)));
@@ -668,7 +669,7 @@ impl Builder {
 struct Columned {
     extras: Extras,
     seqs: Vec<u64>,
-    places: Vec<u64>,
+    places: Vec<Place>,
     episodes: Vec<u32>,
     frames: Vec<u64>,
 }

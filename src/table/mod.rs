@@ -63,13 +63,13 @@ mod cell;
 mod columns;
 mod csv;
 mod export;
-mod expression;
 mod extras;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod header;
 mod job;
 mod jsonl;
+mod labels;
 mod names;
 mod npz;
 mod order;
@@ -87,6 +87,7 @@ use crate::transition::{Batch, BatchParts, Rows};
 use build::Builder;
 use extras::{Extras, Wide};
 use job::{Column, Job, Pieces, Want};
+use order::Place;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -323,8 +324,7 @@ pub struct Table {
     policies: Vec<String>,
     seqs: Vec<u64>,
     extras: Extras,
-    /// Of each row its line or row in the file.
-    places: Vec<u64>,
+    places: Vec<Place>,
     /// Of each row its episode, a number of `episode_names`, and its number in it.
     episodes: Vec<u32>,
     frames: Vec<u64>,

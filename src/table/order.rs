@@ -6,6 +6,15 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use std::collections::HashMap;
 
+/// Where a row stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Line or row of the file.
+    pub(super) line: u64,
+    /// Its `seq` as the file has it, or, in a file without one, its number in its stream from 0.
+    pub(super) seq: u64,
+}
+
 /// Which episode each row belongs to, and where it stands there.
 #[derive(Debug, Default)]
 pub(super) struct Order {

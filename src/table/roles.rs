@@ -1,10 +1,10 @@
 //! Which column of a file holds what: by the user's word, by our own names, or by those that other programs write.
 
 use super::columns::{Columns, Understood};
-use super::expression::{Sum, Variable};
 use super::job::{Column, Job, Want, skipped};
 use super::names::{self, missing, nearest};
 use super::{Done, Fault, Format};
+use crate::learner::expression::{NotASum, Sum, Variable};
 
 /// A column, array or key before it is known what it holds.
 #[derive(Clone, Debug)]
@@ -181,8 +181,8 @@ fn alias(name: &str, list: bool) -> Option<Column> {
         return None;
     }
     let trimmed = name.trim_end_matches(']');
-    let at = trimmed.rfind(|c: char| !c.is_ascii_digit())?;
-    let (base, digits) = (trimmed[..at].trim_end_matches(['_', '.', '[']), &trimmed[at + 1..]);
+    let (base, digits) = trimmed.split_at(trimmed.trim_end_matches(|c: char| c.is_ascii_digit()).len());
+    let base = base.strip_suffix(['_', '.', '['])?.trim_end_matches(['_', '.', '[']);
     let k: usize = digits.parse().ok().filter(|k: &usize| k.to_string() == digits)?;
     known(base)?.from(k)
 }
@@ -333,8 +333,14 @@ impl Finder<'_> {
         }
         let mut sums = Vec::new();
         for text in &columns.reward {
-            let sum = Sum::parse(text, &self.names())
-                .map_err(|message| Fault::Column { column: text.clone(), message: format!("reward: {message}") })?;
+            let names = self.names();
+            let sum = Sum::parse(text, &names).map_err(|why| {
+                let what = match why {
+                    NotASum::Unknown(name) => missing(&name, &names),
+                    NotASum::Grammar(what) => what,
+                };
+                Fault::Column { column: text.clone(), message: format!("reward: {what}") }
+            })?;
             let mut reckoned = Reckoned { text: text.clone(), constant: sum.constant, terms: Vec::new() };
             for (factor, variable) in sum.terms {
                 reckoned.terms.push((factor, self.term(variable)?));

@@ -1,6 +1,7 @@
 //! What happened on the sockets since the start, for metrics.
 
 use super::SocketName;
+use super::topics::Topics;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only rises, or a level, written by the transport's threads.
@@ -143,6 +144,8 @@ pub struct Counters {
     pub publications_sent: Count,
     /// Failures to accept a connection, for want of descriptors mostly.
     pub accept_failed: Count,
+    /// Subscriptions there are now.
+    pub topics: Topics,
 }
 
 impl Counters {

@@ -3,6 +3,7 @@
 use super::zmtp::{Filter, Introduced, Introduction, Room, Scanner};
 use super::{Limits, Reason, SocketName};
 use bytes::BytesMut;
+use std::sync::Arc;
 
 /// The gate's reading of what one peer sends, from its greeting on.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl FromPeer {
 
     /// A peer of `socket` that is behind its handshake, and knows what a PONG is.
     pub fn introduced(socket: SocketName, limits: &Limits) -> Self {
-        let scanner = Scanner::new(limits, socket == SocketName::Publish, true);
+        let scanner = Scanner::new(limits, (socket == SocketName::Publish).then(Arc::default), true);
         Self { scanner: Some(scanner), ..Self::new(socket, limits) }
     }
 
@@ -42,7 +43,7 @@ impl FromPeer {
         while let Some(part) = self.introduction.take(&mut self.waiting)? {
             if part != Introduced::Greeting {
                 let knows_pong = self.introduction.knows_pong == Some(true);
-                let subscriber = self.socket == SocketName::Publish;
+                let subscriber = (self.socket == SocketName::Publish).then(Arc::default);
                 let scanner = self.scanner.insert(Scanner::new(&self.limits, subscriber, knows_pong));
                 return scanner.scan(&self.waiting.split(), &mut self.passed);
             }

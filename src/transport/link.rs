@@ -13,6 +13,7 @@ use bytes::{Buf, BytesMut};
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -107,7 +108,8 @@ impl Link {
         let mut up = BytesMut::from(&zmtp::greeting(0)[..]);
         let identity = connection_identity(seat.number());
         up.extend_from_slice(&zmtp::ready(own_type, &identity));
-        let scanner = Scanner::new(&seat.gate.limits, seat.socket == SocketName::Publish, knows_pong);
+        let subscriber = (seat.socket == SocketName::Publish).then(|| Arc::clone(&seat.gate.counters));
+        let scanner = Scanner::new(&seat.gate.limits, subscriber, knows_pong);
         let idle_timer = Box::pin(tokio::time::sleep(seat.gate.limits.idle_timeout));
         Self {
             seat,

@@ -38,6 +38,7 @@ mod link;
 mod outbox;
 mod permit;
 mod settings;
+mod topics;
 pub mod turns;
 mod zmq;
 mod zmtp;
@@ -51,6 +52,7 @@ pub use outbox::{Outbox, Outgoing};
 #[cfg(feature = "curve")]
 pub use settings::CurveSettings;
 pub use settings::{Limits, SHORT_BYTES, Settings};
+pub use topics::Topics;
 
 use crate::access::{Right, Rights};
 use bytes::Bytes;

@@ -2,8 +2,9 @@
 //!
 //! Nothing here reads or writes a socket. The protocol is ZeroMQ's RFC 23 (3.0) and RFC 37 (3.1), mechanism NULL.
 
-use super::{Limits, Reason};
+use super::{Counters, Limits, Reason};
 use bytes::{Buf, BytesMut};
+use std::sync::Arc;
 
 /// Length of a greeting in bytes.
 pub(super) const GREETING_LEN: usize = 64;
@@ -231,8 +232,10 @@ pub(super) struct Scanner {
     frame_bytes_max: u64,
     message_bytes_max: u64,
     parts_max: usize,
-    /// Where the peer is a subscriber: how many topics it may have. Its messages are subscriptions, read here.
-    subscriptions_max: Option<usize>,
+    /// Where the peer is a subscriber: where its topics are counted. Its messages are subscriptions, read here.
+    subscriber: Option<Arc<Counters>>,
+    /// How many topics a subscriber may have.
+    subscriptions_max: usize,
     header: HeaderReader,
     /// The frame being read and how much of its body is missing.
     frame: Option<(Header, u64)>,
@@ -249,12 +252,13 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new(limits: &Limits, subscriber: bool, knows_pong: bool) -> Self {
+    pub(super) fn new(limits: &Limits, subscriber: Option<Arc<Counters>>, knows_pong: bool) -> Self {
         Self {
             frame_bytes_max: limits.frame_bytes_max as u64,
             message_bytes_max: limits.message_bytes_max as u64,
             parts_max: limits.parts_max,
-            subscriptions_max: subscriber.then_some(limits.subscriptions_max),
+            subscriber,
+            subscriptions_max: limits.subscriptions_max,
             header: HeaderReader::default(),
             frame: None,
             parts: 0,
@@ -303,7 +307,7 @@ impl Scanner {
     }
 
     fn is_captured(&self, header: Header) -> bool {
-        header.is_command() || self.subscriptions_max.is_some()
+        header.is_command() || self.subscriber.is_some()
     }
 
     fn open(&mut self, header: Header, out: &mut BytesMut) -> Result<(), Reason> {
@@ -353,8 +357,8 @@ impl Scanner {
         let (name, rest) = rest.split_at_checked(name_len.into()).ok_or(Reason::BadCommand)?;
         match name {
             b"PING" => self.ping(rest),
-            b"SUBSCRIBE" if self.subscriptions_max.is_some() => self.subscribe(rest, out),
-            b"CANCEL" if self.subscriptions_max.is_some() => self.cancel(rest, out),
+            b"SUBSCRIBE" if self.subscriber.is_some() => self.subscribe(rest, out),
+            b"CANCEL" if self.subscriber.is_some() => self.cancel(rest, out),
             _ => Ok(()),
         }
     }
@@ -382,10 +386,11 @@ impl Scanner {
     }
 
     fn subscribe(&mut self, topic: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
-        if Some(self.subscriptions.len()) >= self.subscriptions_max {
+        if self.subscriptions.len() >= self.subscriptions_max {
             return Err(Reason::TooManySubscriptions);
         }
         self.subscriptions.push(topic.to_vec());
+        self.subscriber.iter().for_each(|counters| counters.topics.join(topic));
         write_subscription(1, topic, out);
         Ok(())
     }
@@ -393,9 +398,18 @@ impl Scanner {
     fn cancel(&mut self, topic: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
         if let Some(at) = self.subscriptions.iter().position(|t| t == topic) {
             self.subscriptions.swap_remove(at);
+            self.subscriber.iter().for_each(|counters| counters.topics.leave(topic));
             write_subscription(0, topic, out);
         }
         Ok(())
+    }
+}
+
+impl Drop for Scanner {
+    fn drop(&mut self) {
+        if let Some(counters) = &self.subscriber {
+            self.subscriptions.iter().for_each(|topic| counters.topics.leave(topic));
+        }
     }
 }
 
@@ -547,7 +561,7 @@ mod tests {
             subscriptions_max: 2,
             ..Limits::default()
         };
-        Scanner::new(&limits, subscriber, false)
+        Scanner::new(&limits, subscriber.then(Arc::default), false)
     }
 
     fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
@@ -596,6 +610,19 @@ mod tests {
         for (bytes, reason) in cases {
             assert_eq!(scanner(false).scan(&bytes, &mut BytesMut::new()), Err(reason));
         }
+    }
+
+    #[test]
+    fn topics_are_counted_as_long_as_their_subscriber_is_there() {
+        let counters: Arc<Counters> = Arc::default();
+        let mut scanner = Scanner::new(&Limits::default(), Some(Arc::clone(&counters)), false);
+        let mut out = BytesMut::new();
+        for topic in [&b"\x01head.a"[..], b"\x01head.b", b"\x00head.b", b"\x00head.c"] {
+            scanner.scan(&frame(0, topic), &mut out).unwrap();
+        }
+        assert_eq!(counters.topics.beginning_with("head."), ["head.a"]);
+        drop(scanner);
+        assert!(counters.topics.beginning_with("").is_empty());
     }
 
     #[test]

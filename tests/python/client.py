@@ -98,8 +98,9 @@ class Daemon:
             command += ["--set", setting]
         file = directory / "data" / "endpoints.json"
         file.unlink(missing_ok=True)
+        # With Python's signals, a write beyond RLIMIT_FSIZE is an error, as on a full disk, and ends no process.
         with (directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log)
+            self.process = subprocess.Popen(command, stderr=log, restore_signals=False)
         deadline = time.monotonic() + PATIENCE_S
         while not file.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgpack
 import pytest
 import zmq
-from client import PATIENCE_S, Daemon, Map, Refused, pack, unpack
+from client import PATIENCE_S, ROOT, Daemon, Map, Refused, pack, unpack
 from conftest import Start
 from peers import Peer, frame, until
 
@@ -144,9 +145,15 @@ def test_no_client_takes_all_places_of_waiting_queries(daemon: Daemon) -> None:
     for number in range(10_000):
         asking.send(pack({"id": number, "op": "value", "states": [[0.0, 0.0]], "min_offset": 2**62}))
     assert unpack(asking.recv())["error"]["code"] == "overloaded"
+    # A query of another client finds a place, and waits there for a row.
+    waiting, offset = attacker(daemon), other.ask("status")["offset"] + 1
+    waiting.send(pack({"id": 1, "op": "value", "states": [[0.0, 0.0]], "min_offset": offset}))
+    assert not waiting.poll(500)
     rows = {"states": [[0.1, 0.2], [0.2, 0.1]], "rewards": [1.0]}
-    offset = other.ask("append", stream="other", seq=0, **rows)["offset"]
-    assert other.ask("value", states=[[0.0, 0.0]], min_offset=offset)["offset"] >= offset
+    assert other.ask("append", stream="other", seq=0, **rows)["offset"] == offset
+    assert waiting.poll(1000 * PATIENCE_S)
+    reply = unpack(waiting.recv())
+    assert reply["ok"] and reply["offset"] >= offset, reply
 
 
 def test_appends_wait_undecoded(daemon: Daemon) -> None:
@@ -161,8 +168,46 @@ def test_appends_wait_undecoded(daemon: Daemon) -> None:
     assert most_resident(daemon) < most
 
 
+def names(count: int, width: int) -> list[str]:
+    return [f"{k:06d}".ljust(width, "n") for k in range(count)]
+
+
+@pytest.mark.parametrize("what", ["heads", "change_heads"])
+def test_requests_wait_for_the_core_within_their_share(start: Start, what: str) -> None:
+    daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=260", "critic.tolerance=1e-6")
+    learn(daemon, rows=1000, dim=4)
+    request = {
+        "heads": pack({"op": "heads", "names": names(1000, 256)}),
+        "change_heads": pack({"op": "change_heads", "remove": names(60_000, 14)}),
+    }[what]
+    most, push = bound(daemon), daemon.push(SNDHWM=0)
+    states = [[((11 * k + 5 * j) % 1009) / 1009 for j in range(4)] for k in range(257)]
+    for k in range(400):
+        # The core learns meanwhile.
+        push.send(pack({"stream": "busy", "seq": 256 * k, "states": states, "rewards": [0.5] * 256}))
+    clients = [attacker(daemon) for _ in range(6)]
+    for _ in range(250):
+        for asking in clients:
+            asking.send(request, copy=False)
+    for asking in clients:
+        asking.setsockopt(zmq.RCVTIMEO, round(1000 * PATIENCE_S))
+    answers = [unpack(asking.recv()) for asking in clients for _ in range(250)]
+    codes = {answer.get("error", {}).get("code", "ok") for answer in answers}
+    assert codes <= {"ok", "overloaded", "out_of_range"}
+    peak = most_resident(daemon)
+    assert peak < most, f"{peak >> 20} MiB, {most >> 20} MiB were said"
+
+
+@pytest.mark.parametrize("op", ["refit", "rebuild", "snapshot", "heads", "change_heads", "new_policy", "value", "act"])
+def test_no_request_holds_a_name_of_a_megabyte(daemon: Daemon, op: str) -> None:
+    control = daemon.control()
+    with pytest.raises(Refused) as refused:
+        control.ask(op, critic="x" * 1_000_000, states=[[0.0]])
+    assert (refused.value.code, refused.value.error["field"]) == ("too_large", "critic")
+
+
 def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
-    """Every queue at once: requests, calls, waiting queries, replies, inbox, unfinished messages, publications."""
+    """Every queue at once: requests, calls of each kind, waiting queries, replies, inbox, unfinished messages, publications."""
     daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=50")
     learn(daemon)
     most = bound(daemon)
@@ -181,7 +226,18 @@ def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
     push = daemon.push(SNDHWM=0)
     clients = [attacker(daemon) for _ in range(20)]
     snapshot = pack({"op": "snapshot", "variance": True, "arrays": "list"})
-    for _ in range(30):
+    heads = [{"name": name, "cumulant": {"kind": "reward", "index": 9}} for name in names(10_000, 14)]
+    calls = [
+        pack({"op": "heads", "names": names(1000, 256)}),
+        pack({"op": "change_heads", "remove": names(60_000, 14)}),
+        pack({"op": "change_heads", "add": heads}),
+        pack({"op": "streams", "names": names(1000, 256)}),
+        pack({"op": "new_policy", "critic": "x" * 256, "policy": "p" * 256}),
+        pack({"op": "refit", "wait": True}),
+        pack({"op": "rebuild", "wait": True}),
+        pack({"op": "checkpoint"}),
+    ]
+    for turn in range(30):
         push.send(bytes(MIB - 100))
         for number, asking in enumerate(clients):
             asking.send(query(number, long_states(), min_offset=2**62 if number % 2 else 0))
@@ -190,6 +246,8 @@ def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
                 asking.send(snapshot)
                 asking.send(pack({"op": "status"}))
                 asking.send(pack({"op": "streams"}))
+            for call in calls if turn % 10 == 0 else []:
+                asking.send(call, copy=False)
     for _ in range(50):
         assert daemon.shared_control().ask("ping")
         time.sleep(0.02)
@@ -236,7 +294,7 @@ def test_streams_come_in_pages_and_by_name(daemon: Daemon) -> None:
 
 
 def test_a_stop_waits_for_no_backlog(daemon: Daemon) -> None:
-    make_streams(daemon, 20_000)
+    make_streams(daemon, 8000)
     asking = attacker(daemon)
     for _ in range(20_000):
         asking.send(pack({"id": 1, "op": "streams"}))
@@ -244,8 +302,9 @@ def test_a_stop_waits_for_no_backlog(daemon: Daemon) -> None:
     assert daemon.control().ask("status")["ok"]
     assert most_resident(daemon) < bound(daemon)
     daemon.process.send_signal(signal.SIGTERM)
-    # It promises about a second; the machine may be busy.
-    assert daemon.process.wait(PATIENCE_S) == 0
+    # It takes about a second; the unit file of systemd allows 30 s.
+    assert "TimeoutStopSec=30" in (ROOT / "examples" / "systemd" / "criticd.service").read_text()
+    assert daemon.process.wait(30) == 0
 
 
 def test_requests_of_a_client_that_has_left_are_dropped(daemon: Daemon) -> None:
@@ -266,26 +325,50 @@ def test_requests_of_a_client_that_has_left_are_dropped(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("name, kind", [("control", "DEALER"), ("ingest", "PUSH"), ("publish", "SUB")])
 def test_endless_commands_hold_up_no_other_client(daemon: Daemon, name: str, kind: str) -> None:
-    # An unknown command, and PINGs, again and again, faster than the daemon can read them.
-    noise = (frame(b"\x01x", 4) * 4000 + frame(b"\x04PING\x00\x00", 4) * 1000) * 20
+    # Commands without a name, the shortest there are, faster than the daemon can read them.
+    command = frame(b"\x00", 4)
     peers = [Peer(daemon, name, kind) for _ in range(10)]
     for peer in peers:
         peer.socket.setblocking(False)
-    other = daemon.control()
-    for _ in range(100):
-        for peer in peers:
-            peer.send_what_fits(noise)
-        assert other.ask("ping")["ok"]
+    taken, over = [0], threading.Event()
+
+    def send_without_end() -> None:
+        noise = command * 1_000_000
+        at = [0] * len(peers)
+        while not over.is_set():
+            for number, peer in enumerate(peers):
+                try:
+                    count = peer.socket.send(noise[at[number] :])
+                    at[number] = (at[number] + count) % len(noise)
+                    taken[0] += count
+                except BlockingIOError:
+                    pass
+
+    other, sending = daemon.control(), threading.Thread(target=send_without_end)
+    sending.start()
+    try:
+        # At first the system's buffers take some.
+        time.sleep(2.0)
+        started, before = time.monotonic(), taken[0]
+        while time.monotonic() - started < 4.0:
+            assert other.ask("ping")["ok"]
+        seconds, commands = time.monotonic() - started, (taken[0] - before) / len(command)
+    finally:
+        over.set()
+        sending.join()
     for peer in peers:
         peer.close()
+    # The daemon reads 50 000 commands a second of each. Without that bound it reads millions before it turns to another client.
+    print(f"{commands / seconds / len(peers):.0f} commands a second of each")
+    assert commands < 3 * 50_000 * len(peers) * (seconds + 1), (commands, seconds)
 
 
 # ---- health (D8)
 
 
-def http(daemon: Daemon, request: str, timeout_s: float = PATIENCE_S) -> bytes:
+def http(daemon: Daemon, request: str, timeout_s: float = PATIENCE_S, source: str = "") -> bytes:
     host, port = daemon.endpoints["http"].rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout_s) as connection:
+    with socket.create_connection((host, int(port)), timeout_s, (source, 0)) as connection:
         connection.sendall(request.encode())
         answer = b""
         while more := connection.recv(1 << 16):
@@ -318,6 +401,50 @@ def test_health_answers_whatever_visitors_do(daemon: Daemon) -> None:
     for visitor in visitors:
         visitor.close()
     until("the page is there again", lambda: ask_http(daemon, "/").startswith(b"HTTP/1.1 200 "))
+
+
+def connect_without_end(host: str, port: int, source: str, over: threading.Event) -> None:
+    """Open connections from an address, ask nothing, and keep some hundreds of them."""
+    held: list[socket.socket] = []
+    while not over.is_set():
+        try:
+            held.append(socket.create_connection((host, port), 5, (source, 0)))
+        except OSError:
+            time.sleep(0.01)
+        if len(held) > 300:
+            held.pop(0).close()
+    for connection in held:
+        connection.close()
+
+
+def test_health_answers_while_others_connect_without_end(daemon: Daemon) -> None:
+    until("it is ready", lambda: b" 200 " in ask_http(daemon, "/readyz"))
+    host, port = daemon.endpoints["http"].rsplit(":", 1)
+    over = threading.Event()
+    loops = [
+        threading.Thread(target=connect_without_end, args=(host, int(port), source, over))
+        for source in ("127.0.0.2", "127.0.0.3")
+    ]
+    for loop in loops:
+        loop.start()
+    try:
+        until("every place is taken", lambda: ask_http(daemon, "/").startswith(b"HTTP/1.1 503 "))
+        request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        for number in range(200):
+            assert http(daemon, request).startswith(b"HTTP/1.1 200 "), number
+        # A supervisor at the address of a flood looks like it until it asks: one that tries again is answered.
+        for number in range(100):
+            answers = []
+            while not any(answer.startswith(b"HTTP/1.1 200 ") for answer in answers):
+                assert len(answers) < 3, (number, answers)
+                try:
+                    answers.append(http(daemon, request, source="127.0.0.2"))
+                except ConnectionError as error:
+                    answers.append(repr(error).encode())
+    finally:
+        over.set()
+        for loop in loops:
+            loop.join()
 
 
 def test_healthz_answers_under_any_host_name(daemon: Daemon) -> None:
@@ -360,6 +487,23 @@ def test_refusals_on_ingest_name_stream_session_and_rows(daemon: Daemon) -> None
     entry = event["streams"][0]
     assert (entry["stream"], entry["session"], entry["seq"], entry["code"]) == ("b", "t", 4, "wrong_dimension")
     assert entry["rows"] == 2 * entry["messages"] > 0
+
+
+def test_the_seventeenth_former_session_counts_as_new(daemon: Daemon) -> None:
+    """As proto/README.md says: the daemon remembers 16 sessions that ended in a stream."""
+    control = daemon.control()
+    row = {"stream": "a", "state": [0.0], "next_state": [1.0], "reward": 0.5}
+    for session in range(18):
+        assert control.ask("append", session=f"s{session}", seq=0, **row)["offset"] == session + 1
+    for session in range(1, 17):
+        with pytest.raises(Refused) as refused:
+            control.ask("append", session=f"s{session}", seq=1, **row)
+        assert refused.value.code == "fenced", session
+    # The oldest of seventeen is forgotten, and takes the stream over from the present one.
+    assert control.ask("append", session="s0", seq=0, **row)["accepted"] == 1
+    with pytest.raises(Refused) as refused:
+        control.ask("append", session="s17", seq=1, **row)
+    assert refused.value.code == "fenced"
 
 
 # ---- low ones (D14, D15)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import browser
 import numpy as np
 import pytest
 from browser import Browser, when
-from client import Array, Daemon, pack
+from client import Array, Daemon, Refused, pack
 from conftest import Start
 from dashboard import (
     PRINT,
@@ -435,6 +436,32 @@ def test_rows_that_are_refused_turn_the_line_amber(start: Start, page: Browser) 
     words = page.run("document.getElementById('trust-why').textContent")
     assert "1 message was refused" in words, words
     assert "wrong_dimension" in words and "criticd reset" in words
+    assert_clean(page, daemon)
+
+
+def test_a_checkpoint_that_fails_turns_the_line_amber_until_one_is_written(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=2)
+    Walk(daemon, dim=2, seed=9).send(100)
+    page.open(address(daemon))
+    page.wait("['wait', 'good'].includes(document.getElementById('trust')?.dataset.level)", "the line")
+    control, data = daemon.control(), daemon.directory / "data"
+    control.ask("checkpoint")
+    (checkpoint,) = data.glob("checkpoint-*")
+    limit = checkpoint.stat().st_size // 2
+    assert limit > 4 * (data / "journal.sqlite-wal").stat().st_size, "there is room for rows"
+    control.ask("append", stream="other", seq=0, states=np.eye(2), rewards=np.zeros(1))
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    with pytest.raises(Refused, match="could not be written"):
+        control.ask("checkpoint")
+    page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
+    words = page.run("document.getElementById('trust-why').textContent")
+    assert "No checkpoint can be written: " in words and "Mend the cause" in words, words
+    reason = control.ask("status")["journal"]["checkpoint_failure"]
+    assert reason in words, (reason, words)
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    control.ask("append", stream="other", seq=1, states=np.eye(2), rewards=np.zeros(1))
+    control.ask("checkpoint")
+    page.wait("document.getElementById('trust').dataset.level !== 'warn'", "that it is well again")
     assert_clean(page, daemon)
 
 

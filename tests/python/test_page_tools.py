@@ -25,7 +25,8 @@ def choose(page: Browser, control: str, value: str) -> None:
 
 
 def point(page: Browser, canvas: str, across: float, up: float) -> None:
-    """Put the pointer on a canvas."""
+    """Put the pointer on a canvas, and that into view."""
+    page.run(f"document.getElementById('{canvas}').scrollIntoView({{block: 'center'}})")
     x, y, width, height = page.run(
         f"(({{x, y, width, height}}) => [x, y, width, height])(document.getElementById('{canvas}').getBoundingClientRect())"
     )
@@ -83,7 +84,7 @@ def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> N
     assert_clean(page, daemon)
 
 
-def test_a_critic_of_actions_says_why_it_has_no_map(start: Start, page: Browser) -> None:
+def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: Start, page: Browser) -> None:
     quiet = "refit_first_rows = 0\nrefit_score_drop = 0.0\ndiscount = 0.5"
     of_actions = 'inputs = "state_action"\nactions = ["left", "stay", "right"]'
     settings = {"v": quiet, "w": quiet, "q": f"{quiet}\n{of_actions}"}
@@ -96,16 +97,14 @@ def test_a_critic_of_actions_says_why_it_has_no_map(start: Start, page: Browser)
     page.open(address(daemon))
     page.wait("document.querySelector('#against option[value=\"critic w\"]')", "the critics")
     choose(page, "critic", "2")
-    page.wait(
-        "document.getElementById('empty-title').textContent === 'q learns values of actions'", "why there is no map"
-    )
+    page.wait("!document.getElementById('q-word').hidden", "the map of the best action")
     page.wait("document.getElementById('model').textContent.includes('dictionary')", "its model")
-    assert shown(page, "empty") and shown(page, "selection") and shown(page, "time") and not shown(page, "view")
+    assert shown(page, "selection") and shown(page, "time") and shown(page, "chosen-card") and not shown(page, "trio")
     number_now = "import('/known.js').then(({ known }) => known.number)"
     seen = page.run(number_now)
     when(lambda: page.run(number_now) > seen + 2, "seconds")
     choose(page, "critic", "0")
-    page.wait("!document.getElementById('view').hidden", "the map of the first")
+    page.wait("document.getElementById('q-word').hidden", "the map of the first")
     when(lambda: page.run(number_now) > seen + 4, "another second")
     assert not shown(page, "empty")
     # It is compared with critics of states alone.

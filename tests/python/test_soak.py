@@ -50,7 +50,7 @@ def test_a_thousand_subscribers_of_which_a_hundred_never_read(start: Start) -> N
 
 def test_ten_thousand_streams(start: Start) -> None:
     # What a stream costs is a chain of the model: by the dictionary.
-    daemon = start("critic.dictionary_max=50", "critic.refit_first_rows=0")
+    daemon = start("streams_max=10001", "critic.dictionary_max=50", "critic.refit_first_rows=0")
     control, push = daemon.control(), daemon.push()
     append(daemon, 0, 1000)
     before = held(daemon)

@@ -60,6 +60,7 @@ fn plan() -> Outcome<Plan> {
         refit_growth: number("growth", 1.5)?,
         refit_budget_s: number("budget", 5.0)?,
         improve_rows: number("improve-rows", 20.0)? as u64,
+        prior_mean: number("prior-mean", 0.0)?,
         action_value: Some(ActionValue { space, successor: Successor::Improve, trace: Trace::OnPolicy }),
         lambda: Lambda::Fixed(0.0),
         state_kinds: kinds,

@@ -177,7 +177,8 @@ impl Actor {
             None => self.uniform_input(question, &drawn),
         };
         let improves = place == Some(best) && !listed && !matches!(question.exploration, Exploration::Softmax(_));
-        if let (true, Some(weights), ActionSpace::Box { low, high }) = (improves, self.maximised(question), &self.space) {
+        if let (true, Some(weights), ActionSpace::Box { low, high }) = (improves, self.maximised(question), &self.space)
+        {
             input = self.hill.climb(snapshot, (&ranked.inputs, &ranked.score), weights, (low, high));
         }
         let deviates = snapshot.variance.is_some();

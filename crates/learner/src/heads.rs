@@ -4,17 +4,21 @@
 //! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
 
 mod bank;
+mod expression;
 mod footprint;
 mod published;
 mod ring;
+mod verified;
 
 #[cfg(test)]
 mod tests;
 
 pub use bank::{Bank, Solution};
 pub(crate) use bank::{Block, RowNodes};
+pub use expression::{Expression, Place};
 pub use footprint::{bytes_max, bytes_per_stream};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
+pub use verified::Verdict;
 
 use crate::transition::{Batch, Invalid, InvalidCode, MAGNITUDE_MAX, Rows};
 use serde::{Deserialize, Serialize};
@@ -25,7 +29,7 @@ use std::ops::Range;
 pub const NAME_MAX: usize = 256;
 
 /// What is summed, row by row.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Cumulant {
     /// A reward column.
     Reward(usize),
@@ -44,6 +48,8 @@ pub enum Cumulant {
         /// What it crosses.
         above: f64,
     },
+    /// A sum of numbers of the row.
+    Expression(Expression),
 }
 
 /// How far a head looks.
@@ -117,24 +123,52 @@ impl Cumulant {
             Self::NextState(index) => rows.next_state(i)[index],
             Self::Action(index) => rows.action(i)[index],
             Self::Constant(value) => value,
+            Self::Expression(ref expression) => expression.of(rows, i),
             Self::Event { index, above } => {
                 f64::from(u8::from(rows.state(i)[index] <= above && above < rows.next_state(i)[index]))
             }
         }
     }
 
-    fn check(&self, columns: Columns) -> Result<(), String> {
-        let (what, index, count) = match *self {
-            Self::Reward(index) => ("rewards", index, columns.rewards),
-            Self::State(index) | Self::Event { index, .. } => ("state variables", index, columns.states),
-            Self::NextState(index) => ("state variables", index, columns.states),
-            Self::Action(index) => ("numbers in an action", index, columns.actions),
-            Self::Constant(value) => return finite("cumulant.value", value),
+    /// Bytes beside its own size.
+    fn heap_bytes(&self) -> usize {
+        if let Self::Expression(expression) = self { expression.heap_bytes() } else { 0 }
+    }
+
+    /// The numbers of a row that it needs.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let one = match *self {
+            Self::Reward(index) => Some(Place::Reward(index)),
+            Self::State(index) | Self::Event { index, .. } => Some(Place::State(index)),
+            Self::NextState(index) => Some(Place::NextState(index)),
+            Self::Action(index) => Some(Place::Action(index)),
+            Self::Constant(_) | Self::Expression(_) => None,
         };
-        if let Self::Event { above, .. } = *self {
-            finite("cumulant.above", above)?;
+        let sum = if let Self::Expression(expression) = self { Some(expression.places()) } else { None };
+        one.into_iter().chain(sum.into_iter().flatten())
+    }
+
+    /// Numbers that an action needs at least.
+    fn action_numbers(&self) -> usize {
+        let number = |place| if let Place::Action(index) = place { index + 1 } else { 0 };
+        self.places().map(number).max().unwrap_or(0)
+    }
+
+    fn check(&self, columns: Columns) -> Result<(), String> {
+        match *self {
+            Self::Constant(value) => finite("cumulant.value", value)?,
+            Self::Event { above, .. } => finite("cumulant.above", above)?,
+            _ => {}
         }
-        within("cumulant.index", what, index, count)
+        let key = if matches!(self, Self::Expression(_)) { "cumulant.text" } else { "cumulant.index" };
+        self.places().try_for_each(|place| {
+            let (what, index, count) = match place {
+                Place::Reward(index) => ("rewards", index, columns.rewards),
+                Place::State(index) | Place::NextState(index) => ("state variables", index, columns.states),
+                Place::Action(index) => ("numbers in an action", index, columns.actions),
+            };
+            within(key, what, index, count)
+        })
     }
 }
 
@@ -243,9 +277,9 @@ impl Head {
 
     /// The reward columns that it asks for.
     pub fn reward_columns(&self) -> impl Iterator<Item = usize> {
-        let cumulant = if let Cumulant::Reward(column) = self.cumulant { Some(column) } else { None };
+        let reward = |place| if let Place::Reward(column) = place { Some(column) } else { None };
         let share = if let Continuation::Reward(column) = self.continuation { Some(column) } else { None };
-        [cumulant, share, self.weight].into_iter().flatten()
+        self.cumulant.places().filter_map(reward).chain([share, self.weight].into_iter().flatten())
     }
 
     /// Whether it asks for the times of rows.
@@ -255,7 +289,7 @@ impl Head {
 
     /// Whether it asks for actions.
     pub fn needs_actions(&self) -> bool {
-        matches!(self.cumulant, Cumulant::Action(_))
+        self.cumulant.action_numbers() > 0
     }
 }
 
@@ -284,10 +318,10 @@ pub fn check_row(heads: &[Head], rows: &Rows, i: usize) -> Result<(), String> {
         if head.needs_time() && !rows.times.get(i).is_some_and(|time| time.is_finite()) {
             return fault("time: its timescale is in seconds, and the row has no time".to_owned());
         }
-        if let Cumulant::Action(index) = head.cumulant
-            && !rows.action(i).get(index).is_some_and(|value| value.is_finite())
-        {
-            return fault(format!("action: its cumulant is number {index} of the action, which the row lacks"));
+        let index = |place| if let Place::Action(index) = place { Some(index) } else { None };
+        let lacks = |index: &usize| !rows.action(i).get(*index).is_some_and(|value| value.is_finite());
+        if let Some(index) = head.cumulant.places().filter_map(index).find(lacks) {
+            return fault(format!("action: its cumulant needs number {index} of the action, which the row lacks"));
         }
         if let Continuation::Reward(column) = head.continuation
             && !(0.0..=1.0).contains(&rows.reward(i)[column])
@@ -323,9 +357,7 @@ impl Demands {
         let mut all = Self::default();
         for head in heads {
             all.time |= head.needs_time();
-            if let Cumulant::Action(index) = head.cumulant {
-                all.actions = all.actions.max(index + 1);
-            }
+            all.actions = all.actions.max(head.cumulant.action_numbers());
             if let Continuation::Reward(column) = head.continuation {
                 all.shares.insert(column);
             }

@@ -462,14 +462,21 @@ pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows
 
 impl Bounds {
     /// r_min / (1 - gamma) to r_max / (1 - gamma), and 0 where a row terminates. Where nothing is discounted a value adds up at
-    /// most as many rewards as there are rows.
+    /// most as many rewards as there are rows. Values are those about the prior mean, which is within the bounds: a value that
+    /// no row has lowered yet stays.
     fn of(rows: &Rows, settings: &Settings) -> Self {
         let horizon = (1.0 / (1.0 - discount_max(rows, settings))).min(rows.len().max(1) as f64);
+        let (mean, reward) = (settings.prior_mean, settings.rewards[0]);
         let ends = if rows.terminated.contains(&true) { 0.0 } else { f64::NAN };
-        let rewards = || (0..rows.len()).map(|i| horizon * rows.reward(i)[settings.rewards[0]]);
+        let raw = |i: usize| {
+            let taken = settings.about_prior_mean(0.0, rows.discount(i, settings.discount), rows.terminated[i]);
+            horizon * (rows.reward(i)[reward] - taken)
+        };
+        let values = || (0..rows.len()).map(raw);
+        let among = |value: f64| if mean == 0.0 { f64::NAN } else { value };
         Self {
-            low: rewards().fold(f64::INFINITY, f64::min).min(ends),
-            high: rewards().fold(f64::NEG_INFINITY, f64::max).max(ends),
+            low: values().fold(f64::INFINITY, f64::min).min(ends).min(among(mean)) - mean,
+            high: values().fold(f64::NEG_INFINITY, f64::max).max(ends).max(among(mean)) - mean,
         }
     }
 

@@ -8,6 +8,12 @@
 //! Two rows may carry such an answer. So it comes with the effective number of episodes, and with no interval where the rows do
 //! not support one.
 
+mod fitted;
+mod policy;
+
+pub use fitted::{Findings, Fitted, Judged, Learned, count, folds, learn, part, shuffled};
+pub use policy::{Fault, Policy};
+
 use std::fmt;
 
 /// Effective episodes below which there is no interval, unless another number is asked for.
@@ -91,6 +97,8 @@ pub enum Refusal {
     TraceGap {
         /// Nats.
         gap: f64,
+        /// Elements of the dictionary.
+        elements: usize,
     },
 }
 
@@ -106,9 +114,9 @@ impl fmt::Display for Refusal {
                 "no interval: weights have the mean {:.3} +- {:.3} where 1 is expected; the probabilities are not those under which the actions were taken, or the other policy takes actions that these rows never did",
                 mean.value, mean.error
             ),
-            Self::TraceGap { gap } => write!(
+            Self::TraceGap { gap, elements } => write!(
                 f,
-                "no interval of the fitted Q: the dictionary leaves {gap:.1} nats open, more than {TRACE_GAP_MAX}, so that its error is more than that of the sample"
+                "no interval of the fitted Q: its dictionary of {elements} elements leaves {gap:.1} nats open, more than {TRACE_GAP_MAX}, so that its error may be more than that of the sample; a larger dictionary (dictionary_max) closes the gap, and the interval of dr does not depend on it"
             ),
         }
     }

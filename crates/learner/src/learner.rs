@@ -1,6 +1,8 @@
 //! The learner: stepped through the window, asked for refits, given candidates to judge.
 
 mod actions;
+#[cfg(feature = "faults")]
+mod faults;
 mod follow;
 mod heads;
 mod policy;
@@ -18,6 +20,8 @@ use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use actions::ActionRows;
 pub use actions::INPUT_ROWS_MAX;
+#[cfg(feature = "faults")]
+pub use faults::{FAULT, FAULT_TAKING};
 use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
 pub use heads::HeadsChange;
@@ -221,13 +225,6 @@ impl From<SolveError> for SnapshotError {
     fn from(e: SolveError) -> Self {
         Self::Solve(e)
     }
-}
-
-#[cfg(feature = "faults")]
-thread_local! {
-    /// A fault made on purpose, for tests of those who call: a learner with this seed that has learned so many rows panics at
-    /// its next step; with `u64::MAX` rows it does so at every step.
-    pub static FAULT: std::cell::Cell<Option<(u64, u64)>> = const { std::cell::Cell::new(None) };
 }
 
 /// One critic: its model, and when to look for a better one.
@@ -635,10 +632,8 @@ impl Learner {
 
     /// The running refit found nothing: the present model stays, the next refit is due later.
     pub fn refit_failed(&mut self) {
-        self.score_at_job = None;
-        self.refits += 1;
-        self.refit_ended_at = self.learned;
-        self.improved_at = self.learned;
+        (self.score_at_job, self.refits) = (None, self.refits + 1);
+        (self.refit_ended_at, self.improved_at) = (self.learned, self.learned);
         self.no_room_before = self.counts().novel_when_full;
         self.schedule();
     }
@@ -765,7 +760,7 @@ impl Learner {
     /// # Errors
     /// Before the first model, or if the system cannot be solved: then the last snapshot is still the best there is.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
-        self.snapshot_of(variance, Model::snapshot)
+        self.snapshot_of(variance, Model::snapshot).map(|snapshot| self.with_prior_mean(snapshot))
     }
 
     fn snapshot_of(

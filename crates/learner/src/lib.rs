@@ -55,6 +55,7 @@ pub mod batch;
 mod contest;
 pub mod diagnostics;
 pub mod elements;
+pub mod expression;
 pub mod heads;
 pub mod improve;
 pub mod judge;

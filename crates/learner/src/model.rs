@@ -2,6 +2,7 @@
 
 mod basis;
 mod errors;
+mod heads;
 mod nodes;
 mod pass;
 mod returns;
@@ -14,7 +15,7 @@ pub use pass::Counts;
 pub use scoring::Score;
 
 use crate::contest::Foretold;
-use crate::heads::{Bank, Head, HeadsSnapshot};
+use crate::heads::{Bank, HeadsSnapshot};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
@@ -34,7 +35,6 @@ use pass::{Pass, Rule, Work, refresh_interval};
 use returns::Returns;
 use scoring::Prequential;
 use serde::Deserialize;
-use std::collections::HashMap;
 use std::ops::Range;
 use streams::Streams;
 use weights::{Tuning, Weights, unknown_arrivals};
@@ -121,56 +121,6 @@ impl Model {
         }
         model.set_lambda(lambda);
         model
-    }
-
-    /// Begin with the heads of the settings. White noise, which has no returns, knows none.
-    fn start_heads(&mut self) {
-        if !self.settings.heads.is_empty() && self.noise == NoiseModel::Correlated {
-            let (heads, half_life) = (self.settings.heads.clone(), self.settings.forgetting);
-            let grows = !self.basis.dictionary.is_full();
-            self.heads = Some(Box::new(Bank::new(heads, self.basis.len(), half_life, self.weights.scale, grows)));
-        }
-    }
-
-    /// What it has learned for its heads; none where it has none.
-    pub fn heads(&self) -> Option<&Bank> {
-        self.heads.as_deref()
-    }
-
-    /// Choose noise and scale of each head that does not name its own, from what has been learned so far.
-    ///
-    /// # Errors
-    /// If a system cannot be solved; the scales are then as they were.
-    pub fn tune_heads(&mut self) -> Result<(), SolveError> {
-        let running = self.running();
-        let (diagonal, floor) = (self.basis.kernel().diagonal(), self.settings.noise_floor);
-        if let Some(heads) = &mut self.heads {
-            heads.tune(&running, diagonal, floor, self.statistics.rows)?;
-        }
-        Ok(())
-    }
-
-    /// [`Model::tune_heads`], where there are twice as many rows as when that was done last: noise and scale settle, and it costs
-    /// many solutions. Where no system can be solved they stay as they are.
-    fn retune_heads(&mut self) {
-        let rows = self.statistics.rows;
-        if self.heads.as_ref().is_some_and(|heads| heads.tuning_is_due(rows)) && self.tune_heads().is_err() {
-            self.counts.failed_refreshes += 1;
-        }
-    }
-
-    /// The same model that knows no heads.
-    pub(crate) fn without_heads(self) -> Self {
-        Self { heads: None, ..self }
-    }
-
-    /// Log evidence of each head, nats; empty where there is none.
-    ///
-    /// # Errors
-    /// If a system cannot be solved.
-    pub fn head_evidence(&self) -> Result<Vec<f64>, SolveError> {
-        let Some(heads) = &self.heads else { return Ok(Vec::new()) };
-        Ok(heads.log_evidence(&heads.solve(&self.running())?))
     }
 
     /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
@@ -320,35 +270,6 @@ impl Model {
             ..settings.clone()
         };
         self.let_heads_go(&settings.heads);
-    }
-
-    /// Forget the heads that are not among those `wanted`.
-    pub(super) fn let_heads_go(&mut self, wanted: &[Head]) {
-        let wanted: HashMap<&str, &Head> = wanted.iter().map(|head| (head.name.as_str(), head)).collect();
-        let stays = |head: &Head| wanted.get(head.name.as_str()).is_some_and(|other| *other == head);
-        if self.settings.heads.iter().all(stays) {
-            return;
-        }
-        self.settings.heads.retain(stays);
-        let bank = self.heads.take().map(|mut bank| {
-            bank.retain(stays);
-            bank
-        });
-        self.heads = bank.filter(|bank| !bank.heads().is_empty());
-    }
-
-    /// Learn these heads from the first row on, each with noise and scale of the one of its name, if there is one.
-    ///
-    /// # Panics
-    /// If rows have been learned already.
-    pub(crate) fn want_heads(&mut self, heads: &[Head]) {
-        assert_eq!(self.statistics.rows, 0, "rows were learned without these heads");
-        let before = self.heads.take();
-        self.settings.heads = heads.to_vec();
-        self.start_heads();
-        if let (Some(heads), Some(known)) = (&mut self.heads, &before) {
-            heads.take_scales(known);
-        }
     }
 
     /// Hyperparameters as tuned so far, in normalised coordinates.
@@ -513,7 +434,7 @@ impl Model {
             (work.running, work.running_states, work.nodes.points) = Default::default();
         }
         self.work = Some(work);
-        self.retune_heads();
+        self.refresh_heads();
     }
 
     fn resolve(&mut self, work: &mut Work) {

@@ -13,6 +13,7 @@ mod referee;
 mod report;
 mod screening;
 mod search;
+pub mod split;
 
 pub use error::{DeadEnd, Lack, RefitError};
 pub use first_guess::initial_hyperparameters;

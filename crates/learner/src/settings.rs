@@ -3,7 +3,8 @@
 use crate::action::{ActionValue, Successor};
 use crate::heads::Head;
 use crate::math::embedding::StateKind;
-use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
+use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel, Profile};
+use crate::transition::Rows;
 use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -117,6 +118,9 @@ pub struct Settings {
     pub action_names: Vec<String>,
     /// Rows between two improvements, at least 1, with [`Successor::Improve`].
     pub improve_rows: u64,
+    /// Prior mean of Q, reward unit: Q of inputs without rows nearby. Above what rewards allow it is optimism, which explores.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prior_mean: f64,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
     /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
     pub state_kinds: Vec<StateKind>,
@@ -184,6 +188,10 @@ pub struct Settings {
     pub heads: Vec<Head>,
 }
 
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
 /// A limit that may be missing. Files from before it could be have infinity there.
 mod limit {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -208,6 +216,7 @@ impl Default for Settings {
             action_value: None,
             action_names: Vec::new(),
             improve_rows: 200,
+            prior_mean: 0.0,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
@@ -341,6 +350,37 @@ impl Settings {
     /// Whether a row may be followed by another input than the next row of its chain has.
     pub fn leaves_chain(&self) -> bool {
         self.action_value.as_ref().is_some_and(ActionValue::leaves_chain)
+    }
+
+    /// A reward less the part of a return that the prior mean has promised, where values are learned about it: (A8).
+    pub fn about_prior_mean(&self, reward: f64, discount: f64, terminated: bool) -> f64 {
+        let follows = if terminated { 0.0 } else { discount };
+        reward - self.prior_mean * (1.0 - follows)
+    }
+
+    /// Let the rewards of rows of action values be those about the prior mean.
+    pub fn take_prior_mean(&self, rows: &mut Rows) {
+        if self.prior_mean == 0.0 {
+            return;
+        }
+        for i in 0..rows.len() {
+            let (discount, terminated) = (rows.discount(i, self.discount), rows.terminated[i]);
+            for &column in &self.rewards {
+                let reward = &mut rows.rewards[i * rows.rewards_per_row + column];
+                *reward = self.about_prior_mean(*reward, discount, terminated);
+            }
+        }
+    }
+
+    /// Where there is a prior mean, take the variance of the kernel's constant for its signal: with a constant the first rows would
+    /// unlearn the mean everywhere.
+    pub fn leave_constant_to_prior_mean(&self, kernel: &mut Kernel) {
+        /// Small enough to have no say, and above 0 for a search that takes its logarithm.
+        const CONSTANT_SHARE: f64 = 1e-6;
+        if self.prior_mean != 0.0 {
+            let whole = kernel.signal_variance + kernel.bias_variance;
+            (kernel.signal_variance, kernel.bias_variance) = (whole, CONSTANT_SHARE * whole);
+        }
     }
 
     /// Whether actions are improved.

@@ -1,7 +1,7 @@
 //! A published value function: plain data, and how it is evaluated.
 
 use crate::action::ActionSpace;
-use crate::heads::{HeadEvaluation, HeadsSnapshot};
+use crate::heads::{HeadBasis, HeadEvaluation, HeadsSnapshot, Rate};
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
@@ -97,6 +97,8 @@ pub struct Snapshot {
 pub struct Actions {
     /// The actions there are.
     pub space: ActionSpace,
+    /// Prior mean of Q, reward unit: Q = prior mean + k_m(z)' weights.
+    pub prior_mean: f64,
     /// Weights (m, K) of K randomised copies of Q, by which Thompson sampling acts; K = 0 where there are none.
     pub copies: DMatrix<f64>,
 }
@@ -104,7 +106,7 @@ pub struct Actions {
 impl Actions {
     /// Without copies.
     pub fn of(space: ActionSpace) -> Self {
-        Self { space, copies: DMatrix::zeros(0, 0) }
+        Self { space, prior_mean: 0.0, copies: DMatrix::zeros(0, 0) }
     }
 }
 
@@ -211,6 +213,44 @@ impl Snapshot {
             returns: None,
             heads: None,
             ..*self
+        }
+    }
+
+    /// Head number `h` as a value function of its own: kernel, noise, variance (where it is asked for and carried, O(m^3)) and
+    /// spread of returns are those of the head, a timescale counts as discount 1, and `critic` stays.
+    ///
+    /// # Panics
+    /// If the snapshot has no such head.
+    pub fn head_alone(&self, h: usize, variance: bool) -> Self {
+        let of = self.heads.as_ref().expect("a snapshot with heads");
+        let (signal, noise, ratio) = (of.signals[h], of.noise_variance(h), of.ratios[h]);
+        let covariance = |HeadBasis { vectors, values }: &HeadBasis| {
+            let mut scaled = vectors.clone();
+            for (mut column, value) in scaled.column_iter_mut().zip(values) {
+                column *= value / (value + ratio) / signal;
+            }
+            scaled * vectors.transpose()
+        };
+        let mut alone = self.without_variance();
+        alone.hyperparameters.kernel.signal_variance *= signal;
+        alone.hyperparameters.kernel.bias_variance *= signal;
+        alone.hyperparameters.noise_variance = noise;
+        Self {
+            discount: if let Rate::Discount(discount) = of.heads[h].rate { discount } else { 1.0 },
+            weights: of.weights.columns(h, 1) / signal,
+            variance: of.bases.get(of.weightings[h]).filter(|_| variance).map(covariance),
+            returns: Some(ReturnSpread {
+                level: vec![noise],
+                weights: DMatrix::zeros(of.weights.nrows(), 1),
+                floor: vec![noise],
+                factor: of.factors[h],
+                pairs: 0,
+                coverage: None,
+            }),
+            log_evidence: None,
+            score: None,
+            lambda: 1.0,
+            ..alone
         }
     }
 
@@ -336,6 +376,7 @@ impl Layout {
         let (count, heads, m) = (states.len() / dim, snapshot.weights.ncols(), self.basis.len());
         let kernel = &snapshot.hyperparameters.kernel;
         let returns = snapshot.returns.as_ref().filter(|_| ask.returns);
+        let prior_mean = snapshot.actions.as_ref().map_or(0.0, |actions| actions.prior_mean);
         out.reset(count, heads, ask, self.form.is_some(), returns.is_some());
         let Scratch { normalised, points, rows, variance } = scratch;
         for (block, states) in states.chunks(BLOCK * dim).enumerate() {
@@ -349,7 +390,7 @@ impl Layout {
             for (h, weights) in snapshot.weights.column_iter().enumerate() {
                 let mean = &mut out.mean.as_mut_slice()[h * count + first..][..len];
                 for (j, mean) in mean.iter_mut().enumerate() {
-                    *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice());
+                    *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice()) + prior_mean;
                 }
             }
             if let Some(form) = self.form.as_ref().filter(|_| ask.needs_variance()) {

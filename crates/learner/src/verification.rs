@@ -25,16 +25,16 @@ pub const PAIRS_MAX: usize = 400;
 /// Pairs below which nothing is concluded.
 pub const PAIRS_MIN: usize = 40;
 /// Largest factor, and one over the smallest.
-const FACTOR_MAX: f64 = 4.0;
+pub(crate) const FACTOR_MAX: f64 = 4.0;
 /// The quantile of |z| that is compared, and what it is for a normal variable.
 const COVERAGE: f64 = 0.9;
-const NINETY: f64 = 1.645;
+pub(crate) const NINETY: f64 = 1.645;
 /// Rows a start row is followed at most: a chain that never ends must not hold it for ever.
-const ROWS_MAX: u64 = 50_000;
+pub(crate) const ROWS_MAX: u64 = 50_000;
 /// Length that a return is taken to have where the discount sets it no end within `ROWS_MAX`, until one has ended.
 const LENGTH_UNKNOWN: f64 = 2000.0;
 /// Ended returns that their mean length remembers.
-const LENGTHS_MAX: u64 = 16;
+pub(crate) const LENGTHS_MAX: u64 = 16;
 
 /// A start row that is followed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -232,11 +232,7 @@ impl Verification {
         }
         let mut errors = self.errors.clone();
         errors.sort_unstable_by(f64::total_cmp);
-        // The rank that a further one stays below with this probability.
-        let rank = |share: f64| (share * (errors.len() + 1) as f64).ceil().clamp(1.0, errors.len() as f64) as usize;
-        let quantile = |share: f64| errors[rank(share) - 1] / NINETY;
-        let open = (COVERAGE * (1.0 - COVERAGE) / self.pairs(heads) as f64).sqrt();
-        let (lower, upper) = (quantile(COVERAGE - open), quantile(COVERAGE + open));
+        let [lower, upper] = open_rank(errors.len(), self.pairs(heads) as usize).map(|rank| errors[rank] / NINETY);
         1.0f64.clamp(lower, upper).clamp(1.0 / FACTOR_MAX, FACTOR_MAX)
     }
 
@@ -272,14 +268,23 @@ impl Verification {
     }
 }
 
+/// Numbers of the two of `count` errors in their order, `pairs` of them independent, between which the quantile of 0.9 lies to one
+/// standard deviation.
+pub(crate) fn open_rank(count: usize, pairs: usize) -> [usize; 2] {
+    let open = (COVERAGE * (1.0 - COVERAGE) / pairs as f64).sqrt();
+    // The rank that a further one stays below with this probability.
+    [COVERAGE - open, COVERAGE + open]
+        .map(|share| (share * (count + 1) as f64).ceil().clamp(1.0, count as f64) as usize - 1)
+}
+
 /// Rows until the weight is below [`WEIGHT_END`].
-fn expected_length(discount: f64) -> f64 {
+pub(crate) fn expected_length(discount: f64) -> f64 {
     let rows = (WEIGHT_END.ln() / discount.ln()).ceil().max(1.0);
     if discount < 1.0 && rows <= ROWS_MAX as f64 { rows } else { LENGTH_UNKNOWN }
 }
 
 /// Bits that follow no pattern (splitmix64).
-fn scrambled(x: u64) -> u64 {
+pub(crate) fn scrambled(x: u64) -> u64 {
     let x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -44,7 +44,7 @@ fn snapshot(space: ActionSpace, profile: Profile, elements: usize, seed: u64) ->
         lambda: 1.0,
         returns: None,
         provisional: false,
-        actions: Some(Actions { space, copies: numbers(elements, 8) }),
+        actions: Some(Actions { copies: numbers(elements, 8), ..Actions::of(space) }),
         heads: None,
         dictionary,
     }

@@ -277,3 +277,38 @@ fn improvement_is_the_same_to_the_last_bit_when_it_is_done_again() {
     let columns: Vec<&[f64]> = (0..4).map(|h| once.acting.weights().col(h)).collect();
     assert!(columns[1..].iter().all(|copy| *copy != columns[0]) && columns[1] != columns[2]);
 }
+
+#[test]
+fn a_prior_mean_is_the_value_of_actions_without_rows_and_of_no_others() {
+    const MEAN: f64 = 5.0;
+    let of = discrete(Successor::Improve, Trace::OnPolicy);
+    let kernel = Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![2000.0, 50.0, 50.0]));
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1e-5 };
+    let q = |rows: &Rows, prior_mean: f64| -> Vec<f64> {
+        let settings = Settings { prior_mean, ..settings(&of, 0.0) };
+        let (mut rows, inputs) = (rows.clone(), Inputs::identity(3));
+        settings.take_prior_mean(&mut rows);
+        let (settings, rows) = (&settings, &rows);
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda: 0.0, first: 0 };
+        let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
+        let model = given.model(dictionary, &|| true).unwrap();
+        let improvement = Improvement { model: &model, rows, space: &of.space, before: None, copies: 0, seed: 5 };
+        let mut snapshot = model.snapshot(false).unwrap();
+        improvement.run(&|| true).unwrap().act_by(&mut snapshot);
+        snapshot.actions.as_mut().unwrap().prior_mean = prior_mean;
+        snapshot.evaluate(&everywhere(), Ask::MEAN).unwrap().mean.as_slice().to_vec()
+    };
+    let (rows, columns) = corridor(80, 2);
+    let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
+    assert!(apart(&q(&rows, MEAN), &q(&rows, 0.0)) < 1e-2, "rows of every state and action leave nothing to the prior");
+    let mut right = rows.without_rows();
+    (0..rows.len()).filter(|&i| rows.state(i)[2] == 1.0).for_each(|i| right.extend(&rows, i..i + 1));
+    right.starts_chain.fill(true);
+    let found = q(&right, MEAN);
+    for k in 0..STEPS {
+        // Behind each step but the last there is left, of which nothing is known.
+        let expected = if k + 1 == STEPS { 1.0 } else { -0.1 + 0.9 * MEAN };
+        assert!((found[2 * k] - MEAN).abs() < 0.01, "left at {k}: {}", found[2 * k]);
+        assert!((found[2 * k + 1] - expected).abs() < 0.01, "right at {k}: {}", found[2 * k + 1]);
+    }
+}

@@ -2,15 +2,16 @@
 
 mod support;
 
-use criticd_learner::heads::{Bank, Continuation, Cumulant, Head, Rate, Solution, check, check_row};
+use criticd_learner::heads::{Bank, Continuation, Cumulant, Expression, Head, Rate, Solution, check, check_row};
 use criticd_learner::math::dense::dot;
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::math::statistics::Running;
 use criticd_learner::model::Model;
+use criticd_learner::refit::split::{Attempt, WORTH};
 use criticd_learner::snapshot::{Ask, Inputs};
 use criticd_learner::transition::Rows;
-use criticd_learner::{Lambda, SelectionKind, Settings};
+use criticd_learner::{KernelKind, Lambda, SelectionKind, Settings, refit};
 use serde_json::Value;
 use support::golden_heads::{half_life, heads as written, read};
 use support::numbers;
@@ -479,4 +480,105 @@ fn new_elements_are_backfilled_as_they_are_for_the_critic() {
             near("E", &closed.energy.col(j)[j..], &its.closed.energy.col(j)[j..]);
         }
     }
+}
+
+/// A reward that an expression labels anew is learned like one that the rows carry, also while the dictionary grows.
+#[test]
+fn an_expression_is_a_reward_that_was_computed_before() {
+    let case = read("discounts_11");
+    let before = rows(&case);
+    let text = "reward[1] - 0.5*action[0] + 2*next_state[2] - state[0]/4 + 0.25";
+    let labelled = |i: usize| {
+        let (state, next) = (before.state(i), before.next_state(i));
+        before.reward(i)[1] - 0.5 * before.action(i)[0] + 2.0 * next[2] - state[0] / 4.0 + 0.25
+    };
+    let rewards = (0..before.len()).flat_map(|i| before.reward(i).iter().copied().chain([labelled(i)])).collect();
+    let after = Rows { rewards, rewards_per_row: 5, ..before.clone() };
+    let sum = Cumulant::Expression(Expression::parse(text).unwrap());
+    let learned = |rows: &Rows, cumulant: &Cumulant| {
+        let head = |(k, rate): (usize, Rate)| Head {
+            noise_variance: Some(0.3),
+            ..Head::new(format!("h{k}"), cumulant.clone(), rate)
+        };
+        let rates = [Rate::Discount(0.0), Rate::Discount(0.9), Rate::Timescale(2.0)];
+        let asked: Vec<Head> = rates.into_iter().enumerate().map(head).collect();
+        let settings = Settings { heads: asked, tolerance: 0.2, backfill_rows: 60, ..settings(&case) };
+        let like = empty(&case, settings.clone()).hyperparameters();
+        let mut model = Model::new(settings, Inputs::identity(3), &like);
+        learn(&mut model, rows, 7);
+        let states: Vec<f64> = case["query"].as_array().unwrap().iter().flat_map(numbers).collect();
+        let found = model.snapshot(true).unwrap().evaluate_heads(&states, &[0, 1, 2], true).unwrap();
+        let variance = found.variance.unwrap();
+        found.mean.iter().chain(variance.iter()).copied().collect::<Vec<f64>>()
+    };
+    assert!(error(&learned(&before, &sum), &learned(&after, &Cumulant::Reward(4))) < 1e-12);
+    for (text, words) in [
+        ("reward[0] + cost", "there is no cost"),
+        ("state", "write state[0]"),
+        ("reward * reward", "one column at most"),
+        ("1e10*reward", "beyond"),
+    ] {
+        let message = Expression::parse(text).unwrap_err();
+        assert!(message.contains(words), "{text}: {message}");
+    }
+    let columns = criticd_learner::heads::Columns { states: 3, rewards: 4, actions: 2 };
+    let wide = Head::new("wide", Cumulant::Expression(Expression::parse("action[2]").unwrap()), Rate::Discount(0.5));
+    assert!(check(std::slice::from_ref(&wide), columns).unwrap_err().contains("cumulant.text"));
+    assert!(check_row(&[wide], &before, 0).unwrap_err().contains("action"));
+    let read: Cumulant = serde_json::from_value(serde_json::to_value(&sum).unwrap()).unwrap();
+    assert_eq!(read, sum);
+}
+
+/// Rows of independent states in [-2, 2]^2 with these rewards, each with a little noise.
+fn independent(count: u64, rewards: &[&dyn Fn(f64, f64) -> f64]) -> Rows {
+    let mut rows = Rows::new(2, rewards.len());
+    for i in 0..count {
+        let number = |k: u64| criticd_learner::random::uniform(criticd_learner::random::mix(&[7, i, k]));
+        let state = [4.0 * number(0) - 2.0, 4.0 * number(1) - 2.0];
+        for (k, reward) in rewards.iter().enumerate() {
+            rows.rewards.push(reward(state[0], state[1]) + 0.2 * (number(2 + k as u64) - 0.5));
+        }
+        rows.states.extend(state);
+        rows.next_states.extend(state);
+        rows.discounts.push(f64::NAN);
+        rows.ratios.push(1.0);
+        rows.streams.push(0);
+        rows.terminated.push(true);
+        rows.truncated.push(false);
+        rows.starts_chain.push(true);
+    }
+    rows
+}
+
+/// Heads that want other lengthscales get a kernel of their own, and heads that want the same share one.
+#[test]
+fn heads_are_split_where_two_kernels_pay() {
+    let smooth = |phase: f64| move |x: f64, y: f64| (0.7 * x + 0.5 * y + phase).sin();
+    let rough = |phase: f64| move |x: f64, y: f64| (5.0 * x + phase).sin() * (4.0 * y - phase).cos();
+    let attempt = |rewards: &[&dyn Fn(f64, f64) -> f64]| {
+        let rows = independent(250, rewards);
+        let head = |k: usize| Head::new(format!("h{k}"), Cumulant::Reward(k), Rate::Discount(0.0));
+        let settings = Settings {
+            discount: 0.0,
+            heads: (1..rewards.len()).map(head).collect(),
+            search_starts: 1,
+            kernel: KernelKind::Isotropic,
+            ..Settings::default()
+        };
+        let shared = refit::heads::select(&settings, &rows, None, &|| true, &|| true).unwrap();
+        let found = refit::split::split(&settings, &rows, &shared, &|| true, &|| true).unwrap();
+        (shared.hyperparameters.kernel.metric.relevance(2)[0], found)
+    };
+    let (shared, found) = attempt(&[&smooth(0.0), &rough(0.3), &smooth(1.0), &rough(1.4), &rough(2.0), &smooth(2.5)]);
+    let Attempt::Split(split) = found else { panic!("{found:?}") };
+    assert_eq!(split.second, [0, 2, 3]);
+    assert!(split.gain > WORTH, "{}", split.gain);
+    let [first, second] = split.kernels.each_ref().map(|of| of.hyperparameters.kernel.metric.relevance(2)[0]);
+    assert!(first < shared && shared < 1.01 * second && first < 0.2 * second, "{first} {shared} {second}");
+
+    let (_, found) = attempt(&[&smooth(0.0), &smooth(0.4), &smooth(1.0), &smooth(1.6), &smooth(2.0), &smooth(2.5)]);
+    assert!(matches!(found, Attempt::Together(gain) if gain < WORTH), "{found:?}");
+    // One head and the reward: nothing to divide by.
+    let (_, found) = attempt(&[&smooth(0.0)]);
+    assert!(matches!(found, Attempt::Together(0.0)), "{found:?}");
 }

@@ -456,7 +456,7 @@ fn switched(settings: &Settings, piece: usize) -> (Learner, Vec<criticd_learner:
     while start < all.len() {
         let end = all.len().min(start + piece);
         for (offset, policy) in changes.iter().filter(|(offset, _)| (start..end).contains(&(*offset as usize))) {
-            learner.policy_of_rows(*offset, policy);
+            learner.policy_of_rows(*offset, 0, policy);
         }
         window.extend(&all, start..end);
         events.extend(learner.step(&window));

@@ -56,7 +56,7 @@ fn a_regression_that_is_streamed_is_the_dense_one() {
 
 fn advisor(seed: u64) -> Advisor {
     let settings = AdvisorSettings {
-        outputs: vec![Output { mean: 0.0, deviation: 1.0 }],
+        outputs: vec![Output::new(0.0, 1.0)],
         lengthscales: vec![lengthscale()],
         ridge: 1.0,
         cost_floor: 0.1,

@@ -103,6 +103,10 @@ impl From<WireError> for ClientError {
 }
 
 /// The fast way in, without answers: a PUSH socket to the daemon's ingest.
+///
+/// It hears of no refusal. The daemon announces the rows that it refuses as `event.rejected`, with stream, session, code and
+/// reason: a [`Subscriber`] to that topic shows them, `rejected` in the status counts them, and [`Requester::post`] of an
+/// `append` is answered with the error itself.
 pub struct Sender(Push);
 
 impl Sender {

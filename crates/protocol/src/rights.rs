@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// Send transitions: push on ingest, `append` on control.
+    /// Send what is learned: push on ingest, `append`, `suggest` and `report` on control.
     Append,
     /// See what was learned: `value`, `snapshot`, `status` on control, publications, the dashboard.
     Query,

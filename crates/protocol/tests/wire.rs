@@ -289,7 +289,7 @@ fn requests() {
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "new_policy"})), Op::NewPolicy { critic: None, policy: None });
     let named = json!({"v": 1, "id": 0, "op": "new_policy", "critic": "main", "policy": "stiff"});
     assert_eq!(op(named), Op::NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) });
-    let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None };
+    let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None, head: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
     for name in ["refit", "optimise"] {
         let refit = json!({"v": 1, "id": 0, "op": name, "wait": true, "critic": "c"});
@@ -603,6 +603,32 @@ fn limits_are_kept() {
 }
 
 #[test]
+fn names_and_heads_have_few_bytes() {
+    let (name, long) = ("n".repeat(256), "n".repeat(257));
+    let head = |name: &str| json!([{"name": name, "cumulant": {"kind": "reward", "index": 0}}]);
+    let fault = |op: &str, key: &str, value: Value| {
+        let mut message = json!({"v": 1, "op": op, "states": [[0.5]]});
+        message[key] = value;
+        request(&pack(&message)).err().map(|refused| fault_of(refused.error))
+    };
+    for op in ["value", "act", "snapshot", "refit", "rebuild", "new_policy", "heads", "change_heads"] {
+        assert_eq!(fault(op, "critic", json!(name)), None, "{op}");
+        assert_eq!(fault(op, "critic", json!(long)), Some((ErrorCode::TooLarge, Some("critic"), None)), "{op}");
+    }
+    for (op, key) in
+        [("streams", "names"), ("heads", "names"), ("change_heads", "remove"), ("value", "critics"), ("value", "heads")]
+    {
+        assert_eq!(fault(op, key, json!(["a", name])), None, "{op} {key}");
+        assert_eq!(fault(op, key, json!(["a", long])), Some((ErrorCode::TooLarge, Some(key), Some(1))), "{op} {key}");
+    }
+    assert_eq!(fault("change_heads", "add", head(&name)), None);
+    assert_eq!(fault("change_heads", "add", head(&long)), Some((ErrorCode::TooLarge, Some("add"), None)));
+    // What is no head, and becomes many times its size when it is read.
+    let maps: Vec<Value> = (0..6000).map(|_| json!({"": null})).collect();
+    assert_eq!(fault("change_heads", "add", json!([{"name": maps}])), Some((ErrorCode::TooLarge, Some("add"), None)));
+}
+
+#[test]
 fn what_is_no_map_of_strings_is_malformed() {
     let pair = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
     let v = pair(b"\xa1v", &[1]);
@@ -683,8 +709,20 @@ fn replies_read_as_the_contract_says() {
     let odd = Status { rows_per_second: f64::NAN, ..Status::default() };
     assert_eq!(read(list, Reply::Status(&odd))["rows_per_second"], Value::Null);
     let position = wire::StreamPosition { session: "s".into(), next_seq: 4, rows: 5, last_seen: 6.0 };
-    let reply = read(list, Reply::Streams { streams: &BTreeMap::from([("robot".to_owned(), position)]), next: None });
+    let (streams, none) = (BTreeMap::from([("robot".to_owned(), position)]), BTreeMap::new());
+    let reply = read(list, Reply::Streams { streams: &streams, refused: &none, next: None });
     assert_eq!(reply["streams"]["robot"], json!({"session": "s", "next_seq": 4, "rows": 5, "last_seen": 6.0}));
+    assert_eq!(reply.get("refused"), None);
+    let rows = wire::RefusedRows {
+        session: "s".into(),
+        code: "fenced",
+        message: "a newer session exists".into(),
+        messages: 2,
+    };
+    let refused = BTreeMap::from([("robot".to_owned(), rows)]);
+    let reply = read(list, Reply::Streams { streams: &BTreeMap::new(), refused: &refused, next: None });
+    let expected = json!({"session": "s", "code": "fenced", "message": "a newer session exists", "messages": 2});
+    assert_eq!((&reply["refused"]["robot"], &reply["streams"]), (&expected, &json!({})));
     let outcome = wire::RefitOutcome::Rejected { generation: 2, reason: "no better".into() };
     let reply = read(list, Reply::Refit(&outcome));
     assert_eq!((&reply["outcome"], &reply["reason"]), (&json!("rejected"), &json!("no better")));
@@ -886,7 +924,10 @@ fn golden_requests_are_understood() {
     let asked = request(&vector("snapshot_request.msgpack")).unwrap();
     assert_eq!(
         (asked.id, asked.op),
-        (Id::nil(), Op::Snapshot { critic: Some("default".into()), variance: true, page: None, revision: None })
+        (
+            Id::nil(),
+            Op::Snapshot { critic: Some("default".into()), variance: true, page: None, revision: None, head: None }
+        )
     );
 }
 
@@ -1040,7 +1081,7 @@ fn replies_encode_to_the_golden_bytes() {
         ("arm".to_owned(), position("", 7, 7, 1.7e9)),
         ("robot".to_owned(), position("7f", 43, 1036, 1.7e9 + 0.5)),
     ]);
-    same("streams", tensor, Reply::Streams { streams: &streams, next: None });
+    same("streams", tensor, Reply::Streams { streams: &streams, refused: &BTreeMap::new(), next: None });
     same("optimise_started", tensor, Reply::Refit(&wire::RefitOutcome::Started));
     same("optimise_adopted", tensor, Reply::Refit(&wire::RefitOutcome::Adopted { generation: 4 }));
     let rejected = wire::RefitOutcome::Rejected { generation: 3, reason: "it predicts no better".into() };

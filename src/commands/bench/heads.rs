@@ -24,8 +24,8 @@ const SNAPSHOT_S: f64 = 10.0;
 const BLOCK: usize = 256;
 /// Rows learned before anything is measured.
 const WARMUP_ROWS: usize = 4096;
-/// Rows that are learned one by one, and states that are asked for.
-const SINGLES: usize = 40;
+/// Rows that are learned one by one, and states that are asked for: twice as many as enter the sums together.
+const SINGLES: usize = 128;
 /// Snapshots that are made.
 const SNAPSHOTS: usize = 3;
 

@@ -36,7 +36,7 @@ struct Kernel {
 impl Kernel {
     fn new(seed: u64) -> Result<Self, Failure> {
         let settings = AdvisorSettings {
-            outputs: vec![Output { mean: 0.0, deviation: 1.0 }; 2],
+            outputs: vec![Output::new(0.0, 1.0); 2],
             lengthscales: vec![LENGTHSCALE],
             ridge: RIDGE,
             cost_floor: COST_FLOOR,

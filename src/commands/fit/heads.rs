@@ -1,18 +1,21 @@
 //! Heads of `criticd fit`: reading them, and one kernel for them and the critic.
 
-use super::{Failure, Fit, Fitted, finish};
+use super::{Failure, Fit, Fitted, finish, labels, write};
 use crate::commands::dictionary::Chosen;
 use crate::commands::output::{columns, in_file, number};
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{self, Columns, Head};
 use criticd::learner::model::Model;
+use criticd::learner::refit::heads::HeadSelection;
+use criticd::learner::refit::split::{Attempt, Split};
 use criticd::learner::refit::{self, RefitError};
 use criticd::learner::{Lambda, SelectionKind, Settings};
 use criticd::math::returns::chains;
 use criticd::snapshot::Snapshot;
+use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
-use criticd::wire::{self, heads_from_str};
+use criticd::wire::{self, ArrayForm, encode_snapshot, head_list_from_str, heads_from_list};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,21 +30,46 @@ pub(super) struct HeadOptions {
     /// each has its own noise and scale
     #[arg(long, value_name = "FILE")]
     heads: Option<PathBuf>,
+    /// Where two kernels gain at least 0.02 nats for each row and head, learn the heads that want another kernel than the value under
+    /// one of their own, and write that model to this file
+    #[arg(long, value_name = "FILE", requires = "heads", conflicts_with = "no_optimise")]
+    split: Option<PathBuf>,
+    /// Those of the file.
+    #[arg(skip)]
+    list: Vec<Head>,
+    /// Rewards of a row of the table, without those that heads have brought.
+    #[arg(skip)]
+    own: Option<usize>,
 }
 
 impl HeadOptions {
-    /// The heads of the file, which the rows of `table` can answer; none if there is no file.
-    pub(super) fn read(&self, rows: &Rows, discount: f64, table: &Path) -> Result<Vec<Head>, Failure> {
-        let Some(path) = &self.heads else { return Ok(Vec::new()) };
+    /// Read the file, if there is one; cumulants that files hold become rewards of `table`. A head without discount and timescale has
+    /// `discount`.
+    pub(super) fn read(&mut self, table: &mut Table, discount: f64) -> Result<(), Failure> {
+        let Some(path) = &self.heads else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
-        let heads = heads_from_str(&text, discount).map_err(|e| in_file(path, e))?;
-        if heads.is_empty() {
+        let mut list = head_list_from_str(&text).map_err(|e| in_file(path, e))?;
+        self.own = Some(table.rewards_per_row());
+        labels::resolve(&mut list, path, table)?;
+        self.list = heads_from_list(list, discount).map_err(|e| in_file(path, e))?;
+        if self.list.is_empty() {
             return Err(in_file(path, "no head in it"));
         }
+        Ok(())
+    }
+
+    /// The heads, which `rows`, those of the file `table`, can answer.
+    pub(super) fn checked(&self, rows: &Rows, table: &Path) -> Result<Vec<Head>, Failure> {
+        let Some(path) = &self.heads else { return Ok(Vec::new()) };
         let columns = Columns { states: rows.dim, rewards: rows.rewards_per_row, actions: rows.actions_per_row };
-        heads::check(&heads, columns).map_err(|e| in_file(path, e))?;
-        check_rows(&heads, rows).map_err(|e| in_file(table, e))?;
-        Ok(heads)
+        heads::check(&self.list, columns).map_err(|e| in_file(path, e))?;
+        check_rows(&self.list, rows).map_err(|e| in_file(table, e))?;
+        Ok(self.list.clone())
+    }
+
+    /// Rewards of a row that the critic learns: those of the table.
+    pub(super) fn own_rewards(&self, rows: &Rows) -> usize {
+        self.own.unwrap_or(rows.rewards_per_row)
     }
 }
 
@@ -62,7 +90,24 @@ fn check_rows(heads: &[Head], rows: &Rows) -> Result<(), String> {
     Ok(())
 }
 
-/// Select one kernel for the critic's rewards and its heads, then noise and scale of each.
+/// How heads have chosen.
+pub(super) struct ByHeads {
+    selection: HeadSelection,
+    /// What two kernels gain, nats for each row and head, where that was asked for.
+    gain: Option<f64>,
+    /// The model of the heads that have a kernel of their own.
+    pub(super) second: Option<Model>,
+}
+
+impl ByHeads {
+    /// Write the model of the second group, if there is one, to the file of the options.
+    pub(super) fn write(&self, fit: &Fit, offset: u64) -> Result<(), Failure> {
+        let (Some(second), Some(path)) = (&self.second, &fit.heads.split) else { return Ok(()) };
+        write(path, &encode_snapshot(&fit.snapshot(second, offset)?, ArrayForm::Tensor, true))
+    }
+}
+
+/// Select one kernel for the critic's rewards and its heads, or two, then noise and scale of each.
 pub(super) fn select(
     fit: &Fit,
     rows: &Rows,
@@ -96,19 +141,54 @@ pub(super) fn select(
         }
         other => in_file(&fit.table.table, wire::refit_error(&other)),
     })?;
-    let (inputs, hyperparameters) = (&selected.inputs, &selected.hyperparameters);
-    let given = Given { settings: &settings, rows, inputs, hyperparameters, lambda, first: 0 };
-    let chosen = fit.dictionary.choose(&given)?;
-    let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
-    model.tune_heads().map_err(|e| in_file(&fit.table.table, e))?;
-    finish(&mut model, rows);
+    let learned = |settings: &Settings, selection: &HeadSelection| -> Result<(Model, Chosen), Failure> {
+        let HeadSelection { inputs, hyperparameters, .. } = selection;
+        let given = Given { settings, rows, inputs, hyperparameters, lambda, first: 0 };
+        let chosen = fit.dictionary.choose(&given)?;
+        let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
+        model.tune_heads().map_err(|e| in_file(&fit.table.table, e))?;
+        finish(&mut model, rows);
+        Ok((model, chosen))
+    };
+    let (mut settings, mut by) = (settings, ByHeads { selection: selected, gain: None, second: None });
+    if fit.heads.split.is_some() {
+        let run = || refit::split::split(&settings, rows, &by.selection, &|| true, &|| time.spent() < 3 * budget);
+        let attempt = pool.as_ref().map_or_else(run, |pool| pool.install(run));
+        match attempt.map_err(|e| in_file(&fit.table.table, wire::refit_error(&e)))? {
+            Attempt::Together(gain) => by.gain = Some(gain),
+            Attempt::Split(found) => {
+                let Split { kernels: [first, other], second, gain } = *found;
+                let (own, others): (Vec<_>, Vec<_>) =
+                    settings.heads.iter().cloned().enumerate().partition(|(h, _)| second.contains(h));
+                let heads = |list: Vec<(usize, Head)>| list.into_iter().map(|(_, head)| head).collect();
+                let (model, _) = learned(&Settings { heads: heads(own), ..settings.clone() }, &other)?;
+                settings.heads = heads(others);
+                by = ByHeads { selection: first, gain: Some(gain), second: Some(model) };
+            }
+        }
+    }
+    let (model, chosen) = learned(&settings, &by.selection)?;
     let Chosen { selected: by_icd, compared, .. } = chosen;
-    Ok(Fitted { model, selected: by_icd, report: None, compared, chosen_by_heads: Some(selected), change: None })
+    Ok(Fitted { model, selected: by_icd, report: None, compared, chosen_by_heads: Some(by), change: None })
+}
+
+/// What `--split` has found; nothing without it.
+fn split_in_words(fit: &Fit, by: &ByHeads) -> String {
+    let (Some(path), Some(gain)) = (&fit.heads.split, by.gain) else { return String::new() };
+    match &by.second {
+        None => format!("two kernels would gain {} nats for each row and head: all heads share one\n\n", number(gain)),
+        Some(model) => format!(
+            "two kernels gain {} nats for each row and head: {} heads are in {}\n\n",
+            number(gain),
+            model.settings().heads.len(),
+            path.display()
+        ),
+    }
 }
 
 /// Add what `--json` says of heads: noise, scale and log evidence of each by name, and how their kernel was found.
 pub(super) fn add_to(document: &mut Value, fitted: &Fitted, snapshot: &Snapshot) -> Result<(), Failure> {
-    if let Some(selected) = &fitted.chosen_by_heads {
+    if let Some(by @ ByHeads { selection: selected, .. }) = &fitted.chosen_by_heads {
         document["search"] = json!({
             "structure": selected.structure,
             "log_evidence": selected.log_evidence,
@@ -116,6 +196,11 @@ pub(super) fn add_to(document: &mut Value, fitted: &Fitted, snapshot: &Snapshot)
             "evidence_rows": selected.rows,
             "heads": selected.heads,
         });
+        if let Some(gain) = by.gain {
+            let second = by.second.iter().flat_map(|model| &model.settings().heads);
+            let names: Vec<&str> = second.map(|head| head.name.as_str()).collect();
+            document["split"] = json!({"gain": gain, "heads": names});
+        }
     }
     if let Some(heads) = &snapshot.heads {
         let evidence = fitted.model.head_evidence()?;
@@ -130,8 +215,10 @@ pub(super) fn add_to(document: &mut Value, fitted: &Fitted, snapshot: &Snapshot)
 }
 
 /// The heads in words: the first few with their noise.
-pub(super) fn text(model: &Model, snapshot: &Snapshot) -> Result<String, Failure> {
-    let Some(heads) = &snapshot.heads else { return Ok(String::new()) };
+pub(super) fn text(fit: &Fit, fitted: &Fitted, snapshot: &Snapshot) -> Result<String, Failure> {
+    let model = &fitted.model;
+    let split = fitted.chosen_by_heads.as_ref().map(|by| split_in_words(fit, by)).unwrap_or_default();
+    let Some(heads) = &snapshot.heads else { return Ok(split) };
     let evidence = model.head_evidence()?;
     let row = |(h, head): (usize, &Head)| {
         vec![
@@ -144,5 +231,5 @@ pub(super) fn text(model: &Model, snapshot: &Snapshot) -> Result<String, Failure
     let rows: Vec<Vec<String>> = heads.heads.iter().enumerate().take(SHOWN).map(row).collect();
     let more = heads.heads.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("and {more} more heads\n") } else { String::new() };
-    Ok(format!("{}{more}\n", columns(&["head", "sd of noise", "sd before any row", "log evidence"], &rows)))
+    Ok(format!("{}{more}\n{split}", columns(&["head", "sd of noise", "sd before any row", "log evidence"], &rows)))
 }

@@ -64,7 +64,7 @@ impl Report<'_> {
     /// For people.
     pub(super) fn text(&self) -> Result<String, Failure> {
         let improved = self.improved.map(improvement_text).unwrap_or_default();
-        let heads = heads::text(&self.fitted.model, self.snapshot)?;
+        let heads = heads::text(self.fit, self.fitted, self.snapshot)?;
         Ok(improved + &self.answer() + &heads + &self.details())
     }
 

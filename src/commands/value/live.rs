@@ -18,8 +18,8 @@ const ANSWERS: [&str; 5] = ["mean", "variance", "return_variance", "known", "ext
 /// Values that one request asks for, which all fit into one message.
 const VALUES_PER_REQUEST: usize = 8192;
 
-/// Whether the MODEL of `criticd value` is the control endpoint of a daemon.
-pub(super) fn is_endpoint(model: &Path) -> bool {
+/// Whether an argument that may be a file is the control endpoint of a daemon.
+pub(in crate::commands) fn is_endpoint(model: &Path) -> bool {
     model.to_str().is_some_and(|text| text.starts_with("tcp://") || text.starts_with("ipc://"))
 }
 
@@ -81,10 +81,10 @@ pub(super) fn run_head(
         return Err(Failure::usage(format!("{endpoint} has no model yet")));
     };
     let states = read_states_as(path, &said, dim, "daemon's models")?;
-    let (mut mean, mut variance) = (Vec::new(), Vec::new());
+    let (mut mean, mut variance, mut return_variance) = (Vec::new(), Vec::new(), Vec::new());
     for part in states.chunks(VALUES_PER_REQUEST * dim) {
         let rows: Vec<&[f64]> = part.chunks_exact(dim).collect();
-        let mut fields = json!({"states": rows, "variance": true, "heads": [head], "arrays": "list"});
+        let mut fields = json!({"states": rows, "variance": true, "returns": true, "heads": [head], "arrays": "list"});
         if let [critic] = critics {
             fields["critic"] = json!(critic);
         }
@@ -101,10 +101,11 @@ pub(super) fn run_head(
         };
         mean.extend(numbers("mean"));
         variance.extend(numbers("variance"));
+        return_variance.extend(numbers("return_variance"));
     }
-    let variance = (variance.len() == mean.len()).then_some(variance);
+    let [variance, return_variance] = [variance, return_variance].map(|of| (of.len() == mean.len()).then_some(of));
     let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
-    HeadValues { name: head.to_owned(), mean, variance }.print(&names, &states, json)
+    HeadValues { name: head.to_owned(), mean, variance, return_variance }.print(&names, &states, json)
 }
 
 fn by_name(critics: &[String], answers: Vec<Json>) -> Json {

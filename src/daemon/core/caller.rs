@@ -3,6 +3,9 @@
 use crate::transport::{Peer, Reply};
 use crate::wire::{self, ArrayForm, Id, WireError};
 
+/// Requests of one connection that may wait for long work of one kind.
+const WAITING_OF_PEER: usize = 8;
+
 /// The address for the reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caller {
@@ -24,4 +27,17 @@ impl Caller {
     pub fn refuse(&self, error: &WireError) -> Reply {
         Reply { peer: self.peer, payload: wire::encode_error(&self.id, error) }
     }
+}
+
+/// Whether `caller` may wait beside those that do: at most so many of one connection do, and at most `most` in all.
+///
+/// # Errors
+/// `overloaded`, if it may not.
+pub(super) fn check_room<'a>(
+    caller: &Caller,
+    most: usize,
+    waiting: impl Iterator<Item = &'a Caller> + Clone,
+) -> Result<(), WireError> {
+    let own = waiting.clone().filter(|other| other.peer == caller.peer).count();
+    if own >= WAITING_OF_PEER || waiting.count() >= most { Err(WireError::overloaded(1000)) } else { Ok(()) }
 }

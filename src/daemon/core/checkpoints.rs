@@ -1,12 +1,13 @@
 //! Checkpoints: who waits for one, and when one is handed out.
 
-use super::caller::Caller;
+use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
 use crate::daemon::ledger::{CheckpointDone, Ledger};
 use crate::journal::checkpoint::Checkpoint;
 use crate::state::State;
 use crate::wire::{self, ErrorCode, WireError};
 use serde_json::json;
+use std::collections::HashSet;
 
 /// Requests for a checkpoint that may wait.
 const WAITERS_MAX: usize = 64;
@@ -35,11 +36,17 @@ impl CheckpointDesk {
         if ledger.failure().is_some() {
             return Err(not_storable());
         }
-        if self.asked.len() + self.waiting.len() + self.waiting_for_next.len() >= WAITERS_MAX {
-            return Err(WireError::overloaded(1000));
-        }
+        let waiting = self.asked.iter().chain(&self.waiting).chain(&self.waiting_for_next);
+        check_room(&caller, WAITERS_MAX, waiting)?;
         self.asked.push(caller);
         Ok(())
+    }
+
+    /// Peers have left: they wait no more.
+    pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
+        for waiting in [&mut self.asked, &mut self.waiting, &mut self.waiting_for_next] {
+            waiting.retain(|caller| !gone.contains(&caller.peer.connection));
+        }
     }
 
     /// What was received before those who have just asked cannot be stored.

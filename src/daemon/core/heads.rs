@@ -5,9 +5,10 @@
 
 use super::Core;
 use super::caller::Caller;
+use super::ports::Output;
 use crate::board::LearningHeads;
 use crate::config::HEADS_MAX;
-use crate::learner::heads::{self, Columns, Demands, Head};
+use crate::learner::heads::{self, Bank, Columns, Demands, Head};
 use crate::learner::window::Window;
 use crate::learner::{HeadsChange, Learner};
 use crate::math::kernel::NoiseModel;
@@ -15,9 +16,12 @@ use crate::state::State;
 use crate::state::record::Record;
 use crate::transition::ACTION_NUMBERS_MAX;
 use crate::transport::Reply;
-use crate::wire::status::HeadsStatus;
-use crate::wire::{self, ErrorCode, HEADS_PER_PAGE, HeadForm, ListedHead, WireError};
-use std::collections::HashSet;
+use crate::wire::status::{HeadsStatus, VerifiedHead};
+use crate::wire::{self, ErrorCode, HEADS_PER_PAGE, HeadForm, ListedHead, VerdictForm, WireError};
+use std::collections::{HashMap, HashSet};
+
+/// Heads that `status` names.
+const WORST: usize = 10;
 
 /// What `status` says of the heads of a critic; none if there are none.
 pub(super) fn status(learner: &Learner) -> Option<HeadsStatus> {
@@ -29,7 +33,29 @@ pub(super) fn status(learner: &Learner) -> Option<HeadsStatus> {
         learning: learner.missing_heads() as u64,
         groups: bank.map_or(0, |bank| bank.groups() as u64),
         bytes: bank.map_or(0, |bank| bank.bytes() as u64),
+        ..bank.map(verified).unwrap_or_default()
     })
+}
+
+/// How well the returns of heads are predicted: how many were verified enough, and those whose intervals are worst.
+fn verified(bank: &Bank) -> HeadsStatus {
+    let coverage = bank.coverage();
+    let mut known: Vec<(usize, f64)> =
+        coverage.iter().enumerate().filter_map(|(h, share)| Some((h, (share.as_ref()? - 0.9).abs()))).collect();
+    let verified = known.len() as u64;
+    known.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let of = |&(h, _): &(usize, f64)| {
+        let verdict = bank.verdict(h)?;
+        Some(VerifiedHead {
+            name: bank.heads()[h].name.clone(),
+            pairs: verdict.pairs as u64,
+            coverage: verdict.coverage,
+            bias: verdict.bias,
+            unexplained: verdict.unexplained,
+            factor: verdict.factor,
+        })
+    };
+    HeadsStatus { verified, worst: known.iter().take(WORST).filter_map(of).collect(), ..HeadsStatus::default() }
 }
 
 /// The first retained row that lacks a field that heads need, in words; none if all rows have them.
@@ -60,10 +86,15 @@ impl Core {
         let missing: HashSet<String> = learner.names_of_missing_heads().into_iter().collect();
         let added: HashSet<&str> = learner.added_heads().iter().map(String::as_str).collect();
         let share = self.rebuilds.share(&learner.settings().name);
+        let bank = learner.model().and_then(|model| model.heads());
+        let numbers: HashMap<&str, usize> =
+            bank.iter().flat_map(|bank| bank.heads()).map(|head| head.name.as_str()).zip(0..).collect();
+        let verdict = |head: &Head| bank?.verdict(*numbers.get(head.name.as_str())?);
         let listed = |head: &Head| ListedHead {
             form: HeadForm::from(head),
             added: added.contains(head.name.as_str()),
             learning: missing.contains(&head.name).then_some(share),
+            verified: verdict(head).map(VerdictForm::from),
         };
         let all = &learner.settings().heads;
         let (heads, next): (Vec<ListedHead>, Option<u64>) = match names {
@@ -97,13 +128,19 @@ impl Core {
                 .map_err(|what| WireError::of(ErrorCode::OutOfRange, "add", format!("heads[{i}]: {what}")))
         });
         let add = add.collect::<Result<Vec<Head>, WireError>>()?;
-        self.check_change(index, &add, &remove)?;
+        let change = HeadsChange { critic: settings.name.clone(), remove, add };
+        if self.intake.is_stored_since(&change) && is_in_force(&self.state.critics()[index], &change) {
+            let offset = self.state.end().offset;
+            self.out.push(Output::Reply(caller.reply(&wire::Reply::ChangeHeads { offset })));
+            return Ok(());
+        }
+        self.check_change(index, &change.add, &change.remove)?;
+        let HeadsChange { critic, remove, add } = change;
         let demands = Demands::of(&add);
         if let Some(what) = lacking(self.state.window(), &demands).or_else(|| self.intake.lacking(&demands)) {
             let message = format!("{what}, which these heads ask for");
             return Err(WireError::of(ErrorCode::OutOfRange, "add", message));
         }
-        let critic = settings.name.clone();
         log::info!("event=heads_changed critic={critic} added={} removed={}", add.len(), remove.len());
         // A client that hears of the change may ask for them at once.
         let mut learning = (*self.publisher.board().learning(index)).clone();
@@ -196,20 +233,44 @@ impl Core {
             return;
         }
         if self.ledger.is_some() {
-            self.rebuilds.want_heads(&learner.settings().name);
+            self.rebuilds.want_heads(learner);
         } else {
             self.state.request_refit(index);
         }
     }
 
-    /// Publish on the board which heads of each critic are not ready.
+    /// Publish on the board which heads of each critic are not ready: the snapshot there cannot answer for them.
     pub(super) fn show_learning_heads(&self) {
         for (index, learner) in self.state.critics().iter().enumerate() {
-            let names = learner.names_of_missing_heads();
-            let share = if names.is_empty() { 0.0 } else { self.rebuilds.share(&learner.settings().name) };
+            let shown = self.publisher.board().get(index);
+            let shown = shown.as_ref().and_then(|snapshot| snapshot.heads.as_ref()).map_or(&[][..], |of| &of.heads);
+            let names = names_beside(&learner.settings().heads, shown);
+            let share = match learner.missing_heads() {
+                _ if names.is_empty() => 0.0,
+                0 => 1.0,
+                _ => self.rebuilds.share(&learner.settings().name),
+            };
             self.publisher.board().set_learning(index, LearningHeads { names, share });
         }
     }
+}
+
+/// Names of the `wanted` heads that are not among those `shown`.
+fn names_beside(wanted: &[Head], shown: &[Head]) -> Vec<String> {
+    if wanted == shown {
+        return Vec::new();
+    }
+    let shown: HashSet<&str> = shown.iter().map(|head| head.name.as_str()).collect();
+    let missing = wanted.iter().filter(|head| !shown.contains(head.name.as_str()));
+    missing.map(|head| head.name.clone()).collect()
+}
+
+/// Whether the heads of a critic are as after this change of them.
+fn is_in_force(learner: &Learner, change: &HeadsChange) -> bool {
+    let heads: HashMap<&str, &Head> = learner.settings().heads.iter().map(|head| (head.name.as_str(), head)).collect();
+    let added: HashMap<&str, &Head> = change.add.iter().map(|head| (head.name.as_str(), head)).collect();
+    added.iter().all(|(name, head)| heads.get(name) == Some(head))
+        && change.remove.iter().all(|name| added.contains_key(name.as_str()) || !heads.contains_key(name.as_str()))
 }
 
 /// The critics whose heads records change.

@@ -8,13 +8,18 @@ use crate::config::Config;
 use crate::learner::HeadsChange;
 use crate::learner::heads::{self, Columns, Demands};
 use crate::state::State;
-use crate::state::record::{Group, Mark, NewPolicy, Record, TakenRows};
+use crate::state::record::{Advice, Group, Mark, NewPolicy, Record, TakenRows};
 use crate::state::streams::{StreamLimits, Streams};
 use crate::transition::{ACTION_NUMBERS_MAX, Batch, BatchParts};
 use crate::transport::Reply;
 use crate::wire::{self, ErrorCode, WireError};
+use siphasher::sip::SipHasher13;
+use std::collections::VecDeque;
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
+/// Changes of heads that are remembered since they could not be stored when they came.
+const LATE_CHANGES_MAX: usize = 64;
 /// Bytes of memory of former batches that are kept for the next ones.
 const SPARE_BYTES: usize = 4 << 20;
 
@@ -56,8 +61,13 @@ pub(super) struct Intake {
     appends: Vec<(Caller, Admitted)>,
     /// Who has announced a policy, and from which row on: answered when that is stored.
     announced: Vec<(Caller, u64)>,
-    /// Callers that changed heads, and the row before: the core answers them when the change is stored.
-    changed_heads: Vec<(Caller, u64)>,
+    /// Callers that changed heads, the row before, and a hash of the change: the core answers them when it is stored.
+    changed_heads: Vec<(Caller, u64, u64)>,
+    /// Hashes of the changes whose callers heard that they could not be stored. They are stored later.
+    late_changes: VecDeque<u64>,
+    /// Requests to advisors, and their callers: the core answers them when the requests have been applied.
+    advice: Vec<Advice>,
+    advised: Vec<Caller>,
     /// Rows so far that were known already.
     duplicates: u64,
     spare: Vec<BatchParts>,
@@ -83,6 +93,9 @@ impl Intake {
             appends: Vec::new(),
             announced: Vec::new(),
             changed_heads: Vec::new(),
+            advice: Vec::new(),
+            advised: Vec::new(),
+            late_changes: VecDeque::new(),
             duplicates: 0,
             spare: Vec::new(),
             spare_bytes: 0,
@@ -201,8 +214,26 @@ impl Intake {
 
     /// Change the heads of a critic; `caller` gets the answer when the change is stored.
     pub(super) fn change_heads(&mut self, change: HeadsChange, caller: Caller) {
+        self.changed_heads.push((caller, self.start, hash(&change)));
         self.decide(Record::Heads(change));
-        self.changed_heads.push((caller, self.start));
+    }
+
+    /// Whether this change was to be sent again since it could not be stored, and has been stored by now: said once.
+    pub(super) fn is_stored_since(&mut self, change: &HeadsChange) -> bool {
+        let sought = if self.late_changes.is_empty() { None } else { Some(hash(change)) };
+        let place = self.late_changes.iter().position(|&late| Some(late) == sought);
+        place.and_then(|place| self.late_changes.remove(place)).is_some()
+    }
+
+    /// Put a request to an advisor behind the others; the core answers `caller` when the request has been applied.
+    pub(super) fn advise(&mut self, advice: Advice, caller: Caller) {
+        self.advice.push(advice);
+        self.advised.push(caller);
+    }
+
+    /// Those who wait for the answers of advisors to the group that has just been stored, in the order of its records.
+    pub(super) fn take_advised(&mut self) -> Vec<Caller> {
+        std::mem::take(&mut self.advised)
     }
 
     /// Changes of the heads of a critic that wait.
@@ -232,12 +263,13 @@ impl Intake {
     /// The next group, if something waits; nothing waits any more. Its number and checksum come from the journal. `unix` is the
     /// time in seconds.
     pub(super) fn close(&mut self, unix: f64) -> Option<Group> {
-        if self.decisions.is_empty() && self.rows.is_empty() {
+        if self.decisions.is_empty() && self.rows.is_empty() && self.advice.is_empty() {
             return None;
         }
         let time = self.time.take().unwrap_or(unix);
         let mut records = std::mem::take(&mut self.decisions);
         records.extend(self.rows.drain(..).map(Record::Rows));
+        records.extend(self.advice.drain(..).map(Record::Advice));
         let first_offset = std::mem::replace(&mut self.start, self.end);
         self.bytes = 0;
         Some(Group { end: Mark { offset: self.end, ..Mark::default() }, first_offset, time, records })
@@ -251,15 +283,19 @@ impl Intake {
         let announced = self.announced.drain(..);
         let announced = announced.map(|(caller, offset)| caller.reply(&wire::Reply::NewPolicy { offset }));
         let changed = self.changed_heads.drain(..);
-        let changed = changed.map(|(caller, offset)| caller.reply(&wire::Reply::ChangeHeads { offset }));
+        let changed = changed.map(|(caller, offset, _)| caller.reply(&wire::Reply::ChangeHeads { offset }));
         appends.chain(announced).chain(changed)
     }
 
     /// The answers to requests of which nothing may be stored. If it is stored later, sending them again does no harm.
     pub(super) fn refuse(&mut self) -> impl Iterator<Item = Reply> {
         let error = WireError::new(ErrorCode::ReadOnly, "this could not be stored; send it again later");
+        self.late_changes.extend(self.changed_heads.iter().map(|&(_, _, hash)| hash));
+        self.late_changes.drain(..self.late_changes.len().saturating_sub(LATE_CHANGES_MAX));
         let callers = self.appends.drain(..).map(|(caller, _)| caller);
-        let others = self.announced.drain(..).chain(self.changed_heads.drain(..)).map(|(caller, _)| caller);
+        let announced = self.announced.drain(..).map(|(caller, _)| caller);
+        let changed = self.changed_heads.drain(..).map(|(caller, _, _)| caller);
+        let others = announced.chain(changed).chain(self.advised.drain(..));
         callers.chain(others).map(move |caller| caller.refuse(&error))
     }
 
@@ -294,6 +330,13 @@ impl Intake {
         }
         Ok(())
     }
+}
+
+/// By which a change of heads is known again.
+fn hash(change: &HeadsChange) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(&rmp_serde::to_vec(change).expect("a change can be written"));
+    hasher.finish()
 }
 
 /// A state whose one critic, of the settings by default, has learned so many rows.
@@ -372,7 +415,12 @@ mod tests {
         let mut state = State::new(100);
         let mut intake = intake(&state);
         let settings = Settings { warmup_rows: 2, refit_first_rows: 0, ..Settings::default() };
-        intake.decide(Record::Configured(Configured { critics: vec![settings], names: None, from: 0 }));
+        intake.decide(Record::Configured(Configured {
+            critics: vec![settings],
+            names: None,
+            from: 0,
+            advisors: Vec::new(),
+        }));
         let named = |seq: u64, states: &[f64], policy: &str| {
             Batch::new(BatchParts { policy: Some(policy.into()), ..batch("one", seq, states).into_parts() }).unwrap()
         };

@@ -12,15 +12,29 @@ use serde_json::{Map, Value};
 /// When each critic's numbers were published, and memory to compute them in.
 #[derive(Debug, Default)]
 pub(super) struct Plots {
-    /// Uptime of the last publication of each critic.
-    at: Vec<Option<f64>>,
+    /// Of each critic.
+    critics: Vec<Plotted>,
     scratch: Scratch,
     found: Evaluation,
 }
 
+/// What has been published of a critic.
+#[derive(Clone, Debug, Default)]
+struct Plotted {
+    /// Uptime of the last publication.
+    at: Option<f64>,
+    /// A newer row came too soon after it.
+    owed: bool,
+}
+
 impl Plots {
-    /// The publication of critic `index`, if the settings want it and the last one is long enough ago. `window` ends with the
-    /// newest row, which the model has learned.
+    /// Whether the newest row of critic `index` came too soon after a publication, and may be published now.
+    pub(super) fn is_owed(&self, index: usize, config: &Config, now: Now) -> bool {
+        self.critics.get(index).is_some_and(|critic| critic.owed && critic.may(config, now).unwrap_or(false))
+    }
+
+    /// The publication of critic `index`, if the settings want it and the last one is long enough ago; if it is not, the critic
+    /// is owed one. `window` ends with the newest row, which the model has learned.
     pub(super) fn publish(
         &mut self,
         index: usize,
@@ -29,13 +43,14 @@ impl Plots {
         config: &Config,
         now: Now,
     ) -> Option<Publication> {
-        let interval = config.plot_interval_ms? as f64 / 1000.0;
-        self.at.resize(self.at.len().max(index + 1), None);
+        self.critics.resize(self.critics.len().max(index + 1), Plotted::default());
+        let may = self.critics[index].may(config, now)?;
         // Rows of the window have no actions.
-        if model.snapshot().actions.is_some()
-            || window.is_empty()
-            || self.at[index].is_some_and(|at| now.uptime - at < interval)
-        {
+        if model.snapshot().actions.is_some() || window.is_empty() {
+            return None;
+        }
+        self.critics[index].owed = !may;
+        if !may {
             return None;
         }
         let (rows, range, _) = window.since(window.end() - 1).last()?;
@@ -43,7 +58,7 @@ impl Plots {
         let states = [rows.state(row), rows.next_state(row)].concat();
         // A row that the model cannot evaluate leaves no point on the curve.
         model.evaluate_into(&states, Ask::ALL, &mut self.scratch, &mut self.found).ok()?;
-        self.at[index] = Some(now.uptime);
+        self.critics[index].at = Some(now.uptime);
         let mut curves = Curves::new(&settings.name, now.unix);
         curves.enter_row(rows, row, config.state_names.as_deref());
         curves.enter_values(&self.found, rows, row, settings);
@@ -53,6 +68,14 @@ impl Plots {
         curves.put("dictionary", snapshot.dictionary.nrows() as f64);
         let payload = serde_json::to_vec(&curves.numbers).expect("numbers can be written");
         Some(Publication { topic: format!("plot.{}", settings.name), payload: payload.into() })
+    }
+}
+
+impl Plotted {
+    /// Whether the last publication is long enough ago; none if the settings want none.
+    fn may(&self, config: &Config, now: Now) -> Option<bool> {
+        let interval = config.plot_interval_ms? as f64 / 1000.0;
+        Some(self.at.is_none_or(|at| now.uptime - at >= interval))
     }
 }
 
@@ -105,5 +128,57 @@ impl<'a> Curves<'a> {
         if let Some(known) = &found.known {
             self.put("known", known[1]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Core, Now, Output};
+    use crate::config::Config;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::wire;
+    use serde_json::Value;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_newest_row_is_plotted_when_the_interval_is_over_although_none_follows() {
+        let config = Config::from_toml("plot_interval_ms = 200\n[[critic]]\nname = \"main\"\n").unwrap();
+        let mut core = Core::new(Arc::new(config));
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let mut learn = |core: &mut Core, rows: usize, uptime: f64| {
+            let now = Now { uptime, unix: 1e9 + uptime };
+            let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
+            sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+            core.step(now);
+            core.refresh(now, &|| now);
+            plots(core)
+        };
+        let later = |core: &mut Core, uptime: f64| {
+            core.publish_owed_plots(Now { uptime, unix: 1e9 + uptime });
+            plots(core)
+        };
+        let core = &mut core;
+        assert_eq!(learn(core, 100, 1.0), [100]);
+        assert_eq!(later(core, 1.3), [0; 0], "the newest row has been plotted");
+        assert_eq!(learn(core, 20, 1.31), [120]);
+        assert_eq!(learn(core, 20, 1.32), [0; 0], "too soon");
+        assert_eq!(later(core, 1.5), [0; 0], "too soon still");
+        assert_eq!(later(core, 1.52), [140]);
+        assert_eq!(later(core, 1.8), [0; 0], "once");
+        // Where rows follow their refresh plots them.
+        assert_eq!((learn(core, 20, 1.6), learn(core, 20, 1.73)), (vec![], vec![180]));
+        assert_eq!(later(core, 2.0), [0; 0]);
+    }
+
+    /// Offsets of the plots among the outputs.
+    fn plots(core: &mut Core) -> Vec<u64> {
+        let offset = |output| match output {
+            Output::Publish(publication) if publication.topic == "plot.main" => {
+                let numbers: Value = serde_json::from_slice(&publication.payload).unwrap();
+                numbers["main/offset"].as_f64().map(|offset| offset as u64)
+            }
+            _ => None,
+        };
+        core.take_outputs().filter_map(offset).collect()
     }
 }

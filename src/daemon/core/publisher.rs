@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub const REFRESH_SHARE: f64 = 0.25;
 /// Offsets that are remembered as waited for.
 const WANTED_MAX: usize = 1024;
+/// Heads whose topics are published at most, of all critics: the first in the order of their topics.
+const HEAD_TOPICS_MAX: usize = 16;
 /// Least time between two `weights` publications, seconds.
 const WEIGHTS_INTERVAL_S: f64 = 0.1;
 
@@ -57,6 +59,8 @@ struct Published {
     unpublished: bool,
     shown: Option<Shown>,
     failed_snapshots: u64,
+    /// Heads of which the last publication had the value function, by topic.
+    heads: BTreeSet<String>,
 }
 
 /// What came of a refresh of one critic.
@@ -80,6 +84,8 @@ pub(super) struct Publisher {
     pub(super) run: u64,
     board: Arc<Board>,
     critics: Vec<Published>,
+    /// Topics of heads that subscribers ask for.
+    asked: Vec<String>,
     /// Offsets that waiting queries need a snapshot to have learned.
     wanted: BTreeSet<u64>,
     /// A model has been adopted: the next refresh does not wait.
@@ -95,8 +101,9 @@ impl Publisher {
     pub(super) fn new(names: impl Iterator<Item = String>) -> Self {
         let names: Vec<String> = names.collect();
         let critics = names.iter().map(|_| Published::default()).collect();
+        let asked = Vec::new();
         let board = Arc::new(Board::new(names.into_iter()));
-        Self { run: 0, board, critics, wanted: BTreeSet::new(), at_once: false, next: 0.0, offset: 0 }
+        Self { run: 0, board, critics, asked, wanted: BTreeSet::new(), at_once: false, next: 0.0, offset: 0 }
     }
 
     /// Where queries are answered from.
@@ -126,6 +133,12 @@ impl Publisher {
         if self.wanted.len() > WANTED_MAX {
             self.wanted.pop_last();
         }
+    }
+
+    /// Subscribers ask for these topics of heads. At most 16 are published.
+    pub(super) fn asked(&mut self, mut topics: Vec<String>) {
+        topics.truncate(HEAD_TOPICS_MAX);
+        self.asked = topics;
     }
 
     /// The next refresh does not wait.
@@ -194,8 +207,13 @@ impl Publisher {
         };
         let snapshot = Snapshot { time: now.unix, ..snapshot };
         let due = Due { config, last, run: self.run, now };
-        let (snapshot, publication) = critic.publish(snapshot, &learner.settings().name, &due);
-        out.extend(publication.map(Output::Publish));
+        let (snapshot, part) = critic.publish(snapshot, &due);
+        if let Some(part) = part {
+            let name = &learner.settings().name;
+            out.push(Output::Publish(part.publication(&snapshot, name, &due)));
+            let heads = critic.publish_heads(&snapshot, part, &self.asked, name, &due);
+            out.extend(heads.into_iter().map(Output::Publish));
+        }
         critic.shown = Some(Shown::of(&snapshot));
         let generation = snapshot.generation;
         self.board.set(index, snapshot);
@@ -219,8 +237,8 @@ impl Published {
     }
 
     /// The snapshot with its revision, and what subscribers get of it, if anything is due.
-    fn publish(&mut self, mut snapshot: Snapshot, name: &str, due: &Due<'_>) -> (Snapshot, Option<Publication>) {
-        let Due { config, last, run, now } = *due;
+    fn publish(&mut self, mut snapshot: Snapshot, due: &Due<'_>) -> (Snapshot, Option<Part>) {
+        let Due { config, last, now, .. } = *due;
         let present = (snapshot.generation, snapshot.dictionary.nrows());
         let same_generation = self.last.is_some_and(|(generation, _)| generation == present.0);
         let interval = config.snapshot_interval_ms as f64 / 1000.0;
@@ -234,20 +252,69 @@ impl Published {
         self.revision += 1;
         snapshot.revision = self.revision;
         let known = self.last.map_or(0, |(_, rows)| rows);
-        let (kind, payload) = if whole {
+        let part = if whole {
             (self.whole_at, self.whole_offset) = (Some(now.uptime), snapshot.offset);
-            ("snapshot", encode_bounded(&snapshot, config.publish_variance, config.publish_bytes_max))
+            Part::Whole
         } else {
-            // A grown dictionary needs a variance of its own size.
-            let grown = known < present.1 && config.publish_variance;
-            let mut payload = wire::encode_weights(&snapshot, known, grown);
-            if payload.len() > config.publish_bytes_max {
-                payload = wire::encode_weights(&snapshot, known, false);
-            }
-            ("weights", payload)
+            Part::Changed { known }
         };
         (self.last, self.at) = (Some(present), Some(now.uptime));
-        (snapshot, Some(Publication { topic: format!("{kind}.{name}"), payload: wire::with_run(payload, run).into() }))
+        (snapshot, Some(part))
+    }
+
+    /// The value functions of the heads that subscribers ask for: whole where the critic's is or their last one was not published.
+    fn publish_heads(
+        &mut self,
+        snapshot: &Snapshot,
+        part: Part,
+        asked: &[String],
+        name: &str,
+        due: &Due<'_>,
+    ) -> Vec<Publication> {
+        let before = std::mem::take(&mut self.heads);
+        let beginning = format!("head.{name}.");
+        let mut publications = Vec::new();
+        for topic in asked {
+            let Some(head) = topic.strip_prefix(&beginning) else { continue };
+            let Some(place) = snapshot.heads.as_ref().and_then(|heads| heads.position(head)) else { continue };
+            let part = if before.contains(topic) { part } else { Part::Whole };
+            let alone = snapshot.head_alone(place, part.has_variance(snapshot, due.config));
+            let payload = wire::with_run(wire::with_head(part.encode(&alone, due.config), head), due.run).into();
+            publications.push(Publication { topic: topic.clone(), payload });
+            self.heads.insert(topic.clone());
+        }
+        publications
+    }
+}
+
+/// How much of a snapshot is published.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// All of it.
+    Whole,
+    /// What has changed since a publication with so many elements.
+    Changed { known: usize },
+}
+
+impl Part {
+    fn publication(self, snapshot: &Snapshot, name: &str, due: &Due<'_>) -> Publication {
+        let kind = if matches!(self, Self::Whole) { "snapshot" } else { "weights" };
+        let payload = wire::with_run(self.encode(snapshot, due.config), due.run).into();
+        Publication { topic: format!("{kind}.{name}"), payload }
+    }
+
+    fn has_variance(self, snapshot: &Snapshot, config: &Config) -> bool {
+        // A grown dictionary needs a variance of its own size.
+        let needs = if let Self::Changed { known } = self { known < snapshot.dictionary.nrows() } else { true };
+        needs && config.publish_variance
+    }
+
+    fn encode(self, snapshot: &Snapshot, config: &Config) -> Vec<u8> {
+        let Self::Changed { known } = self else {
+            return encode_bounded(snapshot, config.publish_variance, config.publish_bytes_max);
+        };
+        let payload = wire::encode_weights(snapshot, known, self.has_variance(snapshot, config));
+        if payload.len() > config.publish_bytes_max { wire::encode_weights(snapshot, known, false) } else { payload }
     }
 }
 

@@ -1,16 +1,20 @@
 //! Rebuilds: which critic is learned again from the journal, what came back, who waits for it. What is decided here is recorded
 //! before it holds.
 
-use super::caller::Caller;
+use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt};
 use crate::learner::Learner;
+use crate::learner::heads::Head;
+use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
 use crate::wire::status::RebuildStatus;
 use crate::wire::{self, RefitOutcome, WireError};
 use serde_json::json;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Rows that may be missing and are learned by the core, between two groups.
@@ -29,11 +33,22 @@ struct Wanted {
     waiting: Vec<Caller>,
 }
 
+/// A rebuild that runs.
+#[derive(Debug)]
+struct Running {
+    critic: String,
+    /// Whether it selects a model, or keeps that of the critic's generation.
+    selects: bool,
+    generation: u64,
+    progress: Arc<RebuildProgress>,
+}
+
 /// What a rebuild has come to that is being stored.
 #[derive(Debug)]
 struct Adopting {
     critic: String,
     rows: u64,
+    unlearnable: Vec<(Head, String)>,
 }
 
 /// The rebuilds of all critics. One runs at a time.
@@ -42,12 +57,14 @@ pub(super) struct RebuildDesk {
     /// In the order in which they run.
     wanted: Vec<Wanted>,
     /// The one that runs; it stays among those that are wanted until it is over.
-    running: Option<(String, Arc<RebuildProgress>)>,
+    running: Option<Running>,
     returned: Option<RebuildDone>,
     adopting: Option<Adopting>,
     seconds: f64,
     /// Of each critic whose last rebuild failed, why.
     failures: Vec<(String, String)>,
+    /// Of each critic the heads that its rows cannot teach.
+    unlearnable: Vec<(String, Head)>,
 }
 
 impl RebuildDesk {
@@ -56,8 +73,8 @@ impl RebuildDesk {
     /// # Errors
     /// `overloaded`, if too many wait.
     pub(super) fn want(&mut self, critic: &str, caller: Option<Caller>) -> Result<(), WireError> {
-        if self.wanted.iter().map(|wanted| wanted.waiting.len()).sum::<usize>() >= WAITERS_MAX {
-            return Err(WireError::overloaded(1000));
+        if let Some(caller) = &caller {
+            check_room(caller, WAITERS_MAX, self.wanted.iter().flat_map(|wanted| &wanted.waiting))?;
         }
         match self.wanted.iter_mut().find(|wanted| wanted.critic == critic) {
             Some(wanted) => {
@@ -69,11 +86,30 @@ impl RebuildDesk {
         Ok(())
     }
 
-    /// A critic lacks heads: it is to be rebuilt with them, under the kernel and the dictionary that it has.
-    pub(super) fn want_heads(&mut self, critic: &str) {
-        if !self.wanted.iter().any(|wanted| wanted.critic == critic) {
+    /// Peers have left: they wait no more.
+    pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
+        for wanted in &mut self.wanted {
+            wanted.waiting.retain(|caller| !gone.contains(&caller.peer.connection));
+        }
+    }
+
+    /// A critic may lack heads: it is to be rebuilt with them, under the kernel and the dictionary that it has.
+    pub(super) fn want_heads(&mut self, learner: &Learner) {
+        let critic = &learner.settings().name;
+        if self.lacks_heads(learner) && !self.wanted.iter().any(|wanted| wanted.critic == *critic) {
             self.push(critic, false, None);
         }
+    }
+
+    /// Whether a critic lacks heads that a rebuild would give it.
+    fn lacks_heads(&self, learner: &Learner) -> bool {
+        let missing = learner.names_of_missing_heads();
+        let critic = &learner.settings().name;
+        let cannot = |name: &String| {
+            let mut of_critic = self.unlearnable.iter().filter(|(of, _)| of == critic);
+            of_critic.any(|(_, head)| head.name == *name && learner.settings().heads.contains(head))
+        };
+        missing.iter().any(|name| !cannot(name))
     }
 
     fn push(&mut self, critic: &str, selects: bool, caller: Option<Caller>) {
@@ -83,8 +119,8 @@ impl RebuildDesk {
     /// Share of the rows that the rebuild of a critic has learned, 0 if none runs.
     pub(super) fn share(&self, critic: &str) -> f64 {
         match &self.running {
-            Some((running, progress)) if running == critic => {
-                let (rows, of) = progress.get();
+            Some(running) if running.critic == critic => {
+                let (rows, of) = running.progress.get();
                 (rows as f64 / of.max(1) as f64).min(1.0)
             }
             _ => 0.0,
@@ -98,14 +134,22 @@ impl RebuildDesk {
 
     /// Start the next one, if one is wanted and none runs.
     pub(super) fn start(&mut self, state: &State, now: Now, out: &mut Vec<Output>) {
-        let (Some(wanted), Some(window)) = (self.wanted.first(), state.window()) else { return };
-        if self.running.is_some() || self.adopting.is_some() || window.is_empty() {
+        let Some(window) = state.window().filter(|window| !window.is_empty()) else { return };
+        if self.running.is_some() || self.adopting.is_some() {
             return;
         }
-        let critic = wanted.critic.clone();
-        let learner = state.critics().iter().find(|learner| learner.settings().name == critic);
-        let learner = learner.expect("only critics are wanted");
-        let settings = learner.settings().clone();
+        let of = |wanted: &Wanted| {
+            let learner = state.critics().iter().find(|learner| learner.settings().name == wanted.critic);
+            learner.expect("only critics are wanted")
+        };
+        // Heads may have been removed meanwhile, or a refit has learned them.
+        while let Some(wanted) = self.wanted.first().filter(|wanted| !wanted.selects && !self.lacks_heads(of(wanted))) {
+            self.not_needed(of(wanted), out);
+        }
+        let Some(wanted) = self.wanted.first() else { return };
+        let (critic, learner) = (wanted.critic.clone(), of(wanted));
+        let mut settings = learner.settings().clone();
+        settings.heads.retain(|head| !self.unlearnable.iter().any(|(of, other)| *of == critic && other == head));
         // The data-driven first model is a stopgap, which nothing was selected for.
         let selected = learner.model().filter(|_| learner.is_selected() && !wanted.selects);
         let like = selected.map(|model| Box::new(model.emptied()));
@@ -114,7 +158,8 @@ impl RebuildDesk {
         let job = RebuildJob { settings, names, like, window: window.clone(), progress: Arc::clone(&progress) };
         log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
         out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
-        (self.running, self.seconds) = (Some((critic, progress)), 0.0);
+        let (selects, generation) = (wanted.selects, learner.generation());
+        (self.running, self.seconds) = (Some(Running { critic, selects, generation, progress }), 0.0);
         out.push(Output::Rebuild(Box::new(job)));
     }
 
@@ -131,11 +176,19 @@ impl RebuildDesk {
         let before = state.critics().iter().find(|learner| learner.settings().name == critic);
         let before = before.expect("critics change at a start alone");
         let selects = self.wanted.iter().any(|wanted| wanted.critic == critic && wanted.selects);
-        if !selects && before.missing_heads() == 0 {
+        if !selects && !self.lacks_heads(before) {
+            self.running = None;
             self.not_needed(before, out);
             return None;
         }
-        let mut rebuilt = match result.and_then(small_enough) {
+        // With the kernel of before it would undo what was adopted meanwhile. It begins again.
+        let outdated = |run: &mut Running| !run.selects && (selects || run.generation != before.generation());
+        if self.running.take_if(outdated).is_some() {
+            log::info!("event=rebuild_outdated critic={critic} generation={}", before.generation());
+            return None;
+        }
+        let of_heads = |rebuilt: Box<Rebuilt>| self.some_head(rebuilt, before, selects);
+        let mut rebuilt = match result.and_then(small_enough).and_then(of_heads) {
             Ok(rebuilt) => rebuilt,
             Err(why) => {
                 self.failed(before, why, now, out);
@@ -153,27 +206,49 @@ impl RebuildDesk {
             out.push(Output::FollowRebuild(rebuilt));
             return None;
         }
-        let Rebuilt { learner, first_row, .. } = &mut *rebuilt;
-        if missing > most {
-            learner.skip_to(end);
+        let Rebuilt { learner, first_row, unlearnable, .. } = &mut *rebuilt;
+        let unlearnable = std::mem::take(unlearnable);
+        let finish = || {
+            if missing > most {
+                learner.skip_to(end);
+            }
+            learner.set_settings(before.settings().clone());
+            learner.succeed(before, *first_row, from);
+        };
+        // A bug costs this rebuild.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(finish)) {
+            self.failed(before, panics::message(&*panic), now, out);
+            return None;
         }
-        learner.set_settings(before.settings().clone());
-        learner.succeed(before, *first_row, from);
         let rows = end - *first_row;
-        if learner.replay_from() < from {
+        if rebuilt.learner.replay_from() < from {
             self.failed(before, "it has learned too few rows for a model".to_owned(), now, out);
             return None;
         }
         self.running = None;
-        self.adopting = Some(Adopting { critic, rows });
+        self.adopting = Some(Adopting { critic, rows, unlearnable });
         Some(Record::Rebuilt(Box::new(rebuilt.learner)))
+    }
+
+    /// A critic that was rebuilt for its heads has one of them at least.
+    fn some_head(&mut self, rebuilt: Box<Rebuilt>, before: &Learner, selects: bool) -> Result<Box<Rebuilt>, String> {
+        let critic = &before.settings().name;
+        for (head, _) in &rebuilt.unlearnable {
+            let known = (critic.clone(), head.clone());
+            if !self.unlearnable.contains(&known) {
+                self.unlearnable.push(known);
+            }
+        }
+        match rebuilt.unlearnable.first() {
+            Some((_, why)) if !selects && !self.lacks_heads(before) => Err(why.clone()),
+            _ => Ok(rebuilt),
+        }
     }
 
     /// The heads that a critic was rebuilt for are there, or are wanted no more: a refit was faster, and its model stays.
     fn not_needed(&mut self, before: &Learner, out: &mut Vec<Output>) {
         let (critic, generation) = (before.settings().name.clone(), before.generation());
         log::info!("event=rebuild_not_needed critic={critic} generation={generation}");
-        self.running = None;
         let reason = "the model in use has all heads".to_owned();
         self.over(&critic, &RefitOutcome::Rejected { generation, reason }, out);
     }
@@ -198,7 +273,7 @@ impl RebuildDesk {
 
     /// What was to be stored has been applied to `state`. Returns the critic that has been rebuilt, if one was.
     pub(super) fn applied(&mut self, state: &State, now: Now, out: &mut Vec<Output>) -> Option<usize> {
-        let Adopting { critic, rows } = self.adopting.take()?;
+        let Adopting { critic, rows, unlearnable } = self.adopting.take()?;
         let index = state.critics().iter().position(|learner| learner.settings().name == critic)?;
         let learner = &state.critics()[index];
         let (generation, offset, seconds) = (learner.generation(), learner.learned(), self.seconds);
@@ -209,13 +284,21 @@ impl RebuildDesk {
             json!({"critic": critic, "generation": generation, "offset": offset, "rows": rows, "seconds": seconds});
         out.push(event("rebuilt", now, &map(details)));
         self.over(&critic, &RefitOutcome::Adopted { generation }, out);
+        if let Some((head, why)) = unlearnable.first() {
+            log::warn!(
+                "event=heads_not_learned critic={critic} heads={} first={:?} why={why:?}",
+                unlearnable.len(),
+                head.name
+            );
+            self.failures.push((critic.clone(), format!("it goes on without head {}: {why}", head.name)));
+        }
         Some(index)
     }
 
     /// What `status` says of the rebuild of a critic; none if none is wanted and the last one did not fail.
     pub(super) fn status(&self, critic: &str) -> Option<RebuildStatus> {
         let (rows, of) = match &self.running {
-            Some((running, progress)) if running == critic => progress.get(),
+            Some(running) if running.critic == critic => running.progress.get(),
             _ => (0, 0),
         };
         let failed = self.failures.iter().find(|(failed, _)| failed == critic).map(|(_, why)| why.clone());

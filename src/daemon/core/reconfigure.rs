@@ -3,20 +3,40 @@
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoints;
 use crate::learner::Settings;
+use crate::learner::action::{ActionSpace, ActionValue};
 use crate::learner::heads::{self, Columns, Demands};
+use crate::learner::window::Window;
 use crate::state::record::Configured;
 use crate::state::{State, goes_on, missing_reward};
 use crate::transition::ACTION_NUMBERS_MAX;
 use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Settings of the critics as they are recorded; `from` is the offset of the first row that new critics learn.
+/// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn.
 pub(super) fn configured(config: &Config, from: u64) -> Configured {
-    Configured { critics: config.critics.clone(), names: config.state_names.clone(), from }
+    let (critics, advisors) = (config.critics.clone(), config.advisors.clone());
+    Configured { critics, names: config.state_names.clone(), from, advisors }
+}
+
+/// Log which advisors lose what they have learned when the settings `wanted` hold.
+pub(super) fn log_advisors(state: &State, wanted: &Configured) {
+    for advisor in state.advisors() {
+        let (old, learned) = (advisor.settings(), advisor.learned());
+        let name = &old.name;
+        match wanted.advisors.iter().find(|new| new.name == *name) {
+            Some(new) if new.goes_on_from(old) => {}
+            Some(_) => log::warn!(
+                "event=advisor_begins_again advisor={name} costs_learned={learned} why=\"its settings have changed\""
+            ),
+            None => log::warn!(
+                "event=advisor_removed advisor={name} costs_learned={learned} why=\"it is no longer in the settings\""
+            ),
+        }
+    }
 }
 
 /// What the settings say that rows of states (D,) and rewards (H,) in the journal contradict, and what to do, if they do.
-pub(super) fn contradiction(config: &Config, (dim, rewards): (usize, usize)) -> Option<String> {
+pub(in crate::daemon) fn contradiction(config: &Config, (dim, rewards): (usize, usize)) -> Option<String> {
     let remedy = "Nothing has been changed. Correct the setting, or choose another data_dir for other rows";
     let wrong_dim = config.expected_dim().filter(|&(expected, _)| expected != dim).map(|(expected, key)| {
         format!("{key} is for {expected} state variables, but the journal holds states of {dim} numbers. {remedy}")
@@ -41,6 +61,42 @@ pub(super) fn lacking_columns(config: &Config, state: &State) -> Option<String> 
     ))
 }
 
+/// A critic that would begin to learn action values although no retained row has an action for it, in words with a remedy; none if
+/// there is none. Those rows can never teach it, and the model of that name, if there is one, would go for nothing.
+pub(super) fn lacking_actions(config: &Config, state: &State) -> Option<String> {
+    let window = state.window().filter(|window| !window.is_empty())?;
+    let has_begun = |settings: &Settings, of: &ActionValue| {
+        let same = |old: &Settings| {
+            old.name == settings.name && old.action_value.as_ref().map(|old| &old.space) == Some(&of.space)
+        };
+        state.critics().iter().any(|learner| same(learner.settings()))
+    };
+    let lacks = |settings: &&Settings| {
+        let of = settings.action_value.as_ref();
+        of.is_some_and(|of| !has_begun(settings, of) && !has_action(window, &of.space))
+    };
+    let name = &config.critics.iter().find(lacks)?.name;
+    Some(format!(
+        "critic {name:?} has inputs = \"state_action\", but none of the {} rows that are retained for learning has an action that it \
+         knows. Nothing has been changed. Take this critic out until rows with their actions have come, or choose another data_dir",
+        window.len()
+    ))
+}
+
+/// Whether an action of a retained row is one of `space`, as far as actions are kept.
+fn has_action(window: &Window, space: &ActionSpace) -> bool {
+    let (numbers, mut scratch) = (space.numbers(), Vec::new());
+    window.since(window.start()).any(|(rows, mut range, _)| {
+        range.any(|i| {
+            let kept = rows.action(i);
+            let action = &kept[..kept.iter().position(|number| !number.is_finite()).unwrap_or(kept.len())];
+            scratch.clear();
+            let is_cut = action.len() == ACTION_NUMBERS_MAX && numbers > ACTION_NUMBERS_MAX;
+            is_cut || space.append(action, &mut scratch).is_ok()
+        })
+    })
+}
+
 /// The actions of a critic, in words.
 fn actions(settings: &Settings) -> String {
     settings.action_value.as_ref().map_or_else(|| "none".into(), |of| format!("{:?}", of.space))
@@ -52,7 +108,7 @@ fn successor(settings: &Settings) -> String {
 }
 
 /// Which settings of a critic keep it from going on with what it has learned, and how they differ.
-fn change(old: &Settings, new: &Settings) -> String {
+pub(in crate::daemon) fn change(old: &Settings, new: &Settings) -> String {
     let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |value| value.to_string());
     let pairs = [
         ("discount", old.discount.to_string(), new.discount.to_string()),
@@ -65,17 +121,25 @@ fn change(old: &Settings, new: &Settings) -> String {
         ("state_kinds", format!("{:?}", old.state_kinds), format!("{:?}", new.state_kinds)),
         ("actions", actions(old), actions(new)),
         ("successor", successor(old), successor(new)),
+        ("prior_mean", old.prior_mean.to_string(), new.prior_mean.to_string()),
     ];
     let changed = pairs.into_iter().filter(|(_, old, new)| old != new);
     changed.map(|(name, old, new)| format!("{name} was {old}, is {new}")).collect::<Vec<_>>().join("; ")
 }
 
 /// Keep the models of critics that do not go on with the settings `wanted`, before these hold: a sentence about each.
-pub(super) fn set_aside(state: &State, wanted: &Configured, checkpoints: &dyn Checkpoints) -> Vec<String> {
+///
+/// # Errors
+/// Why a model cannot be kept, with what to do: it would be lost.
+pub(super) fn set_aside(
+    state: &State,
+    wanted: &[Settings],
+    checkpoints: &dyn Checkpoints,
+) -> Result<Vec<String>, String> {
     let mut kept = Vec::new();
     for (index, learner) in state.critics().iter().enumerate() {
         let old = learner.settings();
-        let new = wanted.critics.iter().find(|settings| settings.name == old.name);
+        let new = wanted.iter().find(|settings| settings.name == old.name);
         if state.is_halted(index) || new.is_some_and(|new| goes_on(old, new)) {
             continue;
         }
@@ -83,16 +147,17 @@ pub(super) fn set_aside(state: &State, wanted: &Configured, checkpoints: &dyn Ch
         let change = new.map_or_else(|| "the critic is no longer in the settings".to_owned(), |new| change(old, new));
         let bytes = wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         let (name, generation, rows) = (&old.name, learner.generation(), learner.learned());
-        match checkpoints.set_aside(name, rows, &bytes) {
-            Ok(file) => {
-                log::warn!(
-                    "event=model_set_aside critic={name} generation={generation} offset={rows} change={change:?} \
-                     file={file:?} hint=\"a new model is learned from the journal; the old one answers `criticd value`\""
-                );
-                kept.push(format!("critic {name}, generation {generation}, in {file}: {change}"));
-            }
-            Err(e) => log::warn!("event=model_not_kept critic={name} change={change:?} why={:?}", e.to_string()),
-        }
+        let file = checkpoints.set_aside(name, rows, &bytes).map_err(|e| {
+            format!(
+                "critic {name:?} cannot go on with its model ({change}), and the model cannot be set aside: {e}. Nothing has been \
+                 changed. Let the daemon write to data_dir, or take the setting back"
+            )
+        })?;
+        log::warn!(
+            "event=model_set_aside critic={name} generation={generation} offset={rows} change={change:?} \
+             file={file:?} hint=\"a new model is learned from the journal; the old one answers `criticd value`\""
+        );
+        kept.push(format!("critic {name}, generation {generation}, in {file}: {change}"));
     }
-    kept
+    Ok(kept)
 }

@@ -1,6 +1,6 @@
 //! Refits: which runs, what came back, who waits for it. What is decided here is recorded before it holds.
 
-use super::caller::Caller;
+use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, RefitDone, event, map};
 use crate::learner::refit::{Candidate, RefitReport, RefitTrigger};
 use crate::learner::{Judgement, Learner};
@@ -10,7 +10,7 @@ use crate::state::record::Record;
 use crate::wire::status::{LastRefit, PauseStatus, RefitFound, RefitStatus};
 use crate::wire::{self, RefitOutcome, WireError};
 use serde_json::json;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Adoption pauses remembered for the percentiles of `status`.
@@ -102,11 +102,19 @@ impl RefitDesk {
     /// `overloaded`, if too many do.
     pub(super) fn wait(&mut self, critic: usize, caller: Caller) -> Result<(), WireError> {
         let desk = &mut self.desks[critic];
-        if desk.waiting.len() + desk.waiting_for_running.len() + desk.waiting_for_answers.len() >= WAITERS_MAX {
-            return Err(WireError::overloaded(1000));
-        }
+        let waiting = desk.waiting.iter().chain(&desk.waiting_for_running).chain(&desk.waiting_for_answers);
+        check_room(&caller, WAITERS_MAX, waiting)?;
         desk.waiting.push(caller);
         Ok(())
+    }
+
+    /// Peers have left: they wait no more.
+    pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
+        for desk in &mut self.desks {
+            for waiting in [&mut desk.waiting, &mut desk.waiting_for_running, &mut desk.waiting_for_answers] {
+                waiting.retain(|caller| !gone.contains(&caller.peer.connection));
+            }
+        }
     }
 
     /// Start a refit, if one is due and none runs: requested ones first. Returns the records to store.
@@ -122,7 +130,9 @@ impl RefitDesk {
         let reason = due(critic)?;
         let desk = &mut self.desks[critic];
         desk.waiting_for_running.append(&mut desk.waiting);
-        match state.refit_job(critic, reason) {
+        // A bug costs this refit.
+        let job = catch_unwind(AssertUnwindSafe(|| state.refit_job(critic, reason).map_err(|e| e.to_string())));
+        match job.unwrap_or_else(|panic| Err(panics::message(&*panic))) {
             Ok(job) => {
                 desk.counts.started += 1;
                 (self.busy, self.running, self.outdated) = (true, critic, false);
@@ -130,7 +140,7 @@ impl RefitDesk {
                 out.push(Output::Refit { critic, job: Box::new(job) });
                 None
             }
-            Err(e) => Some(self.failed(critic, &state.critics()[critic], &e.to_string(), now, out)),
+            Err(why) => Some(self.failed(critic, &state.critics()[critic], &why, now, out)),
         }
     }
 
@@ -354,7 +364,11 @@ mod tests {
     const NOW: Now = Now { uptime: 1.0, unix: 1e9 };
 
     fn caller() -> Caller {
-        Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List }
+        caller_of(1)
+    }
+
+    fn caller_of(connection: u64) -> Caller {
+        Caller { peer: Peer { connection, delimiter: false }, id: Id::nil(), form: ArrayForm::List }
     }
 
     fn replies(out: &[Output]) -> usize {
@@ -409,8 +423,11 @@ mod tests {
     #[test]
     fn so_many_wait_and_all_are_told_when_a_critic_is_given_up() {
         let (mut desk, mut out) = (RefitDesk::new(2, true), Vec::new());
-        let waited = (0..=WAITERS_MAX).map(|_| desk.wait(1, caller()).is_ok()).collect::<Vec<bool>>();
-        assert_eq!(waited.iter().position(|ok| !ok), Some(WAITERS_MAX));
+        let waited = (0..9).map(|_| desk.wait(1, caller_of(100)).is_ok()).collect::<Vec<bool>>();
+        assert_eq!(waited.iter().position(|ok| !ok), Some(8), "one peer leaves places for others");
+        desk.forget(&HashSet::from([100]));
+        let waited = (0..=WAITERS_MAX as u64).map(|k| desk.wait(1, caller_of(k)).is_ok()).collect::<Vec<bool>>();
+        assert_eq!(waited.iter().position(|ok| !ok), Some(WAITERS_MAX), "those of a peer that has left are free");
         assert!(desk.wait(0, caller()).is_ok(), "others wait for another critic");
         desk.give_up(1, 3, "a bug", &mut out);
         assert_eq!(replies(&out), WAITERS_MAX);

@@ -1,7 +1,7 @@
 //! Messages that ingest refused: counted, reported at a bounded rate, kept for the quarantine.
 
 use super::ports::{Now, Output, event, map};
-use crate::wire::{self, Origin, WireError};
+use crate::wire::{self, Origin, RefusedRows, WireError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -13,6 +13,10 @@ const KEPT: usize = 64;
 const BYTES: usize = 4096;
 /// Streams that one event names.
 const STREAMS: usize = 64;
+/// Streams whose last refusal is remembered for those who ask, with names and sessions of at most [`NAME_BYTES`].
+const REMEMBERED: usize = 256;
+/// Longest name of a stream or session that is not itself the reason of a refusal.
+const NAME_BYTES: usize = 256;
 
 /// A message that ingest refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +45,9 @@ pub(super) struct Refusals {
     last: Option<WireError>,
     /// What was refused since the last report, of which streams, sessions, and for which reason.
     lost: BTreeMap<Whose, Lost>,
+    /// By name of the stream, with the number of the message among all that were refused.
+    remembered: BTreeMap<String, (u64, RefusedRows)>,
+    refused: u64,
     kept: Vec<Refused>,
 }
 
@@ -66,6 +73,9 @@ impl Refusals {
         self.since_report += 1;
         let WireError { code, field, index, message, .. } = error.clone();
         let Origin { stream, session, seq, rows } = wire::origin(payload);
+        if let (Some(stream), Some(session)) = (&stream, &session) {
+            self.remember(stream, session, code.name(), &message);
+        }
         let whose = (stream, session, code.name());
         if self.lost.len() < STREAMS || self.lost.contains_key(&whose) {
             let fresh = || Lost { messages: 0, rows: 0, seq, message: message.clone() };
@@ -76,6 +86,30 @@ impl Refusals {
         let payload = payload[..payload.len().min(BYTES)].to_vec();
         self.keep(Refused { time: now.unix, code: code.name(), field, index, message, payload });
         self.last = Some(error);
+    }
+
+    /// Remember it of the stream, whose other sessions are forgotten, and so is the stream that was refused longest ago.
+    fn remember(&mut self, stream: &str, session: &str, code: &'static str, message: &str) {
+        if stream.len() > NAME_BYTES || session.len() > NAME_BYTES {
+            return;
+        }
+        self.refused += 1;
+        let before = self.remembered.remove(stream).filter(|(_, rows)| rows.session == session);
+        let messages = before.map_or(0, |(_, rows)| rows.messages) + 1;
+        if self.remembered.len() == REMEMBERED
+            && let Some(oldest) = self.remembered.iter().min_by_key(|(_, (number, _))| *number)
+        {
+            let oldest = oldest.0.clone();
+            self.remembered.remove(&oldest);
+        }
+        let rows = RefusedRows { session: session.to_owned(), code, message: message.to_owned(), messages };
+        self.remembered.insert(stream.to_owned(), (self.refused, rows));
+    }
+
+    /// What was refused last of the streams of these names, as far as that is remembered.
+    pub(super) fn of(&self, names: &[String]) -> BTreeMap<String, RefusedRows> {
+        let found = |name: &String| Some((name.clone(), self.remembered.get(name)?.1.clone()));
+        names.iter().filter_map(found).collect()
     }
 
     /// Keep a message, unless there are too many since the last [`Refusals::take`].
@@ -173,6 +207,19 @@ mod tests {
             {"stream": "b", "session": "s", "code": "not_finite", "messages": 1, "rows": 1, "seq": 0, "message": "NaN"},
         ]);
         assert_eq!((&event["streams"], &event["messages"]), (&expected, &json!(4)));
+        // Who asks later, because the event came before the subscription, learns it by name.
+        let remembered = refusals.of(&["a", "z", "b"].map(str::to_owned));
+        assert_eq!(remembered.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let RefusedRows { session, code, message, messages } = &remembered["a"];
+        assert_eq!((session.as_str(), *code, message.as_str(), *messages), ("s", "fenced", "a newer session", 2));
+        for k in 0..REMEMBERED {
+            refusals.refuse(fenced(), &rows(&format!("other-{k}"), 0, &[1.0]), now);
+            refusals.refuse(fenced(), &rows("b", 9, &[1.0]), now);
+        }
+        let remembered = refusals.of(&["a", "other-0", "b"].map(str::to_owned));
+        assert_eq!(remembered.keys().collect::<Vec<_>>(), ["b"], "those of longest ago are forgotten");
+        assert_eq!((remembered["b"].messages, refusals.remembered.len()), (1 + REMEMBERED as u64, REMEMBERED));
+        drop(refusals.report(true, now));
         refusals.refuse(fenced(), &rows("c", 0, &[1.0]), now);
         let Some(Output::Publish(event)) = refusals.report(true, now) else { panic!("an event was expected") };
         assert_eq!(wire::to_json(&event.payload).unwrap()["streams"].as_array().unwrap().len(), 1);

@@ -1,12 +1,25 @@
-//! Long work that a request starts: a refit, a rebuild.
+//! Long work, and who waits for it: refits and rebuilds that a request starts, and a critic that is restored.
 
 use super::Core;
 use super::caller::Caller;
+use super::ports::Now;
+use crate::daemon::recovery;
 use crate::learner::window::Window;
 use crate::transport::Reply;
 use crate::wire::{self, ErrorCode, RefitOutcome, WireError};
+use std::collections::HashSet;
+
+/// Rows that the core itself learns again where a critic has failed: a moment's work. More are left to a rebuild.
+pub(super) const RESTORE_ROWS_MAX: u64 = 4096;
 
 impl Core {
+    /// These connections have ended: nothing that they asked for waits any more.
+    pub fn forget(&mut self, gone: &HashSet<u64>) {
+        self.refits.forget(gone);
+        self.rebuilds.forget(gone);
+        self.checkpoints.forget(gone);
+    }
+
     /// Start a refit of a critic; the caller gets the answer at once, or when the refit has ended.
     pub(super) fn refit(
         &mut self,
@@ -49,5 +62,38 @@ impl Core {
         }
         self.rebuilds.want(&self.config.critics[index].name, wait.then(|| caller.clone()))?;
         Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
+    }
+
+    /// Whether a critic has failed that is about to be rebuilt or given up.
+    pub(super) fn is_unsettled(&self) -> bool {
+        (0..self.given_up.len()).any(|index| self.state.is_halted(index) && self.given_up[index].is_none())
+    }
+
+    /// Read a halted critic back from the journal, which says by now what it leaves out. Where that is more than a moment's work
+    /// it answers as before until a rebuild has learned it again.
+    pub(super) fn rebuild(&mut self, name: &str, now: Now) {
+        let critics = self.state.critics();
+        let index = critics.iter().position(|learner| learner.settings().name == name);
+        let Some(index) = index.filter(|&index| self.state.is_halted(index) && self.given_up[index].is_none()) else {
+            return;
+        };
+        let Some(ledger) = &mut self.ledger else { return };
+        let checkpoints = ledger.checkpoints();
+        let window_rows = self.config.window_rows;
+        let found =
+            recovery::recover_critic(ledger.storage(), checkpoints.as_ref(), window_rows, name, RESTORE_ROWS_MAX);
+        let restored = match found {
+            Ok(Some(learner)) => self.state.replace(learner),
+            Ok(None) => {
+                self.give_up(index, "it learns the journal again, without the rows on which it failed", now);
+                // Without a caller there is always room.
+                drop(self.rebuilds.want(name, None));
+                return;
+            }
+            Err(why) => Err(why),
+        };
+        if let Err(why) = restored {
+            self.give_up(index, &format!("it could not be restored: {why}"), now);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::board::LearningHeads;
 use crate::learner::heads::HeadEvaluation;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Ask, Snapshot};
 use crate::wire::{ErrorCode, HeadAnswers, HeadNames, WireError};
 use nalgebra::DMatrix;
 use std::collections::HashMap;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 /// Heads of one model, and their answers so far for the states of a request.
 pub(super) struct HeadQuery {
     which: Vec<usize>,
+    ask: Ask,
     variance: bool,
     found: HeadEvaluation,
     /// Those that are not ready, by their numbers there.
@@ -29,7 +30,7 @@ impl HeadQuery {
         learning: Arc<LearningHeads>,
         names: &HeadNames,
         rows: usize,
-        variance: bool,
+        ask: Ask,
         most: usize,
     ) -> Result<Self, WireError> {
         let count = snapshot.heads.as_ref().map_or(0, |heads| heads.heads.len());
@@ -59,10 +60,11 @@ impl HeadQuery {
             );
             return Err(WireError::of(ErrorCode::TooLarge, "heads", text));
         }
-        let variance = variance && snapshot.heads.as_ref().is_some_and(|heads| !heads.bases.is_empty());
+        let variance =
+            (ask.variance || ask.returns) && snapshot.heads.as_ref().is_some_and(|heads| !heads.bases.is_empty());
         let zeros = || DMatrix::zeros(rows, which.len());
         let found = HeadEvaluation { mean: zeros(), variance: variance.then(zeros) };
-        Ok(Self { which, variance, found, late, learning })
+        Ok(Self { which, ask, variance, found, late, learning })
     }
 
     /// Multiplications that a state takes, about.
@@ -99,7 +101,13 @@ impl HeadQuery {
         let name = |&head: &usize| snapshot.heads.as_ref().map_or("", |heads| heads.heads[head].name.as_str());
         let LearningHeads { names, share } = &*self.learning;
         let learning = self.late.iter().map(|&place| (names[place].as_str(), *share)).collect();
-        HeadAnswers { names: self.which.iter().map(name).collect(), evaluation: &self.found, learning }
+        let carried = self.found.variance.as_ref().filter(|_| self.ask.returns).zip(snapshot.heads.as_ref());
+        let return_variance = carried.map(|(variance, heads)| {
+            let of = |i: usize, c: usize| heads.return_variance(self.which[c], variance[(i, c)]);
+            DMatrix::from_fn(variance.nrows(), variance.ncols(), of)
+        });
+        let names = self.which.iter().map(name).collect();
+        HeadAnswers { names, evaluation: &self.found, variance: self.ask.variance, return_variance, learning }
     }
 }
 
@@ -118,7 +126,7 @@ impl<'a> Places<'a> {
 }
 
 /// Why a head cannot answer.
-fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
+pub(super) fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
     /// Heads that are named.
     const NAMED: usize = 10;
     let known: Vec<&str> =

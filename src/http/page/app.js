@@ -1,5 +1,6 @@
 // The page: its parts put together, and what its controls do.
 
+import { ofActions } from '/actions.js';
 import { addressedCritic, addressedSpan, addressedView, leave, note } from '/address.js';
 import { averageOthers, axes, choices, chooseAxes, medians, standAt } from '/axes.js';
 import { calibrationCard, calibrationColumns } from '/calibration.js';
@@ -9,6 +10,7 @@ import { againstChoices } from '/compare.js';
 import { buildCritics, criticList } from '/critics.js';
 import { $, el, remembered } from '/dom.js';
 import { empty } from '/empty.js';
+import { episodeColumns, episodesCard } from '/episodes.js';
 import { buildErrors, errorColumns, learnErrors, showErrors, worstColumns } from '/errors.js';
 import { buildGlossary } from '/glossary.js';
 import { buildHeads, learnHeads } from '/heads.js';
@@ -41,27 +43,35 @@ function render() {
   streams();
   markList();
   if (critic().kernel) modelCard();
+  episodesCard();
   if (!$('view').hidden) {
-    learnShares();
+    if (!ofActions()) learnShares();
     axes();
     againstChoices();
     arrive();
     note();
-    relevanceCard();
-    learnHeads();
-    calibrationCard();
+    if (!ofActions()) ofStates();
     headChoice();
-    pathChoices();
     const c = critic();
     const now = `${chosen.critic} ${chosen.x} ${chosen.y} ${c.generation} ${c.revision} ${c.learned}`;
     if (now !== revision || blank()) {
       revision = now;
       see();
     }
-    follow();
-    learnErrors();
+    if (!ofActions()) {
+      follow();
+      learnErrors();
+    }
   }
   timelines();
+}
+
+/** The parts that values of states alone have. */
+function ofStates() {
+  relevanceCard();
+  learnHeads();
+  calibrationCard();
+  pathChoices();
 }
 
 /** Go where the address says, once the axes are there. */
@@ -82,6 +92,7 @@ function arrive() {
 function seen() {
   note();
   see();
+  if (ofActions()) return;
   follow(true);
   learnErrors();
 }
@@ -204,6 +215,8 @@ const SAVED = [
   ['map-other', 'compared', valueColumns],
   ['map-difference', 'difference', valueColumns],
   ['map-deviation', 'deviation', valueColumns],
+  ['map-chosen', 'action', valueColumns],
+  ['episodes-plot', 'episodes', episodeColumns],
   ['map-error', 'error', errorColumns],
   ['path', 'trajectory', pathColumns],
   ['calibration', 'calibration', calibrationColumns],

@@ -1,5 +1,6 @@
 // Which variables are shown, and where the others stand.
 
+import { ofActions } from '/actions.js';
 import { $, el, remembered, say } from '/dom.js';
 import { axesNow, chosen, critic, dim, inUnit, known, plain, variable } from '/known.js';
 import { ranked, shares, withoutShares } from '/relevance.js';
@@ -30,7 +31,9 @@ export function axes() {
   const kept = remembered.get(`axes.${name}.${dim()}`);
   const own = kept?.every((k) => k === null || k < dim());
   if (chosen.x !== null && (own || !shares() || chosenBy === generation)) return;
-  if (!own && dim() > 2 && !shares() && !withoutShares()) return;
+  // Values of actions have no shares: the kernel alone says what matters.
+  if (!own && dim() > 2 && !shares() && !withoutShares() && !ofActions()) return;
+  if (ofActions()) chosen.average = false;
   const best = ranked().slice(0, 2);
   const [x, y] = own ? kept : best.sort((i, j) => i - j);
   chosenBy = shares() ? generation : -1;
@@ -107,7 +110,7 @@ function sliders() {
   const others = ranked()
     .filter((k) => k !== chosen.x && k !== chosen.y)
     .slice(0, SLIDERS);
-  $('mode-choice').hidden = others.length === 0;
+  $('mode-choice').hidden = others.length === 0 || ofActions();
   $('others').hidden = others.length === 0 || chosen.average;
   const summary = () =>
     say($('others-summary'), others.map((k) => `${plain(k)} ${inUnit(k, format(chosen.at[k], 3))}`).join(', '));

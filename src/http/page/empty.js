@@ -18,15 +18,14 @@ with Sender(stream="walker") as sender:
 export function empty() {
   const s = known.status;
   const c = critic();
-  // Values of actions have no map: its axes are variables of the state alone.
-  const ofActions = Boolean(c?.kernel && c.actions);
-  const ready = s && c?.kernel && !c.actions && known.states?.median.length;
+  const ready = s && c?.kernel && known.states?.median.length;
   $('empty').hidden = Boolean(ready);
-  for (const id of ['view', 'trajectory', 'wrong', 'trio', 'heads']) $(id).hidden = !ready;
-  $('selection').hidden = !ready && !ofActions;
+  for (const id of ['view', 'selection']) $(id).hidden = !ready;
+  // Along trajectories and over errors there is the value of states alone.
+  for (const id of ['trajectory', 'wrong', 'trio', 'heads']) $(id).hidden = !ready || Boolean(c.actions);
   $('time').hidden = !s || s.offset === 0;
   if (ready) return;
-  const none = !s || (s.offset === 0 && !ofActions);
+  const none = !s || s.offset === 0;
   $('empty-how').hidden = !s || !none;
   $('empty-progress').hidden = true;
   if (!s) {
@@ -35,9 +34,6 @@ export function empty() {
   } else if (c.failed) {
     say($('empty-title'), `The critic ${c.name} has failed`);
     say($('empty-text'), `It has stopped learning: ${c.failed}. The other critics continue. Please report this with the log.`);
-  } else if (ofActions) {
-    say($('empty-title'), `${c.name} learns values of actions`);
-    say($('empty-text'), 'Their map is not drawn. The requests value and act answer with them; criticd status shows the model.');
   } else if (none) {
     say($('empty-title'), 'No rows yet');
     say($('empty-text'), `Send some transitions to ${known.endpoints.ingest}. In Python:`);

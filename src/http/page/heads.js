@@ -17,6 +17,7 @@ function sums(cumulant) {
   if (kind === 'State') return plain(of);
   if (kind === 'NextState') return `next ${plain(of)}`;
   if (kind === 'Action') return `action ${of}`;
+  if (kind === 'Expression') return of;
   if (kind === 'Event') return `${plain(of.index)} goes above ${format(of.above, 3)}`;
   return format(of, 3);
 }

@@ -38,7 +38,7 @@ export class HeatMap extends Picture {
 
   /**
    * `next`: field; bar: whether there is a colour bar, unless false; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null;
-   * points [{at: [[x, y]], kind}]; blocks: whether cells are shown as such; generation; key, which changes where easing would mix what does not belong together.
+   * points [{at: [[x, y]], kind}]; table and ticks: colours and ticks of their own, else null; blocks: whether cells are shown as such; generation; key, which changes where easing would mix what does not belong together.
    */
   show(next) {
     const before = this.next;
@@ -67,7 +67,7 @@ export class HeatMap extends Picture {
 
   paint() {
     const drawn = context(this.canvas);
-    if (!drawn || !this.next || !maps[this.colours]) return;
+    if (!drawn || !this.next || !this.table()) return;
     const { c, width, height } = drawn;
     const { range, names, points, field } = this.next;
     const easing = this.from && this.progress() < 1;
@@ -77,7 +77,7 @@ export class HeatMap extends Picture {
     this.stale = Boolean(easing);
     this.surface = inks.card;
 
-    const barTicks = ticks(scale[0], scale[1], 5);
+    const barTicks = this.next.ticks ?? ticks(scale[0], scale[1], 5);
     const yTicks = ticks(range[1][0], range[1][1], Math.max(3, height / 60));
     const widest = (list) => Math.max(...list.map(([, words]) => c.measureText(words).width), 10);
     const plot = {
@@ -133,6 +133,11 @@ export class HeatMap extends Picture {
     this.hover(c, plot, shown);
   }
 
+  /** Red, green and blue of 256 colours. */
+  table() {
+    return this.next.table ?? maps[this.colours];
+  }
+
   /** Colour the image. */
   colour(shown, [low, high]) {
     const { width, height } = IMAGE;
@@ -142,7 +147,7 @@ export class HeatMap extends Picture {
     const c = context2d(this.image);
     const veil = context2d(this.veil).createImageData(width, height);
     const image = c.createImageData(width, height);
-    const table = maps[this.colours];
+    const table = this.table();
     const [r, g, b] = inks.pale;
     for (let k = 0; k < values.length; k += 1) {
       const share = Math.min(Math.max((values[k] - low) / (high - low), 0), 1);
@@ -257,7 +262,7 @@ export class HeatMap extends Picture {
   /** The colour bar. */
   bar(c, plot, [low, high], barTicks) {
     const left = plot.right + 12;
-    const table = maps[this.colours];
+    const table = this.table();
     const tall = plot.bottom - plot.top;
     for (let j = 0; j < tall; j += 1) {
       const k = 3 * Math.round((1 - j / tall) * 255);

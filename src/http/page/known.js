@@ -11,7 +11,7 @@ import { remembered } from '/dom.js';
 
 /**
  * @type {{number: number, status: ?Status, columns: string[], history: Record<string, (?number)[]>,
- * marks: Map<number, any>, states: any, calibration: {pairs: Pair[], summary: Summary}[], endpoints: any, stateDim: ?number, kept: {generations: number[][], bytes: number}, truth: boolean}}
+ * marks: Map<number, any>, states: any, calibration: {pairs: Pair[], summary: Summary}[], endpoints: any, stateDim: ?number, kept: {generations: number[][], bytes: number}, episodes: [number, number, number[]][], truth: boolean}}
  */
 export const known = {
   number: 0,
@@ -24,10 +24,13 @@ export const known = {
   endpoints: null,
   stateDim: null,
   kept: { generations: [], bytes: 0 },
+  // Offset behind each episode, its rows, and the sum of each reward.
+  episodes: [],
   truth: false,
 };
 const PAIRS = 400;
 const MARKS = 100;
+const EPISODES = 1000;
 
 /**
  * The reader's choices: critic and value function, the axes (a curve without y), where the other variables stand or whether
@@ -49,8 +52,10 @@ export function series(name) {
   return missing > 0 ? [...Array(missing).fill(null), ...found] : found;
 }
 
-/** @returns {number} */
-export const dim = () => critic()?.inputs?.scale.length ?? known.status?.state_dim ?? 0;
+/** Coordinates of an action, which stand behind those of the state in the inputs of a model of action values. */
+const actionWidth = () => critic()?.actions?.names.length || critic()?.actions?.low.length || 0;
+/** State variables. @returns {number} */
+export const dim = () => (critic()?.inputs ? critic().inputs.scale.length - actionWidth() : (known.status?.state_dim ?? 0));
 /** The name of state variable k, with its unit where it has one: "speed [rad/s]". @param {number} k @returns {string} */
 export const variable = (k) => critic()?.inputs?.names?.[k] ?? `state ${k}`;
 /** A name and its unit, which stands in brackets at its end. */
@@ -69,6 +74,7 @@ export function begin(all) {
   known.endpoints = all.endpoints;
   known.stateDim = all.state_dim ?? null;
   known.kept = all.kept;
+  known.episodes = all.episodes;
   known.truth = all.truth;
   known.states = all.states;
   known.marks = new Map(all.marks.map((mark) => [mark.number, mark]));
@@ -82,6 +88,8 @@ export function apply(news) {
   known.columns.forEach((name, k) => known.history[name].push(news.point[k]));
   for (const mark of news.marks) known.marks.set(mark.number, mark);
   for (const number of [...known.marks.keys()].slice(0, -MARKS)) known.marks.delete(number);
+  known.episodes.push(...news.episodes);
+  known.episodes.splice(0, known.episodes.length - EPISODES);
   news.calibration.forEach(({ pairs, summary }, k) => {
     known.calibration[k].pairs.push(...pairs);
     known.calibration[k].pairs.splice(0, known.calibration[k].pairs.length - PAIRS);

@@ -44,7 +44,9 @@ export function ranked() {
   const a = relevances();
   const s = shares();
   const share = (k) => s?.[k] ?? -1;
-  return a.map((_, k) => k).sort((i, j) => share(j) - share(i) || a[j] - a[i] || i - j);
+  // Coordinates of actions are no variables of the state.
+  const states = a.slice(0, dim());
+  return states.map((_, k) => k).sort((i, j) => share(j) - share(i) || a[j] - a[i] || i - j);
 }
 
 /** The shares as columns; null before they are known. */

@@ -2,6 +2,8 @@
 
 /** Everything that the daemon knows about itself. */
 export interface Status {
+  /** The advisors, in the order of the settings. */
+  advisors: AdvisorStatus[];
   /** The critics, in the order of the settings. */
   critics: CriticStatus[];
   /** Its data directory, as an absolute path; nil without a journal. */
@@ -56,6 +58,30 @@ export interface Status {
   warm_start: WarmStartStatus | null;
   /** Rows kept for model selection. */
   window: WindowStatus;
+}
+
+/** One advisor: decisions for a context, learned from their costs. */
+export interface AdvisorStatus {
+  /** Bytes that it takes. */
+  bytes: number;
+  /** Names of the variables of a context; empty if they have none. */
+  context_names: string[];
+  /** Decisions so far; the next one gets this number. */
+  decisions: number;
+  /** Contexts that the dictionary may have. */
+  dictionary_max: number;
+  /** Contexts in its dictionary. */
+  dictionary_size: number;
+  /** Costs learned. */
+  learned: number;
+  /** Its name. */
+  name: string;
+  /** Names of the numbers of a decision, each of which may be empty. */
+  output_names: string[];
+  /** Decisions that wait for their cost. */
+  waiting: number;
+  /** Decisions that may wait; the oldest is given up for a further one. */
+  waiting_max: number;
 }
 
 /** One critic. */
@@ -164,7 +190,9 @@ export interface JournalStatus {
 
 /** The memory that the settings allow, in bytes. */
 export interface MemoryStatus {
-  /** Bytes of window, streams and models together. */
+  /** Bytes of all advisors. */
+  advisors_bytes_max: number;
+  /** Bytes of window, streams, models and advisors together. */
   kept_bytes_max: number;
   /** Bytes of the models, of each critic. */
   models: ModelMemoryStatus[];
@@ -186,6 +214,8 @@ export interface MemoryStatus {
 export interface QueuesStatus {
   /** Requests that only the core can answer. */
   calls: QueueStatus;
+  /** Evaluations of other policies. */
+  evaluations: EvaluationsStatus;
   /** Messages of producers. */
   ingest: QueueStatus;
   /** Messages to subscribers. */
@@ -324,6 +354,10 @@ export interface HeadsStatus {
   groups: number;
   /** Heads that are not ready: the critic's rebuild learns them, and its `rebuild` has the progress. */
   learning: number;
+  /** Heads of which enough returns have been compared with their predictions. */
+  verified: number;
+  /** Of these the ten whose coverage is farthest from 0.9. */
+  worst: VerifiedHead[];
 }
 
 /** Standardisation of states: the inputs of a snapshot. */
@@ -438,6 +472,14 @@ export interface QueueStatus {
   waiting: number;
 }
 
+/** Evaluations of other policies that were asked for. */
+export interface EvaluationsStatus {
+  /** Share of the running one that is done, from 0 to 1. */
+  share: number;
+  /** Those that wait or run. */
+  under_way: number;
+}
+
 /** An alarm: the errors of a critic have changed. */
 export interface DriftAlarm {
   /** Name of the critic. */
@@ -458,6 +500,22 @@ export interface DriftAlarm {
   streams: string[];
   /** State variables that moved with it. */
   variables: MovedVariable[];
+}
+
+/** The verified returns of one head. */
+export interface VerifiedHead {
+  /** Mean of the returns less the predicted values, in the unit of the return. */
+  bias: number;
+  /** Share of them in the 90 % interval as it was predicted, before the factor, 0 to 1. */
+  coverage: number;
+  /** What deviations of returns are multiplied by, 0.25 to 4. */
+  factor: number;
+  /** Its name. */
+  name: string;
+  /** Returns that were compared with what had been predicted, 40 to 256: the last ones. */
+  pairs: number;
+  /** Variance of these differences over that of the returns, from 0; nil where returns do not vary. */
+  unexplained: number | null;
 }
 
 /** How a refit ended, as the events `adopted` and `refit_rejected` have it. */

@@ -71,10 +71,13 @@ function ofDaemon() {
       : 'Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart.';
     out.push({ level: 'bad', text: `nothing can be stored: ${s.read_only}`, remedy });
   }
-  const unstored = (s.journal?.failures ?? 0) + (s.journal?.checkpoint_failures ?? 0);
-  if (!s.read_only && unstored) {
-    const text = `${grouped(unstored)} writes to the disk have failed`;
-    out.push({ level: 'warn', text, remedy: 'See the log, and whether the disk is full.' });
+  const failing = s.journal?.checkpoint_failure;
+  if (!s.read_only && failing) {
+    out.push({
+      level: 'warn',
+      text: `no checkpoint can be written: ${failing}`,
+      remedy: 'Rows are stored, and a restart would learn them again. Mend the cause; the next checkpoint comes with more rows, or at the stop.',
+    });
   }
   const refused = refusedLately();
   if (refused > 0) {

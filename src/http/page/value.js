@@ -1,5 +1,6 @@
 // The pictures of the value function and of its standard deviation.
 
+import { actionScale, actionWords, ofActions } from '/actions.js';
 import { rangeOf, sliceWords } from '/axes.js';
 import { Field } from '/canvas.js';
 import { againstQuery, againstWords, difference, sizes } from '/compare.js';
@@ -73,7 +74,7 @@ export function overlay(lines, returns) {
 
 /** Point a place out on all pictures. @param {?number[]} place */
 export function spot(place) {
-  for (const each of [viewers.map, viewers.curve, deviationMap, otherMap, differenceMap]) {
+  for (const each of [viewers.map, viewers.curve, deviationMap, chosenMap, otherMap, differenceMap]) {
     if (!each) continue;
     each.spot = place;
     each.draw();
@@ -116,6 +117,7 @@ async function asked(query) {
     value: new Field(head.columns, head.rows, numbers.subarray(0, cells)),
     deviation: deviations(coarse > 0, cells),
     returns: deviations(head.return_deviation, cells + coarse),
+    chosen: head.chosen ? new Field(head.columns, head.rows, numbers.subarray(numbers.length - cells)) : null,
   };
 }
 
@@ -159,7 +161,10 @@ export function show() {
   $('maps').classList.toggle('single', curve);
   $('maps').classList.toggle('compared', Boolean(drawn.other) && !curve);
   $('deviation-card').hidden = curve || !drawn.deviation || drawn.other;
+  $('chosen-card').hidden = curve || !drawn.chosen || drawn.other;
   for (const id of ['other-card', 'difference-card']) $(id).hidden = curve || !drawn.other;
+  $('value-word').hidden = ofActions();
+  $('q-word').hidden = !ofActions();
   $('fade-choice').hidden = curve;
   /** @type {any[]} */
   const points = [];
@@ -171,7 +176,7 @@ export function show() {
 }
 
 /** "Value of angle and speed, generation 3" */
-const subject = () => `Value of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
+const subject = () => `${ofActions() ? 'Largest Q' : 'Value'} of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
 
 /** The size of the difference over the visited states, in words. @param {Field} field */
 function differs(field) {
@@ -215,7 +220,7 @@ function showCurve(points) {
 /** @param {any[]} points */
 function showMaps(points) {
   const { generation, range } = drawn;
-  say($('value-note'), drawn.other ? `of generation ${generation}` : 'expected discounted return');
+  say($('value-note'), drawn.other ? `of generation ${generation}` : ofActions() ? 'expected discounted return of the best action' : 'expected discounted return');
   $('map-legend').hidden = !$('fade').checked;
   const fade = fading(drawn);
   const ends = extent(drawn.value, fade);
@@ -230,13 +235,26 @@ function showMaps(points) {
     showDifference(faded, scale, fade);
     return;
   }
+  if (drawn.chosen) showChosen(faded);
   if (!drawn.deviation) return;
   const [low, high] = extent(drawn.deviation, null);
   // Relative to the range of the value, so that a small deviation looks small.
   const most = scaleOf('deviation', [0, Math.max(high, 0.25 * (scale[1] - scale[0]))]);
   deviationMap.show({ ...common, field: drawn.deviation, scale: [0, most[1]], fade: null });
-  say($('deviation-note'), drawn.averaged ? 'of the value at a typical state there' : 'of the value, not of returns');
+  say($('deviation-note'), ofActions() ? 'of Q of the chosen action' : drawn.averaged ? 'of the value at a typical state there' : 'of the value, not of returns');
   $('map-deviation').setAttribute('aria-label', `Standard deviation, from ${format(low)} to ${format(high)}`);
+}
+
+/** The action that has the largest Q. */
+function showChosen(faded) {
+  const { names } = critic().actions;
+  say($('chosen-note'), names.length ? 'the one with the largest Q' : 'first coordinate of the one with the largest Q');
+  // Nothing eases: between two actions there is none.
+  const key = `${drawn.key} ${drawn.generation} ${drawn.revision}`;
+  chosenMap.show({ ...faded, field: drawn.chosen, ...actionScale(), key });
+  const found = new Set(drawn.chosen.values);
+  const words = names.length ? [...found].sort().map((a) => actionWords(a, format)).join(', ') : `${found.size} values`;
+  $('map-chosen').setAttribute('aria-label', `Chosen action: ${words}`);
 }
 
 /** The compared map, and the difference about zero. */
@@ -282,13 +300,15 @@ export function valueColumns() {
   out.value = values;
   const read = (field) => cells.map(([across, up]) => field.at(across, up));
   if (drawn.deviation) out.deviation = read(drawn.deviation);
+  if (drawn.chosen) out.action = drawn.chosen.values;
   if (drawn.other) Object.assign(out, { compared: read(drawn.other), difference: difference(drawn.value, drawn.other) });
   return out;
 }
 
 const withDeviation = (at) => {
   const s = at.deviation ?? drawn.deviation?.at(at.across, at.up);
-  return s === undefined ? `value ${format(at.value)}` : `value ${format(at.value)} ± ${format(s, 3)}`;
+  const word = ofActions() ? 'Q' : 'value';
+  return s === undefined ? `${word} ${format(at.value)}` : `${word} ${format(at.value)} ± ${format(s, 3)}`;
 };
 
 const NINETY = 1.644854;
@@ -302,6 +322,7 @@ function certainty({ value, across, up }) {
     const other = drawn.other.at(across, up);
     words.push(`${againstWords()} ${format(other)}`, `difference ${format(value - other, 3)}`);
   }
+  if (drawn.chosen) words.push(`action ${actionWords(drawn.chosen.cell(across, up), format)}`);
   if (!deviation) return words;
   if (returns) {
     const reach = NINETY * returns.at(across, up);
@@ -334,6 +355,9 @@ function picked(which) {
 
 const deviationMap = new HeatMap($('map-deviation'), 'deviation', (at) => {
   readout($('map-deviation-out'), at, ({ value }) => `standard deviation ${format(value)}`);
+});
+const chosenMap = new HeatMap($('map-chosen'), 'value', (at) => {
+  readout($('map-chosen-out'), at, ({ value }) => `action ${actionWords(value, format)}`);
 });
 const otherMap = new HeatMap($('map-other'), 'value', (at) => {
   readout($('map-other-out'), at, ({ value }) => `value ${format(value)}`);

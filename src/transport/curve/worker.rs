@@ -95,7 +95,8 @@ impl Worker {
     fn forget(&mut self, gone: usize) {
         for (connection, path) in self.leaving.drain(..gone) {
             self.routes.remove(&connection);
-            self.topics.remove(&connection);
+            let topics = self.topics.remove(&connection).into_iter().flatten();
+            topics.for_each(|topic| self.shared.counters.topics.leave(&topic));
             // It may have gone from there, too.
             let _ = self.libzmq.disconnect(&endpoint(&path));
         }
@@ -205,13 +206,19 @@ impl Worker {
         let Some(flow) = self.flow(connection) else { return };
         let ([1, topic @ ..], 1) = (frames.first().map_or(&[][..], |frame| &frame[..]), frames.len()) else {
             // What is neither subscription nor cancellation has no use.
-            if !matches!(frames.first().map(|frame| frame.first()), Some(Some(0))) {
+            let [0, topic @ ..] = frames.first().map_or(&[][..], |frame| &frame[..]) else {
                 flow.cut(Reason::BadSubscription);
+                return;
+            };
+            if self.topics.get_mut(&connection).is_some_and(|topics| topics.remove(topic)) {
+                self.shared.counters.topics.leave(topic);
             }
             return;
         };
         let topics = self.topics.entry(connection).or_default();
-        topics.insert(topic.to_vec());
+        if topics.insert(topic.to_vec()) {
+            self.shared.counters.topics.join(topic);
+        }
         if topics.len() > self.shared.limits.subscriptions_max {
             flow.cut(Reason::TooManySubscriptions);
         }

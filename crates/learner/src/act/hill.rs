@@ -57,7 +57,14 @@ impl Hill {
         }
         let slide = |element: &[f64], d: usize| dot(element, along.column(d).as_slice());
         let slides = elements.chunks_exact(origin.len()).flat_map(|e| (0..width).map(move |d| slide(e, d))).collect();
-        Self { points: Points::new(origin.len(), &elements), metric: along.tr_mul(&along), kernel, elements, along, slides }
+        Self {
+            points: Points::new(origin.len(), &elements),
+            metric: along.tr_mul(&along),
+            kernel,
+            elements,
+            along,
+            slides,
+        }
     }
 
     /// h (k,) at inputs (k, D), row-major, under these weights (m,).

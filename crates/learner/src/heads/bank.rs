@@ -1,6 +1,7 @@
 //! What a model knows of its heads: statistics, scales, and how rows change them.
 
 use super::ring::{CutChains, Ring};
+use super::verified::{HeadVerification, Start, Verdict};
 use super::{Columns, Continuation, Cumulant, Head, Rate};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, axpy};
@@ -9,6 +10,7 @@ use crate::math::heads::{Gram, Group, HeadStatistics, Observed, Spectrum, Target
 use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
 use crate::transition::Rows;
+use crate::verification::expected_length;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -51,6 +53,15 @@ impl Rule {
         let own = |(k, column): (usize, &Column)| column.signal == k && column.terminal_reward == 0.0;
         self.columns.len() == signals && self.columns.iter().enumerate().all(own)
     }
+
+    /// Rows that a return takes by its discount, 0 if only times tell.
+    fn length(&self) -> u64 {
+        match (self.rate, self.continuation) {
+            (Rate::Discount(discount), Continuation::Constant(share)) => expected_length(discount * share) as u64,
+            (Rate::Discount(discount), _) => expected_length(discount) as u64,
+            (Rate::Timescale(_), _) => 0,
+        }
+    }
 }
 
 /// What is known of the chain in one slot besides its sums.
@@ -79,6 +90,8 @@ pub struct Bank {
     tuned_at: u64,
     /// Recent rows, while the dictionary may grow.
     ring: Option<Ring>,
+    #[serde(default)]
+    verified: HeadVerification,
     #[serde(skip)]
     work: Work,
 }
@@ -123,6 +136,8 @@ pub(crate) struct Block<'a> {
     pub(crate) nodes: &'a [RowNodes],
     /// (m, nodes).
     pub(crate) features: &'a Matrix,
+    /// k(x, x) of the base kernel.
+    pub(crate) diagonal: f64,
     /// The model's ring before these rows: number of its first row, and cuts.
     pub(crate) ring: (u64, usize),
 }
@@ -150,7 +165,7 @@ impl Bank {
     pub fn new(heads: Vec<Head>, m: usize, half_life: Option<f64>, scale: Scale, grows: bool) -> Self {
         let (mut signals, mut weightings, mut rules) = (Vec::new(), Vec::new(), Vec::<Rule>::new());
         for (number, head) in heads.iter().enumerate() {
-            let signal = position(&mut signals, head.cumulant);
+            let signal = position(&mut signals, head.cumulant.clone());
             let gram = position(&mut weightings, head.weight);
             let column = Column { signal, terminal_reward: head.terminal_reward, head: number };
             let same =
@@ -181,6 +196,7 @@ impl Bank {
             heads,
             tuned_at: 0,
             ring: grows.then(Ring::default),
+            verified: HeadVerification::default(),
             work: Work::default(),
         }
     }
@@ -261,6 +277,7 @@ impl Bank {
         if let Some(ring) = &mut self.ring {
             ring.select(&stay);
         }
+        self.verified.select(&stay);
         let mut of_group = stay.iter().map(Option::is_some);
         self.rules.retain(|_| of_group.next().expect("as many as before"));
         let mut of_group = stay.iter().map(Option::is_some);
@@ -284,7 +301,7 @@ impl Bank {
         let used: BTreeSet<usize> =
             self.rules.iter().flat_map(|rule| &rule.columns).map(|column| column.signal).collect();
         let numbers: HashMap<usize, usize> = used.iter().enumerate().map(|(to, &from)| (from, to)).collect();
-        self.signals = used.iter().map(|&signal| self.signals[signal]).collect();
+        self.signals = used.iter().map(|&signal| self.signals[signal].clone()).collect();
         let columns = self.rules.iter_mut().flat_map(|rule| &mut rule.columns);
         columns.for_each(|column| column.signal = numbers[&column.signal]);
     }
@@ -306,6 +323,7 @@ impl Bank {
             self.statistics.scale(factor);
             self.ring.iter_mut().for_each(|ring| ring.scale(factor));
         }
+        self.verified.settle(self.rules.iter().map(|rule| rule.columns.len()));
         let mut work = std::mem::take(&mut self.work);
         work.signals.renew(self.signals.len(), end - start);
         for (k, i) in (start..end).enumerate() {
@@ -366,6 +384,8 @@ impl Bank {
             let chain = self.statistics.groups[g].chains()[slot].clone();
             ring.cut_in_group(g, chain, features, number);
         }
+        let decay = self.statistics.groups[g].chains()[slot].discount;
+        self.verified.cut(g, slot, decay, features);
         self.statistics.groups[g].cut(slot, features);
     }
 
@@ -419,6 +439,17 @@ impl Bank {
                 ring.set_decay(place + g, decay);
             }
             let (phi, trace) = (features.col(nodes.state), traces.col_mut(k));
+            self.verified.arrive(g, nodes.slot, decay, phi);
+            let start = Start {
+                slot: nodes.slot,
+                features: phi,
+                diagonal: block.diagonal,
+                weighting: rule.gram,
+                weight,
+                length: rule.length(),
+            };
+            self.verified.start(g, start, |column| self.scales[rule.columns[column].head]);
+            self.verified.take(g, nodes.slot, own, rows.terminated[i]);
             weight_sums.push(group.absorb(nodes.slot, decay, weight * remembered, phi, own, trace));
             // What it is if the chain is cut here: then the time to the next row is that from the one before.
             group.chain_mut(nodes.slot).discount = kept * rule.rate.discount(steps[k].unwrap_or(1.0));
@@ -527,12 +558,14 @@ impl Bank {
         self.ring = self.ring.take().map(|_| Ring::default());
         self.statistics.groups.iter_mut().for_each(Group::drop_chains);
         self.rules.iter_mut().for_each(|rule| rule.kept.clear());
+        self.verified.drop_trials();
     }
 
     /// Let every row so far count `factor` times as often.
     pub(crate) fn discount(&mut self, factor: f64) {
         self.statistics.scale(factor);
         self.ring.iter_mut().for_each(|ring| ring.discount(factor));
+        self.verified.forget();
     }
 
     /// Weights of all heads at their scales. `running` are the model's running chains.
@@ -599,12 +632,59 @@ impl Bank {
                 break;
             }
         }
+        self.verified.foresee(rows, self.unit(), &solution.spectra, &solution.weights);
         Ok(solution)
     }
 
     /// Whether there are twice as many rows as when scales were chosen last.
     pub(crate) fn tuning_is_due(&self, rows: u64) -> bool {
         rows >= 2 * self.tuned_at.max(TUNED_FROM / 2)
+    }
+
+    /// Whether the weights whose predictions are verified are to be renewed: there are an eighth more rows than when they were
+    /// made, and two for each head, since a solution takes about as long as to learn one row for each.
+    pub(crate) fn foresight_is_due(&self, rows: u64) -> bool {
+        let remembered = self.forgetting.map_or(rows, |forgetting| rows.min(forgetting.half_life() as u64));
+        let apart = (remembered / 8).max(2 * self.heads.len() as u64);
+        rows >= self.verified.foreseen_at().map_or(TUNED_FROM, |before| before + apart)
+    }
+
+    /// Verify what the weights of now predict. `rows` is how many have been learned.
+    ///
+    /// # Errors
+    /// As [`Bank::solve`]; the weights before stay.
+    pub(crate) fn foresee(&mut self, running: &Running, rows: u64) -> Result<(), SolveError> {
+        let solution = self.solve(running)?;
+        self.verified.foresee(rows, self.unit(), &solution.spectra, &solution.weights);
+        Ok(())
+    }
+
+    /// Of each head the factor on the deviations of its returns (H,), 1 below 40 verified pairs.
+    pub(super) fn factors(&self) -> Vec<f64> {
+        let mut out = vec![1.0; self.heads.len()];
+        for (g, rule) in self.rules.iter().enumerate() {
+            let factors = self.verified.factors(g, rule.columns.len());
+            rule.columns.iter().zip(factors).for_each(|(column, factor)| out[column.head] = factor);
+        }
+        out
+    }
+
+    /// Of each head the share of its verified returns in the 90 % interval as it was predicted (H,); none below 40 pairs.
+    pub fn coverage(&self) -> Vec<Option<f64>> {
+        let mut out = vec![None; self.heads.len()];
+        for (g, rule) in self.rules.iter().enumerate() {
+            rule.columns.iter().zip(self.verified.coverage(g)).for_each(|(column, share)| out[column.head] = share);
+        }
+        out
+    }
+
+    /// What has been verified of head number `head`; none below 40 pairs.
+    ///
+    /// # Panics
+    /// If there is no such head.
+    pub fn verdict(&self, head: usize) -> Option<Verdict> {
+        let (g, column) = self.place(head);
+        self.verified.verdict(g, column)
     }
 
     fn tune_group(&mut self, g: usize, solution: &Solution, ratios: &[f64], floor: f64) -> bool {
@@ -682,6 +762,12 @@ impl Bank {
             })
             && self.rules.iter().map(|rule| rule.columns.len()).sum::<usize>() == heads
             && self.forgetting.is_none_or(|forgetting| forgetting.is_consistent())
+            && self.verified.is_consistent(&self.sizes(), m, slots, self.weightings.len())
+    }
+
+    /// Of each group the number of its heads.
+    fn sizes(&self) -> Vec<usize> {
+        self.rules.iter().map(|rule| rule.columns.len()).collect()
     }
 
     /// Bytes held, for reports of memory.
@@ -695,6 +781,7 @@ impl Bank {
             + work.rewards.bytes()
             + work.traces.bytes()
             + work.weighted.bytes()
+            + self.verified.bytes()
             + self.heads.iter().map(|head| size_of::<Head>() + head.name.len()).sum::<usize>()
     }
 }

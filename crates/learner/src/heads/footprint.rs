@@ -1,6 +1,8 @@
 //! The largest memory that heads take, from their number and their definitions.
 
+use super::verified::PAIRS_MAX;
 use super::{Bank, Continuation, Head, Rate};
+use crate::math::heads::TOGETHER;
 use crate::math::statistics::{Chain, TRACE_STEP};
 
 const NUMBER: usize = size_of::<f64>();
@@ -21,7 +23,7 @@ impl Counts {
         let (mut signals, mut weightings) = (Vec::new(), Vec::new());
         let mut groups: Vec<(Rate, Continuation, Option<usize>)> = Vec::new();
         for head in heads {
-            super::bank::position(&mut signals, head.cumulant);
+            super::bank::position(&mut signals, head.cumulant.clone());
             super::bank::position(&mut weightings, head.weight);
             super::bank::position(&mut groups, (head.rate, head.continuation, head.weight));
         }
@@ -41,11 +43,15 @@ pub fn bytes_max(heads: &[Head], m: usize, rows: usize, block: usize, row_bytes:
     let sums = 2 * room * count + 2 * count + groups * (2 * room * room + room) + weightings * room * room;
     // Of each row a discount in every group; of each cut a chain in every group, and its features.
     let ring = rows * (groups + 2) + rows * (groups * room + count + room);
-    let scratch = block * (signals + count + 2 * room);
-    let names: usize = heads.iter().map(|head| head.name.len()).sum();
+    // Rows that wait for others have traces in every group and rewards of every head.
+    let scratch = block * (signals + count + 2 * room) + TOGETHER * (count + groups * room);
+    let names: usize = heads.iter().map(|head| head.name.len() + head.cumulant.heap_bytes()).sum();
+    // What verifies: weights in single precision with the spectra and a solution while they are made, and of each head two starts
+    // and its pairs.
+    let verified = m * count / 2 + m * count + weightings * (m * m + m) + 10 * count + count * PAIRS_MAX / NUMBER;
     let described = COPIES * (count * size_of::<Head>() + names);
     let chains = rows * groups * size_of::<Chain>();
-    let learned = NUMBER * (sums + ring + scratch) + rows * row_bytes + chains + described;
+    let learned = NUMBER * (sums + ring + scratch + verified) + rows * row_bytes + chains + described;
     // Weights once while they are solved for and twice for publication, with the bases of their variances.
     let published = 3 * (m * count + weightings * (m * m + m)) + 8 * count;
     (learned, NUMBER * published)

@@ -39,6 +39,8 @@ pub struct HeadsSnapshot {
     pub weightings: Vec<usize>,
     /// One for each weighting; empty if the snapshot has no variances.
     pub bases: Vec<HeadBasis>,
+    /// (H,), in \[1/4, 4\]: what deviations of returns are multiplied by, from live verification; 1 where nothing is known.
+    pub factors: Vec<f64>,
 }
 
 /// What heads say about some states.
@@ -59,6 +61,11 @@ impl HeadsSnapshot {
     /// sigma0^2 of head number `head`, in the unit of its cumulant squared.
     pub fn noise_variance(&self, head: usize) -> f64 {
         self.signals[head] * self.ratios[head]
+    }
+
+    /// Variance of a single return of head number `head`, where `variance` is that of its value.
+    pub fn return_variance(&self, head: usize, variance: f64) -> f64 {
+        self.factors[head] * self.factors[head] * (variance + self.noise_variance(head))
     }
 
     /// The heads of `bank` with the model's `running` chains closed. `signal` is the model's scale of its base kernel, the
@@ -92,16 +99,17 @@ impl HeadsSnapshot {
             (0..m).for_each(|j| vectors.col_mut(j).iter_mut().for_each(|w| *w /= signal.sqrt()));
             HeadBasis {
                 vectors: vectors.to_nalgebra(),
-                values: spectrum.values.iter().map(|value| value / unit).collect(),
+                values: spectrum.values.iter().map(|value| signal * value / unit).collect(),
             }
         };
         Ok(Self {
             heads: bank.heads().to_vec(),
             weights,
             signals: bank.scales().iter().map(|scale| scale.signal / signal).collect(),
-            ratios: bank.scales().iter().map(|scale| scale.ratio).collect(),
+            ratios: bank.scales().iter().map(|scale| signal * scale.ratio).collect(),
             weightings,
             bases: if variance { solution.spectra.iter().map(basis).collect() } else { Vec::new() },
+            factors: bank.factors(),
         })
     }
 

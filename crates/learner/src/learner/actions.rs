@@ -13,6 +13,7 @@ use crate::improve::Acting;
 use crate::math::dense::Matrix;
 use crate::model::Model;
 use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 use crate::transition::{Batch, Rows};
 use crate::watch::Alarm;
 use crate::window::Window;
@@ -40,7 +41,7 @@ struct Waiting {
     /// (D,).
     #[serde(with = "crate::math::raw")]
     next_state: Vec<f64>,
-    /// (H,).
+    /// (H,), about the prior mean.
     #[serde(with = "crate::math::raw")]
     rewards: Vec<f64>,
     /// Its own, or NaN.
@@ -78,8 +79,9 @@ pub(super) struct ActionRows {
     waiting: BTreeMap<u32, Waiting>,
     /// Streams whose next complete row starts a chain.
     cut: BTreeSet<u32>,
-    /// Another policy acts from the row at this offset on.
-    policy_from: Option<u64>,
+    /// Where another policy begins to act, as rows arrive: with the row at an offset, in one stream or, without a number, in all.
+    #[serde(default, rename = "policy_from", deserialize_with = "policies::deserialize")]
+    policies_from: BTreeSet<(u64, Option<u32>)>,
     /// Rows without an action of the critic's.
     without_action: u64,
     /// Rows that ended a chain before anything named the next action.
@@ -107,7 +109,7 @@ impl ActionRows {
             endings: Rows::default(),
             waiting: BTreeMap::new(),
             cut: BTreeSet::new(),
-            policy_from: None,
+            policies_from: BTreeSet::new(),
             without_action: 0,
             unnamed: 0,
             complete: Rows::default(),
@@ -163,9 +165,7 @@ impl ActionRows {
         }
         let known = (self.end - offset).min(batch.len() as u64) as usize;
         for (i, &starts) in starts.iter().enumerate().take(batch.len()).skip(known) {
-            if self.policy_from.take_if(|from| *from <= self.end).is_some() {
-                self.leave_out();
-            }
+            self.end_policies();
             self.take_row(by, (stream, starts), batch, i);
             self.end += 1;
         }
@@ -216,8 +216,7 @@ impl ActionRows {
         let mut input = batch.state(i).to_vec();
         let own = batch.action(i).map(|action| by.of.space.append(action, &mut input));
         if !matches!(own, Some(Ok(()))) {
-            self.close(stream);
-            self.cut.insert(stream);
+            self.cut(stream);
             self.without_action += 1;
             return;
         }
@@ -239,6 +238,12 @@ impl ActionRows {
             named,
             input,
         };
+        if by.settings.prior_mean != 0.0 {
+            let discount = batch.discount(i).unwrap_or(by.settings.discount);
+            for &column in &by.settings.rewards {
+                row.rewards[column] = by.settings.about_prior_mean(row.rewards[column], discount, ends.terminated);
+            }
+        }
         let own = row.input[batch.dim()..].to_vec();
         let probs = batch.next_action_probs(i).filter(|probs| {
             by.of.successor == Successor::Expected && space.choices() == probs.len() && !ends.terminated
@@ -295,9 +300,21 @@ impl ActionRows {
     /// Rows of every stream are missing from here on, or another policy acts.
     fn leave_out(&mut self) {
         let streams: Vec<u32> = self.waiting.keys().copied().collect();
-        for stream in streams {
-            self.close(stream);
-            self.cut.insert(stream);
+        streams.into_iter().for_each(|stream| self.cut(stream));
+    }
+
+    fn cut(&mut self, stream: u32) {
+        self.close(stream);
+        self.cut.insert(stream);
+    }
+
+    /// Rows that wait for an action of a policy that acts no more, now that the next row is another policy's.
+    fn end_policies(&mut self) {
+        while self.policies_from.first().is_some_and(|(from, _)| *from <= self.end) {
+            match self.policies_from.pop_first() {
+                Some((_, Some(stream))) => self.cut(stream),
+                _ => self.leave_out(),
+            }
         }
     }
 
@@ -343,6 +360,11 @@ impl Learner {
     /// If there is another number of flags, or the rows are of another shape than those before.
     pub fn take(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch, offset: u64) {
         assert_eq!(starts_chain.len(), batch.len(), "one flag for each row");
+        #[cfg(feature = "faults")]
+        if let Some((seed, at)) = super::FAULT_TAKING.get().filter(|&(seed, _)| seed == self.settings.seed) {
+            let rows = offset..offset + batch.len() as u64;
+            assert!(!rows.contains(&at), "a fault made on purpose in the learner with seed {seed}");
+        }
         let Some(mut rows) = self.action_rows.take() else { return };
         let of = self.settings.action_value.as_ref().expect("a critic of action values");
         if rows.window.is_none() {
@@ -364,6 +386,12 @@ impl Learner {
     pub fn waiting_rows(&self) -> Option<[u64; 3]> {
         let rows = self.action_rows.as_ref()?;
         Some([rows.waiting.len() as u64, rows.without_action, rows.unnamed])
+    }
+
+    /// Rows, and so the model, are about the prior mean: readers get Q itself.
+    pub(super) fn with_prior_mean(&self, mut snapshot: Snapshot) -> Snapshot {
+        snapshot.actions.iter_mut().for_each(|actions| actions.prior_mean = self.settings.prior_mean);
+        snapshot
     }
 
     /// Rows from before the window that end episodes.
@@ -404,12 +432,15 @@ impl Learner {
     }
 
     /// Offset of a complete row from that of a row as it arrives, for what holds from there on.
-    pub(super) fn complete_offset(&mut self, offset: u64) -> u64 {
-        let Some(rows) = &mut self.action_rows else { return offset };
-        if offset >= rows.end {
-            rows.policy_from = Some(offset);
+    pub(super) fn complete_offset(&self, offset: u64) -> u64 {
+        offset.saturating_sub(self.action_rows.as_ref().map_or(0, |rows| rows.lag()))
+    }
+
+    /// Another policy acts from the row at `offset` on, in the stream of this number or in all.
+    pub(super) fn policy_from(&mut self, offset: u64, stream: Option<u32>) {
+        if let Some(rows) = self.action_rows.as_mut().filter(|rows| offset >= rows.end) {
+            rows.policies_from.insert((offset, stream));
         }
-        offset.saturating_sub(rows.lag())
     }
 
     /// Offset behind the last row that it has learned, as rows arrive.
@@ -450,6 +481,28 @@ impl Event {
             Self::Returned { name, until, at, kept } => Self::Returned { name, until: until + lag, at: at + lag, kept },
             Self::NewPolicy { offset, policy } => Self::NewPolicy { offset: offset + lag, policy },
         }
+    }
+}
+
+/// Where policies begin, as checkpoints have it: in those of before, one offset for all streams, or none.
+mod policies {
+    use serde::{Deserialize, Deserializer};
+    use std::collections::BTreeSet;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        One(Option<u64>),
+        All(BTreeSet<(u64, Option<u32>)>),
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeSet<(u64, Option<u32>)>, D::Error> {
+        Ok(match Written::deserialize(deserializer)? {
+            Written::One(offset) => offset.into_iter().map(|offset| (offset, None)).collect(),
+            Written::All(offsets) => offsets,
+        })
     }
 }
 
@@ -573,6 +626,26 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_kept_about_the_prior_mean_and_read_as_values() {
+        let settings = Settings { prior_mean: 3.0, discount: 0.5, ..learner(Successor::Improve).settings };
+        let mut learner = Learner::new(settings.clone(), None);
+        learner.take(0, &[true, false], &batch(0.0, &[1.0, 2.0], &[0, 1]), 0);
+        let kept = complete(&learner);
+        assert_eq!(kept.rewards, [0.0 - 1.5, 1.0 - 3.0]);
+        let mut rows = Rows { rewards: vec![0.0, 1.0], ..kept.clone() };
+        settings.take_prior_mean(&mut rows);
+        assert_eq!(rows.rewards, kept.rewards);
+        for k in 0..10 {
+            learner.take(0, &[true, false], &batch(0.0, &[1.0, 2.0], &[0, 1]), 2 + 2 * k);
+            drop(learner.step(&Window::new(1, 1, 10)));
+        }
+        let snapshot = learner.snapshot(false).unwrap();
+        let far = snapshot.evaluate(&[1e6, 0.0, 0.0, 1.0], crate::snapshot::Ask::MEAN).unwrap().mean[0];
+        let bias = snapshot.hyperparameters.kernel.bias_variance * snapshot.weights.sum();
+        assert!((far - bias - 3.0).abs() < 1e-9, "{far}");
+    }
+
+    #[test]
     fn what_ends_episodes_is_kept_longest() {
         let mut learner = learner(Successor::Improve);
         let rows = 60_000u64;
@@ -587,6 +660,61 @@ mod tests {
         let expected: Vec<f64> = (320..=380).map(f64::from).collect();
         assert_eq!((endings.rewards.clone(), endings.terminated[60]), (expected, true));
         assert!(endings.starts_chain.iter().all(|&starts| starts));
+    }
+
+    #[test]
+    fn a_stream_that_names_the_policy_that_acts_leaves_the_rows_of_others_alone() {
+        let mut learner = learner(Successor::Sarsa);
+        learner.policy_of_rows(0, 0, "p");
+        learner.take(0, &[true, false], &batch(0.0, &[1.0, 2.0], &[0, 0]), 0);
+        learner.policy_of_rows(2, 1, "p");
+        learner.take(1, &[true], &batch(10.0, &[0.0], &[1]), 2);
+        learner.take(0, &[false], &batch(2.0, &[0.0], &[1]), 3);
+        let rows = complete(&learner);
+        assert_eq!((rows.rewards, learner.waiting_rows()), (vec![0.0, 10.0, 1.0, 2.0], Some([0, 0, 0])));
+        assert_eq!(rows.starts_chain, [true, true, false, false], "one chain for each stream");
+    }
+
+    #[test]
+    fn a_stream_that_changes_to_the_policy_that_acts_is_cut_and_no_other() {
+        let mut learner = learner(Successor::Sarsa);
+        for (stream, policy) in [(0, "a"), (1, "a"), (2, "b")] {
+            learner.policy_of_rows(2 * u64::from(stream), stream, policy);
+            learner.take(stream, &[true, false], &batch(0.0, &[1.0, 2.0], &[0, 0]), 2 * u64::from(stream));
+        }
+        assert_eq!(learner.waiting_rows(), Some([1, 0, 2]), "rows under a are not followed by actions of b");
+        learner.take(0, &[false], &batch(2.0, &[1.0], &[0]), 6);
+        learner.policy_of_rows(7, 1, "b");
+        learner.take(1, &[false], &batch(2.0, &[1.0], &[0]), 7);
+        assert_eq!(learner.waiting_rows(), Some([3, 0, 2]));
+        learner.policy_of_rows(8, 0, "b");
+        learner.take(0, &[false], &batch(3.0, &[1.0], &[0]), 8);
+        assert_eq!(learner.waiting_rows(), Some([3, 0, 3]), "the row of stream 0 alone");
+    }
+
+    #[test]
+    fn policies_that_begin_at_several_rows_end_at_each() {
+        let mut learner = learner(Successor::Sarsa);
+        learner.take(0, &[true, false], &batch(0.0, &[1.0, 2.0], &[0, 0]), 0);
+        learner.new_policy(3, Some("b"));
+        learner.new_policy(5, Some("c"));
+        learner.take(0, &[false; 6], &batch(2.0, &[1.0; 6], &[0, 0, 0, 0, 0, 1]), 2);
+        let rows = complete(&learner);
+        assert_eq!(rows.rewards, [0.0, 1.0, 3.0, 5.0, 6.0, 7.0]);
+        assert_eq!(
+            (rows.starts_chain, learner.waiting_rows()),
+            (vec![true, false, true, true, false, false], Some([0, 0, 2]))
+        );
+    }
+
+    #[test]
+    fn checkpoints_of_before_have_one_offset_at_most() {
+        let read = |rows: &serde_json::Value| serde_json::from_value::<ActionRows>(rows.clone());
+        let mut rows = serde_json::to_value(ActionRows::starting_at(3)).unwrap();
+        for (before, expected) in [(serde_json::json!(7), vec![(7, None)]), (serde_json::Value::Null, vec![])] {
+            rows["policy_from"] = before;
+            assert_eq!(read(&rows).unwrap().policies_from.into_iter().collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]

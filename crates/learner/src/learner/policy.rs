@@ -58,20 +58,35 @@ impl Learner {
     /// From the row at `offset` on another policy acts, `policy` by name if it has one; if that row has been learned, from the
     /// next one on. Nothing changes if that is the name of the one that acts already, so that saying it twice does no harm.
     pub fn new_policy(&mut self, offset: u64, policy: Option<&str>) {
-        self.announce(offset, policy, false);
+        self.announce(offset, policy, None);
     }
 
-    /// The rows of a stream from that at `offset` on say that they are of `policy`, and those before them did not. As
-    /// [`Learner::new_policy`], but where no policy had a name this one just gets it.
-    pub fn policy_of_rows(&mut self, offset: u64, policy: &str) {
-        self.announce(offset, Some(policy), true);
+    /// The rows of stream number `stream` from that at `offset` on say that they are of `policy`, and those before them did not.
+    /// As [`Learner::new_policy`], but where no policy had a name this one just gets it.
+    pub fn policy_of_rows(&mut self, offset: u64, stream: u32, policy: &str) {
+        self.announce(offset, Some(policy), Some(stream));
     }
 
-    fn announce(&mut self, offset: u64, policy: Option<&str>, by_rows: bool) {
-        let offset = self.complete_offset(offset).max(self.learned);
+    /// `stream` is the one whose rows say so, if rows do.
+    fn announce(&mut self, offset: u64, policy: Option<&str>, stream: Option<u32>) {
+        let complete = self.complete_offset(offset).max(self.learned);
         let announced = &mut self.policies.announced;
-        let at = announced.partition_point(|other| other.offset <= offset);
-        announced.insert(at, Announced { offset, policy: policy.map(str::to_owned), by_rows });
+        let at = announced.partition_point(|other| other.offset <= complete);
+        let before = at.checked_sub(1).map_or(&self.policies.present, |last| &announced[last].policy);
+        // The action behind a row that waits is another policy's: in all streams if the acting policy changes, and in a stream
+        // that is the last one to change to it.
+        let ends = match stream {
+            None if policy.is_none() || before.as_deref() != policy => Some(None),
+            None => None,
+            Some(_) if before.is_none() => None,
+            Some(_) if before.as_deref() != policy => Some(None),
+            Some(stream) => Some(Some(stream)),
+        };
+        let by_rows = stream.is_some();
+        announced.insert(at, Announced { offset: complete, policy: policy.map(str::to_owned), by_rows });
+        if let Some(stream) = ends {
+            self.policy_from(offset, stream);
+        }
     }
 
     /// Name of the policy that acts, if it has one.

@@ -33,6 +33,11 @@ impl Forgetting {
         Self { half_life, reference: 0, newest: 0, weight: 0.0 }
     }
 
+    /// Rows after which a row counts half.
+    pub(crate) fn half_life(&self) -> f64 {
+        self.half_life
+    }
+
     /// Rows between two references: a power of two.
     fn span(&self) -> u64 {
         let rows = (HALF_LIVES_MAX * self.half_life).clamp(1.0, SPAN_MAX) as u64;

@@ -17,7 +17,11 @@ use super::posterior::{Scale, SolveError};
 use super::raw;
 use super::statistics::{BootstrapTerms, Chain, Cut, Running};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::f64::consts::PI;
+
+/// Rows that P gains together at least. A row alone would move all of P through the processor.
+pub(crate) const TOGETHER: usize = 64;
 
 /// What heads share whose rows have the same weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,7 +93,7 @@ impl Gram {
 }
 
 /// S = Q Lambda Q'.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spectrum {
     /// Lambda (m,), ascending, not negative.
     pub values: Vec<f64>,
@@ -102,8 +106,10 @@ pub struct Spectrum {
 pub struct Group {
     /// Chains by slot.
     chains: Vec<Chain>,
-    /// P (m, H).
+    /// P (m, H), but for the rows that wait.
     response: Matrix,
+    #[serde(default)]
+    waiting: Waiting,
     /// q (H,).
     #[serde(with = "raw")]
     energy: Vec<f64>,
@@ -112,6 +118,29 @@ pub struct Group {
     target_sum: Vec<f64>,
     /// What chains add that were cut.
     closed: BootstrapTerms,
+}
+
+/// Rows whose part of P waits for others, fewer than [`TOGETHER`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Waiting {
+    /// Traces (m, n), by columns.
+    #[serde(with = "raw")]
+    traces: Vec<f64>,
+    /// Rewards (H, n), by columns.
+    #[serde(with = "raw")]
+    rewards: Vec<f64>,
+}
+
+impl Waiting {
+    /// P <- P + Z R'.
+    fn add_to(&self, response: &mut Matrix) {
+        let rows = self.rewards.len() / response.cols().max(1);
+        if rows > 0 {
+            let traces = View::from_columns(response.rows(), rows, &self.traces);
+            let rewards = View::from_columns(response.cols(), rows, &self.rewards);
+            multiply(response.view_mut(), true, 1.0, traces, Op::Plain, rewards, Op::Transposed);
+        }
+    }
 }
 
 /// Targets of one head at given weights, chains closed by the values these give: what its evidence depends on.
@@ -129,6 +158,7 @@ impl Group {
         Self {
             chains: Vec::new(),
             response: Matrix::zeros(m, heads),
+            waiting: Waiting::default(),
             energy: vec![0.0; heads],
             target_sum: vec![0.0; heads],
             closed: BootstrapTerms::new(m, heads, m),
@@ -141,8 +171,20 @@ impl Group {
     }
 
     /// p of each head (m, H), bootstrapped values left out.
-    pub fn response(&self) -> &Matrix {
-        &self.response
+    pub fn response(&self) -> Cow<'_, Matrix> {
+        if self.waiting.rewards.is_empty() {
+            return Cow::Borrowed(&self.response);
+        }
+        let mut response = self.response.clone();
+        self.waiting.add_to(&mut response);
+        Cow::Owned(response)
+    }
+
+    /// Let P gain the rows that wait.
+    fn settle(&mut self) {
+        self.waiting.add_to(&mut self.response);
+        self.waiting.traces.clear();
+        self.waiting.rewards.clear();
     }
 
     /// q of each head (H,), bootstrapped values left out.
@@ -199,9 +241,21 @@ impl Group {
         e
     }
 
-    /// P <- P + Z R' and t <- t + R e for the traces Z (m, n), rewards R (H, n) and sums of weights e (n,) of a block of rows.
+    /// P <- P + Z R' and t <- t + R e for the traces Z (m, n), rewards R (H, n) and sums of weights e (n,) of a block of rows. Short
+    /// blocks wait for others.
     pub fn absorb_response(&mut self, traces: View<'_>, rewards: View<'_>, weight_sums: &[f64]) {
-        multiply(self.response.view_mut(), true, 1.0, traces, Op::Plain, rewards, Op::Transposed);
+        if rewards.cols() >= TOGETHER {
+            self.settle();
+            multiply(self.response.view_mut(), true, 1.0, traces, Op::Plain, rewards, Op::Transposed);
+        } else {
+            for k in 0..rewards.cols() {
+                self.waiting.traces.extend_from_slice(traces.col(k));
+                self.waiting.rewards.extend_from_slice(rewards.col(k));
+            }
+            if self.waiting.rewards.len() >= TOGETHER * self.energy.len() {
+                self.settle();
+            }
+        }
         let sums = View::column(weight_sums);
         multiply(ViewMut::column(&mut self.target_sum), true, 1.0, rewards, Op::Plain, sums, Op::Plain);
     }
@@ -215,6 +269,7 @@ impl Group {
 
     /// Keep these columns alone.
     pub(crate) fn select(&mut self, columns: &[usize]) {
+        self.settle();
         let matrix = |of: &Matrix| {
             let values = columns.iter().flat_map(|&c| of.col(c).iter().copied()).collect();
             Matrix::from_columns(of.rows(), columns.len(), values)
@@ -247,6 +302,7 @@ impl Group {
 
     /// Let every row so far count `factor` times as often.
     pub fn scale(&mut self, factor: f64) {
+        self.settle();
         self.chains.iter_mut().for_each(|chain| chain.scale(factor));
         scale(&mut self.response, factor);
         self.energy.iter_mut().chain(&mut self.target_sum).for_each(|v| *v *= factor);
@@ -255,6 +311,7 @@ impl Group {
 
     /// One more feature, which nothing absorbed so far has. Chains lack their coordinate until [`Group::finish_newest`].
     pub(crate) fn grow(&mut self) {
+        self.settle();
         let m = self.response.rows() + 1;
         self.response.resize(m, self.heads());
         self.closed.grow();
@@ -289,7 +346,8 @@ impl Group {
     }
 
     fn combine(&mut self, other: &Self, sign: f64) {
-        add(&mut self.response, &other.response, sign);
+        self.settle();
+        add(&mut self.response, &other.response(), sign);
         axpy(&mut self.energy, sign, &other.energy);
         axpy(&mut self.target_sum, sign, &other.target_sum);
         self.closed.merge(&other.closed, sign);
@@ -315,9 +373,9 @@ impl Group {
         running: &Running,
         ridges: &[f64],
     ) -> Result<Matrix, SolveError> {
-        let m = self.response.rows();
+        let (m, response) = (self.response.rows(), self.response());
         if !self.bootstraps(running) {
-            let mut images = product(spectrum.vectors.view(), Op::Transposed, self.response.view(), Op::Plain);
+            let mut images = product(spectrum.vectors.view(), Op::Transposed, response.view(), Op::Plain);
             for (h, &ridge) in ridges.iter().enumerate() {
                 let values = spectrum.values.iter();
                 images.col_mut(h).iter_mut().zip(values).for_each(|(b, value)| *b /= value + ridge);
@@ -340,7 +398,7 @@ impl Group {
             (0..m).for_each(|i| *system.at_mut(i, i) += ridges[heads[0]]);
             let mut right = Matrix::zeros(m, heads.len());
             for (k, &h) in heads.iter().enumerate() {
-                right.col_mut(k).copy_from_slice(self.response.col(h));
+                right.col_mut(k).copy_from_slice(response.col(h));
             }
             let found = solve_general(&system, &right)?;
             for (k, &h) in heads.iter().enumerate() {
@@ -367,7 +425,7 @@ impl Group {
 
     /// Q'(p + B u) of each head (m, H): what its targets come to in the coordinates of the spectrum.
     pub fn images(&self, spectrum: &Spectrum, running: &Running, u: &Matrix) -> Matrix {
-        let mut closed = self.response.clone();
+        let mut closed = self.response().into_owned();
         if self.closed.chains > 0 {
             multiply(closed.view_mut(), true, 1.0, self.closed.coupling.view(), Op::Plain, u.view(), Op::Plain);
         }
@@ -382,6 +440,8 @@ impl Group {
     pub(crate) fn is_consistent(&self, m: usize, heads: usize) -> bool {
         let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
         shape(&self.response, heads)
+            && self.waiting.rewards.len().is_multiple_of(heads.max(1))
+            && self.waiting.traces.len() == m * (self.waiting.rewards.len() / heads.max(1))
             && (self.energy.len(), self.target_sum.len()) == (heads, heads)
             && self.closed.is_consistent(m, heads)
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == heads)
@@ -390,7 +450,11 @@ impl Group {
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         let chain = self.response.rows() + self.heads() + 4;
-        self.response.bytes() + self.closed.bytes() + size_of::<f64>() * (self.chains.len() * chain + 2 * self.heads())
+        let waiting = size_of_val(&self.waiting.traces[..]) + size_of_val(&self.waiting.rewards[..]);
+        self.response.bytes()
+            + waiting
+            + self.closed.bytes()
+            + size_of::<f64>() * (self.chains.len() * chain + 2 * self.heads())
     }
 }
 

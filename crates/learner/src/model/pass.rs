@@ -136,7 +136,8 @@ impl Pass<'_> {
         if let Some(heads) = &mut self.heads {
             let (nodes, features) = (&work.nodes.of_rows, &work.nodes.features);
             let ring = (self.recent.span().start, self.recent.cuts().count());
-            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features, ring });
+            let diagonal = self.basis.kernel().diagonal();
+            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features, diagonal, ring });
         }
         self.absorb(rows, block, offset, work);
         if self.basis.dictionary.is_full() && !self.recent.is_settled() {

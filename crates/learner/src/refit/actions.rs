@@ -17,7 +17,7 @@ use crate::batch::{BatchError, Given};
 use crate::diagnostics::Diagnostic;
 use crate::improve::{Acting, COPIES, Improved, Improvement, regression, sample};
 use crate::math::evidence::KeepGoing;
-use crate::math::kernel::Hyperparameters;
+use crate::math::kernel::{Hyperparameters, Metric};
 use crate::model::Model;
 use crate::settings::{Lambda, SelectionKind, Settings};
 use crate::snapshot::{Evaluator, Inputs};
@@ -31,6 +31,9 @@ const SELECTION_ROWS: usize = 2000;
 /// Least noise of a kernel for improvement, in parts of its signal variance: the error of the dictionary adds to the noise of
 /// deterministic rewards.
 const NOISE_MIN: f64 = 1e-3;
+
+/// Least relevance of a discrete action that improvement may choose: two of them correlate by 0.98 at most.
+const CHOICE_RELEVANCE_MIN: f64 = 0.02;
 
 /// A kernel, and the report of the search that found it.
 struct Chosen {
@@ -144,11 +147,22 @@ fn select(
     let Candidate { model, mut report, .. } = select_since_changes(&asked, false, 0, keep_going, time_left)?;
     report.trigger = job.trigger;
     let mut hyperparameters = model.hyperparameters();
+    job.settings.leave_constant_to_prior_mean(&mut hyperparameters.kernel);
     if of.successor == Successor::Improve {
         let least = NOISE_MIN * hyperparameters.kernel.signal_variance;
         hyperparameters.noise_variance = hyperparameters.noise_variance.max(least);
+        tell_apart(&mut hyperparameters.kernel.metric, of.space.choices());
     }
     Ok(Chosen { inputs: model.inputs().clone(), hyperparameters, report: Some(report) })
+}
+
+/// Keep the relevances of discrete actions, the last `choices` of a metric, above a least one: returns of policies that prefer one
+/// action say little about the others, and actions that are all alike cannot be chosen among.
+fn tell_apart(metric: &mut Metric, choices: usize) {
+    if let Metric::Ard(relevance) | Metric::Factor { relevance, .. } = metric {
+        let first = relevance.len() - choices;
+        relevance[first..].iter_mut().for_each(|each| *each = each.max(CHOICE_RELEVANCE_MIN));
+    }
 }
 
 /// Sweeps over the rows, from the maxima of the present Q.

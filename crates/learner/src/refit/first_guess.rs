@@ -43,8 +43,9 @@ pub fn initial_hyperparameters(
             Metric::Ard(relevance)
         }
     };
-    let kernel =
+    let mut kernel =
         Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(&kinds);
+    settings.leave_constant_to_prior_mean(&mut kernel);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 

@@ -3,7 +3,7 @@
 use super::climb::Climb;
 use super::error::{Lack, RefitError};
 use super::first_guess::initial_hyperparameters;
-use super::search::{Data, EvidenceKind, Search};
+use super::search::{Data, EvidenceKind, Found, Search};
 use crate::batch::{BatchError, Given};
 use crate::heads::{Cumulant, Head, Rate};
 use crate::math::dense::Matrix;
@@ -45,6 +45,21 @@ pub struct HeadSelection {
     pub structure: String,
 }
 
+impl HeadSelection {
+    /// The best point that a search has found by so many heads.
+    pub(super) fn of(found: &Found, search: &Search, inputs: &Inputs, heads: usize) -> Self {
+        Self {
+            inputs: inputs.clone(),
+            hyperparameters: found.hyperparameters(),
+            log_evidence: found.ascent.log_evidence,
+            heads,
+            rows: search.rows(EvidenceKind::Exact),
+            evaluations: found.ascent.evaluations,
+            structure: found.structure.name.clone(),
+        }
+    }
+}
+
 /// Select a kernel by what it makes of the rewards that `settings` name and of a sample of its heads, evenly spaced.
 ///
 /// `keep_going` is the stop flag, `time_left` the budget of the search: once false, the best found by then counts.
@@ -71,7 +86,9 @@ pub fn select(
     let mut chosen = None;
     for _ in 0..ROUNDS {
         let model = learned(&settings, rows, &inputs, &hyperparameters, keep_going)?;
-        let targets = standardised(targets(&heads, rows, &model.snapshot(true)?));
+        let found = targets(&heads, rows, &model.snapshot(true)?);
+        let kept: Vec<f64> = (0..found.cols()).filter_map(|h| standardised(found.col(h))).flatten().collect();
+        let targets = Matrix::from_columns(rows.len(), kept.len() / rows.len().max(1), kept);
         if targets.cols() == 0 {
             return Err(RefitError::NotEnough(Lack::DifferentHeads));
         }
@@ -95,15 +112,7 @@ pub fn select(
         };
         let found = climb.select(settings.kernel, &mut Vec::new())?;
         hyperparameters = found.hyperparameters();
-        chosen = Some(HeadSelection {
-            inputs: inputs.clone(),
-            hyperparameters: hyperparameters.clone(),
-            log_evidence: found.ascent.log_evidence,
-            heads: targets.cols(),
-            rows: search.rows(EvidenceKind::Exact),
-            evaluations: found.ascent.evaluations,
-            structure: found.structure.name.clone(),
-        });
+        chosen = Some(HeadSelection::of(&found, &search, &inputs, targets.cols()));
         if !time_left() {
             break;
         }
@@ -131,7 +140,7 @@ fn sample(settings: &Settings) -> Vec<Head> {
 }
 
 /// A model that has learned the rows, its heads at the noise and scale that suit them.
-fn learned(
+pub(super) fn learned(
     settings: &Settings,
     rows: &Rows,
     inputs: &Inputs,
@@ -157,6 +166,11 @@ fn learned(
 /// # Panics
 /// If the snapshot has other heads, or rows lack what these ask for.
 pub fn targets(heads: &[Head], rows: &Rows, snapshot: &Snapshot) -> Matrix {
+    returns(heads, &(0..heads.len()).collect::<Vec<_>>(), rows, snapshot)
+}
+
+/// [`targets`] of the heads of these numbers alone, column by column.
+pub(super) fn returns(heads: &[Head], numbers: &[usize], rows: &Rows, snapshot: &Snapshot) -> Matrix {
     let successor = chains(rows);
     let mut before = vec![None; rows.len()];
     for (i, next) in successor.iter().enumerate() {
@@ -166,17 +180,16 @@ pub fn targets(heads: &[Head], rows: &Rows, snapshot: &Snapshot) -> Matrix {
     }
     let cuts: Vec<usize> = (0..rows.len()).filter(|&i| successor[i].is_none() && !rows.terminated[i]).collect();
     let states: Vec<f64> = cuts.iter().flat_map(|&i| rows.next_state(i).iter().copied()).collect();
-    let all: Vec<usize> = (0..heads.len()).collect();
     let values = if cuts.is_empty() {
-        DMatrix::zeros(0, heads.len())
+        DMatrix::zeros(0, numbers.len())
     } else {
-        snapshot.evaluate_heads(&states, &all, false).expect("states of rows are finite").mean
+        snapshot.evaluate_heads(&states, numbers, false).expect("states of rows are finite").mean
     };
     let mut cut_of = vec![0; rows.len()];
     cuts.iter().enumerate().for_each(|(c, &i)| cut_of[i] = c);
     let step = |i: usize, j: usize| rows.times.get(j).zip(rows.times.get(i)).map_or(1.0, |(later, now)| later - now);
-    let mut out = Matrix::zeros(rows.len(), heads.len());
-    for (h, head) in heads.iter().enumerate() {
+    let mut out = Matrix::zeros(rows.len(), numbers.len());
+    for (h, head) in numbers.iter().map(|&number| &heads[number]).enumerate() {
         for i in (0..rows.len()).rev() {
             let kept = head.continuation.of(rows, i);
             let dt = match (successor[i], before[i]) {
@@ -196,17 +209,11 @@ pub fn targets(heads: &[Head], rows: &Rows, snapshot: &Snapshot) -> Matrix {
     out
 }
 
-/// The columns that vary, each divided by its root mean square.
-fn standardised(targets: Matrix) -> Matrix {
-    let n = targets.rows() as f64;
-    let mut kept = Vec::new();
-    for h in 0..targets.cols() {
-        let column = targets.col(h);
-        let square = column.iter().map(|y| y * y).sum::<f64>() / n;
-        let mean = column.iter().sum::<f64>() / n;
-        if square.is_finite() && square - mean * mean > 1e-12 * square {
-            kept.extend(column.iter().map(|y| y / square.sqrt()));
-        }
-    }
-    Matrix::from_columns(targets.rows(), kept.len() / targets.rows().max(1), kept)
+/// Returns divided by their root mean square; none if they do not vary.
+pub(super) fn standardised(returns: &[f64]) -> Option<Vec<f64>> {
+    let n = returns.len() as f64;
+    let square = returns.iter().map(|y| y * y).sum::<f64>() / n;
+    let mean = returns.iter().sum::<f64>() / n;
+    let varies = square.is_finite() && square - mean * mean > 1e-12 * square;
+    varies.then(|| returns.iter().map(|y| y / square.sqrt()).collect())
 }

@@ -406,6 +406,20 @@ pub(super) fn median_steps(rows: &Rows, inputs: &Inputs, kinds: &[StateKind]) ->
         .collect()
 }
 
+/// About `count` of n rows, in runs of `run`, one of them in each of as many stretches.
+pub(super) fn chosen_rows(n: usize, count: usize, run: usize, seed: u64) -> Vec<usize> {
+    if n <= count {
+        return (0..n).collect();
+    }
+    let (pieces, mut rng) = ((count / run).max(1), ChaCha8Rng::seed_from_u64(seed));
+    let stretch = |k: usize| {
+        let (from, to) = (k * n / pieces, (k + 1) * n / pieces);
+        let first = from + rng.random_range(0..(to - from + 1).saturating_sub(run).max(1));
+        first..(first + run).min(to)
+    };
+    (0..pieces).flat_map(stretch).collect()
+}
+
 /// About `count` rows as a problem of their own. Under correlated noise pairs of state and return are exchangeable, so rows are
 /// spread evenly with a random offset in each stretch; under white noise the return is only in whole runs, so stretches are kept.
 fn subset(
@@ -416,20 +430,8 @@ fn subset(
     count: usize,
     seed: u64,
 ) -> (Problem, Matrix) {
-    let (n, mut rng) = (rows.len(), ChaCha8Rng::seed_from_u64(seed));
     let run = if settings.noise == NoiseModel::White { 100 } else { 1 };
-    let chosen: Vec<usize> = if n <= count {
-        (0..n).collect()
-    } else {
-        let pieces = (count / run).max(1);
-        (0..pieces)
-            .flat_map(|k| {
-                let (from, to) = (k * n / pieces, (k + 1) * n / pieces);
-                let first = from + rng.random_range(0..(to - from + 1).saturating_sub(run).max(1));
-                first..(first + run).min(to)
-            })
-            .collect()
-    };
+    let chosen = chosen_rows(rows.len(), count, run, seed);
     let pick = |source: &dyn Fn(usize, usize) -> f64, columns: usize| {
         let mut out = Matrix::zeros(chosen.len(), columns);
         for h in 0..columns {

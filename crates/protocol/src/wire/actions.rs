@@ -9,7 +9,8 @@ use criticd_learner::snapshot::Actions;
 use nalgebra::DMatrix;
 use serde::Serialize;
 
-const ACTIONS_KEYS: [&str; 5] = ["actions.kind", "actions.count", "actions.low", "actions.high", "actions.copies"];
+const ACTIONS_KEYS: [&str; 6] =
+    ["actions.kind", "actions.count", "actions.low", "actions.high", "actions.copies", "actions.prior_mean"];
 
 #[derive(Serialize)]
 pub(super) struct ActionsBody<'a> {
@@ -22,18 +23,21 @@ pub(super) struct ActionsBody<'a> {
     high: Option<Written<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     copies: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prior_mean: Option<f64>,
 }
 
 impl<'a> ActionsBody<'a> {
     pub(super) fn new(actions: &'a Actions, form: ArrayForm) -> Self {
         let copies = (actions.copies.ncols() > 0).then(|| Written::matrix(&actions.copies, 0, form));
+        let prior_mean = Some(actions.prior_mean).filter(|mean| *mean != 0.0);
         match &actions.space {
             ActionSpace::Discrete(count) => {
-                Self { kind: "discrete", count: Some(*count), low: None, high: None, copies }
+                Self { kind: "discrete", count: Some(*count), low: None, high: None, copies, prior_mean }
             }
             ActionSpace::Box { low, high } => {
                 let vector = |values: &'a Vec<f64>| Some(Written::vector(values, form));
-                Self { kind: "box", count: None, low: vector(low), high: vector(high), copies }
+                Self { kind: "box", count: None, low: vector(low), high: vector(high), copies, prior_mean }
             }
         }
     }
@@ -71,5 +75,6 @@ pub(super) fn actions(field: Field<'_>, size: usize, dim: usize) -> Result<Actio
         Some(field) => weights(field, size)?,
         None => DMatrix::zeros(0, 0),
     };
-    Ok(Actions { space, copies })
+    let prior_mean = map.get("actions.prior_mean").map(|field| field.scalar::<f64>()).transpose()?.unwrap_or(0.0);
+    Ok(Actions { space, prior_mean, copies })
 }

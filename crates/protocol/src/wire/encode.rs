@@ -3,15 +3,19 @@
 use super::act::{ActBody, Columns};
 use super::actions::ActionsBody;
 use super::bodies::{HeadBody, InputsBody, ModelBody, PosteriorBody};
+use super::evaluate::{RetainedRows, RowsBody, findings_to_json};
 use super::heads::{HeadAnswers, HeadAnswersBody, HeadsBody, ListedHead};
 use super::reader::{Field, Head, Reader};
 use super::status::Status;
+use super::suggest::SuggestBody;
 use super::tensor::{Flags, Written};
 use super::values::{ValueBody, ValuesBody};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
 use criticd_learner::act::Decision;
 use criticd_learner::heads::HeadsSnapshot;
+use criticd_learner::judge::Findings;
 use criticd_learner::snapshot::{Evaluation, Snapshot};
+use criticd_learner::suggest::Suggestion;
 use criticd_learner::transition::Batch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -56,6 +60,17 @@ pub enum Reply<'a> {
         /// Model that has decided.
         snapshot: &'a Snapshot,
     },
+    /// To `rows`.
+    Rows(&'a RetainedRows),
+    /// To `evaluate`.
+    Evaluate {
+        /// The findings.
+        findings: &'a Findings,
+        /// Offsets of the first row that they come from, and behind the last.
+        rows: [u64; 2],
+        /// Model whose kernel the fitted Q has; none without one.
+        generation: Option<u64>,
+    },
     /// To `snapshot`.
     Snapshot {
         /// The model.
@@ -82,6 +97,8 @@ pub enum Reply<'a> {
     Streams {
         /// By name of the stream.
         streams: &'a BTreeMap<String, StreamPosition>,
+        /// What ingest refused last of the streams that are asked for by name.
+        refused: &'a BTreeMap<String, RefusedRows>,
         /// Where the next page begins, if there is one.
         next: Option<u64>,
     },
@@ -98,6 +115,18 @@ pub enum Reply<'a> {
     ChangeHeads {
         /// Rows before the change.
         offset: u64,
+    },
+    /// To `suggest`.
+    Suggest {
+        /// The decision.
+        suggestion: &'a Suggestion,
+        /// Costs that the advisor had learned.
+        learned: u64,
+    },
+    /// To `report`.
+    Report {
+        /// Costs that the advisor has learned.
+        learned: u64,
     },
     /// To `new_policy`.
     NewPolicy {
@@ -147,6 +176,8 @@ struct HeadListBody<'a> {
 #[derive(Serialize)]
 struct StreamsBody<'a> {
     streams: &'a BTreeMap<String, StreamPosition>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    refused: &'a BTreeMap<String, RefusedRows>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
 }
@@ -164,6 +195,19 @@ pub struct StreamPosition {
     pub rows: u64,
     /// Unix seconds when the last row came.
     pub last_seen: f64,
+}
+
+/// What ingest refused of one session of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedRows {
+    /// The session.
+    pub session: String,
+    /// Name of the error code, of the last message.
+    pub code: &'static str,
+    /// A sentence for people, of the last message.
+    pub message: String,
+    /// Messages of that session that were refused.
+    pub messages: u64,
 }
 
 /// The outcome of a `refit` request.
@@ -196,6 +240,12 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
             let columns = Columns::of(decisions);
             to_map(&ActBody::new(&columns, decisions, snapshot, form))
         }
+        Reply::Rows(rows) => to_map(&RowsBody::new(rows, form)),
+        Reply::Evaluate { findings, rows: [from, to], generation } => {
+            let mut body = findings_to_json(findings);
+            (body["from"], body["to"], body["generation"]) = (from.into(), to.into(), generation.into());
+            to_map(&body)
+        }
         Reply::ValueOfHeads { evaluation, snapshot, heads } => {
             let of_heads = to_map(&BTreeMap::from([("heads", HeadAnswersBody::new(heads, form))]));
             join([to_map(&ValueBody::new(evaluation, snapshot, form)), of_heads])
@@ -207,9 +257,11 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         }
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
-        Reply::Streams { streams, next } => to_map(&StreamsBody { streams, next }),
+        Reply::Streams { streams, refused, next } => to_map(&StreamsBody { streams, refused, next }),
         Reply::Refit(outcome) => to_map(&RefitBody::from(outcome)),
         Reply::Heads { heads, next } => to_map(&HeadListBody { heads, next }),
+        Reply::Suggest { suggestion, learned } => to_map(&SuggestBody::new(suggestion, learned, form)),
+        Reply::Report { learned } => to_map(&BTreeMap::from([("learned", learned)])),
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } | Reply::ChangeHeads { offset } => {
             to_map(&BTreeMap::from([("offset", offset)]))
         }
@@ -375,6 +427,11 @@ fn to_map(body: &impl Serialize) -> Vec<u8> {
 /// A publication, an encoded map, with the number of the daemon's run.
 pub fn with_run(publication: Vec<u8>, run: u64) -> Vec<u8> {
     join([publication, to_map(&BTreeMap::from([("run", run)]))])
+}
+
+/// A snapshot, or what changed of one, with the name of the head that it is the value of.
+pub fn with_head(snapshot: Vec<u8>, head: &str) -> Vec<u8> {
+    join([snapshot, to_map(&BTreeMap::from([("head", head)]))])
 }
 
 /// One map with the entries of several encoded maps, in order.

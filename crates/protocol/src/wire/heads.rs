@@ -4,18 +4,29 @@ use super::checks::{check_count, finite_vector, nested, rows};
 use super::reader::{Field, Head as Kind};
 use super::tensor::Written;
 use super::{ArrayForm, ErrorCode, WireError};
-use criticd_learner::heads::{Continuation, Cumulant, Head, HeadBasis, HeadEvaluation, HeadsSnapshot, Rate};
+use criticd_learner::heads::{
+    Continuation, Cumulant, Expression, Head, HeadBasis, HeadEvaluation, HeadsSnapshot, NAME_MAX, Rate, Verdict,
+};
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-const HEADS_KEYS: [&str; 6] =
-    ["heads.heads", "heads.weights", "heads.signals", "heads.ratios", "heads.weightings", "heads.bases"];
+/// Bytes of a head in a message.
+const HEAD_BYTES_MAX: usize = 16_384;
+const HEADS_KEYS: [&str; 7] = [
+    "heads.heads",
+    "heads.weights",
+    "heads.signals",
+    "heads.ratios",
+    "heads.weightings",
+    "heads.bases",
+    "heads.factors",
+];
 const BASIS_KEYS: [&str; 2] = ["heads.bases.vectors", "heads.bases.values"];
 
 /// A cumulant as it is written: `{"kind": "reward", "index": 0}`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 enum CumulantForm {
     Reward { index: usize },
@@ -24,6 +35,8 @@ enum CumulantForm {
     Action { index: usize },
     Constant { value: f64 },
     Event { index: usize, above: f64 },
+    Expression { text: Expression },
+    Column { file: String, column: String },
 }
 
 /// A continuation as it is written.
@@ -91,6 +104,13 @@ impl HeadForm {
             CumulantForm::Action { index } => Cumulant::Action(index),
             CumulantForm::Constant { value } => Cumulant::Constant(value),
             CumulantForm::Event { index, above } => Cumulant::Event { index, above },
+            CumulantForm::Expression { text } => Cumulant::Expression(text),
+            CumulantForm::Column { file, column } => {
+                return Err(format!(
+                    "cumulant.kind: a column of a file ({column} of {file}) is for `criticd fit --heads`; rows of a stream carry such \
+                     values as a reward"
+                ));
+            }
         };
         let continuation = match self.continuation {
             None => Continuation::Constant(1.0),
@@ -119,13 +139,14 @@ impl From<&Head> for HeadForm {
         };
         Self {
             name: head.name.clone(),
-            cumulant: match head.cumulant {
+            cumulant: match head.cumulant.clone() {
                 Cumulant::Reward(index) => CumulantForm::Reward { index },
                 Cumulant::State(index) => CumulantForm::State { index },
                 Cumulant::NextState(index) => CumulantForm::NextState { index },
                 Cumulant::Action(index) => CumulantForm::Action { index },
                 Cumulant::Constant(value) => CumulantForm::Constant { value },
                 Cumulant::Event { index, above } => CumulantForm::Event { index, above },
+                Cumulant::Expression(text) => CumulantForm::Expression { text },
             },
             discount,
             timescale,
@@ -151,17 +172,24 @@ impl From<&Head> for HeadForm {
 /// # Errors
 /// The head and the field at fault, and the reason.
 pub fn heads_from_str(text: &str, discount: f64) -> Result<Vec<Head>, String> {
+    heads_from_list(head_list_from_str(text)?, discount)
+}
+
+/// The list of heads in such a file, as it is written there.
+///
+/// # Errors
+/// If it is neither JSON nor TOML, or has no such list.
+pub fn head_list_from_str(text: &str) -> Result<Value, String> {
     let looks_like_json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(e) if looks_like_json => return Err(e.to_string()),
         Err(_) => toml::from_str(text).map_err(|e| e.to_string())?,
     };
-    let list = match value {
-        Value::Object(mut keys) => keys.remove("heads").ok_or("heads: missing; a list of heads is needed")?,
-        list => list,
-    };
-    heads_from_list(list, discount)
+    match value {
+        Value::Object(mut keys) => keys.remove("heads").ok_or("heads: missing; a list of heads is needed".to_owned()),
+        list => Ok(list),
+    }
 }
 
 /// The heads of a list of maps. Heads that name neither discount nor timescale have `discount`.
@@ -176,10 +204,27 @@ pub fn heads_from_list(list: Value, discount: f64) -> Result<Vec<Head>, String> 
     forms_from_list(list)?.into_iter().enumerate().map(head).collect()
 }
 
-/// The heads in the field of a message.
+/// The heads in the field of a message. They are read one by one: what is no head takes little memory before it is refused.
 pub(super) fn head_forms(field: Field<'_>) -> Result<Vec<HeadForm>, WireError> {
-    let list = super::to_json(field.bytes())?;
-    forms_from_list(list).map_err(|what| WireError::of(ErrorCode::OutOfRange, field.name, what))
+    let fault = |code, what: String| WireError::of(code, field.name, what);
+    let mut reader = field.reader();
+    let Kind::Array(count) = reader.head()? else {
+        return Err(fault(ErrorCode::OutOfRange, "heads: not a list".to_owned()));
+    };
+    let form = |i| {
+        let bytes = reader.value()?;
+        if bytes.len() > HEAD_BYTES_MAX {
+            let what = format!("heads[{i}]: a head has at most {HEAD_BYTES_MAX} bytes, this one {}", bytes.len());
+            return Err(fault(ErrorCode::TooLarge, what));
+        }
+        let form = form_from_value(i, super::to_json(bytes)?).map_err(|what| fault(ErrorCode::OutOfRange, what))?;
+        if form.name.len() > NAME_MAX {
+            let what = format!("heads[{i}]: name: has at most {NAME_MAX} bytes, this one {}", form.name.len());
+            return Err(fault(ErrorCode::TooLarge, what));
+        }
+        Ok(form)
+    };
+    (0..count).map(form).collect()
 }
 
 fn forms_from_list(list: Value) -> Result<Vec<HeadForm>, String> {
@@ -209,6 +254,26 @@ pub struct ListedHead {
     /// Share of the rows that it has learned, while it is not ready yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<f64>,
+    /// What has been verified of it, once that is enough.
+    #[serde(flatten)]
+    pub verified: Option<VerdictForm>,
+}
+
+/// What has been verified of a head, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct VerdictForm {
+    pairs: usize,
+    coverage: f64,
+    bias: f64,
+    unexplained: Option<f64>,
+    factor: f64,
+}
+
+impl From<Verdict> for VerdictForm {
+    fn from(verdict: Verdict) -> Self {
+        let Verdict { pairs, coverage, bias, unexplained, factor } = verdict;
+        Self { pairs, coverage, bias, unexplained, factor }
+    }
 }
 
 /// The answers of heads for the states of a `value` request.
@@ -218,6 +283,10 @@ pub struct HeadAnswers<'a> {
     pub names: Vec<&'a str>,
     /// Their answers.
     pub evaluation: &'a HeadEvaluation,
+    /// Whether its variance is asked for.
+    pub variance: bool,
+    /// Variance of a single return (n, H), where that is asked for.
+    pub return_variance: Option<DMatrix<f64>>,
     /// Those that are not ready yet, with the share of the rows that they have learned.
     pub learning: Vec<(&'a str, f64)>,
 }
@@ -229,6 +298,8 @@ pub(super) struct HeadAnswersBody<'a> {
     mean: Written<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     variance: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    return_variance: Option<Written<'a>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     learning: BTreeMap<&'a str, f64>,
 }
@@ -240,7 +311,8 @@ impl<'a> HeadAnswersBody<'a> {
         Self {
             names: &answers.names,
             mean: matrix(mean),
-            variance: variance.as_ref().map(matrix),
+            variance: variance.as_ref().filter(|_| answers.variance).map(matrix),
+            return_variance: answers.return_variance.as_ref().map(matrix),
             learning: answers.learning.iter().copied().collect(),
         }
     }
@@ -256,6 +328,8 @@ pub(super) struct HeadsBody<'a> {
     weightings: &'a [usize],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bases: Vec<BasisBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    factors: Option<Written<'a>>,
 }
 
 #[derive(Serialize)]
@@ -277,6 +351,7 @@ impl<'a> HeadsBody<'a> {
             ratios: Written::vector(&heads.ratios, form),
             weightings: &heads.weightings,
             bases: heads.bases.iter().filter(|_| variance).map(basis).collect(),
+            factors: heads.factors.iter().any(|&f| f != 1.0).then(|| Written::vector(&heads.factors, form)),
         }
     }
 }
@@ -292,8 +367,8 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
     let count = heads.len();
     let (found, weights) = rows(map.require("heads.weights")?, count)?;
     check_count("heads.weights", found, size)?;
-    let positive = |name: &'static str| -> Result<Vec<f64>, WireError> {
-        let values = finite_vector(map.require(name)?)?;
+    let positive = |field: Field<'_>| -> Result<Vec<f64>, WireError> {
+        let (name, values) = (field.name, finite_vector(field)?);
         check_count(name, values.len(), count)?;
         match values.iter().position(|&v| v <= 0.0) {
             Some(h) => Err(WireError::of(ErrorCode::OutOfRange, name, "must be positive").at(h)),
@@ -319,10 +394,11 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
     Ok(HeadsSnapshot {
         heads,
         weights,
-        signals: positive("heads.signals")?,
-        ratios: positive("heads.ratios")?,
+        signals: positive(map.require("heads.signals")?)?,
+        ratios: positive(map.require("heads.ratios")?)?,
         weightings: weightings.into_iter().map(|w| w as usize).collect(),
         bases,
+        factors: map.get("heads.factors").map_or_else(|| Ok(vec![1.0; count]), positive)?,
     })
 }
 
@@ -347,7 +423,8 @@ mod tests {
         let json = r#"[{"name": "a", "cumulant": {"kind": "reward", "index": 0}, "discount": 0.9},
             {"name": "b", "cumulant": {"kind": "event", "index": 1, "above": 0.5}, "timescale": 2.0,
              "continuation": {"kind": "inside", "index": 0, "low": -1.0, "high": 1.0}, "terminal_reward": 1.5,
-             "weight": {"index": 2}, "noise_variance": 0.25, "signal": 2.0}]"#;
+             "weight": {"index": 2}, "noise_variance": 0.25, "signal": 2.0},
+            {"name": "c", "cumulant": {"kind": "expression", "text": "reward - 0.1*action[1] + state[0]/2"}, "discount": 1}]"#;
         let toml = r#"
             [[heads]]
             name = "a"
@@ -362,6 +439,10 @@ mod tests {
             weight = { index = 2 }
             noise_variance = 0.25
             signal = 2.0
+            [[heads]]
+            name = "c"
+            cumulant = { kind = "expression", text = "reward - 0.1*action[1] + state[0]/2" }
+            discount = 1.0
         "#;
         let heads = heads_from_str(json, 0.5).unwrap();
         assert_eq!(heads, heads_from_str(toml, 0.5).unwrap());
@@ -389,6 +470,10 @@ mod tests {
             (
                 "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"reward\", \"index\": 0}, \"signal\": \"x\"}]",
                 vec!["signal", "invalid type"],
+            ),
+            (
+                "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"expression\", \"text\": \"reward + cost\"}}]",
+                vec!["heads[0] (a)", "cumulant", "there is no cost"],
             ),
             ("{\"heds\": []}", vec!["heads: missing"]),
             ("3", vec!["not a list"]),

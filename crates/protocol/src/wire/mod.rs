@@ -13,12 +13,14 @@ mod actions;
 mod bodies;
 mod checks;
 mod encode;
+mod evaluate;
 mod heads;
 mod model;
 mod reader;
 mod reply;
 mod report;
 pub mod status;
+mod suggest;
 mod tensor;
 mod v1;
 mod values;
@@ -26,11 +28,12 @@ mod wording;
 
 pub use act::{ActRequest, Given};
 pub use encode::{
-    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
-    encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_values, encode_weights,
-    to_json, with_run,
+    Greeting, RefitOutcome, RefusedRows, Reply, StreamPosition, encode_announcement, encode_append, encode_error,
+    encode_event, encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_values,
+    encode_weights, to_json, with_head, with_run,
 };
-pub use heads::{HeadAnswers, HeadForm, ListedHead, heads_from_list, heads_from_str};
+pub use evaluate::{Answers, EVALUATED_MAX, EvaluateRequest, RetainedRows, Span, findings_to_json};
+pub use heads::{HeadAnswers, HeadForm, ListedHead, VerdictForm, head_list_from_str, heads_from_list, heads_from_str};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
@@ -339,6 +342,10 @@ pub enum Op {
     },
     /// Decisions in some states.
     Act(ActRequest),
+    /// A page of the rows that the journal retains.
+    Rows(Span),
+    /// Judge another policy by such rows.
+    Evaluate(EvaluateRequest),
     /// The whole model.
     Snapshot {
         /// Which critic; the first one if none is named.
@@ -349,6 +356,8 @@ pub enum Op {
         page: Option<u64>,
         /// Revision that the pages before came from; the present one if left out.
         revision: Option<u64>,
+        /// The value function of this head, in one piece, in place of the critic's.
+        head: Option<String>,
     },
     /// Everything the daemon knows about itself.
     Status,
@@ -391,6 +400,22 @@ pub enum Op {
         /// Names of heads to remove first.
         remove: Vec<String>,
     },
+    /// Decide for a context.
+    Suggest {
+        /// Which advisor; the first one if none is named.
+        advisor: Option<String>,
+        /// (D,), not yet checked.
+        context: Vec<f64>,
+    },
+    /// Learn the cost of a decision.
+    Report {
+        /// Which advisor; the first one if none is named.
+        advisor: Option<String>,
+        /// Number of the decision.
+        decision_id: u64,
+        /// Its cost, not yet checked.
+        cost: f64,
+    },
     /// Learn a critic again from the whole journal.
     Rebuild {
         /// Which critic; the first one if none is named.
@@ -413,6 +438,8 @@ impl Op {
             Self::Append(_) => OpKind::Append,
             Self::Value { .. } => OpKind::Value,
             Self::Act(_) => OpKind::Act,
+            Self::Rows(_) => OpKind::Rows,
+            Self::Evaluate(_) => OpKind::Evaluate,
             Self::Snapshot { .. } => OpKind::Snapshot,
             Self::Status => OpKind::Status,
             Self::Streams { .. } => OpKind::Streams,
@@ -420,6 +447,8 @@ impl Op {
             Self::NewPolicy { .. } => OpKind::NewPolicy,
             Self::Heads { .. } => OpKind::Heads,
             Self::ChangeHeads { .. } => OpKind::ChangeHeads,
+            Self::Suggest { .. } => OpKind::Suggest,
+            Self::Report { .. } => OpKind::Report,
             Self::Rebuild { .. } => OpKind::Rebuild,
             Self::Checkpoint => OpKind::Checkpoint,
             Self::Ping => OpKind::Ping,
@@ -437,6 +466,10 @@ pub enum OpKind {
     Value,
     /// [`Op::Act`].
     Act,
+    /// [`Op::Rows`].
+    Rows,
+    /// [`Op::Evaluate`].
+    Evaluate,
     /// [`Op::Snapshot`].
     Snapshot,
     /// [`Op::Status`].
@@ -451,6 +484,10 @@ pub enum OpKind {
     Heads,
     /// [`Op::ChangeHeads`].
     ChangeHeads,
+    /// [`Op::Suggest`].
+    Suggest,
+    /// [`Op::Report`].
+    Report,
     /// [`Op::Rebuild`].
     Rebuild,
     /// [`Op::Checkpoint`].
@@ -463,10 +500,12 @@ pub enum OpKind {
 
 impl OpKind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Append,
         Self::Value,
         Self::Act,
+        Self::Rows,
+        Self::Evaluate,
         Self::Snapshot,
         Self::Status,
         Self::Streams,
@@ -474,6 +513,8 @@ impl OpKind {
         Self::NewPolicy,
         Self::Heads,
         Self::ChangeHeads,
+        Self::Suggest,
+        Self::Report,
         Self::Rebuild,
         Self::Checkpoint,
         Self::Ping,
@@ -486,6 +527,8 @@ impl OpKind {
             Self::Append => "append",
             Self::Value => "value",
             Self::Act => "act",
+            Self::Rows => "rows",
+            Self::Evaluate => "evaluate",
             Self::Snapshot => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
@@ -493,6 +536,8 @@ impl OpKind {
             Self::NewPolicy => "new_policy",
             Self::Heads => "heads",
             Self::ChangeHeads => "change_heads",
+            Self::Suggest => "suggest",
+            Self::Report => "report",
             Self::Rebuild => "rebuild",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -510,9 +555,11 @@ impl OpKind {
     /// its place again.
     pub fn needs(self) -> &'static [Right] {
         match self {
-            Self::Append => &[Right::Append],
+            Self::Append | Self::Suggest | Self::Report => &[Right::Append],
             Self::NewPolicy => &[Right::Append, Right::Administer],
-            Self::Value | Self::Act | Self::Snapshot | Self::Status | Self::Heads => &[Right::Query],
+            Self::Value | Self::Act | Self::Rows | Self::Evaluate | Self::Snapshot | Self::Status | Self::Heads => {
+                &[Right::Query]
+            }
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
             Self::Refit | Self::Rebuild | Self::Checkpoint | Self::ChangeHeads => &[Right::Administer],
         }

@@ -202,7 +202,10 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         // Copies are of weights that are no more.
-        actions: before.actions.as_ref().map(|actions| Actions::of(actions.space.clone())),
+        actions: before
+            .actions
+            .as_ref()
+            .map(|actions| Actions { prior_mean: actions.prior_mean, ..Actions::of(actions.space.clone()) }),
         heads: None,
     }))
 }

@@ -72,6 +72,35 @@ pub struct Status {
     pub rejected: BTreeMap<String, u64>,
     /// The critics, in the order of the settings.
     pub critics: Vec<CriticStatus>,
+    /// The advisors, in the order of the settings.
+    pub advisors: Vec<AdvisorStatus>,
+}
+
+/// One advisor: decisions for a context, learned from their costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct AdvisorStatus {
+    /// Its name.
+    pub name: String,
+    /// Names of the variables of a context; empty if they have none.
+    pub context_names: Vec<String>,
+    /// Names of the numbers of a decision, each of which may be empty.
+    pub output_names: Vec<String>,
+    /// Decisions so far; the next one gets this number.
+    pub decisions: u64,
+    /// Decisions that wait for their cost.
+    pub waiting: u64,
+    /// Decisions that may wait; the oldest is given up for a further one.
+    pub waiting_max: u64,
+    /// Costs learned.
+    pub learned: u64,
+    /// Contexts in its dictionary.
+    pub dictionary_size: u64,
+    /// Contexts that the dictionary may have.
+    pub dictionary_max: u64,
+    /// Bytes that it takes.
+    pub bytes: u64,
 }
 
 /// The queues around the core.
@@ -85,6 +114,19 @@ pub struct QueuesStatus {
     pub calls: QueueStatus,
     /// Messages to subscribers.
     pub publish: QueueStatus,
+    /// Evaluations of other policies.
+    pub evaluations: EvaluationsStatus,
+}
+
+/// Evaluations of other policies that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct EvaluationsStatus {
+    /// Those that wait or run.
+    pub under_way: u64,
+    /// Share of the running one that is done, from 0 to 1.
+    pub share: f64,
 }
 
 impl QueuesStatus {
@@ -217,7 +259,9 @@ pub struct MemoryStatus {
     pub queues_bytes_max: u64,
     /// Bytes of a rebuild from the journal: the critic, the groups that it reads, and its record; 0 without a journal.
     pub rebuild_bytes_max: u64,
-    /// Bytes of window, streams and models together.
+    /// Bytes of all advisors.
+    pub advisors_bytes_max: u64,
+    /// Bytes of window, streams, models and advisors together.
     pub kept_bytes_max: u64,
     /// Bytes of the models, of each critic.
     pub models: Vec<ModelMemoryStatus>,
@@ -319,6 +363,29 @@ pub struct HeadsStatus {
     pub groups: u64,
     /// Bytes of their statistics.
     pub bytes: u64,
+    /// Heads of which enough returns have been compared with their predictions.
+    pub verified: u64,
+    /// Of these the ten whose coverage is farthest from 0.9.
+    pub worst: Vec<VerifiedHead>,
+}
+
+/// The verified returns of one head.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct VerifiedHead {
+    /// Its name.
+    pub name: String,
+    /// Returns that were compared with what had been predicted, 40 to 256: the last ones.
+    pub pairs: u64,
+    /// Share of them in the 90 % interval as it was predicted, before the factor, 0 to 1.
+    pub coverage: f64,
+    /// Mean of the returns less the predicted values, in the unit of the return.
+    pub bias: f64,
+    /// Variance of these differences over that of the returns, from 0; nil where returns do not vary.
+    pub unexplained: Option<f64>,
+    /// What deviations of returns are multiplied by, 0.25 to 4.
+    pub factor: f64,
 }
 
 /// The refits of a critic.

@@ -11,7 +11,8 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 53] = [
+const KEYS: [&str; 63] = [
+    "head",
     "v",
     "id",
     "op",
@@ -65,7 +66,19 @@ const KEYS: [&str; 53] = [
     "heads",
     "add",
     "remove",
+    "probs",
+    "last",
+    "rho_max",
+    "ess_min",
+    "folds",
+    "advisor",
+    "context",
+    "decision_id",
+    "cost",
 ];
+
+/// Bytes of a name: of a stream, a critic, a head.
+pub(super) const NAME_BYTES_MAX: usize = 256;
 
 /// The place of a key among [`KEYS`], found when this is compiled.
 const fn key(name: &str) -> usize {
@@ -90,6 +103,7 @@ macro_rules! field {
 }
 
 mod act;
+mod evaluate;
 
 type Message<'a> = Fields<'a, { KEYS.len() }>;
 
@@ -301,7 +315,8 @@ fn envelope(message: &Message<'_>) -> Result<(ArrayForm, OpKind), WireError> {
 }
 
 fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op, WireError> {
-    let critic = || field!(message, "critic").map(|f| f.string().map(str::to_owned)).transpose();
+    let critic = || critic(message);
+    let advisor = || name(field!(message, "advisor"));
     let flag = |field: Option<Field<'_>>| field.map_or(Ok(false), |f| f.scalar::<bool>());
     Ok(match kind {
         OpKind::Append => {
@@ -325,10 +340,13 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             Op::Value { states, rows, dim, critics, ask, min_offset, actions, heads }
         }
         OpKind::Act => Op::Act(act::act(message, limits)?),
+        OpKind::Rows => Op::Rows(evaluate::span(message)?),
+        OpKind::Evaluate => Op::Evaluate(evaluate::evaluate(message)?),
         OpKind::Snapshot => {
             let page = field!(message, "page").map(|f| f.uint()).transpose()?;
             let revision = field!(message, "revision").map(|f| f.uint()).transpose()?;
-            Op::Snapshot { critic: critic()?, variance: flag(field!(message, "variance"))?, page, revision }
+            let head = field!(message, "head").map(|f| f.string()).transpose()?.map(str::to_owned);
+            Op::Snapshot { critic: critic()?, variance: flag(field!(message, "variance"))?, page, revision, head }
         }
         OpKind::Status => Op::Status,
         OpKind::Streams => {
@@ -350,11 +368,41 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             let remove = field!(message, "remove").map(|field| names(field, limits.query_rows_max, "heads"));
             Op::ChangeHeads { critic: critic()?, add, remove: remove.transpose()?.unwrap_or_default() }
         }
+        OpKind::Suggest => {
+            Op::Suggest { advisor: advisor()?, context: message.require("context")?.vector(Vec::new())? }
+        }
+        OpKind::Report => Op::Report {
+            advisor: advisor()?,
+            decision_id: message.require("decision_id")?.uint()?,
+            cost: message.require("cost")?.scalar()?,
+        },
         OpKind::Rebuild => Op::Rebuild { critic: critic()?, wait: flag(field!(message, "wait"))? },
         OpKind::Checkpoint => Op::Checkpoint,
         OpKind::Ping => Op::Ping,
         OpKind::Hello => Op::Hello,
     })
+}
+
+/// The critic that a message names.
+fn critic(message: &Message<'_>) -> Result<Option<String>, WireError> {
+    name(field!(message, "critic"))
+}
+
+/// The name in a field, if it is there.
+fn name(field: Option<Field<'_>>) -> Result<Option<String>, WireError> {
+    let Some(field) = field else { return Ok(None) };
+    let name = field.string()?;
+    check_name(field.name, name.len())?;
+    Ok(Some(name.to_owned()))
+}
+
+/// Whether a name may have so many bytes.
+fn check_name(field: &'static str, bytes: usize) -> Result<(), WireError> {
+    if bytes <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!("a name has at most {NAME_BYTES_MAX} bytes, this one {bytes}");
+    Err(WireError::of(ErrorCode::TooLarge, field, text))
 }
 
 /// At most `most` names of `what`.
@@ -369,9 +417,10 @@ fn names(field: Field<'_>, most: usize, what: &str) -> Result<Vec<String>, WireE
         return Err(WireError::of(ErrorCode::TooLarge, field.name, text));
     }
     let name = |index| match reader.head()? {
-        Head::Str(bytes) => std::str::from_utf8(bytes)
-            .map(str::to_owned)
-            .map_err(|_| WireError::of(ErrorCode::WrongType, field.name, "must be UTF-8, is not").at(index)),
+        Head::Str(bytes) => check_name(field.name, bytes.len()).map_err(|e| e.at(index)).and_then(|()| {
+            let name = std::str::from_utf8(bytes).map(str::to_owned);
+            name.map_err(|_| WireError::of(ErrorCode::WrongType, field.name, "must be UTF-8, is not").at(index))
+        }),
         other => Err(field.wrong_type("an array of strings", &other).at(index)),
     };
     (0..count).map(name).collect()
@@ -379,8 +428,8 @@ fn names(field: Field<'_>, most: usize, what: &str) -> Result<Vec<String>, WireE
 
 /// The critics that are to answer a `value` request.
 fn answering(message: &Message<'_>) -> Result<Answering, WireError> {
-    let one = field!(message, "critic").map(|field| field.string()).transpose()?;
-    let Some(field) = field!(message, "critics") else { return Ok(Answering::One(one.map(str::to_owned))) };
+    let one = critic(message)?;
+    let Some(field) = field!(message, "critics") else { return Ok(Answering::One(one)) };
     if one.is_some() {
         return Err(WireError::of(ErrorCode::WrongShape, "critic", "a request has `critic` or `critics`, not both"));
     }

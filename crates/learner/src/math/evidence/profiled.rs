@@ -67,6 +67,54 @@ impl Head<'_> {
     }
 }
 
+/// K = Q Lambda Q' of one kernel, and what the columns of a problem are along Q.
+struct Spectrum {
+    /// K without its constant part.
+    signal: Matrix,
+    /// Lambda (n,).
+    values: Vec<f64>,
+    /// Q (n, n).
+    vectors: Matrix,
+    /// Q' Y (n, H).
+    images: Matrix,
+}
+
+impl Spectrum {
+    fn new(problem: &Problem, kernel: &Kernel, keep_going: KeepGoing<'_>) -> Result<Self, EvidenceError> {
+        go(keep_going)?;
+        let n = problem.rows();
+        let mut signal = Matrix::default();
+        signal_gram_into(kernel, problem, &mut signal);
+        let mut gram = signal.clone();
+        for j in 0..n {
+            gram.col_mut(j)[j..].iter_mut().for_each(|value| *value += kernel.bias_variance);
+        }
+        let (values, vectors) = symmetric_eigen(&gram)?;
+        let values: Vec<f64> = values.into_iter().map(|value| value.max(0.0)).collect();
+        go(keep_going)?;
+        let images = product(vectors.view(), Op::Transposed, problem.observed().view(), Op::Plain);
+        Ok(Self { signal, values, vectors, images })
+    }
+
+    /// Noise and scale that suit column `h` of the problem best.
+    fn best(&self, problem: &Problem, h: usize, diagonal: f64, floor: f64) -> Best {
+        let (n, observed) = (problem.rows() as f64, problem.observed().col(h));
+        let mean = observed.iter().sum::<f64>() / n;
+        let variance = observed.iter().map(|y| (y - mean) * (y - mean)).sum::<f64>() / n;
+        let squares: Vec<f64> = self.images.col(h).iter().map(|b| b * b).collect();
+        let floor = (floor * variance).max(f64::MIN_POSITIVE);
+        Head { values: &self.values, squares: &squares, floor }.best(diagonal)
+    }
+}
+
+/// -1/2 tr(W dK) by the parameters of `kernel`, W in `weights`, K without its constant part in `signal`.
+fn pull(problem: &Problem, kernel: &Kernel, signal: &Matrix, weights: &mut Matrix) -> Vec<f64> {
+    let mut pull = GradientAccumulator::new(kernel.embedding(problem.dim()));
+    let nodes = Nodes::new(kernel, problem.dim(), problem.nodes());
+    pull.symmetric(weights, -0.5, |_, _| (), signal, &nodes);
+    pull.gradient(kernel, 0.0)
+}
+
 /// The sum over the columns of `problem` of the evidence of each at its best noise and scale, in which the noise variance stays
 /// at or above `floor` times the variance of the column. Only the shape of `kernel` and the ratio of its two variances matter.
 /// With the gradient O(n^2 (n + H)).
@@ -80,29 +128,14 @@ pub(super) fn profiled(
     gradient: bool,
     keep_going: KeepGoing<'_>,
 ) -> Result<Evidence, EvidenceError> {
-    go(keep_going)?;
     let (n, heads) = (problem.rows(), problem.observed().cols());
-    let mut signal = Matrix::default();
-    signal_gram_into(kernel, problem, &mut signal);
-    let mut gram = signal.clone();
-    for j in 0..n {
-        gram.col_mut(j)[j..].iter_mut().for_each(|value| *value += kernel.bias_variance);
-    }
-    let (values, vectors) = symmetric_eigen(&gram)?;
-    let values: Vec<f64> = values.into_iter().map(|value| value.max(0.0)).collect();
-    go(keep_going)?;
-    let mut images = product(vectors.view(), Op::Transposed, problem.observed().view(), Op::Plain);
+    let mut spectrum = Spectrum::new(problem, kernel, keep_going)?;
     let (mut value, mut fit) = (0.0, 0.0);
     let mut sums = vec![0.0; n];
     for h in 0..heads {
-        let observed = problem.observed().col(h);
-        let mean = observed.iter().sum::<f64>() / n as f64;
-        let variance = observed.iter().map(|y| (y - mean) * (y - mean)).sum::<f64>() / n as f64;
-        let squares: Vec<f64> = images.col(h).iter().map(|b| b * b).collect();
-        let floor = (floor * variance).max(f64::MIN_POSITIVE);
-        let best = Head { values: &values, squares: &squares, floor }.best(kernel.diagonal());
+        let best = spectrum.best(problem, h, kernel.diagonal(), floor);
         value += best.value;
-        for ((b, sum), value) in images.col_mut(h).iter_mut().zip(&mut sums).zip(&values) {
+        for ((b, sum), value) in spectrum.images.col_mut(h).iter_mut().zip(&mut sums).zip(&spectrum.values) {
             fit += 0.5 * *b * *b / (value + best.ratio) / best.signal;
             *b /= (value + best.ratio) * best.signal.sqrt();
             *sum += 1.0 / (value + best.ratio);
@@ -118,6 +151,7 @@ pub(super) fn profiled(
         gradient: Vec::new(),
     };
     if gradient {
+        let Spectrum { signal, vectors, images, .. } = spectrum;
         let alpha = product(vectors.view(), Op::Plain, images.view(), Op::Plain);
         let mut scaled = vectors;
         for (j, sum) in sums.iter().enumerate() {
@@ -127,12 +161,60 @@ pub(super) fn profiled(
         rank_k(weights.view_mut(), 1.0, scaled.view(), Op::Plain);
         rank_k(weights.view_mut(), -1.0, alpha.view(), Op::Plain);
         go(keep_going)?;
-        let mut pull = GradientAccumulator::new(kernel.embedding(problem.dim()));
-        let nodes = Nodes::new(kernel, problem.dim(), problem.nodes());
-        pull.symmetric(&mut weights, -0.5, |_, _| (), &signal, &nodes);
-        out.gradient = pull.gradient(kernel, 0.0);
+        out.gradient = pull(problem, kernel, &signal, &mut weights);
     }
     out.checked()
+}
+
+/// The evidence of each column (H,) at its best noise and scale, whose sum `profiled` is. O(n^2 (n + H)).
+///
+/// # Errors
+/// As there.
+///
+/// # Panics
+/// If the problem is not one of profiled evidence.
+pub fn profiled_values(
+    problem: &Problem,
+    kernel: &Kernel,
+    keep_going: KeepGoing<'_>,
+) -> Result<Vec<f64>, EvidenceError> {
+    let floor = problem.profiled.expect("a problem of profiled evidence");
+    let spectrum = Spectrum::new(problem, kernel, keep_going)?;
+    let value = |h| spectrum.best(problem, h, kernel.diagonal(), floor).value;
+    Ok((0..problem.observed().cols()).map(value).collect())
+}
+
+/// The gradient of the evidence of each column by the parameters of `kernel`: those of `profiled` one by one. O(n^3 H).
+///
+/// # Errors
+/// As there.
+///
+/// # Panics
+/// If the problem is not one of profiled evidence.
+pub fn profiled_gradients(
+    problem: &Problem,
+    kernel: &Kernel,
+    keep_going: KeepGoing<'_>,
+) -> Result<Vec<Vec<f64>>, EvidenceError> {
+    let floor = problem.profiled.expect("a problem of profiled evidence");
+    let spectrum = Spectrum::new(problem, kernel, keep_going)?;
+    let n = problem.rows();
+    let of = |h: usize| {
+        go(keep_going)?;
+        let Best { signal, ratio, .. } = spectrum.best(problem, h, kernel.diagonal(), floor);
+        let mut scaled = spectrum.vectors.clone();
+        let mut image = Matrix::zeros(n, 1);
+        for (j, value) in spectrum.values.iter().enumerate() {
+            scaled.col_mut(j).iter_mut().for_each(|q| *q /= (value + ratio).sqrt());
+            *image.at_mut(j, 0) = spectrum.images.at(j, h) / ((value + ratio) * signal.sqrt());
+        }
+        let alpha = product(spectrum.vectors.view(), Op::Plain, image.view(), Op::Plain);
+        let mut weights = Matrix::zeros(n, n);
+        rank_k(weights.view_mut(), 1.0, scaled.view(), Op::Plain);
+        rank_k(weights.view_mut(), -1.0, alpha.view(), Op::Plain);
+        Ok(pull(problem, kernel, &spectrum.signal, &mut weights))
+    };
+    (0..problem.observed().cols()).map(of).collect()
 }
 
 #[cfg(test)]
@@ -219,6 +301,16 @@ mod tests {
             };
             let difference = (at(1e-4) - at(-1e-4)) / 2e-4;
             assert!((difference - gradient).abs() < 1e-3 * (1.0 + gradient.abs()), "{i}: {gradient} {difference}");
+        }
+        // That of the sum is the sum of those of each column, and so are the values.
+        let (values, each) = (
+            super::profiled_values(&problem, &hyper.kernel, &|| true).unwrap(),
+            super::profiled_gradients(&problem, &hyper.kernel, &|| true).unwrap(),
+        );
+        assert!((values.iter().sum::<f64>() - found.value).abs() < 1e-9 * found.value.abs());
+        for (i, gradient) in found.gradient.iter().enumerate() {
+            let sum: f64 = each.iter().map(|of| of[i]).sum();
+            assert!((sum - gradient).abs() < 1e-9 * (1.0 + gradient.abs()), "{i}: {sum} {gradient}");
         }
         // Noise is each head's own, and a common factor of both variances means nothing.
         assert_eq!(found.gradient[2], 0.0);

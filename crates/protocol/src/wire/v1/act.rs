@@ -2,7 +2,7 @@
 
 use super::super::act::{ActRequest, Given};
 use super::super::{ErrorCode, Limits, WireError};
-use super::{Message, check_rows, key, query};
+use super::{Message, check_rows, critic, key, query};
 use crate::wire::excerpt;
 use criticd_learner::act::Exploration;
 
@@ -14,7 +14,8 @@ pub(super) fn actions(message: &Message<'_>) -> Result<Option<Given>, WireError>
     given(message, key("actions"))
 }
 
-fn given(message: &Message<'_>, at: usize) -> Result<Option<Given>, WireError> {
+/// The same of the key at a place among the keys.
+pub(super) fn given(message: &Message<'_>, at: usize) -> Result<Option<Given>, WireError> {
     let Some(field) = message.at(at) else { return Ok(None) };
     let tensor = field.tensor::<f64>(Vec::new())?;
     let (rows, width) = match tensor.shape {
@@ -47,7 +48,7 @@ pub(super) fn act(message: &Message<'_>, limits: &Limits) -> Result<ActRequest, 
     };
     let number = |at: usize| message.at(at).map(|field| field.scalar::<f64>()).transpose();
     Ok(ActRequest {
-        critic: field!(message, "critic").map(|field| field.string().map(str::to_owned)).transpose()?,
+        critic: critic(message)?,
         exploration: exploration(message)?,
         seed: field!(message, "seed").map(|field| field.uint()).transpose()?.unwrap_or(0),
         episodes: numbers(key("episodes"))?,

@@ -1,4 +1,4 @@
-//! Rewards as sums of columns.
+//! Sums of columns, written as text.
 //!
 //! ```text
 //! sum     = ["+" | "-"] product {("+" | "-") product}
@@ -9,18 +9,56 @@
 //! called in the file: where several names fit, the longest is meant, so that `total-cost` is the column of that name if
 //! there is one, and else a difference.
 
-/// A column of the file, or one number of a column that holds lists.
+use std::fmt;
+
+/// A column, or one number of a column that holds lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Variable {
-    pub(super) name: String,
-    pub(super) only: Option<usize>,
+pub struct Variable {
+    /// Name of the column.
+    pub name: String,
+    /// Which number of its list, from 0; none for the column itself.
+    pub only: Option<usize>,
 }
 
 /// constant + sum over terms of factor * variable.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sum {
-    pub(super) constant: f64,
-    pub(super) terms: Vec<(f64, Variable)>,
+pub struct Sum {
+    /// What is added whatever the columns hold.
+    pub constant: f64,
+    /// Factor and column of each product.
+    pub terms: Vec<(f64, Variable)>,
+}
+
+/// Why a text is no sum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotASum {
+    /// It names a column that is not there.
+    Unknown(String),
+    /// It is not of the grammar, in words.
+    Grammar(String),
+}
+
+impl fmt::Display for NotASum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "there is no {name}"),
+            Self::Grammar(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for NotASum {}
+
+impl From<String> for NotASum {
+    fn from(what: String) -> Self {
+        Self::Grammar(what)
+    }
+}
+
+impl From<&str> for NotASum {
+    fn from(what: &str) -> Self {
+        Self::Grammar(what.to_owned())
+    }
 }
 
 impl Sum {
@@ -28,7 +66,7 @@ impl Sum {
     ///
     /// # Errors
     /// Where it is not of the grammar, or names a column that is not there.
-    pub(super) fn parse(text: &str, names: &[&str]) -> Result<Self, String> {
+    pub fn parse(text: &str, names: &[&str]) -> Result<Self, NotASum> {
         let mut parser = Parser { rest: text.trim_start(), names };
         let mut sum = Self::default();
         let mut sign = if parser.take('-') {
@@ -48,10 +86,9 @@ impl Sum {
                 () if parser.take('+') => 1.0,
                 () if parser.take('-') => -1.0,
                 () => {
-                    return Err(format!(
-                        "{:?} cannot continue a sum; write + or -, or * and / with numbers",
-                        parser.rest
-                    ));
+                    let rest = parser.rest;
+                    let what = format!("{rest:?} cannot continue a sum; write + or -, or * and / with numbers");
+                    return Err(NotASum::Grammar(what));
                 }
             };
         }
@@ -77,7 +114,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn product(&mut self) -> Result<(f64, Option<Variable>), String> {
+    fn product(&mut self) -> Result<(f64, Option<Variable>), NotASum> {
         let (mut factor, mut variable) = (1.0, None);
         loop {
             match self.number() {
@@ -130,15 +167,15 @@ impl<'a> Parser<'a> {
         Some(number)
     }
 
-    fn column(&mut self) -> Result<Variable, String> {
+    fn column(&mut self) -> Result<Variable, NotASum> {
         let Some(name) = self.known() else {
             let end =
                 self.rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.'))).unwrap_or(self.rest.len());
             let word = &self.rest[..end];
             return Err(match word {
                 "" if self.rest.is_empty() => "ends where a column or a number is missing".into(),
-                "" => format!("{:?} is neither a column nor a number", self.rest),
-                _ => super::names::missing(word, self.names),
+                "" => format!("{:?} is neither a column nor a number", self.rest).into(),
+                _ => NotASum::Unknown(word.to_owned()),
             });
         };
         self.skip(name.len());
@@ -161,7 +198,7 @@ mod tests {
 
     const NAMES: [&str; 7] = ["cost", "energy", "total-cost", "total", "next.reward", "motor current", "2nd"];
 
-    fn parse(text: &str) -> Result<Sum, String> {
+    fn parse(text: &str) -> Result<Sum, NotASum> {
         Sum::parse(text, &NAMES)
     }
 
@@ -198,11 +235,11 @@ mod tests {
             ("cost * energy", "one column at most"),
             ("cost / energy", "only a number"),
             ("cost / 0", "only a number"),
-            ("costs", "did you mean cost"),
+            ("costs", "there is no costs"),
             ("(cost)", "neither a column nor a number"),
             ("cost[x]", "counted from 0"),
         ] {
-            let message = parse(text).unwrap_err();
+            let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(words), "{text}: {message}");
         }
     }

@@ -1,0 +1,326 @@
+//! Rows of the policy that acted as episodes, and Q of the policy that is judged, learned from them (fitted Q evaluation).
+
+use super::policy::{Fault, Policy};
+use super::{Episode, Estimate, Judgement, Refusal, TRACE_GAP_MAX, judge};
+use crate::action::{ActionColumns, ActionSpace, ActionValue, StateActionRows, Successor, Trace};
+use crate::batch::{BatchError, Given};
+use crate::math::dictionary::Dictionary;
+use crate::math::evidence::KeepGoing;
+use crate::math::kernel::Kernel;
+use crate::snapshot::{Ask, Snapshot};
+use crate::transition::Rows;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+/// Inputs of starts at most that the deviation of their mean value is worked out from.
+const STARTS_MAX: usize = 400;
+
+/// Numbers from 0 to `count` in an order that `seed` decides.
+pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for i in (1..count).rev() {
+        order.swap(i, rng.random_range(0..=i));
+    }
+    order
+}
+
+/// How many episodes there are.
+pub fn count(episodes: &[u32]) -> usize {
+    episodes.iter().max().map_or(0, |&last| last as usize + 1)
+}
+
+/// Put episodes into `folds` groups of about the same number, at random by `seed`: the group of each row.
+///
+/// # Panics
+/// If `folds` is 0.
+pub fn folds(episodes: &[u32], folds: usize, seed: u64) -> Vec<usize> {
+    let mut group = vec![0; count(episodes)];
+    for (k, &episode) in shuffled(group.len(), seed).iter().enumerate() {
+        group[episode] = k % folds;
+    }
+    episodes.iter().map(|&episode| group[episode as usize]).collect()
+}
+
+/// The rows for which `keep` is set, in their order.
+pub fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
+    let mut part = rows.without_rows();
+    (0..rows.len()).filter(|&i| keep(i)).for_each(|i| part.extend(rows, i..i + 1));
+    part
+}
+
+/// Rows, their episodes and the two policies.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// With one reward each.
+    pub rows: Rows,
+    /// (n,) number of the episode of each row, from 0.
+    pub episodes: Vec<u32>,
+    /// Actions and probabilities, those of the policy that is judged filled in ([`Policy::fill`]).
+    pub columns: ActionColumns,
+    /// The policy, where a Q is fitted.
+    pub policy: Option<Policy>,
+    /// Discount of rows that carry none.
+    pub discount: f64,
+    /// Largest importance ratio of a row; none for no limit.
+    pub rho_max: Option<f64>,
+}
+
+/// What a fitted Q says.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// Of the states where episodes began.
+    pub estimate: Estimate,
+    /// What the dictionary leaves open, nats.
+    pub trace_gap: f64,
+    /// Elements of the dictionary.
+    pub elements: usize,
+    /// (n,) V at the states and Q at the states and actions, by models that have not seen the episode; none with one episode.
+    unseen: Option<(Vec<f64>, Vec<f64>)>,
+}
+
+/// Findings about a policy.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Rows that they come from.
+    pub transitions: usize,
+    /// Their episodes.
+    pub episodes: usize,
+    /// Discount of rows that carry none.
+    pub discount: f64,
+    /// Largest importance ratio of a row; none for no limit.
+    pub rho_max: Option<f64>,
+    /// By the weights of episodes; none where a row lacks a probability.
+    pub judgement: Option<Judgement>,
+    /// By a fitted Q, if there is one.
+    pub fitted: Option<Fitted>,
+}
+
+/// A Q that has learned some rows, and the trace gap of its dictionary in nats.
+pub type Learned = (Snapshot, f64);
+
+impl Judged {
+    /// Q of the policy is fitted to all episodes and to all but each of `groups` groups of them, at random by `seed`. `learn` makes
+    /// a model of rows between inputs of Q; `done` hears after each what share of them there is.
+    ///
+    /// # Errors
+    /// Without a policy; a row without an action of `space`; or as `learn` does.
+    pub fn fitted<E: From<Fault>>(
+        &self,
+        space: ActionSpace,
+        (groups, seed): (usize, u64),
+        learn: &mut dyn FnMut(&ActionValue, &Rows) -> Result<Learned, E>,
+        done: &mut dyn FnMut(f64),
+    ) -> Result<Fitted, E> {
+        let policy = self.policy.as_ref().ok_or_else(|| {
+            Fault::of("a fitted Q needs the answers of the policy in the first state of each episode")
+        })?;
+        let of = value_of(policy, space);
+        let learned = of.rows(&self.rows, &self.columns, self.rho_max).map_err(Fault::from)?;
+        let count = count(&self.episodes);
+        let groups = if count < 2 { 0 } else { groups.clamp(2, count) };
+        let share = |fits: usize| fits as f64 / (groups + 1) as f64;
+        let (whole, trace_gap) = learn(&of, &learned.rows)?;
+        done(share(1));
+        let estimate = self.start_value(&whole, &of.space, policy)?;
+        let unseen = match groups {
+            0 => None,
+            _ => Some(self.unseen(&of, policy, &learned, (groups, seed), learn, &mut |fits| done(share(fits + 1)))?),
+        };
+        Ok(Fitted { estimate, trace_gap, elements: whole.dictionary.nrows(), unseen })
+    }
+
+    /// By importance sampling, and doubly robust where there is a fitted Q. None where a row lacks a probability.
+    pub fn judgement(&self, fitted: Option<&Fitted>, ess_min: f64) -> Option<Judgement> {
+        let (rows, columns) = (&self.rows, &self.columns);
+        let both = |i: usize| columns.behavior_probs.number(i).zip(columns.target_probs.number(i));
+        if (0..rows.len()).any(|i| both(i).is_none()) {
+            return None;
+        }
+        let most = self.rho_max.unwrap_or(f64::INFINITY);
+        let ratio = |i: usize| both(i).map_or(1.0, |(behavior, target)| (target / behavior).min(most));
+        let unseen = fitted.and_then(|fitted| fitted.unseen.as_ref());
+        let mut of_episode: Vec<Vec<usize>> = vec![Vec::new(); count(&self.episodes)];
+        self.episodes.iter().enumerate().for_each(|(i, &episode)| of_episode[episode as usize].push(i));
+        of_episode.retain(|places| !places.is_empty());
+        let take = |of: &dyn Fn(usize) -> f64| -> Vec<Vec<f64>> {
+            of_episode.iter().map(|places| places.iter().map(|&i| of(i)).collect()).collect()
+        };
+        let (rewards, ratios) = (take(&|i| rows.rewards[i]), take(&ratio));
+        let discounts = take(&|i| rows.discount(i, self.discount));
+        let models = unseen.map(|(v, q)| (take(&|i| v[i]), take(&|i| q[i])));
+        let episodes: Vec<Episode<'_>> = (0..of_episode.len())
+            .map(|k| Episode {
+                rewards: &rewards[k],
+                discounts: &discounts[k],
+                ratios: &ratios[k],
+                model: models.as_ref().map(|(v, q)| (&v[k][..], &q[k][..])),
+            })
+            .collect();
+        (!episodes.is_empty()).then(|| judge(&episodes, ess_min))
+    }
+
+    /// All findings, where there is a fitted Q with it.
+    pub fn findings(&self, fitted: Option<Fitted>, ess_min: f64) -> Findings {
+        Findings {
+            transitions: self.rows.len(),
+            episodes: count(&self.episodes),
+            discount: self.discount,
+            rho_max: self.rho_max,
+            judgement: self.judgement(fitted.as_ref(), ess_min),
+            fitted,
+        }
+    }
+
+    /// V and Q (n,) at each row by a model that has learned other episodes.
+    fn unseen<E: From<Fault>>(
+        &self,
+        of: &ActionValue,
+        policy: &Policy,
+        learned: &StateActionRows,
+        (groups, seed): (usize, u64),
+        learn: &mut dyn FnMut(&ActionValue, &Rows) -> Result<Learned, E>,
+        done: &mut dyn FnMut(usize),
+    ) -> Result<(Vec<f64>, Vec<f64>), E> {
+        let n = self.rows.len();
+        let group = folds(&self.episodes, groups, seed);
+        let (mut v, mut q) = (vec![0.0; n], vec![0.0; n]);
+        for fold in 0..groups {
+            let others = part(&learned.rows, |k| group[learned.kept[k]] != fold);
+            let (model, _) = learn(of, &others)?;
+            let places: Vec<usize> = (0..n).filter(|&i| group[i] == fold).collect();
+            let (values, acted) = self.values(&model, &of.space, policy, &places)?;
+            for (k, &i) in places.iter().enumerate() {
+                (v[i], q[i]) = (values[k], acted[k]);
+            }
+            done(fold + 1);
+        }
+        Ok((v, q))
+    }
+
+    /// V of the policy at the states of rows `places`, and Q at their states and actions.
+    fn values(
+        &self,
+        model: &Snapshot,
+        space: &ActionSpace,
+        policy: &Policy,
+        places: &[usize],
+    ) -> Result<(Vec<f64>, Vec<f64>), Fault> {
+        let (mut inputs, mut shares) = (Vec::new(), Vec::new());
+        for (k, &i) in places.iter().enumerate() {
+            policy.inputs(i, self.rows.state(i), space, &mut |input, share| {
+                inputs.extend_from_slice(input);
+                shares.push((k, share));
+            })?;
+        }
+        let mut v = vec![0.0; places.len()];
+        let found = model.evaluate(&inputs, Ask::MEAN)?.mean;
+        shares.iter().zip(found.column(0).iter()).for_each(|(&(k, share), value)| v[k] += share * value);
+        let mut acted = Vec::new();
+        for &i in places {
+            acted.extend_from_slice(self.rows.state(i));
+            let action = self.columns.actions.row(i).unwrap_or_default();
+            space.append(action, &mut acted).map_err(|message| Fault { row: Some(i), message })?;
+        }
+        let q = model.evaluate(&acted, Ask::MEAN)?.mean.column(0).iter().copied().collect();
+        Ok((v, q))
+    }
+
+    /// First row of each episode.
+    fn starts(&self) -> Vec<usize> {
+        let mut seen = vec![false; count(&self.episodes)];
+        let first = |&i: &usize| !std::mem::replace(&mut seen[self.episodes[i] as usize], true);
+        (0..self.episodes.len()).filter(first).collect()
+    }
+
+    /// The mean of V over the rows where episodes begin. Its error has two parts: how V varies between starts, and what the rows
+    /// leave open of the mean itself:
+    /// ```text
+    /// Var = s^2 / n + sum w_i w_j k(z_i, z_j) - k' C k        k = sum w_i k_m(z_i), over inputs z_i of weight w_i
+    /// ```
+    fn start_value(&self, model: &Snapshot, space: &ActionSpace, policy: &Policy) -> Result<Estimate, Fault> {
+        let starts = self.starts();
+        let (v, _) = self.values(model, space, policy, &starts)?;
+        let n = v.len() as f64;
+        let value = v.iter().sum::<f64>() / n;
+        let between = v.iter().map(|v| (v - value) * (v - value)).sum::<f64>() / (n - 1.0).max(1.0) / n;
+        let some: Vec<usize> = starts.iter().copied().step_by(starts.len().div_ceil(STARTS_MAX / 4).max(1)).collect();
+        let (mut inputs, mut shares) = (Vec::new(), Vec::new());
+        for &i in &some {
+            policy.inputs(i, self.rows.state(i), space, &mut |input, share| {
+                inputs.extend_from_slice(input);
+                shares.push(share / some.len() as f64);
+            })?;
+        }
+        let open = variance_of_mean(model, &inputs, &shares);
+        Ok(Estimate { value, error: (between + open).sqrt() })
+    }
+}
+
+/// The value of the policy that is judged.
+fn value_of(policy: &Policy, space: ActionSpace) -> ActionValue {
+    let successor = if policy.is_stochastic() { Successor::Expected } else { Successor::NextAction };
+    ActionValue { space, successor, trace: Trace::Retrace }
+}
+
+/// A Q with this dictionary that has learned the rows of `given`.
+///
+/// # Errors
+/// Stopped; or its system cannot be solved.
+pub fn learn(given: &Given<'_>, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Learned, BatchError> {
+    let mut model = given.model(dictionary, keep_going)?;
+    model.revisit(std::iter::once((given.rows, 0..given.rows.len(), 0)));
+    let gap = model.solve()?.trace_gap(model.statistics());
+    Ok((model.snapshot(true)?, gap))
+}
+
+impl Findings {
+    /// Estimates by name, each with the reasons for which it has no interval.
+    pub fn estimates(&self) -> Vec<(&'static str, Estimate, Vec<Refusal>)> {
+        let mut out = Vec::new();
+        if let Some(found) = &self.judgement {
+            let each = [("is", Some(found.is)), ("wis", Some(found.wis)), ("pdis", Some(found.pdis)), ("dr", found.dr)];
+            out.extend(each.into_iter().filter_map(|(name, e)| Some((name, e?, found.refusals.clone()))));
+        }
+        if let Some(fitted) = &self.fitted {
+            let (gap, elements) = (fitted.trace_gap, fitted.elements);
+            let refused = (gap > TRACE_GAP_MAX).then_some(Refusal::TraceGap { gap, elements });
+            out.push(("fqe", fitted.estimate, refused.into_iter().collect()));
+        }
+        out
+    }
+
+    /// Sentences that say why estimates have no interval, each once.
+    pub fn refused(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        for (_, _, refusals) in self.estimates() {
+            for sentence in refusals.iter().map(ToString::to_string) {
+                if !said.contains(&sentence) {
+                    said.push(sentence);
+                }
+            }
+        }
+        said
+    }
+
+    /// Further sentences.
+    pub fn warnings(&self) -> &[String] {
+        self.judgement.as_ref().map_or(&[], |found| &found.warnings)
+    }
+}
+
+/// Variance of sum shares_i V(z_i) for inputs z (k, D).
+fn variance_of_mean(model: &Snapshot, inputs: &[f64], shares: &[f64]) -> f64 {
+    let kernel: &Kernel = &model.hyperparameters.kernel;
+    let dim = model.dim();
+    let width = kernel.projected_dim(dim);
+    let points = kernel.project(dim, &model.inputs.normalise(inputs));
+    let basis = kernel.project(dim, model.dictionary.transpose().as_slice());
+    let weighted = |at: &[f64]| -> f64 {
+        points.chunks_exact(width).zip(shares).map(|(z, share)| share * kernel.eval(z, at)).sum()
+    };
+    let prior: f64 = points.chunks_exact(width).zip(shares).map(|(z, share)| share * weighted(z)).sum();
+    let k = nalgebra::DVector::from_iterator(model.dictionary.nrows(), basis.chunks_exact(width).map(weighted));
+    let learned = model.variance.as_ref().map_or(0.0, |c| k.dot(&(c * &k)));
+    (prior - learned).max(0.0)
+}

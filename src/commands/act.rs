@@ -1,0 +1,242 @@
+//! `criticd act`.
+
+use super::Failure;
+use super::client::{Connection, with_critic};
+use super::given::{read_states_as, within, without_unit};
+use super::inspect::{names, read_model};
+use super::output::{columns, in_file, number, print, print_json};
+use super::value::live::is_endpoint;
+use criticd::learner::act::{Actor, Exploration, Question};
+use criticd::snapshot::Evaluator;
+use criticd::table::Columns;
+use criticd::wire::Status;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// States that one request to a daemon has.
+const STATES_PER_REQUEST: usize = 256;
+/// What a decision has, by its keys in a reply of the daemon.
+const KEYS: [&str; 6] = ["actions", "mean", "std", "probability", "unknown", "decision_id"];
+
+/// Choose an action in each state of a file, by a model of action values or by a running daemon
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is that of the first state, and each further state is one step later. sd is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob."
+)]
+pub(crate) struct Act {
+    /// A model of action values, as `fit` writes it; or the control endpoint of a running daemon
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// A table of states, see below
+    #[arg(value_name = "STATES")]
+    states: PathBuf,
+    /// How to choose: greedy, epsilon_greedy, softmax, ucb or thompson
+    #[arg(long, value_name = "HOW", default_value = "greedy")]
+    exploration: ExplorationChoice,
+    /// Probability of a random action, with epsilon_greedy
+    #[arg(long, value_name = "P", default_value_t = 0.1, value_parser = share)]
+    epsilon: f64,
+    /// Temperature of softmax, in the unit of a return
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = super::given::positive)]
+    temperature: f64,
+    /// Deviations that ucb adds
+    #[arg(long, value_name = "B", default_value_t = 1.0, value_parser = not_negative)]
+    beta: f64,
+    /// Seed of everything random
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Number of the episode
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    episode: u64,
+    /// Number of the first state's step
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    step: u64,
+    /// Deviation of Q above which a state is marked as unknown
+    #[arg(long, value_name = "SD", value_parser = super::given::positive)]
+    unknown_above: Option<f64>,
+    /// The critic of the daemon that decides [default: the first]
+    #[arg(long, value_name = "NAME")]
+    critic: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum ExplorationChoice {
+    Greedy,
+    EpsilonGreedy,
+    Softmax,
+    Ucb,
+    Thompson,
+}
+
+/// Decisions, and the words for what they are about.
+struct Decided {
+    /// By [`KEYS`], one entry for each state.
+    found: Value,
+    states: Vec<f64>,
+    /// Names of the state variables.
+    names: Vec<String>,
+    /// Names of the discrete actions; empty for a box.
+    actions: Vec<String>,
+}
+
+impl Act {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let decided = if is_endpoint(&self.model) { self.by_daemon()? } else { self.by_model()? };
+        if self.json {
+            return print_json(&decided.found);
+        }
+        print(&decided.text())
+    }
+
+    fn exploration(&self) -> Exploration {
+        match self.exploration {
+            ExplorationChoice::Greedy => Exploration::Greedy,
+            ExplorationChoice::EpsilonGreedy => Exploration::EpsilonGreedy(self.epsilon),
+            ExplorationChoice::Softmax => Exploration::Softmax(self.temperature),
+            ExplorationChoice::Ucb => Exploration::Ucb(self.beta),
+            ExplorationChoice::Thompson => Exploration::Thompson,
+        }
+    }
+
+    fn by_model(&self) -> Result<Decided, Failure> {
+        if self.critic.is_some() {
+            return Err(Failure::usage("--critic is for a MODEL that is the endpoint of a daemon"));
+        }
+        let snapshot = read_model(&self.model)?;
+        let dim = snapshot.state_dim();
+        let mut names = names(&snapshot);
+        names.truncate(dim);
+        let known = names.iter().map(|name| without_unit(name).to_owned()).collect();
+        let states = read_states_as(&self.states, &Columns { names: known, ..Columns::default() }, dim, "model")?;
+        let actions = match &snapshot.actions {
+            Some(of) => (0..of.space.choices()).map(|action| action.to_string()).collect(),
+            None => Vec::new(),
+        };
+        let actor = Actor::new(Evaluator::new(snapshot)).map_err(|e| in_file(&self.model, e))?;
+        let mut found = json!({});
+        for (i, state) in states.chunks_exact(dim).enumerate() {
+            let question = Question {
+                state,
+                exploration: self.exploration(),
+                seed: self.seed,
+                episode: self.episode,
+                step: self.step + i as u64,
+                candidates: None,
+                unknown_above: self.unknown_above,
+            };
+            let decision = actor.act(&question)?;
+            let action = &decision.action;
+            let values = [
+                match action[..] {
+                    [number] if actor.space().choices() > 0 => json!(number as u64),
+                    [number] => json!(number),
+                    _ => json!(action),
+                },
+                json!(decision.mean),
+                json!(decision.deviation),
+                json!(decision.probability),
+                json!(decision.unknown),
+                json!(decision.id),
+            ];
+            KEYS.iter().zip(values).for_each(|(key, value)| push(&mut found, key, value));
+        }
+        Ok(Decided { found, states, names, actions })
+    }
+
+    fn by_daemon(&self) -> Result<Decided, Failure> {
+        let endpoint = self.model.to_string_lossy();
+        let connection = Connection::to(&endpoint);
+        let mut requester = connection.connect()?;
+        let status = Status::from_json(&requester.ask("status", json!({}), connection.timeout())?)?;
+        let Some(dim) = status.state_dim.map(|dim| dim as usize) else {
+            return Err(Failure::usage(format!("{endpoint} has no rows yet")));
+        };
+        let critic = self.critic.as_deref();
+        let of = status.critics.iter().find(|found| critic.is_none_or(|name| found.name == name));
+        let actions = of.and_then(|found| found.actions.as_ref()).map(|of| of.names.clone()).unwrap_or_default();
+        let states = read_states_as(&self.states, &Columns::default(), dim, "daemon's models")?;
+        let mut found = json!({});
+        for (k, part) in states.chunks(STATES_PER_REQUEST * dim).enumerate() {
+            let rows: Vec<&[f64]> = part.chunks_exact(dim).collect();
+            let first = self.step + (k * STATES_PER_REQUEST) as u64;
+            let steps: Vec<u64> = (0..rows.len() as u64).map(|i| first + i).collect();
+            let mut fields = json!({
+                "states": rows,
+                "seed": self.seed,
+                "episodes": vec![self.episode; rows.len()],
+                "steps": steps,
+                "arrays": "list",
+            });
+            self.put_exploration(&mut fields);
+            let reply = requester.ask("act", with_critic(fields, critic), connection.timeout())?;
+            for (key, i) in KEYS.iter().flat_map(|key| (0..rows.len()).map(move |i| (key, i))) {
+                push(&mut found, key, reply[key][i].clone());
+            }
+        }
+        let names = (0..dim).map(|d| format!("state_{d}")).collect();
+        Ok(Decided { found, states, names, actions })
+    }
+
+    fn put_exploration(&self, fields: &mut Value) {
+        let (word, number) = match self.exploration() {
+            Exploration::Greedy => ("greedy", None),
+            Exploration::EpsilonGreedy(epsilon) => ("epsilon_greedy", Some(("epsilon", epsilon))),
+            Exploration::Softmax(temperature) => ("softmax", Some(("temperature", temperature))),
+            Exploration::Ucb(beta) => ("ucb", Some(("beta", beta))),
+            Exploration::Thompson => ("thompson", None),
+        };
+        fields["exploration"] = json!(word);
+        if let Some((key, value)) = number {
+            fields[key] = json!(value);
+        }
+        if let Some(limit) = self.unknown_above {
+            fields["unknown_above"] = json!(limit);
+        }
+    }
+}
+
+/// Append a value to the list under a key.
+fn push(found: &mut Value, key: &str, value: Value) {
+    if let Value::Object(found) = found {
+        let list = found.entry(key).or_insert_with(|| json!([]));
+        list.as_array_mut().into_iter().for_each(|list| list.push(value.clone()));
+    }
+}
+
+impl Decided {
+    fn text(&self) -> String {
+        let shown = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), number);
+        let action = |value: &Value| match value {
+            Value::Array(numbers) => numbers.iter().map(shown).collect::<Vec<_>>().join(" "),
+            one => one.as_f64().map_or_else(String::new, |number| {
+                self.actions.get(number as usize).cloned().unwrap_or_else(|| shown(one))
+            }),
+        };
+        let unknown = self.found["unknown"].as_array().is_some_and(|flags| flags.contains(&json!(true)));
+        let mut titles: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        titles.extend(["action", "Q", "sd", "probability"]);
+        titles.extend(unknown.then_some(""));
+        let row = |(i, state): (usize, &[f64])| -> Vec<String> {
+            let of = |key: &str| &self.found[key][i];
+            let mut row: Vec<String> = state.iter().copied().map(number).collect();
+            row.push(action(of("actions")));
+            row.extend(["mean", "std", "probability"].map(|key| shown(of(key))));
+            row.extend(unknown.then(|| if of("unknown") == &json!(true) { "unknown".into() } else { String::new() }));
+            row
+        };
+        let rows: Vec<Vec<String>> = self.states.chunks_exact(self.names.len()).enumerate().map(row).collect();
+        columns(&titles, &rows)
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    within(text, |v| (0.0..=1.0).contains(&v), "lies in [0, 1]")
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    within(text, |v| v >= 0.0 && v.is_finite(), "must not be negative")
+}

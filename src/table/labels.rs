@@ -1,0 +1,36 @@
+//! Further reward columns for a table that has been read.
+
+use super::Table;
+
+impl Table {
+    /// The `seq` of row i as the file has it, or, in a file without one, the number of the row in its stream from 0.
+    pub fn seq(&self, i: usize) -> u64 {
+        self.places[i].seq
+    }
+
+    /// Add a reward column (n,) behind the others; its number.
+    ///
+    /// # Panics
+    /// If there is not one value for each row.
+    pub fn add_reward(&mut self, values: &[f64]) -> usize {
+        let rows = &mut self.rows;
+        assert_eq!(values.len(), rows.len(), "one value for each row");
+        let before = rows.rewards_per_row;
+        let widened =
+            rows.rewards.chunks(before).zip(values).flat_map(|(row, value)| row.iter().chain([value])).copied();
+        (rows.rewards, rows.rewards_per_row) = (widened.collect(), before + 1);
+        before
+    }
+
+    /// Cut chains where `kept` (n,) changes from one row of a stream to the next.
+    pub fn cut_between(&mut self, kept: &[bool]) {
+        let mut before: Vec<Option<bool>> = vec![None; self.streams.len()];
+        for (i, &kept) in kept.iter().enumerate() {
+            let changed = before[self.rows.streams[i] as usize].replace(kept).is_some_and(|before| before != kept);
+            self.rows.starts_chain[i] |= changed;
+        }
+        if self.episode_names.is_empty() {
+            self.number_chains();
+        }
+    }
+}

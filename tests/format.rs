@@ -1,0 +1,223 @@
+//! Directories of the present format of the journal are read by every later program: values of actions, heads that came at run time, a
+//! critic that was learned again.
+
+use criticd::config::Config;
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
+use criticd::daemon::ledger::CheckpointDone;
+use criticd::daemon::rebuild::{RebuildDone, Rebuilt};
+use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
+use criticd::journal::store::{SqliteStorage, Storage};
+use criticd::journal::{ADOPTED, HEADS, REBUILT};
+use criticd::learner::act::{Exploration, Question};
+use criticd::learner::refit;
+use criticd::snapshot::Ask;
+use criticd::transition::{Batch, BatchParts};
+use criticd::transport::Peer;
+use criticd::wire::{self, ArrayForm, HeadForm, Id, Op};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const NOW: Now = Now { uptime: 1.0, unix: 1e9 };
+const SETTINGS: &str = "window_rows = 300\nstreams_max = 4\ncheckpoint_rows = 1000000\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.9\ndictionary_max = 8\nbackfill_rows = 40\nrefresh_rows = 32\nwarmup_rows = 20\n\
+    refit_first_rows = 0\nheads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.5 }]\n\
+    [[critic]]\nname = \"q\"\ninputs = \"state_action\"\nactions = [\"left\", \"right\"]\nsuccessor = \"improve\"\nimprove_rows = 60\n\
+    discount = 0.9\ndictionary_max = 8\nbackfill_rows = 40\nrefresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
+const STATES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal-v5")
+}
+
+/// A core on a directory, whose tasks are carried out where they are handed out.
+struct Daemon {
+    core: Core,
+    directory: PathBuf,
+    replies: Vec<Value>,
+}
+
+impl Daemon {
+    fn open(directory: &Path) -> Self {
+        let config = Arc::new(Config::from_toml(SETTINGS).unwrap());
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
+        let storage = Box::new(SqliteStorage::open(directory).unwrap());
+        let core = Core::open(config, storage, checkpoints, NOW, &mut |_, _| {}).unwrap();
+        let mut daemon = Self { core, directory: directory.to_owned(), replies: Vec::new() };
+        daemon.turn();
+        daemon
+    }
+
+    fn turn(&mut self) {
+        self.core.step(NOW);
+        self.core.refresh(NOW, &|| NOW);
+        for output in self.core.take_outputs().collect::<Vec<_>>() {
+            match output {
+                Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
+                Output::Refit { critic, job } => {
+                    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+                }
+                Output::CatchUp { critic, mut candidate, window } => {
+                    candidate.catch_up(&window, &|| true).unwrap();
+                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
+                }
+                Output::Checkpoint(checkpoint) => {
+                    let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
+                    Directory::new(&self.directory).write(group, &checkpoint.encode()).unwrap();
+                    let done = CheckpointDone { group, offset, replay_from, result: Ok(1), seconds: 0.0 };
+                    self.core.checkpoint_done(&done, NOW);
+                }
+                Output::Rebuild(job) => {
+                    let result = job.run(&mut self.beside(), &|| true, &|| true).map(Box::new);
+                    self.rebuilt(job.settings.name.clone(), result);
+                }
+                Output::FollowRebuild(mut rebuilt) => {
+                    let result = rebuilt.follow(&mut self.beside(), &|| true);
+                    self.rebuilt("main".into(), result.map(|()| rebuilt));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn beside(&self) -> SqliteStorage {
+        SqliteStorage::open_beside(&self.directory).unwrap()
+    }
+
+    fn rebuilt(&mut self, critic: String, result: Result<Box<Rebuilt>, String>) {
+        self.core.rebuild_done(RebuildDone { critic, result, seconds: 0.0 });
+    }
+
+    fn ask(&mut self, op: Op) -> Value {
+        let caller = Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List };
+        self.core.call(Call { caller, op }, NOW);
+        (0..10).for_each(|_| self.turn());
+        self.replies.pop().expect("an answer")
+    }
+
+    /// 20 steps in a corridor whose right end is worth most, from row number `seq` on.
+    fn append(&mut self, seq: u64) {
+        let (mut states, mut actions, mut rewards) = (vec![0.1], Vec::new(), Vec::new());
+        for step in seq..seq + 20 {
+            let right = (step * step + step / 3) % 3 != 0;
+            let place: f64 = states[states.len() - 1];
+            states.push((place + if right { 0.1 } else { -0.1 }).clamp(0.0, 1.0));
+            actions.push(f64::from(u8::from(right)));
+            rewards.extend([place - 0.5, place * place]);
+        }
+        let truncated = Some((1..=20).map(|i| i == 20).collect());
+        let parts = BatchParts {
+            stream: "corridor".into(),
+            dim: 1,
+            rewards_per_row: 2,
+            states,
+            actions: Some(actions),
+            rewards,
+            truncated,
+            seq: Some(seq),
+            ..BatchParts::default()
+        };
+        assert_eq!(self.ask(Op::Append(Batch::new(parts).unwrap()))["accepted"], 20);
+    }
+
+    /// What the models say, and how they came to it.
+    fn answers(&self) -> Value {
+        let board = self.core.board();
+        let main = board.get(0).unwrap();
+        let found = main.evaluate(&STATES, Ask::VARIANCE).unwrap();
+        let heads = main.heads.as_ref().unwrap();
+        let which: Vec<usize> = ["energy", "late"].iter().map(|name| heads.position(name).unwrap()).collect();
+        let of_heads = main.evaluate_heads(&STATES, &which, true).unwrap();
+        let actor = board.actor(1).unwrap();
+        let decisions = STATES.map(|state| {
+            let exploration = Exploration::Greedy;
+            let question = Question {
+                state: &[state],
+                exploration,
+                seed: 1,
+                episode: 2,
+                step: 3,
+                candidates: None,
+                unknown_above: None,
+            };
+            let decided = actor.act(&question).unwrap();
+            json!([decided.action[0], decided.mean, decided.deviation])
+        });
+        let status = self.core.status(NOW);
+        json!({
+            "mean": found.mean.as_slice(),
+            "variance": found.variance,
+            "heads": of_heads.mean.as_slice(),
+            "head_variances": of_heads.variance.as_ref().map(|variance| variance.as_slice()),
+            "decisions": decisions,
+            "generations": status.critics.iter().map(|critic| critic.generation).collect::<Vec<_>>(),
+            "offset": status.offset,
+        })
+    }
+}
+
+/// Numbers of the same shape that differ by rounding: the fixture may have been written by a machine that rounds otherwise.
+fn assert_close(found: &Value, expected: &Value) {
+    match (found, expected) {
+        (Value::Array(found), Value::Array(expected)) => {
+            assert_eq!(found.len(), expected.len());
+            found.iter().zip(expected).for_each(|(found, expected)| assert_close(found, expected));
+        }
+        (Value::Object(found), Value::Object(expected)) => {
+            assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+            found.iter().for_each(|(key, found)| assert_close(found, &expected[key]));
+        }
+        _ => {
+            let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+            assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{found} {expected}");
+        }
+    }
+}
+
+/// Written by the program of format 5: CRITICD_WRITE_FIXTURE=1 cargo test --test format
+fn write(fixture: &Path) {
+    fs::create_dir_all(fixture).unwrap();
+    let mut daemon = Daemon::open(fixture);
+    (0..6).for_each(|k| daemon.append(20 * k));
+    let late: HeadForm = serde_json::from_value(
+        json!({"name": "late", "cumulant": {"kind": "constant", "value": 1.0}, "discount": 0.5}),
+    )
+    .unwrap();
+    assert_eq!(daemon.ask(Op::ChangeHeads { critic: None, add: vec![late], remove: Vec::new() })["ok"], true);
+    (6..9).for_each(|k| daemon.append(20 * k));
+    assert_eq!(daemon.ask(Op::Checkpoint)["ok"], true);
+    (9..12).for_each(|k| daemon.append(20 * k));
+    fs::write(fixture.join("expected.json"), format!("{:#}\n", daemon.answers())).unwrap();
+    drop(daemon);
+    SqliteStorage::open(fixture).unwrap().reopen().unwrap();
+}
+
+#[test]
+fn a_directory_of_format_version_5_gives_the_values_that_it_gave() {
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        write(&fixture());
+    }
+    let expected: Value = serde_json::from_str(&fs::read_to_string(fixture().join("expected.json")).unwrap()).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(fixture()).unwrap().flatten() {
+        fs::copy(file.path(), place.path().join(file.file_name())).unwrap();
+    }
+    let groups = SqliteStorage::open(place.path()).unwrap().read(1, u64::MAX).unwrap();
+    let kinds = groups.iter().fold(0, |kinds, group| kinds | group.kinds);
+    assert_eq!(kinds & (ADOPTED | HEADS | REBUILT), ADOPTED | HEADS | REBUILT, "it has what the format added");
+    assert_eq!(groups.iter().map(|group| group.version).max(), Some(5));
+    let mut found = Vec::new();
+    for from in [Some(180), None] {
+        let daemon = Daemon::open(place.path());
+        assert_eq!(daemon.core.recovered().unwrap().from_checkpoint, from);
+        assert_close(&daemon.answers(), &expected);
+        found.push(rmp_serde::to_vec_named(&daemon.core.checkpoint(NOW).learners).unwrap());
+        drop(daemon);
+        for checkpoint in Directory::new(place.path()).list().unwrap() {
+            fs::remove_file(Directory::new(place.path()).file(checkpoint)).unwrap();
+        }
+    }
+    assert!(found[0] == found[1], "checkpoint and journal give different models");
+}
