@@ -25,6 +25,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A seed that found a fault: a critic of action values that began after its first rows was another one from a checkpoint.
+const FAILED_ONCE: u64 = 220;
 /// Numbers of a state, and rewards of a row.
 const SHAPE: (usize, usize) = (2, 2);
 /// Kills of one directory.
@@ -371,10 +373,11 @@ fn no_settings_make_a_directory_that_none_open() {
     let (next, sum, failed) = (AtomicU64::new(0), Mutex::new([0_u64; 11]), Mutex::new(None));
     let work = || {
         loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= kills.div_ceil(KILLS) || failed.lock().is_some() {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn > kills.div_ceil(KILLS) || failed.lock().is_some() {
                 return;
             }
+            let seed = turn.checked_sub(1).unwrap_or(FAILED_ONCE);
             match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
                 Ok(counts) => {
                     let Counts { kills, starts, unsound, refused, rows, adoptions, .. } = counts;

@@ -280,7 +280,7 @@ impl State {
                         let new = configured.critics.iter().find(|settings| settings.name == halted.critic);
                         old.zip(new).is_some_and(|(old, new)| goes_on(old, new))
                     });
-                    self.critics = configure(std::mem::take(&mut self.critics), &configured);
+                    self.critics = configure(std::mem::take(&mut self.critics), &configured, offset);
                     let advisors = std::mem::take(&mut self.advisors);
                     self.advisors = advisors::configure(advisors, &configured.advisors)?;
                     self.configured = Some(configured);
@@ -519,8 +519,8 @@ fn with_added(settings: &Settings, added: &[(String, Vec<Head>)]) -> (Settings, 
 }
 
 /// The critics after a change of settings: those that can go on do, the others begin again with the rows from
-/// `configured.from` on.
-fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
+/// `configured.from` on. Those of action values begin with the next row, `offset`: rows that are kept have no actions.
+fn configure(learners: Vec<Learner>, configured: &Configured, offset: u64) -> Vec<Learner> {
     let mut old = learners;
     let added: Vec<(String, Vec<Head>)> = old.iter().map(added_heads).collect();
     let next = |settings: &Settings| {
@@ -538,7 +538,8 @@ fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
             }
             None => {
                 let names_of_states = configured.names.clone();
-                Learner::starting_at(settings.clone(), names_of_states, configured.from).with_added_heads(&names)
+                let from = if settings.action_value.is_some() { offset } else { configured.from };
+                Learner::starting_at(settings.clone(), names_of_states, from).with_added_heads(&names)
             }
         }
     };
