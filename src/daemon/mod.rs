@@ -652,7 +652,8 @@ fn open_core(
     if let Ok(outlook) = Outlook::of(&mut storage, checkpoints.as_ref(), config) {
         outlook.log();
     }
-    let (mut said, mut kept, mut written) = (started, started, None);
+    // The first report comes early: systemd may be impatient.
+    let (mut due, mut kept, mut written) = (started + SAID, started, None);
     let mut watched = |rows, of| {
         progress(rows, of);
         if written.is_none_or(|at: Instant| at.elapsed() >= SAID) {
@@ -663,8 +664,8 @@ fn open_core(
         if stop.load(Ordering::Relaxed) {
             return OnTheWay::Stop;
         }
-        if said.elapsed() >= REPORT {
-            said = Instant::now();
+        if Instant::now() >= due {
+            due = Instant::now() + REPORT;
             log::info!("event=recovering rows={rows} of={of}");
             let status = format!("learning the journal again: {rows} of {of} rows");
             notify_systemd(&[NotifyState::ExtendTimeoutUsec(EXTENSION_US), NotifyState::Status(&status)]);
