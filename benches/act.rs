@@ -48,8 +48,10 @@ fn model(space: ActionSpace) -> Snapshot {
         lambda: 0.0,
         returns: None,
         provisional: false,
+        reward_names: Vec::new(),
         actions: Some(Actions { copies: numbers(8), ..Actions::of(space) }),
         heads: None,
+        branch: None,
         dictionary,
     }
 }

@@ -7,7 +7,7 @@
 mod paper;
 
 use clap::Parser;
-use criticd::picture::{Axis, Curves, Figure, Heatmap, Line, Panel, Scale};
+use criticd::picture::{Axis, Colours, Curves, Figure, Heatmap, Line, Panel, Scale};
 use criticd::sim::gridworld::SIZE;
 use paper::gridworld::{Model, Run, covariances, relevance, run, truth, value};
 use paper::show::{Options, Table, holds, over_seeds};
@@ -76,23 +76,29 @@ fn values(run: &Run) -> Figure {
     let axis = |name: &str| Axis::new(name, 1.0, f64::from(SIZE));
     let columns = 101;
     let places = Heatmap::centres(&axis("x"), &axis("y"), columns, columns);
-    let map = |title: String, label: &str, values: Vec<f64>, range: [f64; 2]| {
+    let map = |title: String, label: &str, values: Vec<f64>, range: [f64; 2], colours: Colours| {
         let map = Heatmap::new(title, axis("x"), axis("y"), columns, values, label);
-        Panel::Heatmap(Heatmap { value_range: Some(range), ..map })
+        Panel::Heatmap(Heatmap { value_range: Some(range), colours, ..map })
     };
     let true_values = truth(&places);
     let learned: Vec<Vec<f64>> = run.models.iter().map(|m| value(&m.selected, &run.scaling, &places)).collect();
     let whole = [-5.0, 0.0];
     let mut panels = vec![
-        map("True value".into(), "value", true_values.clone(), whole),
-        map("Isotropic covariance (I)".into(), "value", learned[0].clone(), whole),
-        map("ARD without y (II)".into(), "value", learned[2].clone(), whole),
+        map("True value".into(), "value", true_values.clone(), whole, Colours::Value),
+        map("Isotropic covariance (I)".into(), "value", learned[0].clone(), whole, Colours::Value),
+        map("ARD without y (II)".into(), "value", learned[2].clone(), whole, Colours::Value),
     ];
     let errors: Vec<Vec<f64>> =
         learned.iter().map(|l| l.iter().zip(&true_values).map(|(a, b)| a - b).collect()).collect();
     let most = errors.iter().flatten().fold(0.0f64, |a, b| a.max(b.abs()));
     for (error, name) in errors.into_iter().zip(NAMES) {
-        panels.push(map(format!("Error of {name}"), "learned value − true value", error, [-most, most]));
+        panels.push(map(
+            format!("Error of {name}"),
+            "learned value − true value",
+            error,
+            [-most, most],
+            Colours::Difference,
+        ));
     }
     Figure { panels }
 }
@@ -115,6 +121,7 @@ fn spectra(run: &Run) -> Figure {
             y_range: Some([low, 1e4]),
             at: (1..=shown).map(|k| k as f64).collect(),
             lines: (0..3).map(line).collect(),
+            fade: None,
             points: Vec::new(),
         })
     };

@@ -171,15 +171,21 @@ fn models(run: &Run) -> Figure {
         run.models.iter().map(|m| m.selected.posterior().mean(&places).col(0).to_vec()).collect();
     let least = means.iter().flatten().fold(0.0f64, |a, b| a.min(*b));
     let most = means.iter().flatten().fold(0.0f64, |a, b| a.max(*b));
+    let variances: Vec<Vec<f64>> = run.models.iter().map(|m| m.selected.posterior().variance(&places)).collect();
+    let widest = variances.iter().flatten().fold(0.0f64, |a, b| a.max(*b));
     let mut panels = Vec::new();
-    for ((model, mean), name) in run.models.iter().zip(means).zip(LONG_NAMES) {
+    for ((variance, mean), name) in variances.into_iter().zip(means).zip(LONG_NAMES) {
         let map = Heatmap::new(format!("Value, {name}"), x.clone(), y.clone(), cells, mean, "value");
         panels.push(Panel::Heatmap(Heatmap { value_range: Some([least, most]), ..map }));
-        let variance = model.selected.posterior().variance(&places);
         let title = format!("Predictive variance, {name}");
         let map = Heatmap::new(title, x.clone(), y.clone(), cells, variance, "variance");
         let points = Points { label: "states of the sample".into(), at: run.states.clone(), marker: Marker::Dot };
-        panels.push(Panel::Heatmap(Heatmap { colours: Colours::Deviation, points: vec![points], ..map }));
+        panels.push(Panel::Heatmap(Heatmap {
+            colours: Colours::Deviation,
+            value_range: Some([0.0, widest]),
+            points: vec![points],
+            ..map
+        }));
     }
     Figure { panels }
 }
@@ -197,6 +203,7 @@ fn kernels(run: &Run) -> Figure {
             y_range: None,
             at,
             lines: means.into_iter().zip(NAMES).map(line).collect(),
+            fade: None,
             points: Vec::new(),
         })
     };

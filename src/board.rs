@@ -2,6 +2,7 @@
 
 use crate::learner::act::Actor;
 use crate::snapshot::{Evaluator, Snapshot};
+use crate::wire::status::TrustStatus;
 use crate::wire::{ErrorCode, WireError};
 use parking_lot::RwLock;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +23,8 @@ pub struct Board {
     slots: Vec<(String, RwLock<Option<Slot>>)>,
     /// Of each critic.
     learning: Vec<RwLock<Arc<LearningHeads>>>,
+    /// Of each critic: whether to believe its rewards' values, as the dashboard judges.
+    trust: Vec<RwLock<Vec<TrustStatus>>>,
     shape: OnceLock<(usize, usize)>,
 }
 
@@ -36,7 +39,8 @@ struct Slot {
 impl Board {
     pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
         let slots: Vec<_> = names.map(|name| (name, RwLock::new(None))).collect();
-        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), slots, shape: OnceLock::new() }
+        let trust = slots.iter().map(|_| RwLock::default()).collect();
+        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), trust, slots, shape: OnceLock::new() }
     }
 
     /// State dimension D and rewards H of a row, once a row has come.
@@ -87,6 +91,16 @@ impl Board {
         if **self.learning[critic].read() != learning {
             *self.learning[critic].write() = Arc::new(learning);
         }
+    }
+
+    /// Whether to believe the values of a critic's rewards, as the dashboard has judged last.
+    pub fn trust(&self, critic: usize) -> Vec<TrustStatus> {
+        self.trust[critic].read().clone()
+    }
+
+    /// Replace that.
+    pub(crate) fn set_trust(&self, critic: usize, trust: Vec<TrustStatus>) {
+        *self.trust[critic].write() = trust;
     }
 
     /// Replace it.

@@ -69,6 +69,8 @@ pub struct ConfigParts {
     pub state_dim: Option<usize>,
     /// Names of the D state variables, for people; a unit stands in brackets at the end: `speed [rad/s]`.
     pub state_names: Option<Vec<String>>,
+    /// Names of the rewards of a row, for people, as those of the variables; rewards beyond the list have none.
+    pub reward_names: Vec<String>,
     /// Time between two whole snapshots while rows arrive.
     pub snapshot_interval_ms: u64,
     /// Larger snapshots are announced instead of published.
@@ -204,6 +206,7 @@ impl Default for ConfigParts {
             log_format: LogFormat::Text,
             state_dim: None,
             state_names: None,
+            reward_names: Vec::new(),
             snapshot_interval_ms: 1000,
             publish_bytes_max: 1 << 20,
             publish_variance: true,
@@ -314,6 +317,16 @@ impl Config {
         curve::endpoints(&self.parts)
     }
 
+    /// (H,), names of the rewards of a critic, a unit in brackets behind the name; empty if none of them has one.
+    pub fn reward_names(&self, critic: &Settings) -> Vec<String> {
+        let names = &self.parts.reward_names;
+        if !critic.rewards.iter().any(|&column| column < names.len()) {
+            return Vec::new();
+        }
+        let name = |&column: &usize| names.get(column).cloned().unwrap_or_else(|| format!("reward {column}"));
+        critic.rewards.iter().map(name).collect()
+    }
+
     /// How the journal is kept.
     pub fn ledger(&self) -> LedgerSettings {
         let ConfigParts { sync, journal_rows_max, journal_bytes_max, checkpoint_rows, .. } = self.parts;
@@ -375,6 +388,7 @@ impl Config {
         let mut lines = read_document(text, &mut parts)?;
         apply_environment(environment, &mut parts, &mut lines)?;
         apply(options, &mut parts, &mut lines)?;
+        parts.critics.iter_mut().for_each(heads::settle);
         check(&parts, &lines)?;
         Ok(Self { parts })
     }
@@ -828,6 +842,7 @@ mod tests {
             ingest = "ipc:///run/criticd/ingest"
             state_dim = 2
             state_names = ["angle", "speed"]
+            reward_names = ["energy [J]", "comfort"]
             [limits]
             parts_max = 5
             frame_bytes_max = 1024
@@ -913,6 +928,7 @@ mod tests {
             ("http_hosts = [\"a:80\"]", "line 1: `http_hosts` must be a list of names alone"),
             ("log = \"loud\"", "line 1: `log` must be one of off, error"),
             ("state_names = [\"a\"]", "line 1: `state_names` must be as many as state_dim"),
+            ("reward_names = [\"a\", \"\"]", "line 1: `reward_names` must be a list of names of 1 to 64 characters"),
             ("limits = 3", "line 1: `limits` must be a table"),
             ("critic = []", "line 1: `critic` must list at least one critic"),
             ("[critic]\nname = \"a\"", "line 1: `critic` must be a list of tables"),

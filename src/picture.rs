@@ -13,7 +13,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod bar;
+mod bars;
 mod colour;
+mod curves;
 mod legend;
 mod surface;
 mod ticks;
@@ -134,6 +137,8 @@ pub struct Heatmap {
     pub value_label: String,
     /// What the ends of the colour bar stand for; none: the least and the greatest value.
     pub value_range: Option<[f64; 2]>,
+    /// Whether there is a colour bar; one is enough for maps side by side that have one range.
+    pub bar: bool,
     /// Colour map.
     pub colours: Colours,
     /// Whether to interpolate between cells; without, each cell is a rectangle.
@@ -162,6 +167,7 @@ impl Heatmap {
             values,
             value_label: value_label.into(),
             value_range: None,
+            bar: true,
             colours: Colours::Value,
             smooth: true,
             fade: None,
@@ -176,12 +182,12 @@ impl Heatmap {
 }
 
 /// How much of its colour each cell of a heat map loses. From 0.5 on it is hatched as well: a pale colour alone may be
-/// taken for a value.
+/// taken for a value. Curves keep their colours, and the ground below them is hatched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fade {
     /// Meaning of the hatching, for the legend.
     pub label: String,
-    /// As the values of the map: 0 full colour, 1 none; the standard deviation relative to the prior's, say.
+    /// As the values of the map, or the places of curves: 0 full colour, 1 none; the standard deviation relative to the prior's, say.
     pub amount: Vec<f64>,
 }
 
@@ -222,6 +228,8 @@ pub struct Curves {
     pub at: Vec<f64>,
     /// At most six.
     pub lines: Vec<Line>,
+    /// Where next to nothing is known, if anywhere: an amount for each place. From 0.5 on the ground below the curves is hatched.
+    pub fade: Option<Fade>,
     /// Drawn on top. Points outside the axes are left out.
     pub points: Vec<Points>,
 }
@@ -510,7 +518,10 @@ impl Canvas {
             self.text(text, TICK_SIZE, (left - TICK - 5.0, at + 0.36 * TICK_SIZE), Align::Right, false);
         }
         let (x_middle, y_middle) = plot.frame.middle();
-        self.text(title, TITLE_SIZE, (x_middle, top - 18.0), Align::Middle, false);
+        // A long title is written in smaller letters.
+        let room = 2.0 * (x_middle - panel.left).min(panel.right - x_middle) - 12.0;
+        let size = TITLE_SIZE * (room / self.width(title, TITLE_SIZE).max(1.0)).min(1.0);
+        self.text(title, size, (x_middle, top - 18.0), Align::Middle, false);
         self.text(x.0, LABEL_SIZE, (x_middle, bottom + 52.0), Align::Middle, false);
         self.text(y.0, LABEL_SIZE, (panel.left + 30.0, y_middle), Align::Middle, true);
     }
@@ -605,18 +616,12 @@ impl Heatmap {
             }
             self.colours.at(share(value)).towards(PALE, pale)
         });
-        canvas.shade(bar, |_, up| self.colours.at(up));
         let plot = Plot { frame: grown(frame), x: Side::of(&self.x), y: Side::of(&self.y) };
         canvas.points(&plot, &self.points);
         canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y.label, &y_ticks));
-        canvas.outline(grown(bar));
-        let bar_plot = Plot { frame: grown(bar), x: Side::linear([0.0, 1.0]), y: Side::linear(range) };
-        for (value, text) in &bar_ticks.0 {
-            let at = sharp(bar_plot.y(*value));
-            canvas.line((bar.right, at), (bar.right + TICK, at), 1.0, INK);
-            canvas.text(text, TICK_SIZE, (bar.right + TICK + 5.0, at + 0.36 * TICK_SIZE), Align::Left, false);
+        if self.bar {
+            self.draw_bar(canvas, bar, panel, (range, &bar_ticks));
         }
-        canvas.text(&self.value_label, LABEL_SIZE, (panel.right - 20.0, bar.middle().1), Align::Middle, true);
         frame
     }
 
@@ -661,123 +666,6 @@ fn extent(values: impl Iterator<Item = f64>) -> [f64; 2] {
     }
 }
 
-impl Curves {
-    /// As that of a heat map.
-    fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
-        let n = self.at.len();
-        for line in &self.lines {
-            assert_eq!(line.mean.len(), n, "a curve has a value for each place");
-            assert!(line.deviation.as_ref().is_none_or(|d| d.len() == n), "a band has a width for each place");
-        }
-        assert!(self.lines.len() <= LINES.len(), "more curves than colours that can be told apart");
-        let y = self.y_range.unwrap_or_else(|| self.natural_range());
-        let y_ticks = self.y_scale.ticks(y, 6);
-        let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
-        // The text of a tick at the right end reaches beyond it.
-        let beyond = 0.5 * canvas.widest(&self.x.ticks(6)) + 12.0;
-        let frame = Frame { left, right: (panel.right - beyond.max(24.0)).floor(), ..panel };
-        let x_ticks = canvas.ticks_across(&self.x, frame.right - frame.left);
-        let plot = Plot { frame: grown(frame), x: Side::of(&self.x), y: Side { range: y, scale: self.y_scale } };
-        for (value, _) in &x_ticks.0 {
-            let at = sharp(plot.x(*value));
-            canvas.line((at, frame.top), (at, frame.bottom), 1.0, GRID);
-        }
-        for (value, _) in &y_ticks.0 {
-            let at = sharp(plot.y(*value));
-            canvas.line((frame.left, at), (frame.right, at), 1.0, GRID);
-        }
-        let clip = canvas.surface.clip(frame);
-        for (line, colour) in self.lines.iter().zip(LINES) {
-            let place = |k: usize, height: f64| (plot.x(self.at[k]), plot.y(height));
-            if let Some(deviation) = &line.deviation {
-                let upper = (0..n).map(|k| place(k, line.mean[k] + 2.0 * deviation[k]));
-                let lower = (0..n).rev().map(|k| place(k, line.mean[k] - 2.0 * deviation[k]));
-                let mut band = polyline(upper.chain(lower));
-                band.close();
-                canvas.fill(band, colour, 0.22, Some(&clip));
-            }
-            canvas.stroke(polyline((0..n).map(|k| place(k, line.mean[k]))), 2.4, colour, Some(&clip));
-        }
-        canvas.points(&plot, &self.points);
-        canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y_label, &y_ticks));
-        frame
-    }
-
-    /// The range of all heights, with some room below and above.
-    fn natural_range(&self) -> [f64; 2] {
-        if self.y_scale == Scale::Log {
-            let [low, high] = extent(self.heights().filter(|&h| h > 0.0).map(f64::log10));
-            let margin = 0.05 * (high - low);
-            return [low - margin, high + margin].map(|exponent| 10f64.powf(exponent));
-        }
-        let [low, high] = extent(self.heights());
-        let margin = 0.05 * (high - low);
-        [low - margin, high + margin]
-    }
-
-    /// Every height that the picture should hold.
-    fn heights(&self) -> impl Iterator<Item = f64> + '_ {
-        let inside = |x: f64| (self.x.range[0]..=self.x.range[1]).contains(&x);
-        let curves = self.lines.iter().flat_map(move |line| {
-            (0..self.at.len()).filter(move |&k| inside(self.at[k])).flat_map(move |k| {
-                let half = 2.0 * line.deviation.as_ref().map_or(0.0, |d| d[k]);
-                [line.mean[k] - half, line.mean[k] + half]
-            })
-        });
-        let points = self.points.iter().flat_map(|set| &set.at);
-        curves.chain(points.filter(move |at| inside(at[0])).map(|at| at[1]))
-    }
-}
-
-impl Bars {
-    /// As that of a heat map.
-    fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
-        let greatest = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
-        // Room for the text behind the longest one.
-        let axis = Axis::new(self.label.clone(), 0.0, if greatest > 0.0 { 1.3 * greatest } else { 1.0 });
-        let widest = self.bars.iter().map(|bar| canvas.width(&bar.name, TICK_SIZE)).fold(0.0, f32::max);
-        let left = (panel.left + 30.0 + widest).min(panel.left + 0.6 * PANEL_WIDTH).ceil();
-        let frame = Frame { left, right: panel.right - 40.0, ..panel };
-        let ticks = canvas.ticks_across(&axis, frame.right - frame.left);
-        let plot = Plot { frame: grown(frame), x: Side::of(&axis), y: Side::linear([0.0, 1.0]) };
-        for (value, _) in &ticks.0 {
-            let at = sharp(plot.x(*value));
-            canvas.line((at, frame.top), (at, frame.bottom), 1.0, GRID);
-        }
-        // Few bars are not to look like walls.
-        let pitch = ((frame.bottom - frame.top) / self.bars.len() as f32).min(72.0);
-        for (k, bar) in self.bars.iter().enumerate() {
-            let middle = frame.top + (k as f32 + 0.5) * pitch;
-            let end = plot.x(bar.value).max(frame.left + 1.0);
-            let body = Frame { left: frame.left, top: middle - 0.3 * pitch, right: end, bottom: middle + 0.3 * pitch };
-            let mut path = PathBuilder::new();
-            path.push_rect(body.rect());
-            canvas.fill(path, LINES[0], 0.85, None);
-            let base = middle + 0.36 * TICK_SIZE;
-            canvas.text(&bar.name, TICK_SIZE, (frame.left - 10.0, base), Align::Right, false);
-            canvas.text(&bar.text, TICK_SIZE, (end + 8.0, base), Align::Left, false);
-        }
-        canvas.axes(&plot, panel, &self.title, (&self.label, &ticks), ("", &Ticks(Vec::new())));
-        frame
-    }
-}
-
-/// A path through points, interrupted where one is not finite.
-fn polyline(points: impl Iterator<Item = (f32, f32)>) -> PathBuilder {
-    let mut path = PathBuilder::new();
-    let mut running = false;
-    for (x, y) in points {
-        let shown = x.is_finite() && y.is_finite();
-        if shown && running {
-            path.line_to(x, y);
-        } else if shown {
-            path.move_to(x, y);
-        }
-        running = shown;
-    }
-    path
-}
-
 impl Panel {
     fn legend(&self) -> Vec<(Key, &str)> {
         let (points, mut entries) = match self {
@@ -788,7 +676,9 @@ impl Panel {
             Self::Curves(curves) => {
                 let lines = curves.lines.iter().zip(LINES);
                 let key = |(line, colour): (&Line, _)| Key::Line(colour, line.deviation.is_some());
-                (&curves.points, lines.map(|(line, colour)| (key((line, colour)), line.label.as_str())).collect())
+                let lines = lines.map(|(line, colour)| (key((line, colour)), line.label.as_str()));
+                let fade = curves.fade.iter().filter(|f| f.amount.iter().any(|amount| *amount >= HATCHED));
+                (&curves.points, lines.chain(fade.map(|f| (Key::Hatch, f.label.as_str()))).collect())
             }
             Self::Bars(_) => return Vec::new(),
         };
@@ -799,6 +689,8 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
+    use super::colour::GROUND;
+    use super::curves::runs;
     use super::*;
     use tiny_skia::Pixmap;
 
@@ -833,6 +725,7 @@ mod tests {
             y_range: None,
             at: vec![0.0, 2.0],
             lines: vec![curve],
+            fade: None,
             points: vec![Points { label: "p".into(), at: vec![[0.5, 0.5], [9.0, 9.0]], marker: Marker::Ring }],
         };
         let figure = Figure { panels: vec![Panel::Heatmap(map(2, vec![0.0; 4])), Panel::Curves(curves)] };
@@ -857,6 +750,7 @@ mod tests {
             y_range: None,
             at: vec![0.0, 1.0],
             lines: vec![curve],
+            fade: None,
             points: Vec::new(),
         };
         let figure = Figure { panels: vec![Panel::Heatmap(map), Panel::Bars(bars), Panel::Curves(curves)] };
@@ -873,6 +767,49 @@ mod tests {
     }
 
     #[test]
+    fn curves_stand_on_hatched_ground_where_next_to_nothing_is_known() {
+        let mut curves = Curves {
+            title: "a title that would not fit above the curve: it is written in smaller letters, whatever it takes"
+                .into(),
+            x: Axis::new("x", 0.0, 3.0),
+            y_label: "y".into(),
+            y_scale: Scale::Linear,
+            y_range: Some([0.0, 1.0]),
+            at: vec![0.0, 1.0, 2.0, 3.0],
+            lines: vec![Line { label: "a".into(), mean: vec![0.9; 4], deviation: None }],
+            fade: Some(Fade { label: "not known".into(), amount: vec![0.0, 0.49, 0.5, 1.0] }),
+            points: Vec::new(),
+        };
+        let figure = Figure { panels: vec![Panel::Curves(curves.clone())] };
+        let (canvas, row) = (drawn(&figure, 1), 320);
+        let hatched = |x: &u32| [GROUND.srgb(), PALE.srgb()].contains(&pixel(&canvas, *x, row));
+        let found: Vec<u32> = (0..700).filter(hatched).collect();
+        // From the middle between the second place and the third on.
+        let (from, to) = (found[0], *found.last().unwrap());
+        assert!((365..410).contains(&from) && to > 650 && found.len() as u32 > (to - from) * 9 / 10, "{from} {to}");
+        let lines = found.iter().filter(|x| pixel(&canvas, **x, row) == GROUND.srgb()).count();
+        assert!((found.len() / 9..found.len() / 3).contains(&lines), "{lines} of {}", found.len());
+        // The title leaves the edges free.
+        assert!((0..40).all(|y| pixel(&canvas, 3, y) == [255; 3] && pixel(&canvas, 697, y) == [255; 3]));
+        // What is all known has no hatching, and no word of it.
+        curves.fade = Some(Fade { label: "not known".into(), amount: vec![0.0; 4] });
+        assert_eq!(Panel::Curves(curves).legend().len(), 1);
+        assert_eq!(runs(&[1, 1, 0, 1, 0, 0, 1], |v| *v == 1).collect::<Vec<_>>(), [0..2, 3..4, 6..7]);
+    }
+
+    #[test]
+    fn the_text_behind_a_bar_stays_in_the_panel() {
+        let bar = |name: &str, value, text: &str| Bar { name: name.into(), value, text: text.into() };
+        let bars =
+            vec![bar("a place", 0.99, "99 %, lengthscale 0.512 m/s"), bar("a load", 0.2, "20 %, lengthscale 4 kg")];
+        let bars = Bars { title: "Bars".into(), label: "b".into(), bars };
+        let canvas = drawn(&Figure { panels: vec![Panel::Bars(bars)] }, 1);
+        // Right of the frame, on the lines of the texts, nothing is written.
+        let beyond = |y: u32| (664..700).all(|x| pixel(&canvas, x, y) == [255; 3]);
+        assert!((64..190).all(beyond));
+    }
+
+    #[test]
     fn logarithmic_curves_stand_where_their_exponents_are() {
         let side = Side { range: [1e-4, 1.0], scale: Scale::Log };
         assert!((side.share(1e-3) - 0.25).abs() < 1e-6 && (side.share(1e-1) - 0.75).abs() < 1e-6);
@@ -884,6 +821,7 @@ mod tests {
             y_range: None,
             at: vec![1e-3, 1e-2, 1e-1, 1.0],
             lines: vec![Line { label: "a".into(), mean: vec![100.0, 0.0, 1.0, f64::NAN], deviation: None }],
+            fade: None,
             points: Vec::new(),
         };
         let [low, high] = curves.natural_range();

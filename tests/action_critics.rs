@@ -2,6 +2,8 @@
 
 #[path = "action_critics/golden_q.rs"]
 mod golden_q;
+#[path = "../crates/learner/tests/support/mod.rs"]
+mod reference;
 
 use criticd::client::{ClientError, Requester};
 use criticd::config::{Config, ConfigParts};

@@ -110,6 +110,32 @@ fn fit_and_value_are_the_reference() {
 }
 
 #[test]
+fn a_limit_on_ratios_and_missing_probabilities_leave_rows_of_q_whole() {
+    let (bench, case) = of_case("q_discrete_sarsa_lambda_04");
+    let given = "--no-optimise --hyperparameters h.json --dictionary dictionary.csv --out model.msgpack";
+    let fit = |arguments: &str, more: &str| {
+        bench.json(&format!("{arguments} {given} {more}"));
+        numbers(&bench.json("value model.msgpack query.csv")["mean"])
+    };
+    let plain = asked(&case).replace("--trace retrace", "--trace on_policy");
+    let expected = fit(&plain, "");
+    assert_eq!(fit(&plain, "--rho-max 0.25"), expected, "every row counts once");
+    // Without probabilities rho is 1, and is not clipped.
+    let table = std::fs::read_to_string(bench.path("table.csv")).unwrap();
+    let (head, rows) = table.split_once('\n').unwrap();
+    bench.file(
+        "table.csv",
+        &format!("{}\n{rows}", head.replace("behavior_prob", "spare_0").replace("target_prob", "spare_1")),
+    );
+    for trace in ["retrace", "importance", "tree"] {
+        let arguments = plain.replace("--trace on_policy", &format!("--trace {trace}"));
+        assert_eq!(fit(&arguments, "--rho-max 0.25"), expected, "{trace}");
+        let said = bench.run(&format!("{arguments} {given}")).stderr;
+        assert!(String::from_utf8(said).unwrap().contains("so that rho is 1 in every row"), "{trace}");
+    }
+}
+
+#[test]
 fn a_kernel_is_selected_and_every_successor_is_learned_by_it() {
     let (bench, _) = of_case("q_discrete_expected_retrace_lambda_08");
     for successor in ["sarsa", "expected", "improve"] {
@@ -161,7 +187,6 @@ fn what_the_table_does_not_say_is_asked_for_by_name() {
     let q = "--inputs state_action --actions discrete:3";
     assert!(said(&format!("{q} --successor next_action")).contains("no column next_action"));
     assert!(said(&format!("{q} --successor expected")).contains("no columns next_action_probs_0"));
-    assert!(said(&format!("{q} --trace tree")).contains("no column target_prob"));
     assert!(said(&format!("{q} --successor improve --lambda 0.5")).contains("with --successor improve lambda is 0"));
     let few = said("--inputs state_action --actions discrete:2");
     assert!(few.contains("action: a discrete action is a whole number from 0 to 1, not 2"), "{few}");

@@ -708,6 +708,26 @@ fn help_has_examples() {
 }
 
 #[test]
+fn rewards_are_called_as_the_columns_that_they_come_from() {
+    let bench = Bench::new();
+    let row = |i: usize| format!("{},{},{},{}\n", (i as f64 * 0.7).sin(), i % 5, (i % 3) as f64, u8::from(i % 9 == 8));
+    bench.file("t.csv", &("x,energy,wear,failed\n".to_owned() + &(0..150).map(row).collect::<String>()));
+    let fit = "fit t.csv --state x --terminated failed --discount 0.5";
+    let said = bench.text(&format!("{fit} --reward energy,-wear --out m.msgpack"));
+    for words in ["energy: predicts the returns", "-wear: predicts"] {
+        assert!(said.contains(words), "{words} in {said}");
+    }
+    assert_eq!(bench.json("inspect m.msgpack")["reward_names"], serde_json::json!(["energy", "-wear"]));
+    assert!(bench.text("inspect m.msgpack").contains("discounted sums of energy, -wear"));
+    let drawn = String::from_utf8(bench.run("plot m.msgpack --out m.svg --reward 1").stderr).unwrap();
+    assert!(drawn.contains("discounted sum of -wear over x"), "{drawn}");
+    // "reward" alone says nothing.
+    bench.file("r.csv", &std::fs::read_to_string(bench.path("t.csv")).unwrap().replace("energy", "reward"));
+    bench.text("fit r.csv --state x --reward reward --terminated failed --discount 0.5 --out r.msgpack");
+    assert_eq!(bench.json("inspect r.msgpack")["reward_names"], serde_json::json!([]));
+}
+
+#[test]
 fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
     let bench = Bench::new();
     let row = |i: usize| {
@@ -736,7 +756,35 @@ fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
     assert!(svg.starts_with("<svg ") && svg.matches("<image ").count() >= 4, "maps, bars of colour and their keys");
     assert_eq!(svg, read("b.svg"), "a variable that is drawn stands nowhere");
     assert_ne!(svg, read("c.svg"));
+    // Of a table's rows: where returns differ from values.
+    let drawn = bench.run("plot m.msgpack --out errors.svg --errors t.csv");
+    let said = String::from_utf8(drawn.stderr).unwrap();
+    assert!(drawn.status.success() && said.contains("over state_0 and state_1") && said.contains("returns"), "{said}");
+    assert_eq!(bench.run("plot m.msgpack --out e.png --errors t.csv --curve").status.code(), Some(0));
+    assert!(read("errors.svg").matches("<image ").count() >= 4, "two maps and their bars");
+    // Maps that are compared have one bar, their difference another.
+    bench.json("fit t.csv --discount 0.25 --out n.msgpack");
+    bench.text("plot m.msgpack --out against.svg --against n.msgpack");
+    let images = |name: &str| read(name).matches("<image ").count();
+    assert_eq!((images("against.svg"), images("a.svg")), (3 + 2 + 3, 2 + 2 + 1), "maps, bars, keys of the hatching");
+    // An average says what it goes over: a model file alone has its dictionary.
+    let told = |arguments: &str| String::from_utf8(bench.run(arguments).stderr).unwrap();
+    let own = told("plot m.msgpack --out own.svg --marginal --curve --x 0");
+    assert!(own.contains("averaged over") && own.contains("states of the dictionary"), "{own}");
+    let places: String =
+        (0..90).map(|k| format!("{},{}\n", f64::from(k) / 45.0 - 1.0, f64::from(k % 7) / 7.0)).collect();
+    bench.file("places.csv", &format!("state_0,state_1\n{places}"));
+    let said = told("plot m.msgpack --out visited.svg --marginal --curve --x 0 --visited places.csv");
+    assert!(said.contains("averaged over 64 visited states"), "{said}");
+    assert_ne!(read("own.svg"), read("visited.svg"));
+    bench.file("narrow.csv", "state_0,reward,terminated\n1,2,1\n");
+    bench.file("one.csv", "state_0\n1\n");
     for (arguments, status, words) in [
+        ("plot m.msgpack --out x.png --errors narrow.csv", 1, "states of 2 numbers, this table has 1"),
+        ("plot m.msgpack --out x.png --errors t.csv --against n.msgpack", 2, "cannot be used with"),
+        ("plot m.msgpack --out x.png --errors t.csv --range state_0=50:60", 1, "a wider --range"),
+        ("plot m.msgpack --out x.png --visited one.csv", 1, "states have 1 numbers, those of the model have 2"),
+        ("plot m.msgpack --out x.png --columns c.toml", 2, "--visited"),
         ("plot m.msgpack", 2, "--out"),
         ("plot m.msgpack --out x.jpg", 2, ".png or .svg"),
         ("plot m.msgpack --out x.png --x speed", 2, "there is state_0, state_1"),

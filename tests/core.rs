@@ -1,13 +1,16 @@
 //! The whole control loop without threads, sockets or a clock: what it answers, publishes and adopts.
 
+#[path = "support/refits.rs"]
+mod refits;
+
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
-use criticd::learner::refit;
+use criticd::daemon::core::{Call, Caller, Core, Now, Output};
 use criticd::sim::{self, Step, gridworld::Gridworld, pendulum::Pendulum};
 use criticd::snapshot::Ask;
 use criticd::transition::Batch;
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
+use refits::carry_out;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -65,17 +68,7 @@ impl Harness {
     /// Finish the refits that have been handed out.
     fn finish_refits(&mut self) {
         while let Some(task) = self.refits.pop() {
-            let (critic, result) = match task {
-                Output::Refit { critic, job } => {
-                    (critic, refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string()))
-                }
-                Output::CatchUp { critic, mut candidate, window } => {
-                    candidate.catch_up(&window, &|| true).unwrap();
-                    (critic, Ok(*candidate))
-                }
-                other => unreachable!("{other:?}"),
-            };
-            self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+            assert!(carry_out(&mut self.core, task).is_none());
             let adopted = self.events("adopted").len();
             self.turn();
             self.adopted += self.events("adopted").len() - adopted;

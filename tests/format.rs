@@ -1,19 +1,22 @@
 //! Directories of the present format of the journal are read by every later program: values of actions, heads that came at run time, a
 //! critic that was learned again.
 
+#[path = "support/refits.rs"]
+mod refits;
+
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
+use criticd::daemon::core::{Call, Caller, Core, Now, Output};
 use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::rebuild::{RebuildDone, Rebuilt};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use criticd::journal::store::{SqliteStorage, Storage};
 use criticd::journal::{ADOPTED, HEADS, REBUILT};
 use criticd::learner::act::{Exploration, Question};
-use criticd::learner::refit;
 use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, HeadForm, Id, Op};
+use refits::carry_out;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,16 +56,9 @@ impl Daemon {
         self.core.step(NOW);
         self.core.refresh(NOW, &|| NOW);
         for output in self.core.take_outputs().collect::<Vec<_>>() {
+            let Some(output) = carry_out(&mut self.core, output) else { continue };
             match output {
                 Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
-                Output::Refit { critic, job } => {
-                    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
-                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
-                }
-                Output::CatchUp { critic, mut candidate, window } => {
-                    candidate.catch_up(&window, &|| true).unwrap();
-                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
-                }
                 Output::Checkpoint(checkpoint) => {
                     let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     Directory::new(&self.directory).write(group, &checkpoint.encode()).unwrap();
@@ -185,7 +181,10 @@ fn write(fixture: &Path) {
         json!({"name": "late", "cumulant": {"kind": "constant", "value": 1.0}, "discount": 0.5}),
     )
     .unwrap();
-    assert_eq!(daemon.ask(Op::ChangeHeads { critic: None, add: vec![late], remove: Vec::new() })["ok"], true);
+    assert_eq!(
+        daemon.ask(Op::ChangeHeads { critic: None, add: vec![late], remove: Vec::new(), labels: None })["ok"],
+        true
+    );
     (6..9).for_each(|k| daemon.append(20 * k));
     assert_eq!(daemon.ask(Op::Checkpoint)["ok"], true);
     (9..12).for_each(|k| daemon.append(20 * k));
@@ -208,16 +207,14 @@ fn a_directory_of_format_version_5_gives_the_values_that_it_gave() {
     let kinds = groups.iter().fold(0, |kinds, group| kinds | group.kinds);
     assert_eq!(kinds & (ADOPTED | HEADS | REBUILT), ADOPTED | HEADS | REBUILT, "it has what the format added");
     assert_eq!(groups.iter().map(|group| group.version).max(), Some(5));
-    let mut found = Vec::new();
+    // The last bits may differ: the program that wrote the checkpoint summed the rows of heads in blocks of other lengths.
     for from in [Some(180), None] {
         let daemon = Daemon::open(place.path());
         assert_eq!(daemon.core.recovered().unwrap().from_checkpoint, from);
         assert_close(&daemon.answers(), &expected);
-        found.push(rmp_serde::to_vec_named(&daemon.core.checkpoint(NOW).learners).unwrap());
         drop(daemon);
         for checkpoint in Directory::new(place.path()).list().unwrap() {
             fs::remove_file(Directory::new(place.path()).file(checkpoint)).unwrap();
         }
     }
-    assert!(found[0] == found[1], "checkpoint and journal give different models");
 }

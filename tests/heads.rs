@@ -320,14 +320,36 @@ fn relabelled_rewards_are_heads_by_expression_and_by_file() {
     same("file", &learned(column.clone()), &before);
 
     // Rows without a value do not count, as if they were not there.
-    let first = &rows[..rows.len() / 2];
-    bench.file("table.jsonl", &lines(first));
+    let some: Vec<Value> = rows.iter().filter(|row| row["stream"] == rows[0]["stream"]).cloned().collect();
+    bench.file("table.jsonl", &lines(&some));
     let fewer = learned(column.clone());
     bench.file("table.jsonl", &lines(&rows));
-    bench.file("labels.csv", &csv(first));
+    bench.file("labels.csv", &csv(&some));
     same("part of a file", &learned(column.clone()), &fewer);
     let said = String::from_utf8(bench.run(&format!("{FIT} --out model.msgpack")).stderr).unwrap();
-    assert!(said.contains(&format!("{} of {} rows have a value", first.len(), rows.len())), "{said}");
+    assert!(said.contains(&format!("{} of {} rows have a value", some.len(), rows.len())), "{said}");
+
+    // A chain of which some rows have a value has no sum, but each of these rows a value of its own.
+    let some: Vec<Value> = rows.iter().step_by(3).cloned().collect();
+    bench.file("labels.csv", &csv(&some));
+    let (_, message) = bench.failure(&format!("{FIT} --out model.msgpack"));
+    let row = rows.iter().find(|row| !some.contains(row)).unwrap();
+    let place = format!("seq {} of stream {}", row["seq"], row["stream"].as_str().unwrap());
+    ["labels.csv", &place, "label", "head h1"].iter().for_each(|word| assert!(message.contains(word), "{message}"));
+    bench.file("heads.json", &json!([heads(column.clone())[0]]).to_string());
+    let value = |fit: &str| {
+        bench.json(&format!("{fit} --lambda 1 --out model.msgpack"));
+        bench.json("value model.msgpack query.jsonl")
+    };
+    let found = value(FIT);
+    assert_eq!(found["mean"], value(&FIT.replace("--heads heads.json", ""))["mean"], "chains of others go on");
+    bench.file("table.jsonl", &lines(&some));
+    let alone = value(FIT);
+    bench.file("table.jsonl", &lines(&rows));
+    for key in ["mean", "variance"] {
+        let [found, alone] = [&found, &alone].map(|of| numbers(&of["heads"]["h0"][key]));
+        assert!(found.iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-12 * b.abs().max(1.0)), "{found:?} {alone:?}");
+    }
 
     for (cumulant, words) in [
         (json!({"kind": "column", "file": "labels.csv", "column": "lable"}), vec!["labels.csv", "lable"]),

@@ -3,7 +3,7 @@
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::core::{Core, Now};
 use criticd::daemon::memory::Footprint;
-use criticd::daemon::rebuild::RebuildJob;
+use criticd::daemon::rebuild::{RebuildJob, Rebuilt};
 use criticd::journal::checkpoint::Checkpoints;
 use criticd::journal::memory::{MemoryCheckpoints, MemoryStorage};
 use criticd::learner::{DriftSensitivity, Settings};
@@ -181,10 +181,10 @@ fn a_rebuild_takes_what_was_said() {
     let mut producer = Producer::new();
     feed(&mut core, (0..200).map(|_| producer.message("robot", 250)), &mut 0.0);
     let (settings, window) = (config.critics[0].clone(), core.window().unwrap().clone());
-    let job = RebuildJob { settings, names: None, like: None, window, progress: Arc::default() };
+    let job = RebuildJob { settings, names: None, like: None, late: None, window, progress: Arc::default() };
     ALLOCATED.reset_peak_usage();
     let before = ALLOCATED.peak_usage();
-    let rebuilt = job.run(&mut storage.clone(), &|| true, &|| true).unwrap();
+    let Ok(Rebuilt::Critic(rebuilt)) = job.run(&mut storage.clone(), &|| true, &|| true) else { panic!("a critic") };
     assert_eq!((rebuilt.first_row, rebuilt.learner.learned()), (0, 50_000));
     let record = rmp_serde::to_vec_named(&rebuilt.learner).unwrap();
     let rise = ALLOCATED.peak_usage() - before;

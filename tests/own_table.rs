@@ -218,6 +218,14 @@ fn fit_learns_the_policy_that_is_asked_for() {
     let said = |arguments: &str| String::from_utf8(desk.run(arguments).stderr).unwrap();
     assert!(said(&format!("{fit} x.model")).contains("policy soft: its 5000 rows of 8000"));
     assert!(said(&format!("{fit} x.model --policy bold")).contains("--policy bold: the table has soft, stiff"));
+    // What another policy would do does not change with the one that acted.
+    let text = std::fs::read_to_string(desk.path("walk.csv")).unwrap();
+    let with_action =
+        |(k, line): (usize, &str)| if k == 0 { format!("{line},action") } else { format!("{line},{}", k % 2) };
+    desk.file("acted.csv", &text.lines().enumerate().map(with_action).collect::<Vec<_>>().join("\n"));
+    let acted = "fit acted.csv --inputs state_action --actions discrete:2 --discount 0.8 --dictionary-max 12 --budget 2 --out q.model";
+    assert_eq!(desk.json(&format!("{acted} --successor improve"))["transitions"], 8000);
+    assert!(desk.json(&format!("{acted} --successor sarsa"))["transitions"].as_u64() <= Some(5000), "the last policy");
     walk(&desk, 100, |_| 1.0, |_| None);
     assert!(said(&format!("{fit} x.model --policy soft")).contains("no row of the table names a policy"));
 }

@@ -1,6 +1,9 @@
 //! Nothing that was acknowledged is lost, nothing is learned twice, and what comes back is the same bit for bit; or the
 //! start is refused.
 
+#[path = "support/refits.rs"]
+mod refits;
+
 use criticd::config::Config;
 use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
@@ -10,13 +13,13 @@ use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
 use criticd::journal::{GroupWriter, Record};
-use criticd::learner::refit;
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
 use parking_lot::Mutex;
+use refits::carry_out;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -81,17 +84,10 @@ impl Harness {
         }
         let outputs: Vec<Output> = self.core.take_outputs().collect();
         for output in outputs {
+            let Some(output) = carry_out(&mut self.core, output) else { continue };
             let now = self.at();
             match output {
                 Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
-                Output::Refit { critic, job } => {
-                    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
-                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
-                }
-                Output::CatchUp { critic, mut candidate, window } => {
-                    candidate.catch_up(&window, &|| true).unwrap();
-                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
-                }
                 Output::Checkpoint(checkpoint) => {
                     let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     let bytes = checkpoint.encode();
@@ -107,11 +103,12 @@ impl Harness {
                 }
                 Output::FollowRebuild(mut rebuilt) => {
                     let mut storage = MemoryStorage::on(self.disk.clone().unwrap());
-                    let critic = rebuilt.learner.settings().name.clone();
+                    let critic = rebuilt.critic().to_owned();
                     let result = rebuilt.follow(&mut storage, &|| true).map(|()| rebuilt);
                     self.core.rebuild_done(RebuildDone { critic, result, seconds: 0.0 });
                 }
                 Output::Publish(_) | Output::Status(_) | Output::Garbage(_) => {}
+                Output::Refit { .. } | Output::CatchUp { .. } => unreachable!("carried out"),
             }
         }
     }

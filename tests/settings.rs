@@ -240,7 +240,7 @@ impl World {
                 self.core.rebuild_done(RebuildDone { critic: job.settings.name.clone(), result, seconds: 0.0 });
             }
             Output::FollowRebuild(mut rebuilt) => {
-                let critic = rebuilt.learner.settings().name.clone();
+                let critic = rebuilt.critic().to_owned();
                 let result = rebuilt.follow(&mut storage, &|| true).map(|()| rebuilt);
                 self.core.rebuild_done(RebuildDone { critic, result, seconds: 0.0 });
             }

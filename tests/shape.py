@@ -28,6 +28,7 @@ WIDE_STRUCTS: dict[str, str] = {
     "src/commands/fit.rs Fit": "a command: its fields are its options",
     "crates/learner/src/model/written.rs Written": "a file: its fields are its keys",
     "crates/learner/src/settings.rs Settings": "a table: its fields are the settings of a critic",
+    "crates/learner/src/snapshot.rs Snapshot": "a publication: its fields are its keys",
     "crates/learner/src/refit/report.rs RefitReport": "a report: its fields are what a refit found",
 }
 # Files that use one another, in the order of the alphabet.

@@ -48,9 +48,15 @@ def unexplained(y, mean):
 
 
 def features(snapshot, states):
-    """Kernel values at the dictionary, and 1 (n, m + 1)."""
+    """Kernel values at the dictionary, made uncorrelated under the prior, and 1 (n, m + 1).
+
+    As they are they nearly depend on each other: a ridge that keeps the system solvable would cost them what they explain.
+    """
     basis = snapshot.kernel.project(snapshot.dictionary)
-    return np.column_stack([snapshot._kernel_rows(states, basis), np.ones(len(states))])
+    values, vectors = np.linalg.eigh(snapshot._kernel_rows(snapshot.dictionary, basis))
+    kept = values > 1e-10 * values[-1]
+    found = snapshot._kernel_rows(states, basis) @ (vectors[:, kept] / np.sqrt(values[kept]))
+    return np.column_stack([found, np.ones(len(states))])
 
 
 def own_critic(table, head, directory):

@@ -7,6 +7,7 @@ for Stable-Baselines3.
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from criticd._act import Decisions
 from criticd._delivery import Counters
@@ -68,6 +69,19 @@ __all__ = [
     "Values",
     "__version__",
 ]
+
+if TYPE_CHECKING:
+    from criticd.agent import Agent as Agent
+
+
+def __getattr__(name: str) -> Any:
+    # It needs Gymnasium, which nothing else here does.
+    if name == "Agent":
+        from criticd.agent import Agent
+
+        return Agent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 try:
     __version__ = version("criticd")

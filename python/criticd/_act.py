@@ -60,7 +60,7 @@ def request(
     beta: float | None,
     seed: int,
     episode: npt.ArrayLike,
-    step: npt.ArrayLike,
+    step: npt.ArrayLike | None,
     candidates: npt.ArrayLike | None,
     unknown_above: float | None,
     fallback: npt.ArrayLike | None,
@@ -69,7 +69,7 @@ def request(
     """The fields of an `act` request."""
     points = np.atleast_2d(np.asarray(states, np.float64))
     fields: Message = {"states": points, "exploration": exploration, "seed": int(seed)}
-    for name, given in (("episodes", episode), ("steps", step)):
+    for name, given in (("episodes", episode), ("steps", steps_of(step, len(points)))):
         fields[name] = np.broadcast_to(np.asarray(given, np.float64), len(points)).copy()
     optional = {"epsilon": epsilon, "temperature": temperature, "beta": beta, "unknown_above": unknown_above}
     fields |= {key: float(value) for key, value in optional.items() if value is not None}
@@ -77,6 +77,11 @@ def request(
         if actions is not None:
             fields[name] = np.atleast_1d(np.asarray(actions, np.float64))
     return fields if critic is None else fields | {"critic": critic}
+
+
+def steps_of(step: npt.ArrayLike | None, count: int) -> npt.ArrayLike:
+    """Numbers of the steps of `count` states: without any the states are decided independently of each other."""
+    return np.arange(count) if step is None else step
 
 
 def decisions_of(reply: Mapping[str, Any], single: bool) -> Decisions:
@@ -225,8 +230,9 @@ class Actor:
             actions = actions.astype(np.int64 if self.of.count else np.float64)
             actions[unknown] = int(fallback[0]) if self.of.count else fallback
             taken[unknown] = np.nan
+        critic = mix(*model.critic.encode())
         ids = [
-            mix(seed, e, s, model.generation, model.revision)
+            mix(seed, e, s, model.generation, model.offset, critic)
             for e, s in zip(episodes.tolist(), steps.tolist(), strict=True)
         ]
         thompson = self.exploration == "thompson"
@@ -285,7 +291,9 @@ class Actor:
     def _heights(self, inputs: Array, weights: Array) -> Array:
         model = self.model
         model._check(inputs)
-        found: Array = model._kernel_rows(inputs, model.kernel.project(model.dictionary)) @ weights
+        # The kernel's bias is the same everywhere: without it near ties fall as in the daemon.
+        kernel = replace(model.kernel, bias_variance=0.0)
+        found: Array = kernel.of_squares(model._squares(inputs, kernel.project(model.dictionary))) @ weights
         return found
 
     def _climb(self, inputs: Array, score: Array, weights: Array) -> Array:
@@ -315,7 +323,7 @@ class Actor:
         curvature = np.maximum(np.abs(values), 1e-9 * np.abs(values).max())
         turned = vectors.T @ gradient
         step = vectors @ np.divide(turned, curvature, out=np.zeros_like(turned), where=curvature > 0)
-        if gradient @ step <= ROUNDING * abs(height - self.model.kernel.bias_variance * weights.sum()):
+        if gradient @ step <= ROUNDING * abs(height):
             return None
         for _ in range(HALVINGS):
             reached = np.concatenate([point[:first], np.clip(at + step, low, high)])

@@ -67,6 +67,15 @@ class Actions:
         joined: Array = np.hstack([points, chosen])
         return joined[0] if single else joined
 
+    def within(self, name: str, actions: Array) -> Array:
+        """These actions (n, A); `Invalid`, which names the argument `name`, where one lies outside the box."""
+        if not self.count and actions.shape[-1] == len(self.low):
+            fine = ((actions >= self.low) & (actions <= self.high)).all(axis=-1)
+            if not fine.all():
+                low, high = self.low.tolist(), self.high.tolist()
+                raise Invalid(name, f"must lie between {low} and {high}", int(np.atleast_1d(fine).argmin()))
+        return actions
+
     def message(self) -> Message:
         """As the protocol has it."""
         message: Message = {"kind": "discrete", "count": self.count}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from criticd.heads import HeadModels
     from criticd.snapshot import Kernel, Snapshot
 
 _OPSET = 17
@@ -99,11 +100,15 @@ def _metadata(snapshot: Snapshot) -> dict[str, str]:
 
 def _values(graph: _Graph, snapshot: Snapshot) -> None:
     """The outputs, from the input `states` (n, D)."""
-    kernel = snapshot.kernel
-    normalised = graph.node("Div", graph.node("Sub", "states", snapshot.shift), snapshot.scale)
-    k = _kernel_rows(graph, kernel, normalised, snapshot)
+    k = _kernel_rows_of_states(graph, snapshot)
     _rewards(graph, snapshot, k)
     _heads(graph, snapshot, k)
+
+
+def _kernel_rows_of_states(graph: _Graph, snapshot: Snapshot) -> str:
+    """k_m(z) (n, m), from the input `states`."""
+    normalised = graph.node("Div", graph.node("Sub", "states", snapshot.shift), snapshot.scale)
+    return _kernel_rows(graph, snapshot.kernel, normalised, snapshot)
 
 
 def _rewards(graph: _Graph, snapshot: Snapshot, k: str) -> None:
@@ -135,25 +140,37 @@ def _rewards(graph: _Graph, snapshot: Snapshot, k: str) -> None:
 
 
 def _heads(graph: _Graph, snapshot: Snapshot, k: str) -> None:
-    """Outputs of all H heads, each (n, H), from the kernel rows (n, m). Variances share the products of a weighting."""
-    models = snapshot.head_models
-    if models is None or not models.declared:
-        return
-    shape = ["n", len(models.declared)]
-    graph.output("heads", graph.node("MatMul", k, models.weights), shape)
+    """Outputs of all H heads, each (n, H), from the kernel rows (n, m) of `snapshot`."""
+    parts = [_heads_of_kernel(graph, snapshot.head_models, k, snapshot.kernel.diagonal)] if snapshot.head_models else []
+    branch = snapshot.branch
+    if branch is not None and branch.head_models is not None:
+        rows = _kernel_rows_of_states(graph, branch)
+        parts.append(_heads_of_kernel(graph, branch.head_models, rows, branch.kernel.diagonal))
+    shape = ["n", len(snapshot.heads)]
+    for number, name in enumerate(("heads", "heads_std", "heads_return_std")):
+        answers = [part[number] for part in parts if len(part) > number]
+        if answers and len(answers) == len(parts):
+            graph.output(name, answers[0] if len(answers) == 1 else graph.node("Concat", *answers, axis=1), shape)
+
+
+def _heads_of_kernel(graph: _Graph, models: HeadModels, k: str, diagonal: float) -> list[str]:
+    """What heads with one kernel say, each (n, H): values; with variances their deviations and those of returns too.
+
+    Variances share the products of a weighting.
+    """
+    mean = graph.node("MatMul", k, models.weights)
     if not models.bases:
-        return
+        return [mean]
     weightings, explained = np.array(models.weightings), ""
     for number, (vectors, values) in enumerate(models.bases):
         images = graph.node("MatMul", k, vectors)
         shares = values[:, None] / (values[:, None] + models.ratios) * (weightings == number)
         part = graph.node("MatMul", graph.node("Mul", images, images), shares)
         explained = graph.node("Add", explained, part) if explained else part
-    left = graph.node("Max", graph.node("Sub", np.array(snapshot.kernel.diagonal), explained), np.array(0.0))
+    left = graph.node("Max", graph.node("Sub", np.array(diagonal), explained), np.array(0.0))
     variance = graph.node("Mul", left, models.signals)
-    graph.output("heads_std", graph.node("Sqrt", variance), shape)
     whole = graph.node("Sqrt", graph.node("Add", variance, models.signals * models.ratios))
-    graph.output("heads_return_std", graph.node("Mul", whole, models.factors), shape)
+    return [mean, graph.node("Sqrt", variance), graph.node("Mul", whole, models.factors)]
 
 
 def _kernel_rows(graph: _Graph, kernel: Kernel, normalised: str, snapshot: Snapshot) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from criticd._protocol import Array, Invalid
+from criticd._sobol import total_indices
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -19,6 +21,15 @@ _POINTS = 200
 
 _AVERAGED = 40
 """Points along each side of a map of averages, and states that an average goes over: each cell takes as many."""
+
+_UNKNOWN = 0.5
+"""Share of the prior's standard deviation from which on a value counts as not known."""
+
+_UNIT = re.compile(r"^(.*\S)\s*\[([^\]]+)\]$")
+"""A name and its unit, which stands in brackets at its end."""
+
+_RUG = 300
+"""Visited states below a curve."""
 
 _CELLS = 20
 """Cells along each side of a map of errors."""
@@ -34,6 +45,12 @@ class _View:
     others: Array
     """(s, D): where the other variables stand; an average goes over all of them."""
     points: int
+    reward: int
+    """The reward of maps and errors."""
+    rug: Array
+    """(n, D): states below a curve."""
+    of: str
+    """What `others` and `rug` are: "visited states" or "states of the dictionary"."""
 
     def states(self, places: Array) -> Array:
         """(p s, D): each of the places (p, A) with the other variables of each row of `others`."""
@@ -60,15 +77,24 @@ def draw(
     ax: Any,
     *,
     marginal: bool = False,
+    visited: Any = None,
     against: Snapshot | None = None,
     error: tuple[Any, Any] | None = None,
+    std: bool = False,
+    reward: int | str = 0,
 ) -> Any:
     """Draw as `Snapshot.plot` says."""
     try:
         from matplotlib import pyplot
     except ImportError as missing:
         raise ImportError("Snapshot.plot needs matplotlib: pip install criticd[plot]") from missing
-    chosen = _chosen(snapshot, variables)
+    drawn = _reward(snapshot, reward)
+    states = _states(snapshot, visited)
+    chosen = _chosen(snapshot, variables, drawn, states)
+    if std and (against is not None or error is not None):
+        raise Invalid("std", "cannot be drawn together with against or error")
+    if std and snapshot.covariance is None:
+        raise Invalid("std", "is not in this snapshot: ask with `client.snapshot(variance=True)`")
     if against is not None and error is not None:
         raise Invalid("error", "cannot be drawn together with against")
     if against is not None and against.dim != snapshot.dim:
@@ -76,17 +102,20 @@ def draw(
     if marginal and at is not None:
         raise Invalid("at", "says where variables stand that marginal averages over")
     came = None if error is None else _came(snapshot, error)
-    states = snapshot.dictionary * snapshot.scale + snapshot.shift
     centre = _centre(snapshot, states, at)
     averages = marginal and len(states) > 0 and len(chosen) < snapshot.dim
     others = states[:: -(-len(states) // _AVERAGED)] if averages else centre[None, :]
-    shown = states if came is None else came[0]
+    shown = _kept(snapshot) if came is None else came[0]
     ranges = [_range(shown[:, d]) for d in chosen]
-    view = _View(snapshot, chosen, ranges, others, _AVERAGED if averages else _POINTS)
+    rug, of = (states, "states of the dictionary") if visited is None else (states[:_RUG], "visited states")
+    points = _AVERAGED if averages and len(chosen) == 2 else _POINTS
+    view = _View(snapshot, chosen, ranges, others, points, drawn, rug, of)
     if ax is None:
         _, ax = pyplot.subplots(layout="constrained")
     if came is not None:
         _errors(view, *came, ax)
+    elif std:
+        _deviation(view, ax)
     elif len(chosen) == 1:
         _curve(view, against, ax)
     else:
@@ -98,13 +127,15 @@ def draw(
 def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: bool) -> str:
     snapshot, chosen = view.snapshot, view.chosen
     title = f"{snapshot.critic}, generation {snapshot.generation}, {snapshot.offset} rows"
+    if snapshot.reward_names is not None and (len(chosen) == 2 or errors or len(snapshot.reward_names) == 1):
+        title += f", {_split(snapshot.reward_names[view.reward])[0]}"
     if against is not None:
         word = "minus" if len(chosen) == 2 else "and"
         title += f"\n{word} {against.critic}, generation {against.generation}, {against.offset} rows"
     if errors:
         return title + "\nreturn minus value"
     if averages:
-        return title + f"\naveraged over {len(view.others)} states"
+        return title + f"\naveraged over {len(view.others)} {view.of}"
     fixed = [f"{_name(snapshot, d)} = {view.others[0, d]:.3g}" for d in range(snapshot.dim) if d not in chosen]
     return title + ("\nat " + ", ".join(fixed) if fixed else "")
 
@@ -113,11 +144,15 @@ def _curve(view: _View, against: Snapshot | None, ax: Any) -> None:
     snapshot, d = view.snapshot, view.chosen[0]
     (ticks,), places = view.grid()
     states = view.states(places)
-    for number, model in enumerate([snapshot] if against is None else [snapshot, against]):
+    models = [snapshot] if against is None else [snapshot, against]
+    certain = all(model.covariance is not None for model in models)
+    away = np.max([_away(view, model, states, certain) for model in models], axis=0)
+    _unknown_along(ax, ticks, away, "not known" if certain else "extrapolated")
+    for number, model in enumerate(models):
         means = view.means(np.reshape(model(states), (len(states), -1)))
         deviation = view.means(model(states, std=True)[1] ** 2) ** 0.5 if model.covariance is not None else None
         for column in range(means.shape[1]):
-            label = "V" if means.shape[1] == 1 else f"V of reward {column}"
+            label = "V" if means.shape[1] == 1 else f"V of {_called(snapshot, column)}"
             label += "" if against is None else f", {model.critic}, generation {model.generation}"
             style = "-" if number == 0 else "--"
             (line,) = ax.plot(ticks, means[:, column], style, label=label)
@@ -125,22 +160,50 @@ def _curve(view: _View, against: Snapshot | None, ax: Any) -> None:
                 low, high = means[:, column] - 2 * deviation, means[:, column] + 2 * deviation
                 band = "2 standard deviations" if column == number == 0 else None
                 ax.fill_between(ticks, low, high, color=line.get_color(), alpha=0.2, linewidth=0, label=band)
-    # Where the model has states to compare with: elsewhere it extrapolates.
-    shown = snapshot.dictionary[:, d] * snapshot.scale[d] + snapshot.shift[d]
-    ax.plot(shown, np.zeros_like(shown), "|", color="grey", transform=ax.get_xaxis_transform(), clip_on=False)
-    ax.set(xlabel=_name(snapshot, d), ylabel="value")
+    shown = view.rug[:, d]
+    below = {"transform": ax.get_xaxis_transform(), "clip_on": False, "label": view.of}
+    shown = shown[(shown >= view.ranges[0][0]) & (shown <= view.ranges[0][1])]
+    ax.plot(shown, np.zeros_like(shown), "|", color="grey", **below)
+    units = {_split(name)[1] for name in snapshot.reward_names or ("",)}
+    ax.set(xlabel=_name(snapshot, d), ylabel=_in(units.pop(), "value") if len(units) == 1 else "value")
     ax.legend()
+
+
+def _deviation(view: _View, ax: Any) -> None:
+    """The standard deviation of V; of an average that at a typical state there."""
+    snapshot, chosen = view.snapshot, view.chosen
+    ticks, places = view.grid()
+    variance = snapshot.evaluate(view.states(places), variance=True)[1]
+    assert variance is not None
+    deviation = np.sqrt(view.means(variance))
+    away = deviation / np.sqrt(snapshot.kernel.diagonal)
+    label = _of(view, "standard deviation of the value")
+    if len(chosen) == 1:
+        _unknown_along(ax, ticks[0], away, "not known")
+        ax.plot(ticks[0], deviation)
+        ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=label, ylim=(0, None))
+        if np.any(away > _UNKNOWN):
+            ax.legend()
+        return
+    values = view.means(_values(snapshot, view.states(places), view.reward))
+    # In proportion to the values: a small deviation should look small.
+    most = max(float(deviation.max()), 0.25 * float(np.ptp(values))) or 1.0
+    shape = (view.points, view.points)
+    mesh = ax.pcolormesh(*ticks, deviation.reshape(shape), shading="nearest", rasterized=True, vmin=0, vmax=most)
+    ax.figure.colorbar(mesh, ax=ax, label=label)
+    _unknown(ax, ticks, away, _UNKNOWN, "not known")
+    ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_name(snapshot, chosen[1]))
 
 
 def _map(view: _View, against: Snapshot | None, ax: Any) -> None:
     ticks, places = view.grid()
     states = view.states(places)
 
+    certain = all(model.covariance is not None for model in (view.snapshot, against) if model is not None)
+
     def ask(model: Snapshot) -> tuple[Array, Array]:
-        said = model(states, known=True)
-        assert said.extrapolates is not None
-        values = said.mean if said.mean.ndim == 1 else said.mean[:, 0]
-        return view.means(values), view.means(said.extrapolates.astype(np.float64))
+        values = _values(model, states, view.reward)
+        return view.means(values), _away(view, model, states, certain)
 
     values, away = ask(view.snapshot)
     label, style = "value", dict[str, Any]()
@@ -150,19 +213,16 @@ def _map(view: _View, against: Snapshot | None, ax: Any) -> None:
         label, style = "difference of the values", _diverging(values)
     shape = (view.points, view.points)
     mesh = ax.pcolormesh(*ticks, values.reshape(shape), shading="nearest", rasterized=True, **style)
-    ax.figure.colorbar(mesh, ax=ax, label=label)
-    if np.any(away > 0.5):
-        ax.contourf(*ticks, away.reshape(shape), levels=[0.5, 1.5], colors="none", hatches=["///"])
-        # Hatched, in the words of a legend: where the model keeps no state nearby.
-        _hatched(ax, "extrapolated")
+    ax.figure.colorbar(mesh, ax=ax, label=_of(view, label))
+    # Without a covariance all that is known is where the model keeps no state nearby.
+    _unknown(ax, ticks, away, _UNKNOWN, "not known" if certain else "extrapolated")
     ax.set(xlabel=_name(view.snapshot, view.chosen[0]), ylabel=_name(view.snapshot, view.chosen[1]))
 
 
 def _errors(view: _View, states: Array, returns: Array, ax: Any) -> None:
     """Means of return minus value in cells; over one variable each error, and their means."""
     snapshot, chosen = view.snapshot, view.chosen
-    values = np.reshape(snapshot(states), (len(states), -1))[:, 0]
-    errors = returns - values
+    errors = returns - _values(snapshot, states, view.reward)
     edges = [np.linspace(low, high, _CELLS + 1) for low, high in view.ranges]
     places = [np.digitize(states[:, d], edge) - 1 for d, edge in zip(chosen, edges, strict=True)]
     inside = [np.clip(place, 0, _CELLS - 1) for place in places]
@@ -175,20 +235,14 @@ def _errors(view: _View, states: Array, returns: Array, ax: Any) -> None:
         ax.axhline(0, color="grey", linewidth=1)
         ax.plot(states[:, chosen[0]], errors, ".", alpha=0.3, markersize=3, label="a return")
         ax.plot(middles[counts > 0], means[counts > 0], "o-", label="mean of a cell")
-        ax.set(xlabel=_name(snapshot, chosen[0]), ylabel="return minus value")
+        ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_of(view, "return minus value"))
         ax.legend()
         return
     shape = (_CELLS, _CELLS)
     mesh = ax.pcolormesh(*edges, means.reshape(shape), rasterized=True, **_diverging(means))
-    ax.figure.colorbar(mesh, ax=ax, label="return minus value")
-    ax.contourf(
-        *((edge[1:] + edge[:-1]) / 2 for edge in edges),
-        (counts == 0).reshape(shape),
-        levels=[0.5, 1.5],
-        colors="none",
-        hatches=["///"],
-    )
-    _hatched(ax, "no return known")
+    ax.figure.colorbar(mesh, ax=ax, label=_of(view, "return minus value"))
+    centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
+    _unknown(ax, centres, (counts == 0).astype(np.float64), 0.5, "no return known")
     ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_name(snapshot, chosen[1]))
 
 
@@ -198,9 +252,74 @@ def _diverging(values: Array) -> dict[str, Any]:
     return {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach}
 
 
-def _hatched(ax: Any, meaning: str) -> None:
+def _unknown(ax: Any, ticks: Sequence[Array], amount: Array, limit: float, meaning: str) -> None:
+    """Hatch the cells whose `amount` exceeds `limit`, and say in a legend what that means."""
+    if not np.any(amount > limit):
+        return
+    shape = tuple(len(along) for along in reversed(ticks))
+    most = max(1.5, float(amount.max()) + 1)
+    ax.contourf(*ticks, amount.reshape(shape), levels=[limit, most], colors="none", hatches=["///"])
     ax.plot([], [], " ", label=f"hatched: {meaning}")
     ax.legend(loc="upper right", handlelength=0, handletextpad=0)
+
+
+def _unknown_along(ax: Any, ticks: Array, amount: Array, meaning: str) -> None:
+    """Hatch the ground of a curve where `amount` exceeds the limit; the legend says what that means."""
+    if np.any(amount > _UNKNOWN):
+        ground = {"facecolor": "none", "edgecolor": "0.8", "hatch": "///", "linewidth": 0.0, "step": "mid", "zorder": 0}
+        where = {"where": amount > _UNKNOWN, "transform": ax.get_xaxis_transform()}
+        ax.fill_between(ticks, 0, 1, label=f"hatched: {meaning}", **where, **ground)
+
+
+def _away(view: _View, model: Snapshot, states: Array, certain: bool) -> Array:
+    """How little is known, (p,): deviation over the prior's; if not `certain`, whether it is extrapolated."""
+    said = model(states, certain, known=True)
+    assert said.extrapolates is not None
+    if certain and said.variance is not None:
+        share: Array = np.sqrt(view.means(said.variance) / model.kernel.diagonal)
+        return share
+    return view.means(said.extrapolates.astype(np.float64))
+
+
+def _values(snapshot: Snapshot, states: Array, reward: int) -> Array:
+    """V (n,) of one reward."""
+    values: Array = np.reshape(snapshot(states), (len(states), -1))[:, reward]
+    return values
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A name and its unit, which is empty where it has none."""
+    found = _UNIT.match(name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def _in(unit: str, words: str) -> str:
+    return f"{words} [{unit}]" if unit else words
+
+
+def _of(view: _View, words: str) -> str:
+    """What an axis or a colour bar shows, with the unit of the reward."""
+    names = view.snapshot.reward_names
+    return words if names is None else _in(_split(names[view.reward])[1], words)
+
+
+def _called(snapshot: Snapshot, reward: int) -> str:
+    return f"reward {reward}" if snapshot.reward_names is None else snapshot.reward_names[reward]
+
+
+def _place(names: Sequence[str], wanted: str) -> int | None:
+    """The number of a name, with or without its unit; None if there is none like it."""
+    return next((k for k, name in enumerate(names) if wanted in (name, _split(name)[0])), None)
+
+
+def _reward(snapshot: Snapshot, reward: int | str) -> int:
+    names, count = snapshot.reward_names or (), snapshot.weights.shape[1]
+    k = reward if isinstance(reward, int) else _place(names, reward)
+    if k is None:
+        raise Invalid("reward", f"there is no reward {reward!r}, only {', '.join(names) or 'numbers'}")
+    if not 0 <= k < count:
+        raise Invalid("reward", f"there is no reward {k}, they are 0 to {count - 1}")
+    return k
 
 
 def _came(snapshot: Snapshot, error: tuple[Any, Any]) -> tuple[Array, Array]:
@@ -213,23 +332,38 @@ def _came(snapshot: Snapshot, error: tuple[Any, Any]) -> tuple[Array, Array]:
     return states, returns
 
 
+def _kept(snapshot: Snapshot) -> Array:
+    """(m, D): the states of the dictionary."""
+    kept: Array = snapshot.dictionary * snapshot.scale + snapshot.shift
+    return kept
+
+
+def _states(snapshot: Snapshot, visited: Any) -> Array:
+    """(n, D): what averages, medians and relevances are taken over, in no order."""
+    if visited is None:
+        return _kept(snapshot)
+    states = np.asarray(visited, np.float64)
+    if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
+        raise Invalid("visited", f"must be (n, {snapshot.dim}), not {states.shape}")
+    # Every so many of them would always be the same step of episodes of one length.
+    return np.random.default_rng(0).permutation(states)
+
+
 def _name(snapshot: Snapshot, d: int) -> str:
     return snapshot.names[d] if snapshot.names is not None else f"state {d}"
 
 
-def _chosen(snapshot: Snapshot, variables: Sequence[int | str] | None) -> list[int]:
+def _chosen(snapshot: Snapshot, variables: Sequence[int | str] | None, reward: int, states: Array) -> list[int]:
     if variables is None:
-        # Along which V varies most over the states that the model keeps.
-        gradients = snapshot.gradient(snapshot.dictionary * snapshot.scale + snapshot.shift)
-        size = np.abs(gradients.reshape(*gradients.shape[:2], -1)).max(axis=2) * snapshot.scale
-        order = np.argsort(-size.mean(axis=0) if len(size) else np.zeros(snapshot.dim), kind="stable")
-        return sorted(int(d) for d in order[: min(2, snapshot.dim)])
+        # Those on which most of the value hangs.
+        shares = total_indices(states, lambda states: _values(snapshot, states, reward))
+        return sorted(int(d) for d in np.argsort(-shares, kind="stable")[: min(2, snapshot.dim)])
     found = []
     for variable in variables:
         names = snapshot.names or ()
-        if isinstance(variable, str) and variable not in names:
+        d = variable if isinstance(variable, int) else _place(names, variable)
+        if d is None:
             raise Invalid("variables", f"there is no state variable {variable!r}, only {', '.join(names) or 'numbers'}")
-        d = names.index(variable) if isinstance(variable, str) else variable
         if not 0 <= d < snapshot.dim:
             raise Invalid("variables", f"there is no state variable {d}, they are 0 to {snapshot.dim - 1}")
         found.append(d)

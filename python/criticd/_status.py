@@ -120,6 +120,25 @@ class MemoryStatus(TypedDict):
     models: list[ModelMemoryStatus]
 
 
+class TrustReason(TypedDict):
+    """A reason for care: `level` is "warn" or "bad", `of` is "critic", or "daemon" where it holds for all critics."""
+
+    level: str
+    of: str
+    text: str
+    remedy: str
+
+
+class TrustStatus(TypedDict):
+    """Whether to believe the values of a reward: `level` is "good", "wait", "never", "warn" or "bad"."""
+
+    level: str
+    sign: str
+    title: str
+    sentence: str
+    reasons: list[TrustReason]
+
+
 class ActionsStatus(TypedDict):
     """The actions of a critic of action values; `names` are empty for a box, `low` and `high` for discrete actions."""
 
@@ -165,15 +184,27 @@ class VerifiedHead(TypedDict):
     factor: float
 
 
+class ApartStatus(TypedDict):
+    """Heads that have a kernel and a dictionary of their own."""
+
+    count: int
+    dictionary_size: int
+    bytes: int
+
+
 class HeadsStatus(TypedDict):
     """The heads of a critic: predictions that it learns besides its values."""
 
     count: int
     added: int
     learning: int
+    unsolved: int
     groups: int
     bytes: int
+    apart: ApartStatus | None
     verified: int
+    coverage: float | None
+    unexplained_max: float | None
     worst: list[VerifiedHead]
 
 
@@ -310,6 +341,9 @@ class CriticStatus(_Model):
     adoption_pause_ms: PauseStatus
     counts: CountsStatus
     actions: ActionsStatus | None
+    rewards: list[int]
+    reward_names: list[str]
+    trust: list[TrustStatus]
 
 
 class Status(TypedDict):

@@ -3,7 +3,7 @@
     import gymnasium
     from criticd.agent import Agent
 
-    with Agent(gymnasium.make("CartPole-v1"), discount=0.98) as agent:
+    with Agent(gymnasium.make("CartPole-v1"), discount=0.995) as agent:
         for episode in agent.run(60):
             print(episode.number, episode.total)
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import zmq
 import zmq.asyncio
 
+from criticd import _labels
 from criticd import client as _client
 from criticd import sender as _sender
 from criticd import subscriber as _subscriber
@@ -138,7 +139,7 @@ class Client:
         beta: float | None = None,
         seed: int = 0,
         episode: npt.ArrayLike = 0,
-        step: npt.ArrayLike = 0,
+        step: npt.ArrayLike | None = None,
         candidates: npt.ArrayLike | None = None,
         unknown_above: float | None = None,
         fallback: npt.ArrayLike | None = None,
@@ -218,6 +219,35 @@ class Client:
         """As `criticd.Client.add_heads`."""
         fields = _client.optional(critic=critic)
         return int((await self.request("change_heads", add=list(heads), **fields))["offset"])
+
+    async def send_labels(
+        self,
+        name: str,
+        values: npt.ArrayLike,
+        *,
+        offsets: npt.ArrayLike | None = None,
+        stream: str | Sequence[str] | None = None,
+        seq: npt.ArrayLike | None = None,
+    ) -> int:
+        """As `criticd.Client.send_labels`."""
+        steps = _labels.requests(name, values, offsets, stream, seq)
+        try:
+            op, fields = next(steps)
+            while True:
+                op, fields = steps.send(await self._ask_again(op, fields))
+        except StopIteration as done:
+            return int(done.value)
+
+    async def _ask_again(self, op: str, fields: Message) -> Message:
+        """The reply to a request that the daemon puts off while changes of others wait to be stored."""
+        for _ in range(_labels.ATTEMPTS):
+            try:
+                return await self.request(op, **fields)
+            except Refused as error:
+                if error.code != "overloaded":
+                    raise
+                await asyncio.sleep((error.retry_after_ms or 20) / 1000)
+        return await self.request(op, **fields)
 
     async def remove_heads(self, *names: str, critic: str | None = None) -> int:
         """As `criticd.Client.remove_heads`."""

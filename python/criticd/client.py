@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
+from criticd import _labels
 from criticd._act import Decisions, decisions_of
 from criticd._act import request as act_request
 from criticd._evaluation import Evaluation, Policy
@@ -188,10 +189,12 @@ class HeadValues:
 class ListedHead:
     """A head as `Client.list_heads` has it: its definition (`form`), whether it was `added` at run time.
 
+    `apart` says that it has not the kernel of the values but the second one.
     `learning` is the share of the rows that it has learned while it is not ready, and then None. The others are there
     once enough returns have been verified: `pairs` of them, `coverage` the share in the predicted 90 % interval, `bias`
     the mean of return less prediction, `unexplained` the variance of that over the variance of the returns, `factor`
-    what multiplies deviations of returns.
+    what multiplies deviations of returns. `unsolved` says that it has learned its rows and still has no answer, since
+    its equations could not be solved, most often for numbers that are far too large.
     """
 
     form: dict[str, Any]
@@ -202,6 +205,8 @@ class ListedHead:
     bias: float | None = None
     unexplained: float | None = None
     factor: float = 1.0
+    apart: bool = False
+    unsolved: bool = False
 
 
 VERIFIED = ("pairs", "coverage", "bias", "unexplained", "factor")
@@ -250,8 +255,9 @@ def head_pages(critic: str | None) -> Generator[Message, Message, dict[str, List
         reply = yield fields
         try:
             for head in reply["heads"]:
-                form = {key: value for key, value in head.items() if key not in ("added", "learning", *VERIFIED)}
-                said = {key: head[key] for key in VERIFIED if key in head}
+                found_of_head = ("added", "apart", "unsolved", "learning", *VERIFIED)
+                form = {key: value for key, value in head.items() if key not in found_of_head}
+                said = {key: head[key] for key in ("apart", "unsolved", *VERIFIED) if key in head}
                 found[form["name"]] = ListedHead(form, bool(head["added"]), head.get("learning"), **said)
         except (AttributeError, KeyError, TypeError) as error:
             raise Malformed(f"the reply to `heads` lacks something: {error!r}") from error
@@ -481,7 +487,7 @@ class Client:
         beta: float | None = None,
         seed: int = 0,
         episode: npt.ArrayLike = 0,
-        step: npt.ArrayLike = 0,
+        step: npt.ArrayLike | None = None,
         candidates: npt.ArrayLike | None = None,
         unknown_above: float | None = None,
         fallback: npt.ArrayLike | None = None,
@@ -574,12 +580,46 @@ class Client:
                 return heads
 
     def add_heads(self, heads: Sequence[Message], *, critic: str | None = None) -> int:
-        """Add heads to a critic, which learns them from all retained rows. Returns the rows before the change.
+        """Add heads to a critic, which learns them from the rows of its model. Returns the rows before the change.
 
         Each is a map as under "Heads" of the protocol:
         `{"name": "contact", "cumulant": {"kind": "event", "index": 3, "above": 0.5}, "timescale": 2.0}`.
         """
         return int(self.request("change_heads", add=list(heads), **optional(critic=critic))["offset"])
+
+    def send_labels(
+        self,
+        name: str,
+        values: npt.ArrayLike,
+        *,
+        offsets: npt.ArrayLike | None = None,
+        stream: str | Sequence[str] | None = None,
+        seq: npt.ArrayLike | None = None,
+    ) -> int:
+        """Give retained rows values (n,) under a name, for heads with the cumulant `{"kind": "label", "name": name}`.
+
+        The rows are named by their `offsets`, or by `stream` (one, or one for each row; may be left out where there is
+        one) and `seq`. Rows that are no longer retained, and values that are NaN, are left out; returns how many labels
+        there are. The rows that have none do not count for these heads.
+        """
+        steps = _labels.requests(name, values, offsets, stream, seq)
+        try:
+            op, fields = next(steps)
+            while True:
+                op, fields = steps.send(self._ask_again(op, fields))
+        except StopIteration as done:
+            return int(done.value)
+
+    def _ask_again(self, op: str, fields: Message) -> Message:
+        """The reply to a request that the daemon puts off while changes of others wait to be stored."""
+        for _ in range(_labels.ATTEMPTS):
+            try:
+                return self.request(op, **fields)
+            except Refused as error:
+                if error.code != "overloaded":
+                    raise
+                time.sleep((error.retry_after_ms or 20) / 1000)
+        return self.request(op, **fields)
 
     def remove_heads(self, *names: str, critic: str | None = None) -> int:
         """Remove heads that were added. Returns the rows before the change."""

@@ -83,10 +83,14 @@ class Heads(Mapping[str, "Snapshot"]):
     are those of any snapshot. `discount` is the head's, 1 where it has a timescale.
     """
 
-    def __init__(self, snapshot: Snapshot, models: HeadModels | None) -> None:
-        self._snapshot, self._models = snapshot, models
-        declared = () if models is None else models.declared
-        self._places = {str(head["name"]): place for place, head in enumerate(declared)}
+    def __init__(self, snapshot: Snapshot) -> None:
+        kernels = [of for of in (snapshot, snapshot.branch) if of is not None and of.head_models is not None]
+        self._snapshot = snapshot
+        self._places: dict[str, tuple[Snapshot, HeadModels, int]] = {}
+        for of in kernels:
+            assert of.head_models is not None
+            for place, head in enumerate(of.head_models.declared):
+                self._places[str(head["name"])] = (of, of.head_models, place)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -96,13 +100,11 @@ class Heads(Mapping[str, "Snapshot"]):
 
     def declared(self, name: str) -> Message:
         """What the head predicts, as a file of heads says it. Raises KeyError."""
-        place = self._places[name]
-        assert self._models is not None
-        return dict(self._models.declared[place])
+        _, models, place = self._places[name]
+        return dict(models.declared[place])
 
     def __getitem__(self, name: str) -> Snapshot:
-        place, of, models = self._places[name], self._snapshot, self._models
-        assert models is not None
+        of, models, place = self._places[name]
         signal, ratio = float(models.signals[place]), float(models.ratios[place])
         kernel = replace(
             of.kernel,
@@ -118,7 +120,7 @@ class Heads(Mapping[str, "Snapshot"]):
             covariance = (vectors * (values / (values + ratio))) @ vectors.T / signal
         return replace(
             of,
-            critic=f"{of.critic}.{name}",
+            critic=f"{self._snapshot.critic}.{name}",
             discount=float(models.declared[place].get("discount", 1.0)),
             kernel=kernel,
             noise_variance=signal * ratio,
@@ -129,4 +131,5 @@ class Heads(Mapping[str, "Snapshot"]):
             lambda_=1.0,
             returns=returns,
             head_models=None,
+            branch=None,
         )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd import _onnx, _plot
-from criticd._act import Actor, Decisions, single_of
+from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
@@ -150,6 +150,10 @@ class Values:
         return self.mean - reach, self.mean + reach
 
 
+BRANCH = ("noise", "kernel", "inputs", "dictionary", "heads")
+"""Keys of a snapshot that heads with a kernel of their own have for themselves."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Snapshot:
     """The value function of one moment: call it with states.
@@ -161,7 +165,9 @@ class Snapshot:
     standard deviation to be had. `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns
     scatter, where that is known. While it is `provisional`, model selection has not chosen it yet. With `actions` it is
     the value of actions: D counts their coordinates too, and `inputs` puts states and actions together.
-    `heads` has the critic's other predictions by name.
+    `heads` has the critic's other predictions by name. Those that have a kernel and a dictionary of their own are the
+    heads of `branch`, a snapshot without values, or None. `reward_names` are those of the H rewards, a unit in brackets
+    behind the name, as in `"energy [J]"`.
     """
 
     critic: str
@@ -187,11 +193,13 @@ class Snapshot:
     provisional: bool = False
     actions: Actions | None = None
     head_models: HeadModels | None = None
+    branch: Snapshot | None = None
+    reward_names: tuple[str, ...] | None = None
 
     @property
     def heads(self) -> Heads:
         """The critic's heads by name, each a `Snapshot`: `snapshot.heads["contact"](states)`. It may be empty."""
-        return Heads(self, self.head_models)
+        return Heads(self)
 
     @overload
     def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
@@ -269,7 +277,7 @@ class Snapshot:
         beta: float | None = None,
         seed: int = 0,
         episode: npt.ArrayLike = 0,
-        step: npt.ArrayLike = 0,
+        step: npt.ArrayLike | None = None,
         candidates: npt.ArrayLike | None = None,
         unknown_above: float | None = None,
         fallback: npt.ArrayLike | None = None,
@@ -278,7 +286,8 @@ class Snapshot:
 
         `exploration` is "greedy"; "epsilon_greedy" with `epsilon`; "softmax" with `temperature`, in units of a return;
         "ucb", the largest Q + `beta` deviations; or "thompson": one randomised copy of Q decides for a whole episode.
-        Random numbers are hashes of `seed`, `episode` and `step`, one number or one for each state. `candidates`
+        Random numbers are hashes of `seed`, `episode` and `step`, one number or one for each state; without `step`
+        the states count as steps 0, 1, ... `candidates`
         (k,) or (k, A) are the actions to choose among. Where the deviation of Q is above `unknown_above` the state
         counts as unknown, and `fallback`, if given, is the action.
 
@@ -291,9 +300,14 @@ class Snapshot:
         if candidates is not None:
             here = points[0]
             given = self.inputs(here, np.atleast_1d(np.asarray(candidates, np.float64)))
-            given = np.atleast_2d(given)[:, len(here) :]
-        numbers = [np.broadcast_to(np.asarray(which, np.int64), len(points)) for which in (episode, step)]
-        other = None if fallback is None else np.atleast_1d(np.asarray(fallback, np.float64))
+            given = actor.of.within("candidates", np.atleast_2d(given)[:, len(here) :])
+        numbers = [
+            np.broadcast_to(np.asarray(which, np.int64), len(points))
+            for which in (episode, steps_of(step, len(points)))
+        ]
+        other = (
+            None if fallback is None else actor.of.within("fallback", np.atleast_1d(np.asarray(fallback, np.float64)))
+        )
         found = actor.decide(points, int(seed), numbers[0], numbers[1], given, unknown_above, other)
         return single_of(found) if single else found
 
@@ -407,22 +421,40 @@ class Snapshot:
         *,
         at: npt.ArrayLike | None = None,
         marginal: bool = False,
+        visited: npt.ArrayLike | None = None,
         against: Snapshot | None = None,
         error: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        std: bool = False,
+        reward: int | str = 0,
         ax: Any = None,
     ) -> Any:
         """Draw the value over one or two state variables with matplotlib; returns the axes.
 
-        `variables` are numbers or names; by default the two along which V varies most. The others stay at the state
-        `at` (D,), by default the median of the states that the model keeps, and the title says where. One variable
-        gives curves with a band of two standard deviations, two a map of the first reward's value, hatched where it is
-        extrapolated. `marginal` averages the value over the others, as those states have them. `against` is another
-        model of the same states: curves show both, a map the value minus the other's, in colours around zero. `error`
-        are states (n, D) and the returns (n,) that followed them: a map shows the means of return minus value in cells
-        (above zero the values are too low), hatched where no return is known. `ax` are axes to draw in. Raises
-        `Invalid` for what cannot be drawn, ImportError without matplotlib.
+        `variables` are numbers or names; by default the two with the largest relevance, the total Sobol index over the
+        states that the model keeps. The others stay at the state `at` (D,), by default the median of those states, and
+        the title says where. One variable gives curves with a band of two standard deviations, two a map of the value
+        of one `reward` (number or name). Both are hatched where the value is not known: where its standard deviation is
+        at least half of the prior's, or, in a snapshot without variance, where it is extrapolated. `std` draws the
+        standard deviation in place of the value. `marginal` averages the value over the others, as those states have
+        them. `visited` are states (n, D) that take the place of those that the model keeps in relevances, medians and
+        averages, and below curves: a snapshot does not have the states that its rows visited. `against` is
+        another model of the same states: curves show both, a map the value minus the other's, in colours around zero.
+        `error` are states (n, D) and the returns (n,) that followed them: a map shows the means of return minus value
+        in cells (above zero the values are too low), hatched where no return is known. `ax` are axes to draw in.
+        Raises `Invalid` for what cannot be drawn, ImportError without matplotlib.
         """
-        return _plot.draw(self, variables, at, ax, marginal=marginal, against=against, error=error)
+        return _plot.draw(
+            self,
+            variables,
+            at,
+            ax,
+            marginal=marginal,
+            visited=visited,
+            against=against,
+            error=error,
+            std=std,
+            reward=reward,
+        )
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX model, for runtimes without Python. Replaces the file whole.
@@ -512,12 +544,21 @@ class Snapshot:
                 covariance=_covariance(message),
                 actions=Actions.of(message["actions"], len(dictionary), len(shift)) if "actions" in message else None,
                 head_models=HeadModels.of(message["heads"], len(dictionary)) if "heads" in message else None,
+                branch=cls._branch(message) if "branch" in message else None,
+                reward_names=tuple(message["reward_names"]) if "reward_names" in message else None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"this snapshot cannot be used: {error!r}") from error
         snapshot._check_shapes()
         return snapshot
+
+    @classmethod
+    def _branch(cls, message: Mapping[str, Any]) -> Snapshot:
+        whose = ("type", "critic", "generation", "revision", "offset", "transitions", "time", "discount")
+        found = {key: message[key] for key in whose} | {key: message["branch"][key] for key in BRANCH}
+        weights = np.zeros((len(_matrix(found["dictionary"], len(found["inputs"]["shift"]))), 1))
+        return cls.of(found | {"weights": weights})
 
     def followed_by(self, message: Mapping[str, Any]) -> Snapshot | None:
         """What this becomes by a `weights` publication; None if that does not follow on it, so that one was missed."""
@@ -544,6 +585,7 @@ class Snapshot:
                 # Copies change with the generation; rows that the dictionary has gained have no weight in them.
                 actions=self.actions and self.actions.with_rows(len(dictionary)),
                 head_models=None,
+                branch=None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -608,6 +650,10 @@ class Snapshot:
             message["actions"] = self.actions.message()
         if self.head_models is not None:
             message["heads"] = self.head_models.message()
+        if self.branch is not None:
+            message["branch"] = {key: value for key, value in self.branch.message().items() if key in BRANCH}
+        if self.reward_names is not None:
+            message["reward_names"] = list(self.reward_names)
         return message
 
     def _check(self, states: Array) -> None:
@@ -630,6 +676,8 @@ class Snapshot:
             shapes["returns.weights"] = (self.returns.weights.shape, (m, rewards))
             shapes["returns.level"] = (self.returns.level.shape, (rewards,))
             shapes["returns.floor"] = (self.returns.floor.shape, (rewards,))
+        if self.reward_names is not None and m > 0:
+            shapes["reward_names"] = ((len(self.reward_names),), (self.weights.shape[1],))
         for name, (found, wanted) in shapes.items():
             if found != wanted:
                 raise Malformed(f"`{name}` of this model is {found}, which should be {wanted}")

@@ -67,6 +67,7 @@ def same(found: Decisions, expected: Decisions, box: bool) -> None:
     np.testing.assert_allclose(found.std, expected.std, rtol=1e-5)
     assert (found.unknown == expected.unknown).all()
     assert (found.generation, found.copies) == (expected.generation, expected.copies)
+    np.testing.assert_array_equal(found.decision_id, expected.decision_id)
     if found.copy is not None:
         assert expected.copy is not None and (found.copy == expected.copy).all()
 
@@ -84,6 +85,19 @@ def test_a_model_decides_as_its_daemon_does(start: Start, box: bool) -> None:
         few = [[0.5, 0.5], [-0.5, 0.0]] if box else [0, 2]
         common = {"exploration": "epsilon_greedy", "epsilon": 0.5, "step": steps, "candidates": few}
         same(model.act(states, **common), client.act(states, **common), box)
+        # Without steps the states of a request are decided independently.
+        found = client.act(states, "epsilon_greedy", epsilon=0.5)
+        assert len(set(found.decision_id.tolist())) == len(states)
+        same(model.act(states, "epsilon_greedy", epsilon=0.5), found, box)
+        beyond: dict[str, Any] = {"candidates": [[0.0, 1.5]], "fallback": [0.0, 1.5]} if box else {}
+        for name in beyond:
+            only: dict[str, Any] = {name: beyond[name]}
+            with pytest.raises(Invalid, match="between") as invalid:
+                model.act(states[0], **only)
+            assert invalid.value.field == name
+            with pytest.raises(Refused, match="between") as refused:
+                client.act(states[0], **only)
+            assert refused.value.field == name
         fallback = [0.25, -0.25] if box else 1
         lost = client.act(states[0], unknown_above=0.0, fallback=fallback)
         assert lost.unknown and np.isnan(lost.probability)

@@ -71,6 +71,47 @@ def test_heads_are_snapshots_of_their_own(name: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(gradient[:, 0], slope, atol=1e-4 * scale)
 
 
+def with_branch(model: Snapshot) -> Snapshot:
+    """The same model with its heads once more, under other names, a wider kernel and two elements less."""
+    heads = model.head_models
+    assert heads is not None
+    narrow, bases = model.dictionary[:-2], tuple((vectors[:-2, :-2], values[:-2]) for vectors, values in heads.bases)
+    declared = tuple({**head, "name": f"{head['name']} apart"} for head in heads.declared)
+    branch = replace(
+        model,
+        kernel=replace(model.kernel, signal_variance=1.7 * model.kernel.signal_variance),
+        dictionary=narrow,
+        weights=np.zeros((len(narrow), 1)),
+        covariance=None,
+        returns=None,
+        head_models=replace(heads, declared=declared, weights=heads.weights[:-2], bases=bases),
+    )
+    return replace(model, branch=branch)
+
+
+def test_heads_with_a_kernel_of_their_own_are_kept(tmp_path: Path) -> None:
+    model = with_branch(fitted(json.loads((GOLDEN / "gvf_12.json").read_text()), tmp_path))
+    model.save(tmp_path / "two.model")
+    read, states = Snapshot.load(tmp_path / "two.model"), np.random.default_rng(1).normal(size=(20, model.dim))
+    assert list(read.heads) == list(model.heads) and len(read.heads) % 2 == 0
+    said = json.loads(run(tmp_path, f"value {tmp_path / 'two.model'} {states_file(tmp_path, states)} --json"))["heads"]
+    for name, head in read.heads.items():
+        mean, std = head(states, std=True)
+        np.testing.assert_allclose(mean, model.heads[name](states), rtol=1e-12)
+        np.testing.assert_allclose(said[name]["mean"], mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.sqrt(said[name]["variance"]), std, rtol=1e-6, atol=1e-6)
+    assert not np.allclose(read.heads["soft"](states), read.heads["soft apart"](states))
+    assert read.heads["soft apart"].critic == read.heads["soft"].critic + " apart"
+
+
+def states_file(directory: Path, states: np.ndarray) -> Path:
+    """The states as a file without a header."""
+    path = directory / "states.csv"
+    header = ",".join(f"state_{d}" for d in range(states.shape[1]))
+    np.savetxt(path, states, delimiter=",", fmt="%.17g", header=header, comments="")
+    return path
+
+
 def test_models_without_heads_have_none(tmp_path: Path) -> None:
     case = json.loads((GOLDEN / "gvf_12.json").read_text())
     snapshot = fitted(case, tmp_path)
@@ -142,13 +183,16 @@ def test_a_weighted_head_is_cost_regularised_kernel_regression(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize("kernels", [1, 2])
 @pytest.mark.parametrize("writer", ["package", "program"])
-def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, writer: str) -> None:
+def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, writer: str, kernels: int) -> None:
     runtime = pytest.importorskip("onnxruntime")
     case = json.loads((GOLDEN / "weights_13.json").read_text())
     model = fitted(case, tmp_path)
     assert model.head_models is not None
     model = replace(model, head_models=replace(model.head_models, factors=np.linspace(0.5, 2, len(model.heads))))
+    if kernels == 2:
+        model = with_branch(model)
     path = tmp_path / "heads.onnx"
     if writer == "package":
         model.to_onnx(path)

@@ -14,6 +14,7 @@ import pytest
 from test_snapshot import model
 
 from criticd import Invalid, Kernel, Snapshot
+from criticd._sobol import total_indices
 
 KINDS: dict[str, tuple[str, ...]] = {
     "real": (),
@@ -196,6 +197,11 @@ def test_pictures(tmp_path: Path) -> None:
         {"error": (np.zeros((4, 2)), np.zeros(4))},
         {"error": (np.zeros((4, 3)), np.zeros(5))},
         {"error": (np.zeros((4, 3)), np.zeros(4)), "against": other},
+        {"std": True, "against": other},
+        {"visited": np.zeros((4, 2))},
+        {"visited": np.zeros((0, 3))},
+        {"reward": 1},
+        {"reward": "energy"},
     ]
     for wrong in wrongs:
         with pytest.raises(Invalid):
@@ -210,11 +216,23 @@ def test_pictures_of_averages_differences_and_errors() -> None:
     snapshot = model("ard", m=40)
     kept = snapshot.dictionary * snapshot.scale + snapshot.shift
     axes = snapshot.plot(["y"], marginal=True)
-    assert axes.get_title().endswith("averaged over 40 states")
+    assert axes.get_title().endswith("averaged over 40 states of the dictionary")
     line = axes.lines[0]
     states = kept.copy()
     states[:, 1] = line.get_xdata()[7]
     assert line.get_ydata()[7] == pytest.approx(snapshot(states).mean())
+
+    # Visited states take their place: in averages, below the curve, and where a slice is.
+    visited = kept[:20] + np.array([0.3, 0.0, 0.3])
+    axes = snapshot.plot(["y"], marginal=True, visited=visited)
+    assert axes.get_title().endswith("averaged over 20 visited states")
+    states = visited.copy()
+    states[:, 1] = line.get_xdata()[7]
+    assert axes.lines[0].get_ydata()[7] == pytest.approx(snapshot(states).mean())
+    rug = axes.lines[1]
+    assert rug.get_label() == "visited states"
+    np.testing.assert_allclose(np.sort(rug.get_xdata()), np.sort(visited[:, 1]))
+    assert f"x = {np.median(visited[:, 0]):.3g}" in snapshot.plot(["y"], visited=visited).get_title()
 
     other = replace(snapshot, critic="other", generation=9, weights=0.5 * snapshot.weights)
     axes = snapshot.plot(["x", "y"], against=other)
@@ -236,6 +254,74 @@ def test_pictures_of_averages_differences_and_errors() -> None:
     errors = snapshot.plot(["x"], error=(kept, snapshot(kept) + above)).lines[1]
     np.testing.assert_allclose(errors.get_ydata(), above)
     pyplot.close("all")
+
+
+def test_pictures_choose_axes_by_relevance_and_name_reward_unit_and_what_is_not_known() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    # The value hangs on y alone, although z stretches over a range that is a thousand times as wide.
+    generator = np.random.default_rng(4)
+    dictionary = generator.standard_normal((30, 3))
+    made = model("ard", m=30, rewards=2)
+    kernel = replace(made.kernel, relevance=np.array([1e-9, 1.0, 1e-7]))
+    scale = np.array([1.0, 1.0, 1000.0])
+    snapshot = replace(made, kernel=kernel, dictionary=dictionary, scale=scale)
+    snapshot = replace(snapshot, reward_names=("energy [J]", "comfort"), names=("x [m]", "y", "z"))
+    shares = total_indices(dictionary * scale + made.shift, lambda states: snapshot(states)[:, 0])
+    assert shares[1] > 0.9 and max(shares[0], shares[2]) < 0.05
+    axes = snapshot.plot()
+    assert "y" in (axes.get_xlabel(), axes.get_ylabel()) and "energy" in axes.get_title()
+    assert axes.figure.axes[1].get_ylabel() == "value [J]"
+    second = snapshot.plot(["x", "y"], reward="comfort")
+    assert second.figure.axes[1].get_ylabel() == "value" and "comfort" in second.get_title()
+
+    deviation = snapshot.plot(["x", "y"], std=True)
+    bar = deviation.figure.axes[1]
+    assert bar.get_ylabel() == "standard deviation of the value [J]"
+    mesh = deviation.collections[0]
+    assert mesh.get_clim()[0] == 0 and np.all(mesh.get_array() >= 0)
+    line = snapshot.plot(["y"], std=True, at=made.shift).lines[0]
+    states = np.tile(made.shift, (len(line.get_xdata()), 1))
+    states[:, 1] = line.get_xdata()
+    np.testing.assert_allclose(line.get_ydata(), snapshot(states, std=True)[1], rtol=1e-9)
+    labels = {line.get_label() for line in snapshot.plot(["y"]).lines}
+    assert {"V of energy [J]", "V of comfort"} <= labels
+
+    # A model that has hardly learned: all of it is hatched.
+    blank = replace(snapshot, covariance=np.zeros((30, 30)))
+    assert "not known" in blank.plot(["x", "y"]).get_legend().get_texts()[0].get_text()
+    assert "not known" in blank.plot(["x", "y"], std=True).get_legend().get_texts()[0].get_text()
+    for curve in (blank.plot(["y"]), blank.plot(["y"], std=True)):
+        assert "hatched: not known" in [text.get_text() for text in curve.get_legend().get_texts()]
+
+    # A curve is hatched where the deviation exceeds half of the prior's, and nowhere else.
+    places = np.linspace(-1, 1, 30) + 0.4 * np.sign(np.linspace(-1, 1, 30))
+    kernel = replace(made.kernel, relevance=np.array([1e-9, 100.0, 1e-9]), bias_variance=0.0)
+    prior = kernel.signal_variance * np.exp(-50 * (places[:, None] - places) ** 2)
+    dictionary[:, 1] = places
+    known = np.asarray(np.linalg.inv(prior + 1e-3 * np.eye(30)), np.float64)
+    near = replace(made, kernel=kernel, dictionary=dictionary, covariance=known)
+    axes = near.plot(["y"])
+    (ground,) = [each for each in axes.collections if each.get_label() == "hatched: not known"]
+    hatched = [path.get_extents() for path in ground.get_paths()]
+    places = axes.lines[0].get_xdata()
+    states = np.tile(np.median(near.dictionary * near.scale + near.shift, axis=0), (len(places), 1))
+    states[:, 1] = places
+    share = near(states, std=True)[1] / near.kernel.diagonal**0.5
+    shown = np.array([any(part.x0 <= x <= part.x1 for part in hatched) for x in places])
+    # At neither end, but in the gap in the middle.
+    assert 0.1 < shown.mean() < 0.5 and shown[len(shown) // 2] and not shown[len(shown) // 4]
+    assert np.mean(shown == (share > 0.5)) > 0.97
+
+    nothing = replace(snapshot, covariance=None)
+    with pytest.raises(Invalid, match="variance=True"):
+        nothing.plot(std=True)
+    pyplot.close("all")
+
+    # Names stay with the file.
+    assert Snapshot.of(snapshot.message()).reward_names == ("energy [J]", "comfort")
 
 
 def _inner(limits: Any) -> tuple[float, float]:

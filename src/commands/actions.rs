@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::given::{names, read_states_as, within, without_unit};
-use super::output::in_file;
+use super::output::{in_file, note};
 use criticd::learner::Lambda;
 use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
 use criticd::math::embedding::StateKind;
@@ -136,6 +136,12 @@ impl ActionOptions {
         kinds
     }
 
+    /// Whether values are those of a policy other than the one that acted.
+    pub(super) fn leaves_chain(&self) -> bool {
+        self.inputs == InputsChoice::StateAction
+            && self.successor.is_some_and(|choice| choice.successor() != Successor::Sarsa)
+    }
+
     fn chosen_trace(&self, successor: Successor, columns: &ActionColumns) -> Result<Trace, Failure> {
         let has = |column: &criticd::learner::action::Column| column.width > 0;
         let (behavior, target) = (has(&columns.behavior_probs), has(&columns.target_probs));
@@ -147,8 +153,8 @@ impl ActionOptions {
         };
         if let (Some(column), Some(trace)) = (missing, self.trace) {
             let name = clap::ValueEnum::to_possible_value(&trace).map(|value| value.get_name().to_owned());
-            let message = format!("--trace {}: the table has no column {column}", name.unwrap_or_default());
-            return Err(Failure::usage(message));
+            let name = name.unwrap_or_default();
+            note(&format!("--trace {name}: the table has no column {column}, so that rho is 1 in every row"));
         }
         Ok(match self.trace {
             Some(choice) => choice.trace(),

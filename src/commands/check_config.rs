@@ -67,6 +67,7 @@ impl CheckConfig {
                 "limits": limits(&config),
                 "state_dim": config.state_dim,
                 "state_names": config.state_names,
+                "reward_names": config.reward_names,
                 "critics": config.critics.iter().map(summary).collect::<Vec<Value>>(),
             }));
         }

@@ -7,6 +7,7 @@ use super::output::in_file;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::effective_tolerance;
 use criticd::learner::elements::{self, Compared, DictionaryBy};
+use criticd::learner::heads::Bank;
 use criticd::math::dictionary::{Dictionary, StoppingRule};
 use criticd::math::kernel::NoiseModel;
 use serde_json::{Value, json};
@@ -108,10 +109,15 @@ impl DictionaryOptions {
     }
 }
 
-/// Evidence that the sparse model loses by the dictionary, nats over all rewards.
+/// Evidence that the sparse model loses by the dictionary, nats over all rewards and heads.
 fn gap(given: &Given<'_>, icd: &Selection) -> Result<f64, Failure> {
     let model = given.model(icd.dictionary.clone(), &|| true)?;
-    Ok(model.solve()?.trace_gap(model.statistics()) * given.settings.rewards.len() as f64)
+    let posterior = model.solve()?;
+    // What the features miss is the same for all, and each loses as much more as its noise is smaller.
+    let ratio = posterior.scale().ratio;
+    let scales = model.heads().map_or(&[][..], Bank::scales).iter();
+    let times = given.settings.rewards.len() as f64 + scales.map(|scale| ratio / scale.ratio).sum::<f64>();
+    Ok(times * posterior.trace_gap(model.statistics()))
 }
 
 /// How rules compare, for programs.

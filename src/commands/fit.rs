@@ -114,9 +114,10 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "HOW", conflicts_with = "no_optimise")]
     drift_sensitivity: Option<SensitivityChoice>,
     /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
-    /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
-    #[arg(long, value_name = "WHICH", default_value = "returns")]
-    selection: SelectionChoice,
+    /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given) [default: returns; with --heads
+    /// evidence]
+    #[arg(long, value_name = "WHICH")]
+    selection: Option<SelectionChoice>,
     /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
     /// chains, if the state may hide something) or model (that of the Gaussian process, too small if transitions are
     /// noisy) [default: rows; with --no-optimise model]
@@ -219,6 +220,11 @@ impl Fit {
         let exact = exact && !fitted.model.statistics().follows_rows && !fitted.model.statistics().forgets();
         let evidence = self.evidence_of(&fitted, &rows, exact)?;
         let mut snapshot = self.snapshot(&fitted.model, offset)?;
+        // Heads may have added columns of their own.
+        let reward_names = self.table.reward_names()?;
+        if reward_names.len() == snapshot.weights.ncols() {
+            snapshot.reward_names = reward_names;
+        }
         if let Some(improved) = &improved {
             improved.act_by(&mut snapshot);
         }
@@ -250,7 +256,7 @@ impl Fit {
         if let Some(target) = &self.target {
             self.table.regress_on(target);
             self.discount = 0.0;
-            self.selection = SelectionChoice::Evidence;
+            self.selection = Some(SelectionChoice::Evidence);
             self.variance = self.variance.or(Some(VarianceChoice::Model));
         }
     }
@@ -353,6 +359,10 @@ impl Fit {
 
     /// The rows of the table that are learned: all of them, or those of one policy.
     fn of_policy(&self, mut table: Table) -> Result<Table, Failure> {
+        if self.policy.is_none() && self.action.leaves_chain() {
+            // What another policy would do does not change with the one that acted.
+            return Ok(table);
+        }
         let (acted, names) = (table.policy_of_rows(), table.policies());
         let Some(&last) = acted.last() else {
             return match &self.policy {
@@ -578,7 +588,7 @@ impl Fit {
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             estimate_scale: true,
             lambda: self.lambda.unwrap_or_default(),
-            selection: self.selection.kind(),
+            selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),
             noise_floor: self.noise_floor,
             // The data-driven model that the search starts from is made from all rows.
             warmup_rows: rows.len(),

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
 pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 
+/// Letters of a reward's name, as in the settings of the daemon.
+const NAME_MAX: usize = 64;
+
 /// A table, and what to make of it where it does not say everything.
 #[derive(Debug, clap::Args)]
 pub(super) struct TableOptions {
@@ -191,6 +194,13 @@ impl TableOptions {
         Ok(table)
     }
 
+    /// What the rewards are called: the columns or sums that the options name them by; nothing where those say no more than "reward".
+    pub(super) fn reward_names(&self) -> Result<Vec<String>, Failure> {
+        let named: Vec<String> = self.reading.columns()?.reward.iter().map(|text| text.trim().to_owned()).collect();
+        let says = |name: &String| !matches!(name.as_str(), "reward" | "rewards") && name.chars().count() <= NAME_MAX;
+        Ok(if named.iter().all(says) { named } else { Vec::new() })
+    }
+
     /// With --dry-run: print what is understood; whether that was asked for.
     pub(super) fn dry(&self, json: bool) -> Result<bool, Failure> {
         if !self.dry_run {
@@ -298,6 +308,25 @@ pub(super) fn names(table: &Table) -> Option<Vec<String>> {
 /// A variable's name without its unit.
 pub(super) fn without_unit(name: &str) -> &str {
     name.strip_suffix(']').and_then(|rest| rest.rsplit_once(" [")).map_or(name, |(name, _)| name)
+}
+
+/// The unit of a variable or reward whose name has one behind it, in brackets with a space before them: " [J]"; else nothing.
+pub(super) fn unit_of(name: &str) -> &str {
+    &name[without_unit(name).len()..]
+}
+
+/// The unit that all rewards of these names have, with a space before it: " J"; else nothing.
+pub(super) fn common_unit(names: &[String]) -> String {
+    let units: Vec<&str> = names.iter().map(|name| unit_of(name)).collect();
+    match units.first() {
+        Some(unit) if !unit.is_empty() && units.iter().all(|other| other == unit) => plain_unit(unit),
+        _ => String::new(),
+    }
+}
+
+/// " J" of the unit " [J]", as it stands behind a number.
+pub(super) fn plain_unit(unit: &str) -> String {
+    unit.replace(['[', ']'], "")
 }
 
 /// What `--help` says about tables.
@@ -433,4 +462,16 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
 pub(super) fn within(text: &str, good: impl Fn(f64) -> bool, message: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if good(value) { Ok(value) } else { Err(message.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_stands_behind_numbers_where_all_rewards_have_it() {
+        let unit = |names: &[&str]| common_unit(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!((unit(&["energy [J]"]), unit(&["energy [J]", "loss [J]"])), (" J".into(), " J".into()));
+        assert_eq!((unit(&["energy [J]", "comfort"]), unit(&["comfort"]), unit(&[])), Default::default());
+    }
 }

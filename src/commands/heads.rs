@@ -2,24 +2,28 @@
 
 use super::Failure;
 use super::client::{Connection, with_critic};
+use super::label_file;
 use super::output::{columns, number, print, print_json};
 use clap::Subcommand;
 use criticd::wire::head_list_from_str;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// Keys of a listed head that say how well its returns were predicted.
-const VERIFIED: [&str; 5] = ["pairs", "coverage", "bias", "unexplained", "factor"];
+/// Keys of a listed head that are no part of its description: where it comes from, whether it has the second kernel or no answer, how
+/// far it has learned, and how well its returns were predicted.
+const FOUND: [&str; 9] =
+    ["added", "apart", "unsolved", "learning", "pairs", "coverage", "bias", "unexplained", "factor"];
 
 /// List, add and remove the heads of a running daemon: predictions that it learns besides its values
 ///
 /// A head predicts the discounted sum of a signal of the stream: a reward, a number of the state or the action, a constant, or the
 /// event that a variable crosses a value. Discount 0 predicts the signal of the row itself, which is regression. All heads of a
-/// critic share its kernel, its dictionary and its rows. A head that is added now learns all rows that the journal retains, as if it
-/// had always been there; until then answers say which share of the rows it has learned.
+/// critic learn its rows, under its kernel and dictionary or, where a refit finds that better, under a second kernel. A head that is
+/// added now learns all rows that the journal retains, as if it had always been there; until then answers say which share of the rows
+/// it has learned.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value), event (with index and above), or\nexpression (with text, such as \"reward - 0.1*action[0]\").\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."
+    after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value), event (with index and above), or\nexpression (with text, such as \"reward - 0.1*action[0]\"), or column (with file and\ncolumn): the values that a table has for rows by stream and seq. Rows without one do not count.\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."
 )]
 pub(crate) struct Heads {
     #[command(subcommand)]
@@ -100,18 +104,23 @@ impl List {
         let name = |head: &Value| head["name"].as_str().unwrap_or_default().to_owned();
         heads.retain(|head| self.containing.as_ref().is_none_or(|text| name(head).contains(text.as_str())));
         if self.json {
+            // The list alone is a file of heads; what was found of them stands beside it.
+            let mut found = Map::new();
             for head in heads.iter_mut().filter_map(Value::as_object_mut) {
-                head.retain(|key, _| {
-                    !["added", "learning"].contains(&key.as_str()) && !VERIFIED.contains(&key.as_str())
-                });
+                let of_head: Map<String, Value> =
+                    FOUND.iter().filter_map(|&key| Some((key.to_owned(), head.remove(key)?))).collect();
+                found.insert(head["name"].as_str().unwrap_or_default().to_owned(), Value::Object(of_head));
             }
-            return print_json(&json!({"heads": heads}));
+            return print_json(&json!({"heads": heads, "found": found}));
         }
         if heads.is_empty() {
             return print("no heads\n");
         }
         let rows: Vec<Vec<String>> = heads.iter().map(row).collect();
-        print(&columns(&["head", "cumulant", "looks ahead", "origin", "coverage", "unexplained", ""], &rows))
+        print(&columns(
+            &["head", "cumulant", "looks ahead", "origin", "kernel", "coverage", "bias", "unexplained", "factor", ""],
+            &rows,
+        ))
     }
 }
 
@@ -121,7 +130,8 @@ fn row(head: &Value) -> Vec<String> {
     let index = cumulant["index"].as_u64().map(|index| format!(" {index}")).unwrap_or_default();
     let above = cumulant["above"].as_f64().map(|above| format!(" above {}", number(above))).unwrap_or_default();
     let value = cumulant["value"].as_f64().map(|value| format!(" {}", number(value))).unwrap_or_default();
-    let text = cumulant["text"].as_str().map(|text| format!(" {text}")).unwrap_or_default();
+    let text = cumulant["text"].as_str().or_else(|| cumulant["name"].as_str());
+    let text = text.map(|text| format!(" {text}")).unwrap_or_default();
     let ahead = match (head["timescale"].as_f64(), head["discount"].as_f64()) {
         (Some(seconds), _) => format!("{} s", number(seconds)),
         (None, discount) => format!("discount {}", number(discount.unwrap_or(1.0))),
@@ -129,14 +139,18 @@ fn row(head: &Value) -> Vec<String> {
     let place = if head["added"] == json!(true) { "added" } else { "configuration" };
     let figure = |key: &str| head[key].as_f64().map(|value| format!("{value:.2}")).unwrap_or_default();
     let state = head["learning"].as_f64().map(|share| format!("learning, {:.0} %", 100.0 * share));
+    let unsolved = (head["unsolved"] == json!(true)).then(|| "without an answer".to_owned());
     vec![
         head["name"].as_str().unwrap_or_default().to_owned(),
         format!("{}{index}{above}{value}{text}", cumulant["kind"].as_str().unwrap_or_default()),
         ahead,
         place.to_owned(),
+        if head["apart"] == json!(true) { "2" } else { "1" }.to_owned(),
         figure("coverage"),
+        head["bias"].as_f64().map(number).unwrap_or_default(),
         figure("unexplained"),
-        state.unwrap_or_default(),
+        figure("factor"),
+        state.or(unsolved).unwrap_or_default(),
     ]
 }
 
@@ -146,13 +160,14 @@ impl Add {
         let fault = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| fault(&e))?;
         let list = head_list_from_str(&text).map_err(|e| fault(&e))?;
-        let Value::Array(list) = list else { return Err(fault(&"heads: not a list")) };
+        let Value::Array(mut list) = list else { return Err(fault(&"heads: not a list")) };
         let count = list.len();
         if count == 0 {
             return Err(fault(&"it holds no heads"));
         }
+        label_file::send(&mut list, path, &self.connection, self.critic.as_deref())?;
         let fields = with_critic(json!({"add": list}), self.critic.as_deref());
-        let reply = self.connection.ask("change_heads", fields)?;
+        let reply = label_file::ask(&mut self.connection.connect()?, &fields, self.connection.timeout())?;
         let heads = if count == 1 { "1 head".to_owned() } else { format!("{count} heads") };
         print(&format!("added {heads} at row {}; `criticd heads list` says how far they are\n", reply["offset"]))
     }

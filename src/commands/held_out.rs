@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::dictionary::DictionaryOptions;
-use super::given::plural;
+use super::given::{plain_unit, plural, unit_of, without_unit};
 use super::output::number;
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
@@ -16,7 +16,7 @@ use criticd::transition::{Invalid, Rows};
 use serde_json::{Value, json};
 
 /// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
-const CLOSED: f64 = 0.2;
+pub(super) const CLOSED: f64 = 0.2;
 /// Fewer returns than this say nothing.
 const ROWS_MIN: usize = 10;
 /// Nine of ten of a normal distribution lie within so many standard deviations.
@@ -152,12 +152,17 @@ pub(super) fn hold_out(
 }
 
 impl HeldOut {
-    /// One line for each reward.
-    pub(super) fn text(&self) -> String {
+    /// One line for each reward, named where there are several; `names` may be empty.
+    pub(super) fn text(&self, names: &[String]) -> String {
         let three = |value: f64| format!("{value:.2e}").parse().map_or_else(|_| value.to_string(), number);
         let mut text = String::new();
         for (h, head) in self.heads.iter().enumerate() {
-            let which = if self.heads.len() > 1 { format!("reward {h}: ") } else { String::new() };
+            let unit = names.get(h).map(|name| plain_unit(unit_of(name))).unwrap_or_default();
+            let which = match names.get(h) {
+                _ if self.heads.len() == 1 => String::new(),
+                Some(name) => format!("{}: ", without_unit(name)),
+                None => format!("reward {h}: "),
+            };
             let closed = if self.ended {
                 ""
             } else {
@@ -165,7 +170,7 @@ impl HeldOut {
             };
             let coverage = head.coverage.map(|share| format!(", 90 % interval holds {:.0} %", 100.0 * share));
             text += &format!(
-                "{which}predicts the returns of {}{closed}: correlation {:.2}, error {} of a spread of {}{}\n",
+                "{which}predicts the returns of {}{closed}: correlation {:.2}, error {}{unit} of a spread of {}{unit}{}\n",
                 plural(self.episodes, "held-out episode"),
                 head.correlation,
                 three(head.error),

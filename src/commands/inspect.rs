@@ -1,12 +1,13 @@
 //! `criticd inspect`.
 
 use super::Failure;
-use super::given::plural;
+use super::given::{common_unit, plural};
 use super::output::{columns, facts, in_file, moment, number, print, print_json};
 use criticd::daemon::recovery::NEWER_REMEDY;
 use criticd::daemon::survey::{Survey, holds_journal, survey};
 use criticd::daemon::{self, StartError};
 use criticd::journal::store::StoreError;
+use criticd::learner::heads::HeadsSnapshot;
 use criticd::math::embedding::StateKind;
 use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
@@ -164,6 +165,9 @@ pub(super) fn names(snapshot: &Snapshot) -> Vec<String> {
     snapshot.inputs.names.clone().unwrap_or_else(numbered)
 }
 
+/// Heads that are named in words.
+const HEADS_NAMED: usize = 5;
+
 /// What `provisional` means.
 pub(super) const PROVISIONAL: &str =
     "model selection has not chosen this model yet; deviations are those before any row";
@@ -184,7 +188,7 @@ pub(super) fn verified(factor: f64, pairs: u64, coverage: Option<f64>) -> String
 
 /// The model in words and columns.
 pub(super) fn describe(snapshot: &Snapshot) -> String {
-    let Kernel { signal_variance, bias_variance, metric, profile, kinds } = &snapshot.hyperparameters.kernel;
+    let Kernel { signal_variance, bias_variance, metric, profile, .. } = &snapshot.hyperparameters.kernel;
     let kind = match metric {
         Metric::Factor { factors, .. } => format!("factor:{}", factors.len()),
         other => other.kind().to_owned(),
@@ -196,8 +200,13 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
         number(*bias_variance)
     );
     let noise = snapshot.hyperparameters.noise_variance;
-    let noise_words =
-        format!("{}, variance {} (sd {})", snapshot.hyperparameters.noise.name(), number(noise), number(noise.sqrt()));
+    let unit = common_unit(&snapshot.reward_names);
+    let noise_words = format!(
+        "{}, variance {} (sd {}{unit})",
+        snapshot.hyperparameters.noise.name(),
+        number(noise),
+        number(noise.sqrt())
+    );
     let rewards = snapshot.weights.ncols();
     let functions = if rewards == 1 { String::new() } else { format!(" for {rewards} rewards") };
     let variance = if snapshot.variance.is_some() { "" } else { ", without variance" };
@@ -212,6 +221,11 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
                 number(snapshot.lambda)
             ),
         ),
+    ];
+    if !snapshot.reward_names.is_empty() {
+        lines.push(("values".to_owned(), format!("discounted sums of {}", snapshot.reward_names.join(", "))));
+    }
+    lines.extend([
         ("kernel".to_owned(), kernel),
         ("noise".to_owned(), noise_words),
         ("dictionary".to_owned(), plural(snapshot.dictionary.nrows(), "state") + &functions + variance),
@@ -223,19 +237,28 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
                     .into(),
             },
         ),
-    ];
+    ]);
     if let Some(score) = snapshot.score {
         lines.push(("score".to_owned(), format!("{} nats per transition since adoption", number(score))));
     }
     if let Some(spread) = &snapshot.returns {
         lines.push(("returns".to_owned(), verified(spread.factor, spread.pairs, spread.coverage)));
     }
+    if let Some(heads) = &snapshot.heads {
+        lines.push(("heads".to_owned(), heads_in_words(heads)));
+    }
     if snapshot.provisional {
         lines.push(("provisional".to_owned(), PROVISIONAL.to_owned()));
     }
+    format!("{}\n{}", facts(&lines), lengths(snapshot))
+}
+
+/// A line for each variable: how far it goes before V is another, and what directions have of it.
+fn lengths(snapshot: &Snapshot) -> String {
+    let Kernel { metric, kinds, .. } = &snapshot.hyperparameters.kernel;
     let relevance = metric.relevance(snapshot.dim());
     let scales = lengthscales(snapshot);
-    let mut heads = vec!["variable".to_owned(), "relevance".to_owned(), "lengthscale".to_owned()];
+    let mut heads = vec!["variable".to_owned(), "lengthscale".to_owned(), "in deviations".to_owned()];
     heads.extend((!kinds.is_empty()).then(|| "kind".to_owned()));
     heads.extend((0..metric.factors().len()).map(|j| format!("factor {j}")));
     let rows: Vec<Vec<String>> = names(snapshot)
@@ -247,14 +270,30 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
                 _ if relevance[d] > 0.0 => "category".into(),
                 _ => "not used".into(),
             };
-            let mut row = vec![name, number(relevance[d]), scale];
+            let in_deviations = match 1.0 / relevance[d].sqrt() {
+                length if length.is_finite() => number(length),
+                _ => "–".into(),
+            };
+            let mut row = vec![name, scale, in_deviations];
             row.extend(kinds.get(d).map(StateKind::to_string));
             row.extend(metric.factors().iter().map(|f| number(f[d])));
             row
         })
         .collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    format!("{}\n{}", facts(&lines), columns(&heads, &rows))
+    columns(&heads, &rows)
+}
+
+/// How many heads there are, the first names, and how far verification has moved their deviations.
+fn heads_in_words(heads: &HeadsSnapshot) -> String {
+    let names: Vec<&str> = heads.heads.iter().take(HEADS_NAMED).map(|head| head.name.as_str()).collect();
+    let more = if heads.heads.len() > HEADS_NAMED { ", ..." } else { "" };
+    let factors = heads.factors.iter().copied();
+    let spread = factors.clone().reduce(f64::min).zip(factors.reduce(f64::max)).filter(|spread| *spread != (1.0, 1.0));
+    let spread = spread.map_or_else(String::new, |(least, most)| {
+        format!("; deviations of returns times {} to {}", number(least), number(most))
+    });
+    format!("{} ({}{more}){spread}", heads.heads.len(), names.join(", "))
 }
 
 fn document(snapshot: &Snapshot) -> Value {
@@ -274,10 +313,12 @@ fn document(snapshot: &Snapshot) -> Value {
         }),
         "dictionary_size": snapshot.dictionary.nrows(),
         "rewards": snapshot.weights.ncols(),
+        "heads": snapshot.heads.as_ref().map_or(0, |heads| heads.heads.len()),
         "has_variance": snapshot.variance.is_some(),
         "log_evidence": snapshot.log_evidence,
         "score": snapshot.score,
         "names": names(snapshot),
+        "reward_names": snapshot.reward_names,
         // A variable that counts for nothing has none: null.
         "lengthscales": lengthscales(snapshot),
     });

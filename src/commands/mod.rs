@@ -19,6 +19,7 @@ mod held_out;
 mod inspect;
 mod keys;
 mod label;
+mod label_file;
 mod log_lines;
 mod manual;
 mod onnx;

@@ -1,13 +1,19 @@
 //! `criticd plot`: a model file in pictures.
 
+mod errors;
+mod states;
+
 use super::Failure;
-use super::given::{plural, without_unit};
+use super::given::{plain_unit, plural, read_columns, unit_of, without_unit};
 use super::inspect::{lengthscales, names, read_model};
 use super::output::{Progress, in_file, note, number};
 use criticd::learner::marginal::marginal;
 use criticd::math::sensitivity::total_indices;
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
+use criticd::table::{Columns, Reading, Table};
+use errors::Errors;
+use states::States;
 use std::path::{Path, PathBuf};
 
 /// Cells of a map, and points of a curve.
@@ -20,22 +26,25 @@ const ROWS_AVERAGED: usize = 60;
 const CURVE_AVERAGED: usize = 120;
 const AVERAGED: usize = 64;
 const AVERAGED_VARIANCES: usize = 12;
+/// Visited states below a curve.
+const RUG: usize = 300;
 /// Variables that have a bar.
 const BARS: usize = 12;
 /// Letters of a title, about.
 const TITLE: usize = 46;
 /// States at which the shares of the variables are estimated.
 const SAMPLES: usize = 1000;
-const VALUE_LABEL: &str = "discounted sum of rewards";
 
 /// Draw a model: value, standard deviation, dictionary and relevances
 ///
 /// Over two state variables: heat maps, hatched where the value is not known. Over one: a curve with a band of two standard
-/// deviations. The other variables are fixed at the medians of the dictionary, or by --at; the title names them. With --marginal
-/// the value is averaged over them. --against shows the difference from another model.
+/// deviations, on hatched ground where the value is not known. The other variables are fixed at the medians of the dictionary, or
+/// by --at; the title names them. With --marginal the value is averaged over them. A model file has no states but those of its
+/// dictionary: --visited gives others. --against shows the difference from another model.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve\n  criticd plot model.msgpack --out change.png --against yesterday.msgpack --marginal"
+    group = clap::ArgGroup::new("tables").multiple(true),
+    after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve\n  criticd plot model.msgpack --out change.png --against yesterday.msgpack --marginal\n  criticd plot model.msgpack --out average.png --marginal --visited /var/lib/criticd\n  criticd plot model.msgpack --out errors.png --errors tomorrow.csv"
 )]
 pub(crate) struct Plot {
     /// A value function, as `fit` and `snapshot` write it
@@ -59,12 +68,23 @@ pub(crate) struct Plot {
     /// Value of a variable that is not drawn: NAME=VALUE [default: the median of the dictionary]
     #[arg(long, value_name = "NAME=VALUE", allow_hyphen_values = true)]
     at: Vec<String>,
-    /// Average over the other variables as the states of the dictionary have them, in place of fixing them
+    /// Average over the other variables as visited states have them, in place of fixing them; without --visited as those of the
+    /// dictionary
     #[arg(long, conflicts_with = "at")]
     marginal: bool,
+    /// States that were visited: a table of states, or a data directory, of whose journal the newest rows are taken. Averages,
+    /// medians and relevances are theirs in place of the dictionary's, and curves show where they are
+    #[arg(long, value_name = "TABLE|DATA_DIR", group = "tables")]
+    visited: Option<PathBuf>,
     /// Another value function of the same states, drawn beside the first, with the first minus this one
     #[arg(long, value_name = "MODEL")]
     against: Option<PathBuf>,
+    /// A table of rows: draw the value, and the mean of return minus value in cells. Above zero the values are too low
+    #[arg(long, value_name = "TABLE", group = "tables", conflicts_with_all = ["against", "marginal"])]
+    errors: Option<PathBuf>,
+    /// What the columns of these tables are, if their names are not ours: as for `fit`
+    #[arg(long, value_name = "FILE", requires = "tables")]
+    columns: Option<PathBuf>,
     /// Reward whose value function is drawn, counted from 0
     #[arg(long, value_name = "K", default_value_t = 0)]
     reward: usize,
@@ -75,6 +95,8 @@ struct View {
     names: Vec<String>,
     /// (m, D) rows of the dictionary, unit of the states.
     dictionary: Vec<Vec<f64>>,
+    /// What averages, medians and relevances are taken over.
+    states: States,
     /// (D,).
     ranges: Vec<[f64; 2]>,
     /// (D,): where variables stand that are not drawn.
@@ -84,6 +106,8 @@ struct View {
     x: usize,
     y: Option<usize>,
     reward: usize,
+    /// What the reward is called, with its unit; none if it has no name.
+    reward_name: Option<String>,
     marginal: bool,
 }
 
@@ -106,20 +130,47 @@ impl Plot {
         if snapshot.dictionary.nrows() == 0 {
             return Err(in_file(&self.model, "this model has an empty dictionary: there is nothing to draw"));
         }
-        let view = self.view(&snapshot).map_err(Failure::usage)?;
+        let view = self.view(&snapshot, self.states(&snapshot)?).map_err(Failure::usage)?;
+        let errors = self.errors.as_ref().map(|path| self.errors_of(path, &snapshot, &view)).transpose()?;
         let other = self.against.as_ref().map(|path| self.other(path, &snapshot)).transpose()?;
         let progress = Progress::start("drawing");
-        let figure = match other {
-            Some(other) => view.comparison(snapshot.clone(), other)?,
-            None => view.figure(&snapshot)?,
+        let figure = match (other, &errors) {
+            (Some(other), _) => view.comparison(snapshot.clone(), other)?,
+            (None, Some(errors)) => view.beside_errors(&snapshot, errors)?,
+            (None, None) => view.figure(&snapshot)?,
         };
         let written = write(&figure, &self.out);
         drop(progress);
         written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
         let drawn = plural(snapshot.dictionary.nrows(), "state");
         let over: Vec<&str> = std::iter::once(view.x).chain(view.y).map(|d| view.names[d].as_str()).collect();
-        note(&format!("{}: over {}, {drawn} in the dictionary", self.out.display(), over.join(" and ")));
+        let came = errors.map_or(String::new(), |errors| format!(", {}", errors.count()));
+        let averaged =
+            if view.marginal { format!(", averaged over {}", view.states.counted(AVERAGED)) } else { String::new() };
+        let summed = view.reward_name.as_ref().map_or(String::new(), |_| format!("{} ", view.value_label()));
+        note(&format!(
+            "{}: {summed}over {}, {drawn} in the dictionary{averaged}{came}",
+            self.out.display(),
+            over.join(" and ")
+        ));
         Ok(())
+    }
+
+    fn columns(&self) -> Result<Columns, Failure> {
+        Ok(self.columns.as_deref().map(read_columns).transpose()?.unwrap_or_default())
+    }
+
+    /// The visited states, if they are given.
+    fn states(&self, snapshot: &Snapshot) -> Result<Option<States>, Failure> {
+        let read = |path: &PathBuf| States::read(path, &self.columns()?, snapshot);
+        self.visited.as_ref().map(read).transpose()
+    }
+
+    /// The errors of a table's rows.
+    fn errors_of(&self, path: &Path, snapshot: &Snapshot, view: &View) -> Result<Errors, Failure> {
+        let table =
+            Table::read_as(path, Reading::default(), &self.columns()?, &mut |_| {}).map_err(|e| in_file(path, e))?;
+        Errors::of(path, table, snapshot, view)
     }
 
     /// The model to compare with.
@@ -136,7 +187,7 @@ impl Plot {
         Ok(other)
     }
 
-    fn view(&self, snapshot: &Snapshot) -> Result<View, String> {
+    fn view(&self, snapshot: &Snapshot, visited: Option<States>) -> Result<View, String> {
         let (dim, inputs) = (snapshot.dim(), &snapshot.inputs);
         let names = names(snapshot);
         let find = |name: &str| -> Result<usize, String> {
@@ -148,18 +199,20 @@ impl Plot {
         let raw =
             |i: usize| (0..dim).map(|d| inputs.shift[d] + inputs.scale[d] * snapshot.dictionary[(i, d)]).collect();
         let dictionary: Vec<Vec<f64>> = (0..snapshot.dictionary.nrows()).map(raw).collect();
-        let column = |d: usize| {
-            let mut values: Vec<f64> = dictionary.iter().map(|state| state[d]).collect();
+        let states = visited.unwrap_or_else(|| States::of_dictionary(&dictionary));
+        let column = |states: &[Vec<f64>], d: usize| {
+            let mut values: Vec<f64> = states.iter().map(|state| state[d]).collect();
             values.sort_by(f64::total_cmp);
             values
         };
         let (mut ranges, mut at) = (Vec::new(), Vec::new());
         for d in 0..dim {
-            let values = column(d);
+            let values = column(&dictionary, d);
             let (low, high) = (values[0], values[values.len() - 1]);
             // Some room at the edges; around a single place, a standard deviation of the inputs.
             let room = if low < high { 0.04 * (high - low) } else { inputs.scale[d] };
             ranges.push([low - room, high + room]);
+            let values = column(states.all(), d);
             at.push(values[values.len() / 2]);
         }
         for text in &self.range {
@@ -173,7 +226,7 @@ impl Plot {
             let (name, value) = text.split_once('=').ok_or_else(form)?;
             at[find(name)?] = finite(value).ok_or_else(form)?;
         }
-        let shares = shares(snapshot, &dictionary, self.reward);
+        let shares = shares(snapshot, states.all(), self.reward);
         let mut ranked: Vec<usize> = (0..dim).collect();
         ranked.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
         let chosen = [&self.x, &self.y].map(|name| name.as_deref().map(find).transpose());
@@ -193,7 +246,9 @@ impl Plot {
         if self.reward >= snapshot.weights.ncols() {
             return Err(format!("--reward must be below {}", snapshot.weights.ncols()));
         }
-        Ok(View { names, dictionary, ranges, at, shares, x, y, reward: self.reward, marginal: self.marginal })
+        let reward_name = snapshot.reward_names.get(self.reward).cloned();
+        let (reward, marginal) = (self.reward, self.marginal);
+        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, reward_name, marginal })
     }
 }
 
@@ -213,6 +268,30 @@ impl View {
         Ok(Figure { panels })
     }
 
+    /// What values are sums of: "discounted sum of energy [J]".
+    fn value_label(&self) -> String {
+        format!("discounted sum of {}", self.reward_name.as_deref().unwrap_or("rewards"))
+    }
+
+    /// The unit of values as it stands behind their name.
+    fn unit(&self) -> &str {
+        self.reward_name.as_deref().map_or("", unit_of)
+    }
+
+    /// "Value of energy".
+    fn value_title(&self) -> String {
+        self.reward_name.as_deref().map_or("Value".into(), |name| format!("Value of {}", without_unit(name)))
+    }
+
+    /// The value, and where it is wrong.
+    fn beside_errors(&self, snapshot: &Snapshot, errors: &Errors) -> Result<Figure, Failure> {
+        let value = match self.y {
+            Some(y) => self.maps(snapshot, y)?.swap_remove(0),
+            None => Panel::Curves(self.curve(snapshot)?),
+        };
+        Ok(Figure { panels: vec![value, errors.panel(self)] })
+    }
+
     fn axis(&self, d: usize) -> Axis {
         let [low, high] = self.ranges[d];
         Axis::new(self.names[d].clone(), low, high)
@@ -223,7 +302,7 @@ impl View {
         let mut others: Vec<usize> = (0..self.names.len()).filter(|&d| d != self.x && Some(d) != self.y).collect();
         others.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
         if self.marginal && !others.is_empty() {
-            return format!("{what}, averaged over {}", plural(self.others(AVERAGED).len() / self.at.len(), "state"));
+            return format!("{what}, averaged over {}", self.states.counted(AVERAGED));
         }
         let mut title = what.to_owned();
         for (k, &d) in others.iter().enumerate() {
@@ -239,13 +318,9 @@ impl View {
     }
 
     /// The states (s, D), at most `most` of them, whose other variables the picture takes: the one slice, or, for an
-    /// average, states of the dictionary.
+    /// average, visited ones.
     fn others(&self, most: usize) -> Vec<f64> {
-        if !self.marginal {
-            return self.at.clone();
-        }
-        let count = self.dictionary.len().min(most);
-        (0..count).flat_map(|k| self.dictionary[k * self.dictionary.len() / count].iter().copied()).collect()
+        if self.marginal { self.states.some(most).flatten().copied().collect() } else { self.at.clone() }
     }
 
     /// The model's answers at places (n, A) on the axes.
@@ -276,8 +351,8 @@ impl View {
     /// A map of numbers over two variables, hatched where they are not known.
     fn map(&self, y: usize, title: String, values: Vec<f64>, unknown: Option<Vec<f64>>) -> Heatmap {
         let (horizontal, vertical) = (self.axis(self.x), self.axis(y));
-        let mut map = Heatmap::new(title, horizontal, vertical, self.cells().0, values, VALUE_LABEL);
-        map.fade = unknown.map(|amount| Fade { label: "hatched: not known".into(), amount });
+        let mut map = Heatmap::new(title, horizontal, vertical, self.cells().0, values, self.value_label());
+        map.fade = unknown.map(not_known);
         map
     }
 
@@ -286,14 +361,14 @@ impl View {
         let at = self.dictionary.iter().map(|state| [state[self.x], state[y]]).collect();
         let points = vec![Points { label: "dictionary".into(), at, marker: Marker::Ring }];
         let [low, high] = ends(mean.iter());
-        let mut value = self.map(y, self.titled("Value"), mean, unknown);
+        let mut value = self.map(y, self.titled(&self.value_title()), mean, unknown);
         let Some(deviation) = deviation else {
             value.points = points;
             return Ok(vec![Panel::Heatmap(value)]);
         };
         let greatest = ends(deviation.iter())[1];
         let mut spread = self.map(y, "Standard deviation".into(), deviation, None);
-        spread.value_label = "standard deviation of the value".into();
+        spread.value_label = format!("standard deviation of the value{}", self.unit());
         spread.colours = Colours::Deviation;
         // In proportion to the values: a small deviation should look small.
         spread.value_range = Some([0.0, greatest.max(high - low)]).filter(|[low, high]| low < high);
@@ -302,8 +377,8 @@ impl View {
     }
 
     fn curve(&self, snapshot: &Snapshot) -> Result<Curves, Failure> {
-        let line = self.line(&Evaluator::new(snapshot.clone()), "value")?;
-        Ok(self.curves(vec![line]))
+        let (line, unknown) = self.line(&Evaluator::new(snapshot.clone()), "value")?;
+        Ok(self.curves(vec![line], unknown))
     }
 
     fn places(&self) -> Vec<f64> {
@@ -311,30 +386,40 @@ impl View {
         (0..count).map(|k| low + (high - low) * k as f64 / (count - 1) as f64).collect()
     }
 
-    /// The model over one variable.
-    fn line(&self, model: &Evaluator, label: &str) -> Result<Line, Failure> {
-        let Drawn { mean, deviation, .. } = self.evaluate(model, &self.places())?;
+    /// The model over one variable, and how little of it is known.
+    fn line(&self, model: &Evaluator, label: &str) -> Result<(Line, Option<Vec<f64>>), Failure> {
+        let Drawn { mean, deviation, unknown } = self.evaluate(model, &self.places())?;
         let label = if deviation.is_some() { format!("{label}, ± two standard deviations") } else { label.to_owned() };
-        Ok(Line { label, mean, deviation })
+        Ok((Line { label, mean, deviation }, unknown))
     }
 
-    fn curves(&self, lines: Vec<Line>) -> Curves {
-        // The dictionary lies below the curves: the places of its states, without their values.
+    fn curves(&self, lines: Vec<Line>, unknown: Option<Vec<f64>>) -> Curves {
+        // Visited states and the dictionary lie below the curves: the places of states, without their values.
         let reach = |line: &Line, k: usize| 2.0 * line.deviation.as_ref().map_or(0.0, |deviation| deviation[k]);
         let of = |line: &Line, k: usize| [line.mean[k] - reach(line, k), line.mean[k] + reach(line, k)];
         let all: Vec<f64> = lines.iter().flat_map(|line| (0..line.mean.len()).flat_map(move |k| of(line, k))).collect();
         let [lowest, highest] = ends(all.iter());
-        let bottom = lowest - 0.04 * (highest - lowest);
-        let points = self.dictionary.iter().map(|state| [state[self.x], bottom]).collect();
+        let below = |share: f64| lowest - share * (highest - lowest);
+        let set = |label: &str, at: Vec<f64>, share: f64, marker: Marker| {
+            let at = at.into_iter().map(|x| [x, below(share)]).collect();
+            Points { label: label.into(), at, marker }
+        };
+        let dictionary = self.dictionary.iter().map(|state| state[self.x]).collect();
+        let mut points = vec![set("dictionary", dictionary, 0.04, Marker::Ring)];
+        if self.states.visited {
+            let states = self.states.some(RUG).map(|state| state[self.x]).collect();
+            points.push(set("visited states", states, 0.08, Marker::Dot));
+        }
         Curves {
-            title: self.titled("Value"),
+            title: self.titled(&self.value_title()),
             x: self.axis(self.x),
-            y_label: VALUE_LABEL.into(),
+            y_label: self.value_label(),
             y_scale: Scale::Linear,
             y_range: None,
             at: self.places(),
             lines,
-            points: vec![Points { label: "dictionary".into(), at: points, marker: Marker::Ring }],
+            fade: unknown.map(not_known),
+            points,
         }
     }
 
@@ -344,25 +429,25 @@ impl View {
         let names = [name(&one), name(&other)];
         let models = [Evaluator::new(one), Evaluator::new(other)];
         let Some(y) = self.y else {
-            let line = |k: usize| self.line(&models[k], &names[k]);
-            return Ok(Figure { panels: vec![Panel::Curves(self.curves(vec![line(0)?, line(1)?]))] });
+            let [first, second] = [self.line(&models[0], &names[0])?, self.line(&models[1], &names[1])?];
+            let curves = self.curves(vec![first.0, second.0], less_known(first.1, second.1));
+            return Ok(Figure { panels: vec![Panel::Curves(curves)] });
         };
         let [first, second] = [self.surface(&models[0], y)?, self.surface(&models[1], y)?];
         let range = Some(ends(first.mean.iter().chain(&second.mean))).filter(|[low, high]| low < high);
         let values: Vec<f64> = first.mean.iter().zip(&second.mean).map(|(a, b)| a - b).collect();
         let reach = values.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
-        // A difference is known where both values are.
-        let unknown = first.unknown.as_ref().zip(second.unknown.as_ref());
-        let unknown = unknown.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.max(*b)).collect());
+        let unknown = less_known(first.unknown.clone(), second.unknown.clone());
         let mut difference = self.map(y, "Difference: the first minus the second".into(), values, unknown);
         difference.colours = Colours::Difference;
         difference.value_range = Some([-reach, reach]).filter(|_| reach > 0.0);
-        let value = |name: &str, drawn: Drawn| {
+        let value = |name: &str, drawn: Drawn, bar: bool| {
             let map = self.map(y, self.titled(name), drawn.mean, drawn.unknown);
-            Panel::Heatmap(Heatmap { value_range: range, ..map })
+            Panel::Heatmap(Heatmap { value_range: range, bar, ..map })
         };
         let [a, b] = names;
-        Ok(Figure { panels: vec![value(&a, first), value(&b, second), Panel::Heatmap(difference)] })
+        // One bar for both: they have one scale.
+        Ok(Figure { panels: vec![value(&a, first, false), value(&b, second, true), Panel::Heatmap(difference)] })
     }
 
     fn bars(&self, snapshot: &Snapshot) -> Bars {
@@ -373,7 +458,7 @@ impl View {
         shown.sort_unstable();
         let text = |d: usize| {
             let scale = if scales[d].is_finite() {
-                format!(", lengthscale {}", number(round(scales[d])))
+                format!(", lengthscale {}{}", number(round(scales[d])), plain_unit(unit_of(&self.names[d])))
             } else {
                 String::new()
             };
@@ -388,9 +473,19 @@ impl View {
     }
 }
 
-/// Share of the variance of the value of reward `reward` that each state variable explains (D,), over the dictionary's states.
-fn shares(snapshot: &Snapshot, dictionary: &[Vec<f64>], reward: usize) -> Vec<f64> {
-    let states: Vec<f64> = dictionary.iter().flatten().copied().collect();
+/// Where the deviation is at least half of the prior's.
+fn not_known(amount: Vec<f64>) -> Fade {
+    Fade { label: "hatched: not known".into(), amount }
+}
+
+/// Two values together are known where both are.
+fn less_known(one: Option<Vec<f64>>, other: Option<Vec<f64>>) -> Option<Vec<f64>> {
+    Some(one?.into_iter().zip(other?).map(|(a, b)| a.max(b)).collect())
+}
+
+/// Share of the variance of the value of reward `reward` that each state variable explains (D,), over these states.
+fn shares(snapshot: &Snapshot, states: &[Vec<f64>], reward: usize) -> Vec<f64> {
+    let states: Vec<f64> = states.iter().flatten().copied().collect();
     let evaluator = Evaluator::new(snapshot.clone());
     let mut value = |states: &[f64]| match evaluator.evaluate(states, Ask::MEAN) {
         Ok(found) if reward < found.mean.ncols() => found.mean.column(reward).iter().copied().collect(),

@@ -11,6 +11,14 @@ use std::path::Path;
 
 /// Read the policy's answers, one row for each transition, whose actions have `width` numbers.
 pub(super) fn read(path: &Path, width: usize, kind: Option<ActionKind>) -> Result<Policy, Failure> {
+    let text = path.to_string_lossy();
+    if text.ends_with(".onnx") || text.contains("://") {
+        let message = format!(
+            "--policy {text}: a network or a socket answers in Python, see criticd.policies: its answers in the states of the table, \
+             one row for each, are the table that --policy reads"
+        );
+        return Err(Failure::usage(message));
+    }
     let choices = match kind {
         Some(ActionKind::Discrete(count)) => Some(count),
         Some(ActionKind::Box) => None,

@@ -1,6 +1,7 @@
 //! `criticd status`: what a running daemon knows about itself, once or as a view that follows it.
 
 use super::client::Connection;
+use super::given::common_unit;
 use super::inspect::{PROVISIONAL, verified};
 use super::output::{columns, facts, number, visible};
 use super::{Failure, print};
@@ -8,8 +9,9 @@ use console::Term;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
-    AdvisorStatus, CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RebuildStatus,
-    RefitFound, RefitStatus, ReturnsStatus, SelectionFound,
+    AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, MemoryStatus,
+    ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound, TrustReason,
+    TrustStatus,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -23,6 +25,8 @@ use std::time::{Duration, Instant};
 const PAST: usize = 60;
 /// Interval of the check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
+/// Columns of a narrow terminal.
+const WIDTH: usize = 80;
 /// Streams that are shown.
 const STREAMS: usize = 8;
 
@@ -140,7 +144,11 @@ fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> Str
     let above = lines.saturating_sub(foot.lines().count());
     let mut out = overview(status, endpoint) + &streams(status, room.streams);
     match &status.critics[..] {
-        [critic] => out += &describe(critic, room),
+        // Whether to believe the values comes first: a low screen cuts what comes last.
+        [critic] => {
+            out = trust(critic, room.findings) + "\n" + &out + &format!("\ncritic {}\n", critic.name);
+            out += &learned(critic, room);
+        }
         critics => out += &table(critics, past, above.saturating_sub(out.lines().count())),
     }
     let count = out.lines().count();
@@ -159,8 +167,9 @@ fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
         let since = critic.model.as_ref().and_then(|model| model.score);
         score(critic).zip(since).map_or(0.0, |(recent, since)| recent - since)
     };
-    // Those that have failed, those without a model, then those whose predictions have become worse.
-    let rank = |critic: &CriticStatus| (critic.failed.is_none(), critic.model.is_some());
+    let needs_care = |critic: &CriticStatus| least_trusted(critic).is_some_and(|trust| trust.level == "warn");
+    // Those that have failed, those without a model, those to believe with care, then those whose predictions have become worse.
+    let rank = |critic: &CriticStatus| (critic.failed.is_none(), critic.model.is_some(), !needs_care(critic));
     let mut sorted: Vec<&CriticStatus> = critics.iter().collect();
     sorted.sort_by(|a, b| rank(a).cmp(&rank(b)).then(fallen(a).total_cmp(&fallen(b))));
     // A gap, the head, and a line for those that have no room.
@@ -178,13 +187,14 @@ fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
         let numbers =
             [critic.generation.to_string(), size.to_string(), short(critic.held_out_error), short(score(critic))];
         let [generation, size, error, score] = numbers;
-        vec![critic.name.clone(), generation, size, error, score, state, line.unwrap_or_default()]
+        let trust = least_trusted(critic).map_or("○", |trust| &trust.sign).to_owned();
+        vec![critic.name.clone(), trust, generation, size, error, score, state, line.unwrap_or_default()]
     };
     let rows: Vec<Vec<String>> = sorted.iter().take(most).map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["critic", "generation", "states", "held-out error", "score", "refits", "score before"];
+    let head = ["critic", "trust", "generation", "states", "held-out error", "score", "refits", "score before"];
     let out = format!("\n{}", columns(&head, &rows));
     match critics.len() - rows.len() {
         0 => out,
@@ -329,7 +339,8 @@ fn line(status: &wire::Status) -> String {
         };
         let (size, score) = (model.map_or(0, |m| m.dictionary_size), short(model.and_then(|m| m.score_recent)));
         let (name, generation) = (&critic.name, critic.generation);
-        write!(out, "; {name}: generation {generation}, dictionary {size}, {selected}, score {score}")
+        let trust = least_trusted(critic).map_or(String::new(), |trust| format!(", trust {}", trust.level));
+        write!(out, "; {name}: generation {generation}, dictionary {size}, {selected}, score {score}{trust}")
             .expect("a string takes everything");
     }
     out + "\n"
@@ -428,15 +439,22 @@ fn streams(status: &wire::Status, most: usize) -> String {
 
 /// The part about a critic.
 fn describe(critic: &CriticStatus, room: Room) -> String {
-    let out = format!("\ncritic {}\n", critic.name);
+    format!("\ncritic {}\n", critic.name) + &trust(critic, room.findings) + &learned(critic, room)
+}
+
+/// What a critic has learned, and how.
+fn learned(critic: &CriticStatus, room: Room) -> String {
     let mut lines: Vec<_> = critic.failed.iter().map(|why| said("failed", why)).collect();
     lines.extend(critic.rebuild.as_ref().map(rebuild));
     lines.extend(refits(&critic.refit));
+    let heads = critic.heads.as_ref().map(of_heads);
     let Some(model) = &critic.model else {
+        lines.extend(heads);
         lines.push(said("model", "none yet: too few rows have arrived"));
-        return out + &facts(&lines);
+        return facts(&lines);
     };
     lines.extend(of_model(critic, model));
+    lines.extend(heads);
     let pause = &critic.adoption_pause_ms;
     if pause.count > 0 {
         let [median, most] = [pause.p50, pause.max].map(short);
@@ -445,13 +463,55 @@ fn describe(critic: &CriticStatus, room: Room) -> String {
     // Those of a candidate that was rejected are not those of the model in use.
     let found = critic.refit.last.as_ref().and_then(LastRefit::adopted);
     if let Some(found) = found {
-        lines.extend(found.selection.iter().flat_map(selected));
+        lines.extend(found.selection.iter().flat_map(|selection| selected(selection, found.heads)));
         let findings = || found.findings.iter().chain(&found.relevance_report);
         lines.extend(findings().take(room.findings).map(|words| said("finding", words)));
         let more = findings().count().saturating_sub(room.findings);
         lines.extend((more > 0).then(|| said("finding", format!("and {more} more: criticd status"))));
     }
-    out + &facts(&lines) + &variables(model, found, room.variables)
+    facts(&lines) + &variables(model, found, room.variables)
+}
+
+/// Whether to believe the values of each reward, as the page says it, and at most `most` reasons of each with what to do.
+fn trust(critic: &CriticStatus, most: usize) -> String {
+    if critic.trust.is_empty() {
+        let why = "Nothing says yet whether to believe the values. The dashboard compares them with the returns that come: it has just \
+                   begun, or is switched off.";
+        return wrapped("○ ", why);
+    }
+    let mut out = String::new();
+    for TrustStatus { sign, title, sentence, reasons, .. } in &critic.trust {
+        out += &wrapped(&format!("{sign} "), &format!("{title}. {sentence}"));
+        for TrustReason { text, remedy, .. } in reasons.iter().take(most) {
+            out += &wrapped("  – ", &format!("{text}. {remedy}"));
+        }
+        if reasons.len() > most {
+            out += &wrapped("  – ", &format!("and {} more: criticd status", reasons.len() - most));
+        }
+    }
+    out
+}
+
+/// Words in lines of a narrow terminal: the first begins with `lead`, and the others are as far in.
+fn wrapped(lead: &str, words: &str) -> String {
+    let indent = " ".repeat(lead.chars().count());
+    let (mut out, mut line) = (String::new(), lead.to_owned());
+    for word in words.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > lead.len() {
+            out += line.trim_end();
+            out.push('\n');
+            line.clone_from(&indent);
+        }
+        line += word;
+        line.push(' ');
+    }
+    out + line.trim_end() + "\n"
+}
+
+/// What is said of the least trusted of a critic's rewards; none before that is judged.
+fn least_trusted(critic: &CriticStatus) -> Option<&TrustStatus> {
+    const WORST_FIRST: [&str; 5] = ["bad", "warn", "never", "wait", "good"];
+    WORST_FIRST.iter().find_map(|level| critic.trust.iter().find(|trust| trust.level == *level))
 }
 
 fn rebuild(rebuild: &RebuildStatus) -> (String, String) {
@@ -504,7 +564,13 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
         said("discount", discount(critic.discount, model.lambda)),
         said(
             "noise",
-            format!("{}, variance {} (sd {})", noise.model, digits(noise.variance), digits(noise.variance.sqrt())),
+            format!(
+                "{}, variance {} (sd {}{})",
+                noise.model,
+                digits(noise.variance),
+                digits(noise.variance.sqrt()),
+                common_unit(&critic.reward_names)
+            ),
         ),
         said(
             "kernel",
@@ -520,20 +586,55 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
     if let Some(ReturnsStatus { factor, pairs, coverage }) = model.returns {
         lines.push(said("returns", verified(factor, pairs, coverage)));
     }
+    lines.extend(model.drift.last.as_ref().map(|alarm| changed(alarm, &model.drift)));
     if model.provisional == Some(true) {
         lines.push(said("provisional", PROVISIONAL));
     }
     lines
 }
 
+/// The heads in one line, however many there are.
+fn of_heads(heads: &HeadsStatus) -> (String, String) {
+    let mut words = heads.count.to_string();
+    for (count, what) in [(heads.learning, "learning retained rows"), (heads.unsolved, "without an answer")] {
+        words += &if count > 0 { format!(", {count} {what}") } else { String::new() };
+    }
+    if let Some(coverage) = heads.coverage {
+        words += &format!("; 90 % intervals of {} held {:.0} % of the returns", heads.verified, 100.0 * coverage);
+    }
+    if let Some(worst) = heads.worst.first() {
+        words += &format!(", of {} {:.0} %", worst.name, 100.0 * worst.coverage);
+    }
+    if let Some(unexplained) = heads.unexplained_max {
+        words += &format!("; unexplained variance at most {}", digits(unexplained));
+    }
+    said("heads", words)
+}
+
+/// The last alarm of a change, and what came of it.
+fn changed(alarm: &DriftAlarm, drift: &DriftStatus) -> (String, String) {
+    let outcome = if drift.forked {
+        "a second model learns the rows since then"
+    } else if drift.changed_at >= alarm.since && drift.changed_at > 0 {
+        "the model has learned the rows since then"
+    } else {
+        "the model stays"
+    };
+    let (since, statistic, size) = (alarm.since, &alarm.statistic, digits(alarm.size));
+    said("change", format!("errors {statistic} by {size} since about row {since}: {outcome}"))
+}
+
 /// How held-out returns chose the model: what the other lambdas lose, the kernels compared, and why the present one stayed or went.
-fn selected(selection: &SelectionFound) -> Vec<(String, String)> {
+/// Where so many `heads` chose the kernel, the rest of it.
+fn selected(selection: &SelectionFound, heads: Option<u64>) -> Vec<(String, String)> {
     let of_lambda = |l: &LambdaFound| {
         let loss = 100.0 * (l.score - 1.0);
         format!("{} {}", digits(l.lambda), if loss == 0.0 { "best".to_owned() } else { format!("{loss:+.1} %") })
     };
+    let by = heads.map_or_else(String::new, |heads| format!("by the evidence of {heads} heads, lambda and ridge "));
+    let SelectionFound { rows, pieces, .. } = selection;
     let mut lines = vec![
-        said("selected", format!("by held-out returns of {} rows in {} pieces", selection.rows, selection.pieces)),
+        said("selected", format!("{by}by held-out returns of {rows} rows in {pieces} pieces")),
         said("lambda", selection.lambdas.iter().map(of_lambda).collect::<Vec<String>>().join(", ")),
     ];
     lines.extend(selection.candidates.iter().map(|candidate| {
@@ -555,13 +656,13 @@ fn discount(discount: f64, lambda: Option<f64>) -> String {
     digits(discount) + &lambda.map(|lambda| format!(", lambda {}", digits(lambda))).unwrap_or_default()
 }
 
-/// Relevance and lengthscale of each state variable, and what its removal would cost.
-/// A row for each state variable, or for the `most` of the shortest lengthscales.
+/// Lengthscale of each state variable, in its unit and in its standard deviations, and what its removal would cost. A row for each
+/// state variable, or for the `most` with the shortest lengthscales in deviations.
 fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> String {
     let ModelStatus { kernel, inputs, .. } = model;
     let factors = || kernel.factors.iter().flatten();
     let directions = |i: usize| -> f64 { factors().filter_map(|factor| factor.get(i)).map(|f| f * f).sum() };
-    let relevance = |i: usize| kernel.relevance.of(i) + directions(i);
+    let precision = |i: usize| kernel.relevance.of(i) + directions(i);
     let row = |(i, &scale): (usize, &f64)| {
         let (own, directions) = (kernel.relevance.of(i), directions(i));
         let unit = match kernel.kinds.get(i).copied().unwrap_or_default() {
@@ -569,6 +670,10 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> St
             // Along the circle.
             StateKind::Periodic(period) => Some(period / std::f64::consts::TAU),
             StateKind::Category => None,
+        };
+        let in_deviations = match 1.0 / (own + directions).sqrt() {
+            length if length.is_finite() => digits(length),
+            _ => "–".into(),
         };
         let name =
             inputs.names.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| format!("state_{i}"));
@@ -578,12 +683,12 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> St
             _ => "not used".into(),
         };
         let support = found.and_then(|found| found.evidence_drop.get(i).copied().flatten());
-        vec![name, digits(own + directions), length, short(support)]
+        vec![name, length, in_deviations, short(support)]
     };
     let dim = inputs.scale.len();
     let mut shown: Vec<usize> = (0..dim).collect();
     if dim > most {
-        shown.sort_by(|&a, &b| relevance(b).total_cmp(&relevance(a)).then(a.cmp(&b)));
+        shown.sort_by(|&a, &b| precision(b).total_cmp(&precision(a)).then(a.cmp(&b)));
         shown.truncate(most);
         shown.sort_unstable();
     }
@@ -591,7 +696,7 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> St
     if rows.is_empty() {
         return String::new();
     }
-    let table = columns(&["variable", "relevance", "lengthscale", "evidence drop, nats"], &rows);
+    let table = columns(&["variable", "lengthscale", "in deviations", "evidence drop, nats"], &rows);
     if dim > most { format!("{table}and {} more variables: criticd status\n", dim - most) } else { table }
 }
 
@@ -619,7 +724,40 @@ mod tests {
     }
 
     #[test]
+    fn trust_is_said_in_the_words_of_the_page_on_a_narrow_screen() {
+        let reason = json!({"level": "warn", "text": "values are too low by 0.3 on average", "remedy": "See the worst states on the page. Do it."});
+        let trust = json!([
+            {"level": "warn", "sign": "▲", "title": "Believe the values with care", "sentence": "Values of energy are right to about 0.4 J.",
+             "reasons": [reason, reason]},
+            {"level": "good", "sign": "●", "title": "The values can be believed", "sentence": "Values of comfort are right to about 2."},
+        ]);
+        let status = of(json!({"critics": [{"name": "a", "trust": trust}, {"name": "b"}]}));
+        let text = summary(&status, "tcp://h:1", Room::ALL);
+        let told = "critic a\n\
+                    ▲ Believe the values with care. Values of energy are right to about 0.4 J.\n  \
+                      – values are too low by 0.3 on average. See the worst states on the page. Do\n    \
+                        it.\n";
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains("● The values can be believed. Values of comfort are right to about 2.\n"), "{text}");
+        assert!(text.contains("critic b\n○ Nothing says yet whether to believe the values."), "{text}");
+        let short = summary(&status, "tcp://h:1", Room::of_screen(24));
+        assert!(short.contains("Do\n    it.\n  – and 1 more: criticd status\n● The"), "{short}");
+        assert!(line(&status).contains("score –, trust warn; b: ") && !line(&status).ends_with("trust"));
+        let table = table(&status.critics, &Past::default(), 10);
+        let [a, b] = ["a ", "b "].map(|name| table.lines().find(|line| line.starts_with(name)).unwrap());
+        assert!(a.contains("▲") && b.contains("○"), "{table}");
+    }
+
+    #[test]
     fn a_summary_shows_what_is_there() {
+        let chosen = json!({"name": "d", "dictionary_size": 7, "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
+            "bias_variance": 0.0}, "held_out_error": 0.381, "log_evidence": null,
+            "returns": {"factor": 1.25, "pairs": 431, "coverage": 0.82},
+            "drift": {"changed_at": 4000, "alarms": 1, "last": {"since": 4000, "statistic": "lower", "size": 2.0}},
+            "refit": {"last": {"outcome": "adopted", "trigger": "rows", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
+             "gain": 0.002, "standard_error": 0.003, "present_stays": true,
+             "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
+             "candidates": [{"name": "ard 1", "lambda": 0.5, "ridge": 0.3, "score": 0.379, "elements": 270}]}}}});
         let status = of(json!({"version": "1", "offset": 5, "rejected": {"not_finite": 2}, "time": 10.0, "streams": 3,
         "read_only": "no space left", "journal": {"checkpoint_failure": "over quota"},
         "recent_streams": {"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}},
@@ -630,19 +768,13 @@ mod tests {
             {"name": "b"},
             {"name": "c", "dictionary_size": 7, "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "trigger": "rows", "evidence_drop": [12.5]}}},
-            {"name": "d", "dictionary_size": 7, "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
-             "bias_variance": 0.0}, "held_out_error": 0.381, "log_evidence": null,
-             "returns": {"factor": 1.25, "pairs": 431, "coverage": 0.82},
-             "refit": {"last": {"outcome": "adopted", "trigger": "rows", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
-              "gain": 0.002, "standard_error": 0.003, "present_stays": true,
-              "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
-              "candidates": [{"name": "ard 1", "lambda": 0.5, "ridge": 0.3, "score": 0.379, "elements": 270}]}}}},
+            chosen,
         ]}));
         let text = summary(&status, "tcp://h:1", Room::ALL);
         for words in [
             // What was found of a model that was rejected is not said of the one that stays.
-            "angle             4            1                    –",
-            "state_0           4            1                 12.5",
+            "angle               1            0.5                    –",
+            "state_0             1            0.5                 12.5",
             "refused     2 not_finite",
             "read-only   no row is taken: no space left",
             "checkpoint  could not be written: over quota",
@@ -654,6 +786,7 @@ mod tests {
             "stays: the best errs less by 0.002, with a standard error of 0.003",
             "ard, matern52, signal variance 1",
             "90 % intervals held 82 % of the returns",
+            "change          errors lower by 2 since about row 4000: the model has learned the rows since then",
             "critic b\n",
             "none yet",
             "arm            4     5  3.5 s ago",
@@ -665,6 +798,20 @@ mod tests {
         let start = "5 rows, 0 per second, 3 streams, READ-ONLY: no space left; a: generation 3, ";
         assert!(line(&status).starts_with(start), "{}", line(&status));
         assert!(line(&status).contains("dictionary 7, held-out error 0.381, score –"), "{}", line(&status));
+    }
+
+    #[test]
+    fn heads_take_one_line_however_many_there_are() {
+        let line = |heads: serde_json::Value| {
+            let text = summary(&of(json!({"critics": [{"name": "a", "heads": heads}]})), "tcp://h:1", Room::ALL);
+            text.lines().find_map(|line| line.strip_prefix("heads ")).expect("a line").trim_start().to_owned()
+        };
+        let worst = json!([{"name": "knee", "coverage": 0.35}, {"name": "hip", "coverage": 0.5}]);
+        let heads = json!({"count": 600, "learning": 2, "unsolved": 1, "verified": 500, "coverage": 0.875,
+            "unexplained_max": 1.25, "worst": worst});
+        let words = "600, 2 learning retained rows, 1 without an answer; 90 % intervals of 500 held 88 % of the returns, \
+                     of knee 35 %; unexplained variance at most 1.25";
+        assert_eq!((line(heads), line(json!({"count": 3}))), (words.to_owned(), "3".to_owned()));
     }
 
     #[test]

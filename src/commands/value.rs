@@ -8,6 +8,7 @@ use super::answers::{document, table};
 use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
+use criticd::learner::heads::Head;
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::table::Columns;
 use nalgebra::DMatrix;
@@ -88,7 +89,7 @@ impl Value {
             if let Some(names) = &snapshot.inputs.names {
                 document["names"] = json!(names);
             }
-            if snapshot.heads.is_some() {
+            if snapshot.all_heads().next().is_some() {
                 document["heads"] = heads.iter().map(|head| (head.name.clone(), head.document())).collect();
             }
             return print_json(&document);
@@ -108,27 +109,29 @@ impl Value {
 
     /// What the heads that are asked for say: one, or all there are.
     fn heads(&self, snapshot: &Snapshot, states: &[f64]) -> Result<Vec<HeadValues>, Failure> {
-        let Some(heads) = &snapshot.heads else {
+        let all: Vec<&Head> = snapshot.all_heads().collect();
+        if all.is_empty() {
             return match &self.head {
                 None => Ok(Vec::new()),
                 Some(_) => Err(in_file(&self.model, "has no heads; `criticd fit --heads` learns some")),
             };
-        };
+        }
         let which = match &self.head {
-            None => (0..heads.heads.len()).collect(),
-            Some(name) => vec![heads.position(name).ok_or_else(|| {
-                let known: Vec<&str> = heads.heads.iter().take(NAMED).map(|head| head.name.as_str()).collect();
-                let more = if heads.heads.len() > NAMED { ", ..." } else { "" };
+            None => (0..all.len()).collect(),
+            Some(name) => vec![snapshot.position_of_head(name).ok_or_else(|| {
+                let known: Vec<&str> = all.iter().take(NAMED).map(|head| head.name.as_str()).collect();
+                let more = if all.len() > NAMED { ", ..." } else { "" };
                 in_file(&self.model, format!("no head is called {name}; there are {}{more}", known.join(", ")))
             })?],
         };
         let found = snapshot.evaluate_heads(states, &which, true).map_err(|e| in_file(&self.states, e))?;
         let column = |values: &DMatrix<f64>, c: usize| values.column(c).iter().copied().collect::<Vec<f64>>();
         let of = |(c, &h): (usize, &usize)| HeadValues {
-            name: heads.heads[h].name.clone(),
+            name: all[h].name.clone(),
             mean: column(&found.mean, c),
             variance: found.variance.as_ref().map(|variance| column(variance, c)),
             return_variance: found.variance.as_ref().map(|variance| {
+                let (_, heads, h) = snapshot.place_of_head(h);
                 variance.column(c).iter().map(|&variance| heads.return_variance(h, variance)).collect()
             }),
         };
@@ -146,6 +149,21 @@ struct HeadValues {
 }
 
 impl HeadValues {
+    /// Those of no states yet.
+    fn of(name: &str) -> Self {
+        Self { name: name.to_owned(), mean: Vec::new(), variance: None, return_variance: None }
+    }
+
+    /// Add the answers for further states.
+    fn extend(&mut self, mean: Vec<f64>, variance: Option<Vec<f64>>, return_variance: Option<Vec<f64>>) {
+        self.mean.extend(mean);
+        for (whole, part) in [(&mut self.variance, variance), (&mut self.return_variance, return_variance)] {
+            if let Some(part) = part {
+                whole.get_or_insert_default().extend(part);
+            }
+        }
+    }
+
     /// Print it, beside the states or as JSON.
     fn print(&self, names: &[String], states: &[f64], json: bool) -> Result<(), Failure> {
         let name = self.name.as_str();

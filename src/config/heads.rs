@@ -1,7 +1,7 @@
 //! The setting `heads` of a critic: predictions that it learns besides its values, as files and messages write them.
 
 use crate::learner::Settings;
-use crate::learner::heads::{self, Columns};
+use crate::learner::heads::{self, Columns, Rate};
 use crate::math::kernel::NoiseModel;
 use crate::transition::ACTION_NUMBERS_MAX;
 use crate::wire::{HeadForm, heads_from_list};
@@ -12,6 +12,9 @@ use toml::de::{DeValue, ValueDeserializer};
 pub(crate) const HEADS_MAX: usize = 65_536;
 /// Columns that a row may have at most, where the settings do not say how many it has.
 const COLUMNS_MAX: usize = 4096;
+
+/// Discount of a head that names none, until all settings are known.
+const OF_THE_CRITIC: f64 = f64::NAN;
 
 /// The list as the file writes it.
 pub(super) fn written(settings: &Settings) -> Option<toml::Value> {
@@ -25,13 +28,16 @@ pub(super) fn read(value: Spanned<DeValue<'_>>) -> Result<Vec<heads::Head>, Stri
     let list = toml::Value::deserialize(ValueDeserializer::from(value));
     let list = list.map_err(|e| format!("cannot be read: {}", e.message()))?;
     let list = serde_json::to_value(list).map_err(|e| format!("cannot be read: {e}"))?;
-    for (i, head) in list.as_array().into_iter().flatten().enumerate() {
-        if head.get("discount").is_none() && head.get("timescale").is_none() {
-            return Err(format!("has a head without discount or timescale: heads[{i}]"));
+    heads_from_list(list, OF_THE_CRITIC)
+}
+
+/// Let the heads that name neither discount nor timescale have that of their critic.
+pub(super) fn settle(settings: &mut Settings) {
+    for head in &mut settings.heads {
+        if matches!(head.rate, Rate::Discount(discount) if discount.is_nan()) {
+            head.rate = Rate::Discount(settings.discount);
         }
     }
-    // Every head has one of them, so no head takes this discount.
-    heads_from_list(list, 1.0)
 }
 
 /// Whether a critic with states (`dim`,), where that is known, can learn the heads of its settings.

@@ -60,7 +60,7 @@ macro_rules! choice {
 /// Former names of settings of a critic, which files, variables and options may still use.
 pub(super) const FORMER: [(&str, &str); 2] = [("tune_noise", "estimate_scale"), ("starts", "search_starts")];
 
-pub(super) static GENERAL: [Setting<ConfigParts>; 33] = [
+pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files. The daemon creates it if necessary."),
     setting!(
         ingest,
@@ -185,6 +185,16 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 33] = [
         Restart,
         anything,
         "Names of the state variables, a unit in brackets: \"speed [rad/s]\"; as many as state_dim, which must be set too."
+    ),
+    setting!(
+        reward_names,
+        Restart,
+        |names: &Vec<String>| {
+            let fits = |name: &String| (1..=64).contains(&name.chars().count());
+            expect(names.iter().all(fits), "a list of names of 1 to 64 characters")
+        },
+        "Names of the rewards in the order of a row, a unit in brackets: \"energy [J]\". For people alone: they change \
+         nothing that is learned."
     ),
     setting!(
         snapshot_interval_ms,
@@ -333,7 +343,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 39] = [
+pub(super) static CRITIC: [Setting<Settings>; 40] = [
     setting!(
         name,
         Restart,
@@ -590,12 +600,19 @@ pub(super) static CRITIC: [Setting<Settings>; 39] = [
            \"contact\", cumulant = { kind = \"event\", index = 3, above = 0.5 }, timescale = 2.0 }]. A cumulant is of kind \
            reward, state, next_state or action (with index), constant (with value), event (index, above), or expression (text, such as \
            \"reward - 0.1*action[0]\"). A head has a \
-           discount (0 to 1) or a timescale (seconds, from the times of rows), and perhaps terminal_reward, continuation, \
+           discount (0 to 1; the critic's if left out) or a timescale (seconds, from the times of rows), and perhaps terminal_reward, continuation, \
            weight, noise_variance and signal; docs/heads.md explains them.",
         get: heads::written,
         set: |settings, value| heads::read(value).map(|heads| settings.heads = heads),
         check: |settings| heads::check(settings, None),
     },
+    choice!(
+        heads_split,
+        Running,
+        [("auto", true), ("never", false)],
+        "With heads: \"auto\", refits give some of them a kernel and a dictionary of their own where that gains at least 0.02 nats \
+         for each row and head, which may double the time for a row and the memory; or \"never\"."
+    ),
 ];
 
 /// Largest integer that a TOML file can hold.

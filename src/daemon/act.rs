@@ -52,10 +52,18 @@ impl Decisions {
             let message = format!("an action has {numbers} numbers here, these have {}", given.width);
             return Err(WireError::of(ErrorCode::WrongShape, "candidates", message));
         }
+        if let Some(given) = &request.candidates {
+            let faults = given.values.chunks_exact(numbers).map(|action| actor.space().check(action));
+            if let Some((i, Err(message))) = faults.enumerate().find(|(_, fault)| fault.is_err()) {
+                return Err(WireError::of(ErrorCode::OutOfRange, "candidates", message).at(i));
+            }
+        }
         check_count("candidates", self.candidates().unwrap_or(0), actor.snapshot().dim(), limits)?;
         if let Some(fallback) = &request.fallback {
-            let fits = actor.space().append(fallback, &mut Vec::new());
-            fits.map_err(|message| WireError::of(ErrorCode::OutOfRange, "fallback", message))?;
+            actor
+                .space()
+                .check(fallback)
+                .map_err(|message| WireError::of(ErrorCode::OutOfRange, "fallback", message))?;
         }
         self.check_work()
     }

@@ -12,6 +12,7 @@ use crate::journal::{Record, TakenRows};
 use crate::table::{Placed, RowColumns, RowWriter, TableError};
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -182,6 +183,29 @@ pub fn export(
     again.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
     exported.rows = writer.finish()?;
     Ok(exported)
+}
+
+/// The states of the newest `most` rows of the journal in `directory`, oldest first. A damaged journal is an error.
+///
+/// # Errors
+/// If there is no journal, or it cannot be read.
+pub fn newest_states(directory: &Path, most: u64) -> Result<Vec<Vec<f64>>, ArchiveError> {
+    let mut storage = SqliteStorage::open_beside(directory)?;
+    let Some((_, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
+    let end = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+    let from = super::recovery::group_of(&mut storage, end.saturating_sub(most))?;
+    let mut states = VecDeque::new();
+    let read = visit(&mut storage, from, last, &mut |_, _, _, taken| {
+        for i in 0..taken.batch.len() {
+            if states.len() as u64 == most {
+                states.pop_front();
+            }
+            states.push_back(taken.batch.state(i).to_vec());
+        }
+        true
+    });
+    read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+    Ok(states.into())
 }
 
 /// Visit the rows of groups `from` to `last` in order: number of the group, offset of the first row, Unix seconds when they

@@ -15,6 +15,7 @@ mod actions;
 mod advice;
 mod caller;
 mod checkpoints;
+mod critic_status;
 mod drift;
 mod heads;
 mod intake;
@@ -46,7 +47,8 @@ use crate::learner::window::Window;
 use crate::state::State;
 use crate::state::record::{AdviceRequest, Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
-use crate::wire::status::{CriticStatus, QueuesStatus, RecoveredStatus};
+use crate::transport::Reply;
+use crate::wire::status::{QueuesStatus, RecoveredStatus};
 use crate::wire::{self, ErrorCode, Op, Status, WireError};
 use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
@@ -85,6 +87,8 @@ pub struct Core {
     given_up: Vec<Option<String>>,
     /// Callers whose requests to advisors are in the group that is stored.
     advised: Vec<Caller>,
+    /// Answers to changes of heads that are stored: they leave when the board goes by them.
+    changed_heads: Vec<Reply>,
     /// Critics that fail no more on rows that they leave out, as is recorded now: they are to be rebuilt.
     to_rebuild: Vec<String>,
     refits: RefitDesk,
@@ -118,6 +122,7 @@ impl Core {
             ahead: false,
             given_up: vec![None; critics],
             advised: Vec::new(),
+            changed_heads: Vec::new(),
             to_rebuild: Vec::new(),
             refits: RefitDesk::new(critics, ledger.is_some()),
             rebuilds: RebuildDesk::default(),
@@ -396,8 +401,8 @@ impl Core {
             Op::Heads { critic, names, from } => {
                 self.list_heads(critic.as_deref(), names.as_deref(), from, &caller).map(Some)
             }
-            Op::ChangeHeads { critic, add, remove } => {
-                self.change_heads(critic.as_deref(), add, remove, &caller).map(|()| None)
+            Op::ChangeHeads { critic, add, remove, labels } => {
+                self.change_heads(critic.as_deref(), (add, remove, labels), &caller).map(|()| None)
             }
             Op::Suggest { advisor, context } => {
                 self.advise(advisor.as_deref(), AdviceRequest::Suggest { context }, &caller).map(|()| None)
@@ -516,6 +521,10 @@ impl Core {
         self.publisher.settle(self.intake.shape());
         self.out.extend(self.intake.acknowledge(offset).map(Output::Reply));
         self.advised = self.intake.take_advised();
+        self.changed_heads.extend(self.intake.acknowledge_heads());
+        if !self.changed_heads.is_empty() {
+            self.publisher.hurry();
+        }
         true
     }
 
@@ -706,6 +715,8 @@ impl Core {
     pub fn refresh(&mut self, now: Now, clock: &dyn Fn() -> Now) {
         (0..self.given_up.len()).for_each(|index| self.refresh_critic(index, false, now));
         self.show_learning_heads();
+        // Who hears of a change finds it made.
+        self.out.extend(self.changed_heads.drain(..).map(Output::Reply));
         self.publisher.refreshed(&self.state, clock().uptime - now.uptime, now);
     }
 
@@ -746,6 +757,7 @@ impl Core {
     /// The last snapshots before the end, whole.
     pub fn publish_last(&mut self, now: Now) {
         (0..self.given_up.len()).for_each(|index| self.refresh_critic(index, true, now));
+        self.out.extend(self.changed_heads.drain(..).map(Output::Reply));
         self.out.extend(self.refusals.report(true, now));
     }
 
@@ -777,23 +789,6 @@ impl Core {
         self.figures.enter(&mut status, now);
         status::enter_state(&mut status, &self.state, self.config.window_rows);
         status
-    }
-
-    fn critic_status(&self, index: usize) -> CriticStatus {
-        let learner = &self.state.critics()[index];
-        let (revision, failed_snapshots, shown) = self.publisher.published(index);
-        // What a panic has left of a model is not to be looked into.
-        let halted = self.state.is_halted(index);
-        let model = || status::of_model(learner, shown, self.drift[index].status(learner));
-        CriticStatus {
-            failed: self.given_up[index].clone(),
-            refit: self.refits.status(index, learner),
-            rebuild: self.rebuilds.status(&learner.settings().name),
-            held_out_error: self.refits.held_out_error(index),
-            adoption_pause_ms: self.refits.pauses(index),
-            model: if halted { None } else { model() },
-            ..status::of_learner(learner, revision, failed_snapshots)
-        }
     }
 }
 

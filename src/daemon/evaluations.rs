@@ -311,6 +311,7 @@ impl Journal {
         });
         let taken = self.take(from, (PAGE_NUMBERS / numbers).clamp(1, PAGE_ROWS), &|| true)?;
         let actions = taken.column(|taken, i| taken.batch.action(i));
+        let mut places: HashMap<&str, u32> = HashMap::new();
         let mut page = RetainedRows { from, end: self.bounds.1, ..RetainedRows::default() };
         for (rows, i) in taken.each() {
             let batch = &rows.batch;
@@ -319,6 +320,12 @@ impl Journal {
             page.rewards.extend_from_slice(batch.reward(i));
             page.behavior_probs.push(batch.behavior_prob(i).unwrap_or(f64::NAN));
             page.streams.push(rows.stream);
+            page.seqs.push(batch.seq().map(|seq| seq + i as u64));
+            let named = *places.entry(batch.stream()).or_insert_with(|| {
+                page.names.push(batch.stream().to_owned());
+                page.names.len() as u32 - 1
+            });
+            page.named.push(named);
             page.starts.push(rows.starts_chain[i]);
             page.terminated.push(batch.terminated(i));
             page.truncated.push(batch.truncated(i));

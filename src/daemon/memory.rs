@@ -94,13 +94,16 @@ impl ModelFootprint {
         let rest =
             grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let row_bytes = Rows::bytes_per_row(dim, rewards);
-        let (of_heads, answers_of_heads) =
-            heads::bytes_max(&settings.heads, m, slots, settings.refresh_rows, row_bytes);
-        let model = NUMBER * (m * m * squares + m * columns + rest) + of_heads;
+        let (kernels, heads) = (settings.kernels_max(), &settings.heads);
+        let (of_heads, answers_of_heads) = heads::bytes_max(heads, kernels, m, slots, settings.refresh_rows, row_bytes);
+        // Heads with a kernel of their own need the factor of their kernel matrix, and room for S, B and E of the values too; and the
+        // elements of their dictionary for publication.
+        let branch = (kernels - 1) * NUMBER * (m * m * 4 + m * (columns + 2 * dim) + rest);
+        let model = NUMBER * (m * m * squares + m * columns + rest) + of_heads + branch;
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
         // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
-        let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48)) + of_heads;
+        let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48)) * kernels + of_heads;
         let watch = watch_bytes(rewards, dim);
         let beside = match settings.drift_sensitivity.threshold() {
             None => 0,
@@ -128,8 +131,9 @@ impl ModelFootprint {
         // The row that waits for the action that follows it.
         let waits = if settings.action_width() > 0 { NUMBER * (3 * dim + rewards) + 256 } else { 0 };
         let chain = waits + NUMBER * (vectors + rewards + dim);
-        let of_heads = heads::bytes_per_stream(&settings.heads, settings.dictionary_max);
-        chain
+        let kernels = settings.kernels_max();
+        let of_heads = heads::bytes_per_stream(&settings.heads, kernels, settings.dictionary_max);
+        kernels * chain
             + of_heads
             + CHAIN_ENTRIES
             + settings.drift_sensitivity.threshold().map_or(0, |_| watch_bytes_per_stream(rewards))

@@ -15,6 +15,7 @@ use super::{DRAIN, TICK};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::learner::labels::LABEL_BYTES;
 use crate::snapshot::{Evaluation, Evaluator, Scratch, Snapshot};
 use crate::telemetry::{Heartbeat, Timings};
 use crate::transport::turns::{Entrance, ITEM_BYTES, Turns};
@@ -41,7 +42,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 13] = [
+const FEATURES: [&str; 14] = [
     "hello",
     "pages",
     "kernels",
@@ -53,6 +54,7 @@ const FEATURES: [&str; 13] = [
     "act",
     "heads",
     "evaluate",
+    "labels",
     "suggest",
     "journal",
 ];
@@ -527,8 +529,7 @@ impl Control {
     /// The value function of one head.
     fn head(&self, caller: &Caller, critic: Option<&str>, name: &str, variance: bool) -> Result<Reply, WireError> {
         let model = self.model(critic)?;
-        let place = model.snapshot().heads.as_ref().and_then(|heads| heads.position(name));
-        let place = place.ok_or_else(|| heads::unknown(model.snapshot(), name))?;
+        let place = model.snapshot().position_of_head(name).ok_or_else(|| heads::unknown(model.snapshot(), name))?;
         let snapshot = &model.snapshot().head_alone(place, variance);
         let Reply { peer, payload } = caller.reply(&wire::Reply::Snapshot { snapshot, variance });
         Ok(Reply { peer, payload: wire::with_head(payload, name) })
@@ -615,7 +616,10 @@ fn held_bytes(op: &Op, message: usize) -> usize {
     let name = 2 * size_of::<String>() + NAME;
     let lists = match op {
         Op::Streams { names: Some(names), .. } | Op::Heads { names: Some(names), .. } => names.len() * name,
-        Op::ChangeHeads { add, remove, .. } => remove.len() * name + add.len() * (2 * size_of::<HeadForm>() + NAME),
+        Op::ChangeHeads { add, remove, labels, .. } => {
+            let labels = labels.as_ref().map_or(0, |part| 2 * LABEL_BYTES * part.offsets.len());
+            remove.len() * name + add.len() * (2 * size_of::<HeadForm>() + NAME) + labels
+        }
         Op::Suggest { context, .. } => 2 * size_of_val(&context[..]),
         _ => 0,
     };

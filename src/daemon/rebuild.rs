@@ -5,16 +5,23 @@
 //! are learned from the journal too ([`Rebuilt::follow`]), until so few are missing that the core can add them between two groups.
 //!
 //! What comes out is recorded as a whole, as an adopted model is: no replay does this again.
+//!
+//! Heads that came late need less: they learn the rows of the critic's model ([`RebuiltHeads`]), and the critic stays as it is.
+
+mod heads;
+
+pub use heads::RebuiltHeads;
 
 use super::recovery::recorded_skips;
 use crate::journal::store::{Storage, for_each_group};
 use crate::journal::{Record, SkippedRows, StoredGroup};
 use crate::learner::heads::{Demands, Head};
-use crate::learner::model::Model;
+use crate::learner::model::{LateHeads, Model};
 use crate::learner::refit::{self, RefitError, RefitTrigger};
 use crate::learner::window::Window;
 use crate::learner::{Learner, Settings};
 use crate::panics;
+use crate::transition::{Batch, Invalid};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -50,6 +57,8 @@ pub struct RebuildJob {
     pub names: Option<Vec<String>>,
     /// Its kernel, dictionary and lambda stay, if it is there; else a model is selected. It has learned nothing.
     pub like: Option<Box<Model>>,
+    /// Heads that came late, before the first row of the critic's model. If the journal has its rows, they alone are learned.
+    pub late: Option<Box<LateHeads>>,
     /// The retained rows that refits see.
     pub window: Window,
     /// Where it says how far it is.
@@ -58,7 +67,16 @@ pub struct RebuildJob {
 
 /// A rebuild that goes on.
 #[derive(Debug)]
-pub struct Rebuilt {
+pub enum Rebuilt {
+    /// Of the whole critic.
+    Critic(Box<RebuiltCritic>),
+    /// Of heads that came late.
+    Heads(Box<RebuiltHeads>),
+}
+
+/// A critic that is learned again.
+#[derive(Debug)]
+pub struct RebuiltCritic {
     /// The critic.
     pub learner: Learner,
     /// Offset of the first row that it was offered.
@@ -100,6 +118,20 @@ enum Ended {
         heads: Vec<Head>,
         why: String,
     },
+    /// The journal does not have all rows any more.
+    Incomplete,
+}
+
+impl Ended {
+    /// `batch`, whose first row is that at `offset`, lacks what some of these heads ask for.
+    fn unlearnable(fault: &Invalid, offset: u64, heads: &[Head], batch: &Batch) -> Self {
+        let row = offset + fault.index.unwrap_or(0) as u64;
+        let lacks = |head: &&Head| Demands::of([*head]).check(batch).is_err();
+        Self::Unlearnable {
+            heads: heads.iter().filter(lacks).cloned().collect(),
+            why: format!("row {row} cannot be learned: `{}` {}", fault.field, fault.message),
+        }
+    }
 }
 
 impl<E: std::fmt::Display> From<E> for Ended {
@@ -109,17 +141,31 @@ impl<E: std::fmt::Display> From<E> for Ended {
 }
 
 impl RebuildJob {
-    /// Learn what `storage` retains. `keep_going` is asked between groups; `time_left` bounds the search, as that of
-    /// [`refit::run`].
+    /// Learn what `storage` retains: the late heads alone where that is possible, else the whole critic. `keep_going` is asked between
+    /// groups; `time_left` bounds the search, as that of [`refit::run`].
     ///
     /// # Errors
-    /// Why there is no critic: stopped, or the journal cannot be read, or the critic fails on its rows.
+    /// Why there is no result: stopped, or the journal cannot be read, or the critic fails on its rows.
     pub fn run(
         &self,
         storage: &mut dyn Storage,
         keep_going: &(dyn Fn() -> bool + Sync),
         time_left: &(dyn Fn() -> bool + Sync),
     ) -> Result<Rebuilt, String> {
+        if let Some(late) = &self.late
+            && let Some(heads) = RebuiltHeads::learn(self, late, storage, keep_going)?
+        {
+            return Ok(Rebuilt::Heads(Box::new(heads)));
+        }
+        self.learn_critic(storage, keep_going, time_left).map(|critic| Rebuilt::Critic(Box::new(critic)))
+    }
+
+    fn learn_critic(
+        &self,
+        storage: &mut dyn Storage,
+        keep_going: &(dyn Fn() -> bool + Sync),
+        time_left: &(dyn Fn() -> bool + Sync),
+    ) -> Result<RebuiltCritic, String> {
         let (first_group, _) = storage.bounds().map_err(|e| e.to_string())?.ok_or("the journal is empty")?;
         let heads = storage.headers(first_group, 1).map_err(|e| e.to_string())?;
         let first_row = heads.first().map_or(0, |head| head.first_offset);
@@ -130,7 +176,7 @@ impl RebuildJob {
         let (mut unlearnable, mut attempts) = (Vec::new(), 0);
         while attempts <= ATTEMPTS {
             let start = beginning.learned();
-            let mut rebuilt = Rebuilt {
+            let mut rebuilt = RebuiltCritic {
                 learner: beginning.clone(),
                 first_row,
                 rounds: 0,
@@ -145,6 +191,7 @@ impl RebuildJob {
             match rebuilt.read(storage, keep_going) {
                 Ok(()) => return Ok(rebuilt),
                 Err(Ended::Failed(why)) => return Err(why),
+                Err(Ended::Incomplete) => return Err("the journal has lost rows".to_owned()),
                 Err(Ended::Panicked(rows)) if rows.from >= rows.to => return Err(rows.why),
                 Err(Ended::Panicked(rows)) => {
                     left_out.push(rows);
@@ -202,16 +249,43 @@ impl RebuildJob {
 }
 
 impl Rebuilt {
+    /// Name of the critic.
+    pub fn critic(&self) -> &str {
+        match self {
+            Self::Critic(rebuilt) => &rebuilt.learner.settings().name,
+            Self::Heads(rebuilt) => &rebuilt.critic,
+        }
+    }
+
+    /// Heads that are left out, since a row lacks what they ask for, each with the reason.
+    pub fn unlearnable(&self) -> &[(Head, String)] {
+        match self {
+            Self::Critic(rebuilt) => &rebuilt.unlearnable,
+            Self::Heads(rebuilt) => &rebuilt.unlearnable,
+        }
+    }
+
     /// Learn what has been stored since.
     ///
     /// # Errors
     /// Why that is not possible.
     pub fn follow(&mut self, storage: &mut dyn Storage, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<(), String> {
-        self.rounds += 1;
-        self.read(storage, keep_going).map_err(|ended| match ended {
+        let followed = match self {
+            Self::Critic(rebuilt) => rebuilt.follow(storage, keep_going),
+            Self::Heads(rebuilt) => rebuilt.follow(storage, keep_going),
+        };
+        followed.map_err(|ended| match ended {
             Ended::Failed(why) | Ended::Unlearnable { why, .. } => why,
             Ended::Panicked(rows) => format!("it fails on rows {} to {}: {}", rows.from, rows.to, rows.why),
+            Ended::Incomplete => "the journal has lost rows that its model has learned".to_owned(),
         })
+    }
+}
+
+impl RebuiltCritic {
+    fn follow(&mut self, storage: &mut dyn Storage, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<(), Ended> {
+        self.rounds += 1;
+        self.read(storage, keep_going)
     }
 
     /// Read the groups from `next` on to the last one there is.
@@ -241,12 +315,7 @@ impl Rebuilt {
                     self.note_policy(taken.stream, taken.batch.policy(), offset);
                     if offset + rows > self.learner.learned() {
                         self.demands.check(&taken.batch).map_err(|fault| {
-                            let row = offset + fault.index.unwrap_or(0) as u64;
-                            let lacks = |head: &&Head| Demands::of([*head]).check(&taken.batch).is_err();
-                            Ended::Unlearnable {
-                                heads: self.learner.settings().heads.iter().filter(lacks).cloned().collect(),
-                                why: format!("row {row} cannot be learned: `{}` {}", fault.field, fault.message),
-                            }
+                            Ended::unlearnable(&fault, offset, &self.learner.settings().heads, &taken.batch)
                         })?;
                         if self.window.end() != offset {
                             // Groups that the journal has forgotten meanwhile.
@@ -318,6 +387,7 @@ impl Rebuilt {
 /// A window of such rows, from offset `start` on, which forgets none before they are learned.
 fn empty_like(window: &Window, start: u64) -> Window {
     let mut empty = Window::starting_at(window.dim(), window.rewards_per_row(), WINDOW_ROWS, start);
+    empty.set_labels(window.labels().to_vec());
     empty.hold(start);
     empty
 }

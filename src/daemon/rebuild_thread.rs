@@ -38,7 +38,7 @@ impl Rebuilds {
             let started = Instant::now();
             let critic = match &task {
                 RebuildTask::Run(job) => job.settings.name.clone(),
-                RebuildTask::Follow(rebuilt) => rebuilt.learner.settings().name.clone(),
+                RebuildTask::Follow(rebuilt) => rebuilt.critic().to_owned(),
             };
             // A bug costs this rebuild, not the daemon.
             let result = catch_unwind(AssertUnwindSafe(|| self.work(task)));

@@ -137,6 +137,7 @@ mod tests {
                 settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
                 window: Window::new(2, 1, 10),
                 current: snapshot,
+                second: None,
                 names: None,
                 endings: crate::transition::Rows::default(),
                 trigger: refit::RefitTrigger::Requested,

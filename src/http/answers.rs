@@ -2,6 +2,7 @@
 
 use super::heads::HeadsQuery;
 use super::map::{Of, View};
+use super::newest::NewestQuery;
 use super::path::PathQuery;
 use super::relevance::RelevanceQuery;
 use crate::snapshot::Snapshot;
@@ -35,13 +36,15 @@ pub(super) enum Question {
     Relevance(RelevanceQuery),
     /// The heads of a critic.
     Heads(HeadsQuery),
+    /// Where each stream is now.
+    Newest(NewestQuery),
 }
 
 impl Question {
     /// The subject of a picture, if it is not the present model.
     pub(super) fn of(&self) -> Option<Of> {
         match self {
-            Self::Map(view) => view.of,
+            Self::Map(view) => view.of.clone(),
             _ => None,
         }
     }
@@ -53,6 +56,7 @@ impl Question {
             Self::Path(query) => query.critic.as_deref(),
             Self::Relevance(query) => query.critic.as_deref(),
             Self::Heads(query) => query.critic.as_deref(),
+            Self::Newest(query) => query.critic.as_deref(),
         }
     }
 }
@@ -88,6 +92,7 @@ impl Answer {
         match &self.question {
             Question::Map(_) => same,
             Question::Path(_) => same && self.end == end,
+            Question::Newest(_) => self.end == end,
             Question::Errors(_) | Question::Heads(_) => young(ERRORS_AGE),
             Question::Relevance(_) => young(RELEVANCE_AGE),
         }

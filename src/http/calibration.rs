@@ -3,23 +3,24 @@
 //! A return counts once its chain has terminated, or once what is still to come weighs less than a hundredth and the model's
 //! value may stand for it. One that is cut before does not count: closed by the model's value it would compare the model with
 //! itself.
+//!
+//! Values of actions are compared where they are those of the policy that acts (`successor = "sarsa"`): the return of another
+//! policy does not come. What is left of a return is then Q of the next row's state and action.
 
-use super::history::number;
+use super::pairs::{Evidence, KeptPairs, Pair, Pairs};
+use super::visited::scattered;
 use crate::learner::Settings;
+use crate::learner::action::{ActionSpace, Successor};
 use crate::learner::window::Window;
 use crate::math::kernel::NoiseModel;
-use crate::snapshot::{Ask, Evaluator};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
+use crate::snapshot::{Ask, Evaluator, Snapshot};
+use crate::transition::Rows;
+use serde_json::Value;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Pairs kept.
-const PAIRS: usize = 400;
-/// The newest pairs, which error, bias and coverage over time are taken from, and how few of them say nothing.
-const LATEST: usize = 100;
-const LATEST_MIN: usize = 20;
+/// Rewards of a critic that are compared: the first ones.
+pub(super) const REWARDS: usize = 16;
 /// States whose return is waited for at a time.
 const OPEN: usize = 256;
 /// States that are newly followed each time rows come.
@@ -28,19 +29,13 @@ const SAMPLES: usize = 16;
 const REST: f64 = 0.01;
 /// A state is followed for at most so many rows.
 const ROWS: u32 = 100_000;
-/// Nine tenths of a normal distribution lie within so many standard deviations.
-const NINETY: f64 = 1.644_854;
-
 /// A state that is being followed.
 #[derive(Clone, Debug)]
 struct Sample {
-    mean: f64,
-    /// Of V.
+    /// Of V, the same for each reward.
     variance: f64,
-    /// Of the return, where the model knows how returns scatter.
-    return_variance: Option<f64>,
-    /// Rewards since, discounted.
-    collected: f64,
+    /// Of each reward.
+    rewards: Vec<Collected>,
     /// Discount of the next reward.
     factor: f64,
     /// Of the model that predicted.
@@ -48,73 +43,99 @@ struct Sample {
     /// Sum of squared discounts: what white noise adds up to.
     squares: f64,
     rows: u32,
+    /// Whether no other such state of its chain was visited shortly before: their returns have hardly a reward in common.
+    apart: bool,
 }
 
-/// A prediction and the return that came.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pair {
-    predicted: f64,
-    /// Standard deviation of a single return about the prediction.
-    deviation: f64,
-    realised: f64,
-    /// Rows until the return was known.
-    rows: u32,
-    /// Of the model that predicted.
-    generation: u64,
+/// What a followed state has gathered of one reward.
+#[derive(Clone, Copy, Debug)]
+struct Collected {
+    mean: f64,
+    /// Of the return, where the model knows how returns scatter.
+    return_variance: Option<f64>,
+    /// Rewards since, discounted.
+    sum: f64,
 }
 
-/// Pairs of one critic, as another run finds them.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct KeptPairs {
-    /// Name of the critic.
-    pub(super) critic: String,
-    /// Discount of the returns.
-    discount: f64,
-    /// Column of the reward.
-    column: usize,
-    pairs: Vec<Pair>,
-}
-
-/// Predictions and returns of one critic, of its first reward.
+/// Predictions and returns of one critic.
 #[derive(Debug)]
 pub(super) struct Calibration {
     discount: f64,
-    column: usize,
+    policy: Policy,
     /// The model that predicts: it has not learned the rows that come next.
     model: Option<Arc<Evaluator>>,
     /// The states of each stream that are being followed.
     chains: HashMap<u32, Vec<Sample>>,
-    pairs: VecDeque<Pair>,
-    /// Pairs added since they were last told.
-    fresh: usize,
+    /// Of its rewards, the first ones.
+    rewards: Vec<Pairs>,
     /// Rows before this offset have been seen.
     next: u64,
 }
 
+/// Whose values are compared with the returns that come.
+#[derive(Debug)]
+enum Policy {
+    /// Values of states.
+    States,
+    /// Values of actions, of the policy that acts.
+    Acting(ActionSpace),
+    /// Values of actions, of another policy: they are not compared.
+    Other,
+}
+
+impl Policy {
+    /// (D,) state of row i, or (D + A,) with its action; none where the row has no such action.
+    fn input(&self, rows: &Rows, i: usize) -> Option<Vec<f64>> {
+        let mut input = rows.state(i).to_vec();
+        match self {
+            Self::States => Some(input),
+            Self::Acting(space) => {
+                let action = rows.action(i).get(..space.numbers())?;
+                space.append(action, &mut input).ok().map(|()| input)
+            }
+            Self::Other => None,
+        }
+    }
+}
+
 impl Calibration {
     pub(super) fn new(settings: &Settings) -> Self {
+        let policy = match &settings.action_value {
+            None => Policy::States,
+            Some(of) if of.successor == Successor::Sarsa => Policy::Acting(of.space.clone()),
+            Some(_) => Policy::Other,
+        };
         Self {
+            policy,
             discount: settings.discount,
-            column: settings.rewards[0],
             model: None,
             chains: HashMap::new(),
-            pairs: VecDeque::new(),
-            fresh: 0,
+            rewards: settings
+                .rewards
+                .iter()
+                .take(REWARDS)
+                .map(|&column| Pairs::new(settings.discount, column))
+                .collect(),
             next: 0,
         }
     }
 
-    /// The pairs, for another run.
-    pub(super) fn keep(&self, critic: &str) -> KeptPairs {
-        let (discount, column) = (self.discount, self.column);
-        KeptPairs { critic: critic.to_owned(), discount, column, pairs: self.pairs.iter().copied().collect() }
+    /// The pairs of each reward, for another run.
+    pub(super) fn keep(&self, critic: &str) -> Vec<KeptPairs> {
+        self.rewards.iter().map(|pairs| pairs.keep(critic)).collect()
     }
 
-    /// Begin with the pairs of an earlier run, if they are of the same returns; those of later models than the present one,
-    /// whose number is `generation`, are of a critic that has begun again since.
+    /// Begin with the pairs of an earlier run, as [`Pairs::resume`] does.
     pub(super) fn resume(&mut self, kept: &KeptPairs, generation: u64) {
-        if (kept.discount, kept.column) == (self.discount, self.column) {
-            self.pairs.extend(kept.pairs.iter().filter(|pair| pair.generation <= generation).take(PAIRS));
+        self.rewards.iter_mut().for_each(|pairs| pairs.resume(kept, generation));
+    }
+
+    /// Whether this compares values as a model of this critic gives them.
+    pub(super) fn is_about(&self, snapshot: &Snapshot) -> bool {
+        match (&self.policy, &snapshot.actions) {
+            (Policy::States, None) => true,
+            (Policy::Acting(space), Some(of)) => *space == of.space,
+            _ => false,
         }
     }
 
@@ -129,6 +150,8 @@ impl Calibration {
         self.next = window.end();
         let chosen = self.choose(window, from);
         let mut chosen = chosen.into_iter().peekable();
+        // What two returns so many rows apart have in common weighs a tenth: the square root of what is left at the end of one.
+        let spacing = 0.5 * (REST.ln() / self.discount.ln()).abs();
         let mut complete: Vec<(Sample, Vec<f64>)> = Vec::new();
         for (rows, range, first) in window.since(from) {
             for i in range.clone() {
@@ -138,18 +161,37 @@ impl Calibration {
                     self.chains.remove(&stream);
                 }
                 if let Some((_, sample)) = chosen.next_if(|(place, _)| *place == offset) {
-                    self.chains.entry(stream).or_default().push(sample);
+                    let samples = self.chains.entry(stream).or_default();
+                    let apart = !samples.iter().any(|before| before.apart && f64::from(before.rows) < spacing);
+                    samples.push(Sample { apart, ..sample });
                 }
                 let Some(samples) = self.chains.get_mut(&stream) else { continue };
-                let (reward, discount) = (rows.reward(i)[self.column], rows.discount(i, self.discount));
+                if let Policy::Acting(_) = self.policy {
+                    let input = self.policy.input(rows, i);
+                    let waited = samples.extract_if(.., |sample| sample.factor < REST);
+                    complete.extend(waited.filter_map(|sample| Some((sample, input.clone()?))));
+                }
+                let (row, discount) = (rows.reward(i), rows.discount(i, self.discount));
                 for sample in &mut *samples {
-                    sample.collected += sample.factor * reward;
+                    for (own, pairs) in sample.rewards.iter_mut().zip(&self.rewards) {
+                        own.sum += sample.factor * row[pairs.column];
+                    }
                     sample.squares += sample.factor * sample.factor;
                     sample.factor *= if rows.terminated[i] { 0.0 } else { discount };
                     sample.rows += 1;
                 }
-                let done = samples.extract_if(.., |sample| sample.factor < REST);
-                complete.extend(done.map(|sample| (sample, rows.next_state(i).to_vec())));
+                match self.policy {
+                    Policy::States => {
+                        let done = samples.extract_if(.., |sample| sample.factor < REST);
+                        complete.extend(done.map(|sample| (sample, rows.next_state(i).to_vec())));
+                    }
+                    // What is left is asked at the next row, whose action is not known yet; of nothing it does not matter where.
+                    _ => {
+                        let input = self.policy.input(rows, i);
+                        let done = samples.extract_if(.., |sample| sample.factor == 0.0);
+                        complete.extend(done.filter_map(|sample| Some((sample, input.clone()?))));
+                    }
+                }
                 samples.retain(|sample| sample.rows <= ROWS && !rows.truncated[i]);
                 if samples.is_empty() {
                     self.chains.remove(&stream);
@@ -164,7 +206,7 @@ impl Calibration {
 
     /// Some of the new rows, evenly spread, each with what the model says of its state.
     fn choose(&self, window: &Window, from: u64) -> Vec<(u64, Sample)> {
-        let Some(model) = self.model.as_ref().filter(|model| model.snapshot().dim() == window.dim()) else {
+        let Some(model) = self.model.as_ref().filter(|model| model.snapshot().state_dim() == window.dim()) else {
             return Vec::new();
         };
         let unlearned = from.max(model.snapshot().offset)..window.end();
@@ -172,31 +214,26 @@ impl Calibration {
         // A variance costs the square of the dictionary.
         let m = model.snapshot().dictionary.nrows().max(1);
         let affordable = (50_000_000 / (m * m)).clamp(1, SAMPLES);
-        let places = spread(unlearned, affordable.min(OPEN.saturating_sub(open)));
-        let mut states = Vec::new();
-        let mut wanted = places.iter().copied().peekable();
+        let (mut places, mut states) = (Vec::new(), Vec::new());
+        let mut wanted = scattered(unlearned, affordable.min(OPEN.saturating_sub(open))).peekable();
         for (rows, range, first) in window.since(from) {
             while let Some(offset) = wanted.next_if(|offset| *offset < first + range.len() as u64) {
-                states.extend_from_slice(rows.state(range.start + (offset - first) as usize));
+                if let Some(input) = self.policy.input(rows, range.start + (offset - first) as usize) {
+                    states.extend(input);
+                    places.push(offset);
+                }
             }
         }
         let Ok(evaluation) = model.evaluate(&states, Ask { returns: true, ..Ask::VARIANCE }) else { return Vec::new() };
         let generation = model.snapshot().generation;
         let sample = |(k, offset)| {
             let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
-            let mean = evaluation.mean[(k, 0)];
-            let return_variance = evaluation.return_variance.as_ref().map(|v| v[(k, 0)]);
-            let start = Sample {
-                mean,
-                variance,
-                return_variance,
-                generation,
-                collected: 0.0,
-                factor: 1.0,
-                squares: 0.0,
-                rows: 0,
+            let reward = |h| {
+                let return_variance = evaluation.return_variance.as_ref().map(|v| v[(k, h)]);
+                Collected { mean: evaluation.mean[(k, h)], return_variance, sum: 0.0 }
             };
-            (offset, start)
+            let rewards = (0..self.rewards.len().min(evaluation.mean.ncols())).map(reward).collect();
+            (offset, Sample { variance, rewards, generation, factor: 1.0, squares: 0.0, rows: 0, apart: false })
         };
         places.into_iter().enumerate().map(sample).collect()
     }
@@ -207,88 +244,56 @@ impl Calibration {
         let Ok(rest) = model.evaluate(&states, Ask::MEAN) else { return };
         let noise = &model.snapshot().hyperparameters;
         for (k, (sample, _)) in complete.iter().enumerate() {
-            let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
             let modelled = sample.variance + share * noise.noise_variance;
-            let deviation = sample.return_variance.unwrap_or(modelled).sqrt();
-            let pair =
-                Pair { predicted: sample.mean, deviation, realised, rows: sample.rows, generation: sample.generation };
-            if !realised.is_finite() {
-                continue;
+            for (h, (own, pairs)) in sample.rewards.iter().zip(&mut self.rewards).take(rest.mean.ncols()).enumerate() {
+                let pair = Pair {
+                    predicted: own.mean,
+                    deviation: own.return_variance.unwrap_or(modelled).sqrt(),
+                    realised: own.sum + sample.factor * rest.mean[(k, h)],
+                    rows: sample.rows,
+                    generation: sample.generation,
+                };
+                pairs.add(pair, sample.apart);
             }
-            if self.pairs.len() == PAIRS {
-                self.pairs.pop_front();
-            }
-            self.pairs.push_back(pair);
-            self.fresh = (self.fresh + 1).min(PAIRS);
+        }
+        let mut touched: Vec<u64> = complete.iter().map(|(sample, _)| sample.generation).collect();
+        touched.dedup();
+        for generation in touched {
+            self.rewards.iter_mut().for_each(|pairs| pairs.compare(generation));
         }
     }
 
-    /// The pairs, if `with_pairs`, and their summary.
+    /// Of each reward as [`Pairs::to_json`] has them.
     pub(super) fn to_json(&self, with_pairs: bool) -> Value {
-        let pairs: Vec<Value> = self.pairs.iter().filter(|_| with_pairs).map(written).collect();
-        json!({"pairs": pairs, "summary": self.summary()})
+        self.rewards.iter().map(|pairs| pairs.to_json(with_pairs)).collect()
     }
 
-    /// The pairs since the last time.
+    /// Of each reward as [`Pairs::news`] has them.
     pub(super) fn news(&mut self) -> Value {
-        let fresh = std::mem::take(&mut self.fresh);
-        let pairs: Vec<Value> = self.pairs.iter().skip(self.pairs.len() - fresh).map(written).collect();
-        json!({"pairs": pairs, "summary": self.summary()})
+        self.rewards.iter_mut().map(Pairs::news).collect()
     }
 
-    /// Root mean square error, bias (realised minus predicted) and coverage of the 90 % interval of the newest pairs; none of
-    /// too few.
-    pub(super) fn latest(&self) -> Option<[f64; 3]> {
-        let pairs = || self.pairs.iter().rev().take(LATEST);
-        let n = pairs().count();
-        let mean = |f: &dyn Fn(&Pair) -> f64| pairs().map(f).sum::<f64>() / n as f64;
-        let square = |x: &Pair| (x.realised - x.predicted).powi(2);
-        let bias = |x: &Pair| x.realised - x.predicted;
-        (n >= LATEST_MIN).then(|| [mean(&square).sqrt(), mean(&bias), mean(&|x| f64::from(u8::from(inside(x))))])
+    /// Of each reward as [`Pairs::latest`] has it.
+    pub(super) fn latest(&self) -> impl Iterator<Item = Option<[f64; 3]>> {
+        self.rewards.iter().map(Pairs::latest)
     }
 
-    fn summary(&self) -> Value {
-        let n = self.pairs.len() as f64;
-        let mean = |f: &dyn Fn(&Pair) -> f64| self.pairs.iter().map(f).sum::<f64>() / n;
-        let (p, r) = (mean(&|pair| pair.predicted), mean(&|pair| pair.realised));
-        let moment = |f: fn(&Pair) -> f64, g: fn(&Pair) -> f64, a: f64, b: f64| mean(&|x| (f(x) - a) * (g(x) - b));
-        let (predicted, realised) = (|x: &Pair| x.predicted, |x: &Pair| x.realised);
-        let scale = (moment(predicted, predicted, p, p) * moment(realised, realised, r, r)).sqrt();
-        let within = self.pairs.iter().filter(|x| inside(x)).count();
-        json!({
-            "count": self.pairs.len(),
-            "correlation": number(moment(predicted, realised, p, r) / scale),
-            "rms": number(mean(&|x| (x.realised - x.predicted).powi(2)).sqrt()),
-            "bias": number(r - p),
-            "within_90": number(within as f64 / n),
-        })
+    /// Of each reward as [`Pairs::evidence`] has it.
+    pub(super) fn evidence(&self, generation: u64) -> impl Iterator<Item = Result<Evidence, usize>> {
+        self.rewards.iter().map(move |pairs| pairs.evidence(generation))
     }
-}
-
-/// Whether the return fell in its 90 % interval.
-fn inside(pair: &Pair) -> bool {
-    (pair.realised - pair.predicted).abs() <= NINETY * pair.deviation
-}
-
-fn written(pair: &Pair) -> Value {
-    json!([number(pair.predicted), number(pair.realised), number(pair.deviation), pair.rows, pair.generation])
-}
-
-/// `count` whole numbers of `range`, evenly spread; all if there are fewer.
-fn spread(range: Range<u64>, count: usize) -> Vec<u64> {
-    let length = range.end.saturating_sub(range.start);
-    let count = (count as u64).min(length);
-    (0..count).map(|k| range.start + k * length / count).collect()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::learner::action::{ActionValue, Trace};
     use crate::math::kernel::{Hyperparameters, Kernel, Metric};
-    use crate::snapshot::{Inputs, Snapshot};
+    use crate::snapshot::{Actions, Inputs};
     use crate::transition::{Batch, BatchParts};
     use nalgebra::DMatrix;
+    use serde_json::json;
 
     /// V(x) is about 10 near x = 0, with a variance of 1 and noise of 3.
     pub(in crate::http) fn model(offset: u64) -> Arc<Evaluator> {
@@ -314,13 +319,16 @@ pub(super) mod tests {
             lambda: 1.0,
             returns: None,
             provisional: false,
+            reward_names: Vec::new(),
             actions: None,
             heads: None,
+            branch: None,
         }))
     }
 
-    fn push(window: &mut Window, stream: u32, starts: bool, reward: f64, terminated: bool, truncated: bool) {
-        let batch = Batch::new(BatchParts {
+    /// A row at 0.
+    fn row_of(reward: f64, terminated: bool, truncated: bool) -> BatchParts {
+        BatchParts {
             stream: "s".into(),
             dim: 1,
             rewards_per_row: 1,
@@ -330,8 +338,11 @@ pub(super) mod tests {
             terminated: Some(vec![terminated]),
             truncated: Some(vec![truncated]),
             ..BatchParts::default()
-        });
-        window.push(stream, starts, &batch.unwrap(), 0);
+        }
+    }
+
+    fn push(window: &mut Window, stream: u32, starts: bool, reward: f64, terminated: bool, truncated: bool) {
+        window.push(stream, starts, &Batch::new(row_of(reward, terminated, truncated)).unwrap(), 0);
     }
 
     fn calibration() -> Calibration {
@@ -348,16 +359,125 @@ pub(super) mod tests {
             push(&mut window, stream, [0, 1, 5, 6].contains(&row), 4.0, row == 4, row == 3);
         }
         calibration.take(&window.from_offset(0), Some(model(7)));
-        let mut found: Vec<f64> = calibration.pairs.iter().map(|p| p.realised).collect();
+        let mut found: Vec<f64> = calibration.rewards[0].pairs.iter().map(|p| p.realised).collect();
         found.sort_by(f64::total_cmp);
         assert_eq!(found, [4.0, 6.0, 7.0]);
-        assert!(calibration.pairs.iter().all(|p| (p.predicted - 10.0).abs() < 1e-9 && p.deviation == 2.0));
+        assert!(calibration.rewards[0].pairs.iter().all(|p| (p.predicted - 10.0).abs() < 1e-9 && p.deviation == 2.0));
         assert_eq!((calibration.chains.len(), calibration.chains[&2].len()), (1, 1), "the row behind the gap");
-        assert_eq!(calibration.news()["pairs"].as_array().unwrap().len(), 3);
-        let news = calibration.news();
+        assert_eq!(calibration.news()[0]["pairs"].as_array().unwrap().len(), 3);
+        let news = calibration.news()[0].clone();
         assert_eq!(news["pairs"], json!([]));
         // 10 is predicted with a deviation of 2: within 3.29 is 7.
         assert_eq!(news["summary"]["within_90"], 0.333_333_3);
+    }
+
+    #[test]
+    fn values_of_actions_are_compared_where_they_are_those_of_the_policy_that_acts() {
+        let settings = |successor| Settings {
+            discount: 0.5,
+            action_value: Some(ActionValue { space: ActionSpace::Discrete(2), successor, trace: Trace::OnPolicy }),
+            ..Settings::default()
+        };
+        // Q is 10 for action 0 and 20 for action 1.
+        let of_actions = |offset: u64| -> Arc<Evaluator> {
+            let of = model(offset);
+            let before = Snapshot::clone(of.snapshot());
+            let mut kernel = before.hyperparameters.clone();
+            kernel.kernel.metric = Metric::Ard(vec![1e-12, 1e3, 1e3]);
+            Arc::new(Evaluator::new(Snapshot {
+                hyperparameters: kernel,
+                inputs: Inputs::identity(3),
+                dictionary: DMatrix::from_row_slice(2, 3, &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0]),
+                weights: DMatrix::from_column_slice(2, 1, &[10.0, 20.0]),
+                variance: Some(DMatrix::zeros(2, 2)),
+                actions: Some(Actions::of(ActionSpace::Discrete(2))),
+                ..before
+            }))
+        };
+        let mut window = Window::new(1, 1, 1000);
+        let mut calibration = Calibration::new(&settings(Successor::Sarsa));
+        assert!(calibration.is_about(of_actions(0).snapshot()) && !calibration.is_about(model(0).snapshot()));
+        calibration.take(&window, Some(of_actions(0)));
+        for row in 0..16u32 {
+            let batch = Batch::new(BatchParts {
+                stream: "s".into(),
+                dim: 1,
+                rewards_per_row: 1,
+                states: vec![0.0],
+                next_states: Some(vec![0.0]),
+                rewards: vec![1.0],
+                actions: Some(vec![f64::from(row % 2)]),
+                ..BatchParts::default()
+            });
+            window.push(0, row == 0, &batch.unwrap(), 0);
+        }
+        calibration.take(&window, Some(of_actions(16)));
+        // Seven rows are discounted to below a hundredth; the eighth says which action is left.
+        assert_eq!(calibration.rewards[0].pairs.len(), 16 - 7);
+        for (row, pair) in calibration.rewards[0].pairs.iter().enumerate() {
+            assert!((pair.predicted - [10.0, 20.0][row % 2]).abs() < 1e-6, "{pair:?}");
+            let left = 0.5f64.powi(7);
+            let expected = 2.0 - 2.0 * left + left * [20.0, 10.0][row % 2];
+            assert!((pair.realised - expected).abs() < 1e-6, "{pair:?} {expected}");
+        }
+        let other = Calibration::new(&settings(Successor::Improve));
+        assert!(!other.is_about(of_actions(0).snapshot()), "returns of the best policy do not come");
+    }
+
+    #[test]
+    fn each_generation_is_judged_by_its_own_newest_returns() {
+        let mut calibration = calibration();
+        let mut window = Window::new(1, 1, 10_000);
+        let of = |generation: u64, value: f64, offset: u64| {
+            let before = Snapshot::clone(model(offset).snapshot());
+            let weights = DMatrix::from_element(1, 1, value);
+            Arc::new(Evaluator::new(Snapshot { generation, weights, offset, ..before }))
+        };
+        for generation in 1..=20 {
+            let value = if generation == 1 { 7.0 } else { 4.5 };
+            calibration.take(&window, Some(of(generation, value, window.end())));
+            for _ in 0..10 {
+                (0..16).for_each(|_| push(&mut window, 0, true, 4.0, true, false));
+                calibration.take(&window, Some(of(generation, value, window.end())));
+            }
+            if generation == 2 {
+                let found = calibration.to_json(false)[0]["generations"].clone();
+                assert_eq!(found, json!([[1, 100, 3.0, -3.0, 1.0], [2, 100, 0.5, -0.5, 1.0]]));
+            }
+        }
+        assert!(calibration.news()[0]["generations"].is_array() && calibration.news()[0]["generations"].is_null());
+        // They outlive a run, and those of long ago go.
+        let mut after = self::calibration();
+        after.resume(&calibration.keep("c")[0], 20);
+        assert_eq!(after.rewards[0].verdicts.keys().copied().collect::<Vec<u64>>(), (5..=20).collect::<Vec<u64>>());
+        assert_eq!(after.rewards[0].verdicts, calibration.rewards[0].verdicts);
+        let mut before = self::calibration();
+        before.resume(&calibration.keep("c")[0], 6);
+        assert_eq!(before.rewards[0].verdicts.len(), 2, "a model that has begun again has no later generations");
+    }
+
+    #[test]
+    fn each_reward_has_its_own_pairs() {
+        let settings = Settings { discount: 0.5, rewards: vec![1, 0], ..Settings::default() };
+        let mut calibration = Calibration::new(&settings);
+        let before = Snapshot::clone(model(0).snapshot());
+        let weights = DMatrix::from_row_slice(1, 2, &[3.0, 10.0]);
+        let of = |offset| Arc::new(Evaluator::new(Snapshot { weights: weights.clone(), offset, ..before.clone() }));
+        let mut window = Window::new(1, 2, 1000);
+        calibration.take(&window, Some(of(0)));
+        for _ in 0..3 {
+            let rows = BatchParts { rewards_per_row: 2, rewards: vec![7.0, 2.0], ..row_of(0.0, true, false) };
+            window.push(0, true, &Batch::new(rows).unwrap(), 0);
+        }
+        calibration.take(&window, Some(of(3)));
+        let found: Vec<(f64, f64)> =
+            calibration.rewards.iter().map(|of| (of.pairs[0].predicted, of.pairs[0].realised)).collect();
+        assert!(found.len() == 2 && (found[0].0 - 3.0).abs() < 1e-9 && (found[1].0 - 10.0).abs() < 1e-9, "{found:?}");
+        assert_eq!((found[0].1, found[1].1), (2.0, 7.0), "the columns are those of the settings");
+        let kept = calibration.keep("c");
+        let mut after = Calibration::new(&Settings { discount: 0.5, rewards: vec![0], ..Settings::default() });
+        kept.iter().for_each(|kept| after.resume(kept, 1));
+        assert!(after.rewards[0].pairs.iter().all(|pair| pair.realised == 7.0) && after.rewards[0].pairs.len() == 3);
     }
 
     #[test]
@@ -370,16 +490,18 @@ pub(super) mod tests {
             calibration.take(&window.from_offset(row), Some(model(row + 1)));
         }
         // 0.5^7 is the first power below a hundredth.
-        assert_eq!(calibration.pairs.len(), 20 - 6);
+        assert_eq!(calibration.rewards[0].pairs.len(), 20 - 6);
         let rest = 0.5f64.powi(7);
-        assert!(calibration.pairs.iter().all(|p| (p.realised - (2.0 - 2.0 * rest + 10.0 * rest)).abs() < 1e-9));
-        assert!(calibration.pairs.iter().all(|p| p.rows == 7));
-        assert_eq!(calibration.latest(), None, "too few to say anything");
+        assert!(
+            calibration.rewards[0].pairs.iter().all(|p| (p.realised - (2.0 - 2.0 * rest + 10.0 * rest)).abs() < 1e-9)
+        );
+        assert!(calibration.rewards[0].pairs.iter().all(|p| p.rows == 7));
+        assert_eq!(calibration.latest().next(), Some(None), "too few to say anything");
         for row in 20..40 {
             push(&mut window, 0, false, 1.0, false, false);
             calibration.take(&window.from_offset(row), Some(model(row + 1)));
         }
-        let [error, bias, coverage] = calibration.latest().unwrap();
+        let [error, bias, coverage] = calibration.latest().next().flatten().unwrap();
         assert!((bias + 8.0 * (1.0 - rest)).abs() < 1e-9 && (error + bias).abs() < 1e-9 && coverage == 0.0);
     }
 
@@ -390,11 +512,11 @@ pub(super) mod tests {
         calibration.take(&window, Some(model(2)));
         (0..3).for_each(|row| push(&mut window, row, true, 1.0, true, false));
         calibration.take(&window, None);
-        assert_eq!(calibration.pairs.len(), 0, "without a model now nothing is closed");
+        assert_eq!(calibration.rewards[0].pairs.len(), 0, "without a model now nothing is closed");
         let mut calibration = self::calibration();
         calibration.take(&Window::new(1, 1, 1000), Some(model(2)));
         calibration.take(&window, Some(model(3)));
-        assert_eq!(calibration.pairs.len(), 1);
+        assert_eq!(calibration.rewards[0].pairs.len(), 1);
     }
 
     #[test]
@@ -404,15 +526,15 @@ pub(super) mod tests {
         before.take(&window, Some(model(0)));
         (0..3).for_each(|row| push(&mut window, row, true, 1.0, true, false));
         before.take(&window, Some(model(3)));
-        let kept = before.keep("c");
+        let kept = &before.keep("c")[0];
         let mut after = calibration();
-        after.resume(&kept, 0);
-        assert!(after.pairs.is_empty(), "of a later generation");
-        after.resume(&kept, 1);
-        assert_eq!((after.pairs.len(), after.news()["pairs"].as_array().map(Vec::len)), (3, Some(0)));
+        after.resume(kept, 0);
+        assert!(after.rewards[0].pairs.is_empty(), "of a later generation");
+        after.resume(kept, 1);
+        assert_eq!((after.rewards[0].pairs.len(), after.news()[0]["pairs"].as_array().map(Vec::len)), (3, Some(0)));
         let mut other = Calibration::new(&Settings { discount: 0.25, ..Settings::default() });
-        other.resume(&kept, 1);
-        assert!(other.pairs.is_empty(), "of other returns");
+        other.resume(kept, 1);
+        assert!(other.rewards[0].pairs.is_empty(), "of other returns");
     }
 
     #[test]

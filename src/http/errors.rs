@@ -3,9 +3,13 @@
 //! A single return scatters. So an error is a mean over a state and those nearest to it, and the worst states are those of
 //! the largest means; a neighbourhood counts once. Distances are between standardised states.
 
+use super::following::{At, action, has_returns, here, next_rows, values};
 use super::history::number;
 use super::map::View;
-use super::recent::{Recent, Rewards};
+use super::recent::Recent;
+use super::returns::Rewards;
+use super::visited::scattered;
+use crate::learner::action::Successor;
 use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Rows;
 use serde_json::{Value, json};
@@ -19,8 +23,13 @@ const SAMPLES_MIN: usize = 150;
 const PRODUCTS: usize = 20_000_000;
 /// States that an error is a mean over.
 const NEIGHBOURS: usize = 12;
+/// Errors that are shown one by one over a single variable.
+const POINTS: usize = 400;
 /// Worst states that are named.
 const WORST: usize = 10;
+/// Half the width of a slab about a state, in standard deviations of a variable, and states in it below which it says nothing.
+const SLAB: f64 = 0.3;
+const SLAB_MIN: usize = 8;
 
 /// A visited state whose return is known, with the errors there.
 struct Sample {
@@ -37,11 +46,13 @@ struct Sample {
 /// A sentence that names what is wrong.
 pub(super) fn errors(view: &View, recent: &Recent, model: &Evaluator, rewards: &Rewards) -> Result<String, String> {
     let snapshot = model.snapshot();
-    let rows =
-        recent.rows().filter(|rows| rows.dim == snapshot.dim()).ok_or("no rows of this critic's states are kept")?;
-    let grid = view.grid(snapshot.dim(), snapshot.weights.ncols())?;
+    let rows = recent
+        .rows()
+        .filter(|rows| rows.dim == snapshot.state_dim())
+        .ok_or("no rows of this critic's states are kept")?;
+    let grid = view.grid(snapshot.state_dim(), snapshot.weights.ncols())?;
     let column = rewards.column(view.head)?;
-    let samples = sample(recent, rows, model, rewards.discount, (view.head, column))?;
+    let samples = sample(recent, rows, model, rewards, (view.head, column))?;
     let cell_rows = if view.y.is_some() { ROWS } else { 1 };
     let mut cells = vec![[0.0; 3]; COLUMNS * cell_rows];
     for sample in &samples {
@@ -52,12 +63,19 @@ pub(super) fn errors(view: &View, recent: &Recent, model: &Evaluator, rewards: &
         }
     }
     let mean = |k: usize| cells.iter().map(|cell| number(cell[k] / cell[0])).collect::<Vec<Value>>();
+    // Over one variable there is room for each of them.
+    let shown = if view.y.is_none() { samples.len().min(POINTS) } else { 0 };
+    let point = |k: usize| {
+        let sample = &samples[k * samples.len() / shown];
+        [rows.state(sample.row)[view.x], sample.error, sample.difference].map(number)
+    };
     let n = samples.len() as f64;
     let rms = (samples.iter().map(|sample| sample.error * sample.error).sum::<f64>() / n).sqrt();
     Ok(json!({
         "critic": snapshot.critic,
         "generation": snapshot.generation,
         "samples": samples.len(),
+        "returns": has_returns(rewards.successor),
         "rows": rows.len(),
         "rms": number(rms),
         "columns": COLUMNS,
@@ -65,39 +83,53 @@ pub(super) fn errors(view: &View, recent: &Recent, model: &Evaluator, rewards: &
         "count": cells.iter().map(|cell| cell[0]).collect::<Vec<f64>>(),
         "error": mean(1),
         "td": mean(2),
+        "points": (0..shown).map(point).collect::<Vec<_>>(),
         "worst": worst(rows, &samples).iter().map(|w| w.to_json(recent, rows)).collect::<Vec<_>>(),
     })
     .to_string())
 }
 
-/// States with known returns, evenly spread over the rows that are kept.
-fn sample(
+/// States with known returns, evenly spread over the rows that are kept. Values of another policy than the one that acts have no returns:
+/// there the TD error stands for both.
+fn sample<'a>(
     recent: &Recent,
-    rows: &Rows,
+    rows: &'a Rows,
     model: &Evaluator,
-    discount: f64,
+    rewards: &Rewards,
     (head, column): (usize, usize),
 ) -> Result<Vec<Sample>, String> {
+    let (discount, successor) = (rewards.discount, rewards.successor);
     let m = model.snapshot().dictionary.nrows().max(1);
+    let space = model.snapshot().actions.as_ref().map(|of| &of.space);
+    let choices = match (space, successor) {
+        (Some(space), Some(Successor::Improve)) => space.candidates().len() / space.width(),
+        _ => 1,
+    };
     // Three evaluations of a state, and its distance to each of the others.
-    let most = (PRODUCTS / (3 * m * rows.dim)).min(((PRODUCTS / rows.dim) as f64).sqrt() as usize);
+    let most = (PRODUCTS / ((2 + choices) * m * rows.dim)).min(((PRODUCTS / rows.dim) as f64).sqrt() as usize);
     let most = most.clamp(SAMPLES_MIN, SAMPLES);
-    let followed = recent.followed(column, discount);
-    let known: Vec<usize> = (0..rows.len()).filter(|&i| followed[i].known(|_| 0.0).is_some()).collect();
+    let (followed, next) = (recent.followed(column, discount), next_rows(rows));
+    let taken = |i: usize| space.and_then(|space| action(space, rows, i));
+    let returns = has_returns(successor);
+    let is_known =
+        |&i: &usize| (space.is_none() || taken(i).is_some()) && (!returns || followed[i].known(|_| 0.0).is_some());
+    let known: Vec<usize> = (0..rows.len()).filter(is_known).collect();
     let count = known.len().min(most);
-    let chosen: Vec<usize> = (0..count).map(|k| known[k * known.len() / count]).collect();
-    let states: Vec<f64> = chosen.iter().flat_map(|&i| rows.state(i).iter().copied()).collect();
-    let next = |i: usize| rows.next_state(i).iter().copied();
-    let nexts: Vec<f64> = chosen.iter().flat_map(|&i| next(i)).collect();
-    let tails: Vec<f64> = chosen.iter().flat_map(|&i| next(followed[i].tail().unwrap_or(i))).collect();
-    let mean = |states: &[f64]| model.evaluate(states, Ask::MEAN).map_err(|e| e.to_string());
-    let (here, there, end) = (mean(&states)?.mean, mean(&nexts)?.mean, mean(&tails)?.mean);
+    let chosen: Vec<usize> = scattered(0..known.len() as u64, count).map(|k| known[k as usize]).collect();
+    let behind = |i: usize| At { state: rows.next_state(i), action: next[i].and_then(taken) };
+    let of = |place: &dyn Fn(usize) -> At<'a>| chosen.iter().map(|&i| place(i)).collect::<Vec<At>>();
+    let here = here(model, &of(&|i| At { state: rows.state(i), action: taken(i) }), Ask::MEAN)?.mean;
+    let there = values(model, &of(&behind), successor)?;
+    // What is left of a return weighs little: where its next action is not known, the last one stands for it.
+    let last = |i: usize| At { action: next[i].and_then(taken).or(taken(i)), ..behind(i) };
+    let end = values(model, &of(&|i| last(followed[i].tail().unwrap_or(i))), successor)?;
     let one = |k: usize| {
         let i = chosen[k];
         let rest = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) * there[(k, head)] };
-        let realised = followed[i].known(|_| end[(k, head)])?;
         let predicted = here[(k, head)];
-        Some(Sample { row: i, error: realised - predicted, difference: rows.reward(i)[column] + rest - predicted })
+        let difference = rows.reward(i)[column] + rest - predicted;
+        let error = if returns { followed[i].known(|_| end[(k, head)])? - predicted } else { difference };
+        Some(Sample { row: i, error, difference })
     };
     Ok((0..count).filter_map(one).filter(|s| s.error.is_finite()).collect())
 }
@@ -110,6 +142,8 @@ struct Worst {
     spread: f64,
     difference: f64,
     count: usize,
+    /// The one or two variables along which the error is most local.
+    axes: Vec<usize>,
 }
 
 impl Worst {
@@ -120,6 +154,7 @@ impl Worst {
             "spread": number(self.spread),
             "td": number(self.difference),
             "count": self.count,
+            "axes": self.axes,
             "stream": recent.name(rows.streams[self.row]),
             "offset": recent.offset(self.row),
         })
@@ -157,12 +192,30 @@ fn worst(rows: &Rows, samples: &[Sample]) -> Vec<Worst> {
         near[a].iter().for_each(|&b| taken[b] = true);
         let spread = mean(a, &|s| (s.error - errors[a]).powi(2)).sqrt();
         let difference = mean(a, &|s| s.difference);
-        out.push(Worst { row: samples[a].row, error: errors[a], spread, difference, count: k });
+        let axes = local(&places, samples, a, errors[a].signum());
+        out.push(Worst { row: samples[a].row, error: errors[a], spread, difference, count: k, axes });
         if out.len() == WORST {
             break;
         }
     }
     out
+}
+
+/// The one or two variables along which an error of this sign about sample `a` is most local: where states near `a` in that variable alone
+/// have the largest mean error. `places` (n, D) are standardised.
+fn local(places: &[f64], samples: &[Sample], a: usize, sign: f64) -> Vec<usize> {
+    let dim = places.len() / samples.len();
+    let strength = |d: usize| {
+        let near = |b: &usize| (places[b * dim + d] - places[a * dim + d]).abs() < SLAB;
+        let errors: Vec<f64> = (0..samples.len()).filter(near).map(|b| sign * samples[b].error).collect();
+        if errors.len() < SLAB_MIN { f64::NEG_INFINITY } else { errors.iter().sum::<f64>() / errors.len() as f64 }
+    };
+    let strengths: Vec<f64> = (0..dim).map(strength).collect();
+    let mut order: Vec<usize> = (0..dim).collect();
+    order.sort_by(|&d, &e| strengths[e].total_cmp(&strengths[d]).then(d.cmp(&e)));
+    order.truncate(2);
+    order.sort_unstable();
+    order
 }
 
 /// States (n, D) with a variance of one in each variable.
@@ -200,9 +253,9 @@ mod tests {
             push(&mut window, &Row { stream: 0, starts: true, state, reward, terminated: true });
         }
         let mut recent = Recent::default();
-        recent.take(&window, &[(0, "robot".into())]);
+        recent.take(&window, &[(0, "robot".into())], 1.0);
         let view = View { x: 0, range: "0,1".into(), ..View::default() };
-        let rewards = Rewards { discount: 0.9, columns: vec![0] };
+        let rewards = Rewards { discount: 0.9, columns: vec![0], successor: None };
         let answer = errors(&view, &recent, &model, &rewards).unwrap();
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!((&answer["samples"], &answer["cell_rows"]), (&json!(1500), &json!(1)));
@@ -211,7 +264,7 @@ mod tests {
         for each in worst {
             let (place, error) = (each["state"][0].as_f64().unwrap(), each["error"].as_f64().unwrap());
             assert!((0.59..0.81).contains(&place) && (3.0..5.0).contains(&error), "{each}");
-            assert_eq!(each["stream"], "robot");
+            assert_eq!((&each["stream"], &each["axes"]), (&json!("robot"), &json!([0])));
         }
         let cell = |place: f64| answer["error"][(place * COLUMNS as f64) as usize].as_f64().unwrap();
         assert!((cell(0.7) - 4.0).abs() < 0.3 && cell(0.3).abs() < 0.3, "{} {}", cell(0.7), cell(0.3));
@@ -220,5 +273,22 @@ mod tests {
 
         let refused = errors(&View { head: 1, ..view }, &recent, &model, &rewards).unwrap_err();
         assert!(refused.starts_with("head"), "{refused}");
+    }
+
+    #[test]
+    fn the_axes_of_an_error_are_those_along_which_it_is_local() {
+        // Four variables; the error is where the second and the fourth are both high.
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f64 / (1u64 << 24) as f64 * 3.4 - 1.7
+        };
+        let places: Vec<f64> = (0..4 * 800).map(|_| random()).collect();
+        let inside = |place: &[f64]| place[1] > 1.0 && place[3] > 1.0;
+        let error = |place: &[f64]| if inside(place) { -5.0 } else { 0.1 };
+        let sample = |(row, place): (usize, &[f64])| Sample { row, error: error(place), difference: 0.0 };
+        let samples: Vec<Sample> = places.chunks_exact(4).enumerate().map(sample).collect();
+        let a = places.chunks_exact(4).position(inside).unwrap();
+        assert_eq!(local(&places, &samples, a, -1.0), [1, 3]);
     }
 }

@@ -6,6 +6,7 @@
 //! Near 0 the values of a head differ between states by far more than its deviation; near 1 they hardly differ.
 
 use super::history::number;
+use crate::learner::heads::Head;
 use crate::snapshot::Evaluator;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,9 +33,12 @@ pub(super) struct HeadsQuery {
 /// A sentence that names what is wrong.
 pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -> Result<String, String> {
     let snapshot = model.snapshot();
-    let of = snapshot.heads.as_ref().ok_or("this critic has no heads")?;
+    let all: Vec<&Head> = snapshot.all_heads().collect();
+    if all.is_empty() {
+        return Err("this critic has no heads".to_owned());
+    }
     let wanted = query.find.to_lowercase();
-    let names = of.heads.iter().enumerate();
+    let names = all.iter().enumerate();
     let which: Vec<usize> =
         names.filter(|(_, head)| head.name.to_lowercase().contains(&wanted)).map(|(h, _)| h).collect();
     let n = visited.len().min(STATES);
@@ -55,9 +59,9 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
     judged.sort_by(|a, b| unknown(&b.1).total_cmp(&unknown(&a.1)).then(a.0.cmp(&b.0)));
     let named = judged.iter().take(NAMED).map(|(h, [mean, spread, deviation, unknown])| {
         json!({
-            "name": of.heads[*h].name,
-            "cumulant": &of.heads[*h].cumulant,
-            "rate": of.heads[*h].rate,
+            "name": all[*h].name,
+            "cumulant": &all[*h].cumulant,
+            "rate": all[*h].rate,
             "mean": number(*mean),
             "spread": number(*spread),
             "deviation": number(*deviation),
@@ -68,7 +72,7 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
     Ok(json!({
         "critic": snapshot.critic,
         "generation": snapshot.generation,
-        "count": of.heads.len(),
+        "count": all.len(),
         "matching": which.len(),
         "states": n,
         "heads": named,
@@ -80,7 +84,7 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
 mod tests {
     use super::super::map::tests::model;
     use super::*;
-    use crate::learner::heads::{Continuation, Cumulant, Head, HeadBasis, HeadsSnapshot, Rate};
+    use crate::learner::heads::{Continuation, Cumulant, HeadBasis, HeadsSnapshot, Rate};
     use crate::snapshot::Snapshot;
     use nalgebra::DMatrix;
 

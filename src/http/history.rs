@@ -99,6 +99,13 @@ impl History {
         Some(self.levels[0].back()?[k])
     }
 
+    /// How much a column has risen since a Unix time; since the first row, where that came later.
+    pub(super) fn risen(&self, column: &str, since: f64) -> Option<f64> {
+        let k = self.columns.iter().position(|name| name == column)?;
+        let before = self.rows().take_while(|row| row[0] < since).last().map_or(0.0, |row| row[k]);
+        Some(self.levels[0].back()?[k] - before)
+    }
+
     /// The rows there are, oldest first: of each level those from before the next finer one begins.
     fn rows(&self) -> impl Iterator<Item = &Vec<f64>> {
         let begins = |level: usize| self.levels[level].front().map_or(f64::INFINITY, |row| row[0]);
@@ -108,15 +115,13 @@ impl History {
         })
     }
 
-    /// A list for each column, by name: all of it if `whole` is true of the name, else the newest number.
-    pub(super) fn to_json(&self, whole: impl Fn(&str) -> bool) -> Value {
-        let newest = self.levels[0].back();
-        let column = |(k, name): (usize, &String)| -> (String, Value) {
-            let all = || self.rows().map(|row| number(row[k])).collect::<Vec<Value>>();
-            let last = || newest.iter().map(|row| number(row[k])).collect::<Vec<Value>>();
-            (name.clone(), json!(if whole(name) { all() } else { last() }))
+    /// A list for each of these columns, by name.
+    pub(super) fn to_json(&self, columns: impl Iterator<Item = usize>) -> Value {
+        let column = |k: usize| -> (String, Value) {
+            let all: Vec<Value> = self.rows().map(|row| number(row[k])).collect();
+            (self.columns[k].clone(), json!(all))
         };
-        self.columns.iter().enumerate().map(column).collect()
+        columns.map(column).collect()
     }
 }
 
@@ -152,7 +157,7 @@ mod tests {
         assert!(times[0] <= f64::from(last) - 43_000.0, "{}", times[0]);
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
         assert!(gaps <= 60.0, "{gaps}");
-        let json = history.to_json(|_| true);
+        let json = history.to_json(0..2);
         assert_eq!(json["square"].as_array().unwrap().len(), times.len());
     }
 

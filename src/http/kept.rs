@@ -1,10 +1,17 @@
 //! Earlier models of each critic, which the page compares with the present one.
 //!
 //! Of each generation the last snapshot is kept, without its variance and its heads: m (D + H) numbers in place of m². The
-//! newest [`EACH`] generations of a critic are kept while all together fit into [`BYTES`]; then the oldest goes first.
+//! newest [`EACH`] generations of a critic are kept while all together fit into [`BYTES`]; then the oldest goes first. They outlive the
+//! daemon in a file of their own, which is written when there is another generation, and at a stop.
 
+use crate::sealed::Seal;
 use crate::snapshot::Snapshot;
+use crate::whole_file;
+use crate::wire::{self, ArrayForm};
 use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Generations of a critic, the present one included.
@@ -12,10 +19,16 @@ const EACH: usize = 8;
 /// Numbers of all of them together.
 const BYTES: usize = 16 << 20;
 
+/// The file in the data directory: models as they are published, each behind its length (u32, little endian).
+const NAME: &str = "history.models";
+const SEAL: Seal = Seal { kind: b"criticd models \n", version: 1 };
+
 /// The models, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     models: VecDeque<(usize, Arc<Snapshot>)>,
+    /// Whether there is a generation that the file does not have.
+    new: bool,
 }
 
 impl Kept {
@@ -29,7 +42,10 @@ impl Kept {
         let model = Arc::new(present.without_variance());
         match same {
             Some(k) => self.models[k].1 = model,
-            None => self.models.push_back((critic, model)),
+            None => {
+                self.models.push_back((critic, model));
+                self.new = true;
+            }
         }
         while self.of(critic).count() > EACH {
             self.forget(|&(of, _)| of == critic);
@@ -37,6 +53,49 @@ impl Kept {
         while self.bytes() > BYTES {
             self.forget(|_| true);
         }
+    }
+
+    /// Write the models into `directory`, if there is another generation or `anyway`.
+    ///
+    /// # Errors
+    /// If the disk refuses; the file before is then still there.
+    pub(super) fn write(&mut self, directory: &Path, anyway: bool) -> io::Result<()> {
+        if !self.new && !anyway {
+            return Ok(());
+        }
+        let bytes = SEAL.close(|out| {
+            for (_, model) in &self.models {
+                let model = wire::encode_values(model, ArrayForm::Tensor, false);
+                out.extend((model.len() as u32).to_le_bytes());
+                out.extend(model);
+            }
+        });
+        self.new = false;
+        whole_file::write(&directory.join(NAME), &directory.join("history.models.new"), 0o600, &bytes)
+    }
+
+    /// Begin with the models in `directory`, of the critics of these names: those before the present generation of each.
+    ///
+    /// # Errors
+    /// If the file cannot be read; nothing is kept then.
+    pub(super) fn read(&mut self, directory: &Path, critics: &[(&str, u64)]) -> Result<(), Box<dyn std::error::Error>> {
+        let bytes = match fs::read(directory.join(NAME)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let (mut rest, mut models) = (SEAL.open(&bytes)?, VecDeque::new());
+        while let Some((length, behind)) = rest.split_first_chunk::<4>() {
+            let (own, next) =
+                behind.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or("a model is cut off")?;
+            let model = wire::decode_snapshot(own).map_err(|e| e.to_string())?;
+            let critic = critics.iter().position(|(name, _)| *name == model.critic);
+            if let Some(critic) = critic.filter(|&critic| model.generation < critics[critic].1) {
+                models.push_back((critic, Arc::new(model)));
+            }
+            rest = next;
+        }
+        self.models = models;
+        Ok(())
     }
 
     /// Forget the oldest of these.
@@ -93,6 +152,22 @@ mod tests {
         assert_eq!((last.revision, last.variance.is_none()), (2, true));
         assert_eq!(kept.get(0, 12), None);
         assert_eq!(kept.bytes(), 9 * 8 * (10 * (3 + 2) + 6));
+
+        // Another run finds those before its own generation.
+        let directory = tempfile::tempdir().unwrap();
+        kept.write(directory.path(), false).unwrap();
+        assert!(!kept.new);
+        let mut later = Kept::default();
+        later.read(directory.path(), &[("other", 9), ("c", 18)]).unwrap();
+        assert_eq!((later.generations(1), later.bytes()), (vec![4, 13, 14, 15, 16, 17], 6 * 8 * (10 * (3 + 2) + 6)));
+        let (found, expected) = (later.get(1, 15).unwrap(), kept.get(0, 15).unwrap());
+        assert_eq!((&found.weights, &found.dictionary), (&expected.weights, &expected.dictionary));
+        let path = directory.path().join(NAME);
+        let mut damaged = fs::read(&path).unwrap();
+        damaged[100] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let mut none = Kept::default();
+        assert!(none.read(directory.path(), &[("c", 18)]).is_err() && none.models.is_empty());
 
         // Large models push older ones out, of any critic; a model that is too large alone is not kept.
         let numbers = BYTES / 8 / 5;

@@ -49,27 +49,35 @@ pub(super) struct View {
     /// Whether the others are averaged over visited states, in place of standing somewhere.
     #[serde(default)]
     pub(super) average: bool,
-    /// An earlier generation that is kept, or `truth` for the true value in a simulator; the present model if left out.
+    /// An earlier generation that is kept, `truth` for the true value in a simulator, or `head:NAME` for a head; the value of the present
+    /// model if left out.
     pub(super) of: Option<Of>,
 }
 
-/// The subject of a picture other than the present model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// The subject of a picture other than the value of the present model.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) enum Of {
     /// An earlier model.
     Generation(u64),
     /// The true value, from a simulator in this process.
     Truth,
+    /// The head of this name.
+    Head(String),
 }
 
 impl TryFrom<String> for Of {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
+        if let Some(name) = text.strip_prefix("head:") {
+            return Ok(Self::Head(name.to_owned()));
+        }
         match text.as_str() {
             "truth" => Ok(Self::Truth),
-            number => number.parse().map(Self::Generation).map_err(|_| "of must be a generation, or truth".into()),
+            number => {
+                number.parse().map(Self::Generation).map_err(|_| "of must be a generation, truth, or head:NAME".into())
+            }
         }
     }
 }
@@ -126,7 +134,7 @@ struct Surface {
     size: (usize, usize),
     deviation: Vec<f32>,
     returns: Vec<f32>,
-    /// A 0 or 1 for each number of `deviation`.
+    /// A 0 or 1 for each cell of `coarse`.
     far: String,
     coarse: (usize, usize),
     /// Of values of actions: the action whose Q `mean` is, by its number or, of a box, by its first coordinate.
@@ -174,8 +182,9 @@ impl Grid {
     /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
     /// as it says: value, standard deviation, and that of returns where the model knows it, each from the lowest y up; of
     /// the latter two the head tells the size, 0 without a variance. Of a value of actions the value is the largest Q, and the actions that
-    /// have it come last (`chosen`). `extrapolates` in the head has a 0 or 1 for each cell of
-    /// that size. `visited` are states (n, D), newest first: the first of them are shown, and averages go over all.
+    /// have it come last (`chosen`). `extrapolates` in the head has a 0 or 1 for each of its
+    /// `known_columns` times `known_rows` cells, also of a model without a variance.
+    /// `visited` are states (n, D), newest first: the first of them are shown, and averages go over all.
     ///
     /// # Errors
     /// If the ranges hold numbers that no state may have.
@@ -208,6 +217,8 @@ impl Grid {
             "deviation_rows": if known { surface.coarse.1 } else { 0 },
             "return_deviation": !surface.returns.is_empty(),
             "chosen": !surface.chosen.is_empty(),
+            "known_columns": surface.coarse.0,
+            "known_rows": surface.coarse.1,
             "extrapolates": surface.far,
             "prior_deviation": snapshot.hyperparameters.kernel.signal_variance.sqrt(),
             "prior_variance": snapshot.hyperparameters.kernel.diagonal(),
@@ -296,7 +307,7 @@ impl Grid {
         let deviation: Vec<f32> = found.variance.iter().flatten().map(root).collect();
         let returns = found.return_variance.as_ref().map(|variance| variance.column(self.head));
         let returns = returns.iter().flat_map(|variance| variance.iter().map(root)).collect();
-        let flags = found.extrapolates.iter().flatten().filter(|_| !deviation.is_empty());
+        let flags = found.extrapolates.iter().flatten();
         let far = flags.map(|&far| if far { '1' } else { '0' }).collect();
         Surface { mean, size, deviation, returns, far, coarse, chosen: Vec::new() }
     }
@@ -354,8 +365,10 @@ pub(super) mod tests {
             lambda: 1.0,
             returns: None,
             provisional: false,
+            reward_names: Vec::new(),
             actions: None,
             heads: None,
+            branch: None,
         }
     }
 
@@ -421,7 +434,7 @@ pub(super) mod tests {
         let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), &[]).unwrap());
         assert_eq!((&head["return_deviation"], &head["prior_variance"]), (&json!(true), &json!(4.0)));
         assert_eq!(numbers.len(), 3 * CURVE);
-        let far = head["extrapolates"].as_str().unwrap();
+        let far = head["extrapolates"].as_str().unwrap().to_owned();
         assert!(far.len() == CURVE && far.starts_with('0') && far.ends_with('1'), "{far}");
         let state = [40.0 * 7.5 / CURVE as f64, 0.25, -1.0];
         let expected = model.evaluate(&state, Ask::ALL).unwrap().return_variance.unwrap()[(0, 1)].sqrt();
@@ -429,7 +442,9 @@ pub(super) mod tests {
 
         let without = Evaluator::new(Snapshot { variance: None, ..model });
         let (head, numbers) = parts(&grid.draw(&without, &[]).unwrap());
-        assert_eq!((&head["return_deviation"], &head["extrapolates"]), (&json!(false), &json!("")));
+        // A model whose variance is not kept still says where nothing is near.
+        assert_eq!((&head["return_deviation"], &head["deviation_columns"]), (&json!(false), &json!(0)));
+        assert_eq!((head["extrapolates"].as_str(), &head["known_columns"]), (Some(far.as_str()), &json!(CURVE)));
         assert_eq!(numbers.len(), CURVE);
     }
 

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 /// Events kept as marks, and those that are none: they come often, and would displace the others.
 const MARKS: usize = 100;
 const UNMARKED: [&str; 3] = ["checkpoint", "refit_started", "rejected"];
+/// What changes of the world lead to: the last of these says how things stand.
+const FOLLOWS: [&str; 7] = ["drift", "forked", "swapped", "returned", "dismissed", "adopted", "new_policy"];
 /// With more state variables than this an adoption does not say what became of the kernel.
 const KERNEL_DIM: usize = 64;
 
@@ -67,6 +69,24 @@ impl Marks {
     /// All of them.
     pub(super) fn all(&self) -> &VecDeque<Map<String, Value>> {
         &self.list
+    }
+
+    /// The alarm that no model of a critic has answered yet. What follows on a change of the world says in turn how things stand.
+    pub(super) fn alarm(&self, critic: &str) -> Option<&Map<String, Value>> {
+        let drift = self.last_drift(critic)?;
+        let follows = |mark: &&Map<String, Value>| text(mark, "event").is_some_and(|event| FOLLOWS.contains(&event));
+        let last = text(self.of(critic).rfind(follows)?, "event")?;
+        ["drift", "forked"].contains(&last).then_some(drift)
+    }
+
+    /// The last change of the world that a critic has noticed.
+    pub(super) fn last_drift(&self, critic: &str) -> Option<&Map<String, Value>> {
+        self.of(critic).rfind(|mark| text(mark, "event") == Some("drift"))
+    }
+
+    /// Those of a critic, and those of no critic.
+    fn of<'a>(&'a self, critic: &str) -> impl DoubleEndedIterator<Item = &'a Map<String, Value>> {
+        self.list.iter().filter(move |mark| text(mark, "critic").is_none_or(|name| name == critic))
     }
 
     /// Those that have changed since the last time.

@@ -1,9 +1,9 @@
 //! What Prometheus reads.
 
-use super::watcher::Frame;
+use super::watcher::{Frame, Quality};
 use crate::telemetry::{Heartbeat, Stage, Stages, Timings, resident_bytes, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
-use crate::wire::status::{CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
+use crate::wire::status::{AdvisorStatus, CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
 use crate::wire::{ErrorCode, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -179,6 +179,7 @@ impl Collector for Scrape {
         if let Some(status) = frame.status.as_deref() {
             critics(&status.critics, status.offset, to)?;
             quality(&frame.quality, to)?;
+            advisors(&status.advisors, to)?;
         }
         self.sockets(to)
     }
@@ -277,7 +278,7 @@ fn queues(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
 /// A gauge of each critic: name, help, and the number that is read.
 type CriticGauge = (&'static str, &'static str, fn(&CriticStatus) -> Option<f64>);
 
-const CRITIC_GAUGES: [CriticGauge; 16] = [
+const CRITIC_GAUGES: [CriticGauge; 23] = [
     ("dictionary_size", "States in the dictionary", |c| Some(c.model.as_ref()?.dictionary_size as f64)),
     ("dictionary_max", "States that the dictionary may hold", |c| Some(c.dictionary_max as f64)),
     ("generation", "Number of the model in use; it rises with every adoption", |c| Some(c.generation as f64)),
@@ -298,21 +299,42 @@ const CRITIC_GAUGES: [CriticGauge; 16] = [
     ("drift_level", "Evidence that the errors have changed", |c| c.model.as_ref()?.drift.level),
     ("drift_threshold", "Evidence at which a change is called one", |c| c.model.as_ref()?.drift.threshold),
     ("running_chains", "Noise chains that are running", |c| Some(c.model.as_ref()?.running_chains as f64)),
+    ("heads", "Heads of the critic", |c| Some(c.heads.as_ref()?.count as f64)),
+    ("heads_learning", "Heads that were added and still learn retained rows", |c| {
+        Some(c.heads.as_ref()?.learning as f64)
+    }),
+    ("heads_unsolved", "Learned heads that the newest snapshot lacks", |c| Some(c.heads.as_ref()?.unsolved as f64)),
+    ("heads_verified", "Heads with enough verified returns", |c| Some(c.heads.as_ref()?.verified as f64)),
+    ("heads_coverage", "Mean share of verified returns in the 90 % intervals of heads", |c| c.heads.as_ref()?.coverage),
+    ("heads_coverage_worst", "The same share of the head that is farthest from 90 %", |c| {
+        Some(c.heads.as_ref()?.worst.first()?.coverage)
+    }),
+    ("heads_unexplained", "Largest unexplained variance of a verified head, over that of its returns", |c| {
+        c.heads.as_ref()?.unexplained_max
+    }),
 ];
 
 fn returns(critic: &CriticStatus) -> Option<ReturnsStatus> {
     critic.model.as_ref()?.returns
 }
 
-/// Metrics of predictions beside the newest returns, of critics with enough returns.
-fn quality(quality: &[(String, [f64; 3])], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+/// Metrics of predictions beside the newest returns, of rewards with enough returns.
+fn quality(quality: &[Quality], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let names = [
         ("return_error", "Root mean square of return minus prediction, of the newest returns"),
         ("return_bias", "Mean of return minus prediction, of the newest returns"),
         ("coverage_ratio", "Share of the newest returns in their 90 % interval"),
     ];
     for (k, (name, help)) in names.into_iter().enumerate() {
-        metric(name, help).per("critic").gauge(to, quality.iter().map(|(critic, of)| (critic.clone(), of[k])))?;
+        if quality.is_empty() {
+            continue;
+        }
+        let name = format!("criticd_{name}");
+        let mut family = to.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+        for of in quality {
+            let labels = [("critic", of.critic.as_str()), ("reward", of.reward.as_str())];
+            ConstGauge::new(of.numbers[k]).encode(family.encode_family(&labels)?)?;
+        }
     }
     Ok(())
 }
@@ -357,6 +379,19 @@ fn critics(critics: &[CriticStatus], offset: u64, to: &mut DescriptorEncoder<'_>
         }
     }
     Ok(())
+}
+
+/// Metrics of the advisors.
+fn advisors(advisors: &[AdvisorStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let of = |read: fn(&AdvisorStatus) -> u64| advisors.iter().map(move |of| (of.name.clone(), read(of)));
+    metric("advisor_suggestions", "Decisions that an advisor has suggested")
+        .per("advisor")
+        .counter(to, of(|advisor| advisor.decisions))?;
+    metric("advisor_reports", "Costs that an advisor has learned")
+        .per("advisor")
+        .counter(to, of(|advisor| advisor.learned))?;
+    let waiting = of(|advisor| advisor.waiting).map(|(name, waiting)| (name, waiting as f64));
+    metric("advisor_open_decisions", "Decisions that wait for their cost").per("advisor").gauge(to, waiting)
 }
 
 impl Scrape {
@@ -425,7 +460,8 @@ mod tests {
     /// Metrics of a daemon with this status.
     fn metrics(status: &Value) -> Metrics {
         let status = Some(Arc::new(Status::from_json(status).unwrap()));
-        let quality = vec![("main".to_owned(), [0.5, -0.25, 0.875])];
+        let of = |reward: &str, numbers| Quality { critic: "main".into(), reward: reward.into(), numbers };
+        let quality = vec![of("energy", [0.5, -0.25, 0.875]), of("1", [2.0, 0.0, 0.5])];
         let frame = Frame { status, quality, ..Frame::default() };
         let (_, frame) = watch::channel(Arc::new(frame));
         Metrics::new(Timings::default(), Arc::default(), Arc::default(), frame)
@@ -436,10 +472,12 @@ mod tests {
         let status = json!({"version": "1", "offset": 12, "rejected": {"not_finite": 3}, "critics": [
             {"name": "main", "failed": null, "dictionary_size": 7, "log_evidence": -1.5, "held_out_error": 0.25,
              "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2, "next_at": 12},
+             "heads": {"count": 600, "learning": 2, "unsolved": 3, "verified": 500, "coverage": 0.875, "unexplained_max": 1.25,
+                       "worst": [{"name": "grip", "pairs": 40, "coverage": 0.5, "bias": 0.0, "unexplained": 1.25, "factor": 1.0}]},
              "drift": {"level": 3.5, "threshold": 8.0, "alarms": 1}},
             {"name": "busy", "refit": {"running": true, "next_at": 3}},
             {"name": "later", "refit": {"next_at": 13}}
-        ], "read_only": "full", "missing_rows": 5, "time": 1010.0, "journal": {
+        ], "advisors": [{"name": "throw", "decisions": 9, "learned": 7, "waiting": 2}], "read_only": "full", "missing_rows": 5, "time": 1010.0, "journal": {
             "bytes": 77, "durable_offset": 11, "last_sync_s": 0.5, "checkpoint_time": 1000.0, "checkpoint_failures": 4
         }});
         let metrics = metrics(&status);
@@ -461,9 +499,20 @@ mod tests {
             "criticd_held_out_error{critic=\"main\"} 0.25",
             "criticd_return_coverage{critic=\"main\"} 0.75",
             "criticd_refits_total{critic=\"main\",outcome=\"adopted\"} 2",
-            "criticd_return_error{critic=\"main\"} 0.5",
-            "criticd_return_bias{critic=\"main\"} -0.25",
-            "criticd_coverage_ratio{critic=\"main\"} 0.875",
+            "criticd_return_error{critic=\"main\",reward=\"energy\"} 0.5",
+            "criticd_return_error{critic=\"main\",reward=\"1\"} 2.0",
+            "criticd_return_bias{critic=\"main\",reward=\"energy\"} -0.25",
+            "criticd_coverage_ratio{critic=\"main\",reward=\"energy\"} 0.875",
+            "criticd_heads{critic=\"main\"} 600.0",
+            "criticd_heads_learning{critic=\"main\"} 2.0",
+            "criticd_heads_unsolved{critic=\"main\"} 3.0",
+            "criticd_heads_verified{critic=\"main\"} 500.0",
+            "criticd_heads_coverage{critic=\"main\"} 0.875",
+            "criticd_heads_coverage_worst{critic=\"main\"} 0.5",
+            "criticd_heads_unexplained{critic=\"main\"} 1.25",
+            "criticd_advisor_suggestions_total{advisor=\"throw\"} 9",
+            "criticd_advisor_reports_total{advisor=\"throw\"} 7",
+            "criticd_advisor_open_decisions{advisor=\"throw\"} 2.0",
             "criticd_drift_level{critic=\"main\"} 3.5",
             "criticd_drift_threshold{critic=\"main\"} 8.0",
             "criticd_drift_alarms_total{critic=\"main\"} 1",
@@ -480,7 +529,7 @@ mod tests {
         }
         assert!(!text.contains("# EOF") && !text.contains("# UNIT"));
         // What there is no number for is left out.
-        assert!(!text.contains("criticd_score_nats{"));
+        assert!(!text.contains("criticd_score_nats{") && !text.contains("criticd_heads{critic=\"busy\"}"));
         let open = metrics.text(true);
         assert!(open.contains("# TYPE criticd_rows counter\n") && open.ends_with("# EOF\n"));
     }

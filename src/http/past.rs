@@ -3,9 +3,9 @@
 //! The model does not depend on it. The file is written once a minute and at a stop, more seldom where it is large, and not at
 //! all while rows cannot be stored. A file that cannot be read is ignored, with a line in the log.
 
-use super::calibration::KeptPairs;
 use super::history::KeptHistory;
 use super::marks::Marks;
+use super::pairs::KeptPairs;
 use crate::sealed::Seal;
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,11 @@ impl PastFile {
         }
     }
 
+    /// The data directory.
+    pub(super) fn directory(&self) -> &std::path::Path {
+        &self.shelf.directory
+    }
+
     /// Whether it is time to write.
     pub(super) fn is_due(&self) -> bool {
         Instant::now() >= self.due
@@ -126,7 +131,7 @@ mod tests {
         let mut history = History::new(vec!["time".into(), "rate".into()]);
         history.resume(&file.read().expect("a past").history, 2e9, &[]);
         // Behind the last row stands a gap.
-        history.to_json(|_| true)["time"].as_array().map_or(0, Vec::len) - 1
+        history.to_json(0..1)["time"].as_array().map_or(0, Vec::len) - 1
     }
 
     #[test]

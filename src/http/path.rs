@@ -1,8 +1,13 @@
 //! The value along the trajectory of one stream: what the model says of its last states, and what then came.
+//!
+//! The last rows come one by one, the last minutes in stops that each stand for some rows ([`super::tails`]).
 
+use super::following::{At, action, has_returns, here, next_rows, values};
 use super::history::number;
-use super::recent::{Recent, Rewards};
-use crate::snapshot::{Ask, Evaluator};
+use super::recent::Recent;
+use super::returns::{Followed, Rewards};
+use super::tails::Tail;
+use crate::snapshot::{Ask, Evaluation, Evaluator};
 use crate::transition::Rows;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +17,12 @@ const POINTS: usize = 400;
 const PRODUCTS: usize = 20_000_000;
 /// Rows that may be looked back on.
 const ROWS_MAX: usize = 4000;
+/// Rows that an automatic span has about, its seconds at least and at most, and rows that are enough of it.
+const AUTOMATIC_ROWS: f64 = 800.0;
+const AUTOMATIC_S: [f64; 2] = [3.0, 60.0];
+const AUTOMATIC_ENOUGH: usize = 400;
+/// Rows whose places are given one by one, to be joined by lines.
+const LINE_ROWS: usize = 60;
 
 /// Whose rows are wanted, as the page asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -21,15 +32,56 @@ pub(super) struct PathQuery {
     /// Which of its value functions, counted from 0.
     #[serde(default)]
     pub(super) head: usize,
-    /// Name of the stream; that of the newest row if left out.
+    /// Name of the stream. If it is left out: `follow`, while that sends rows; else that of the newest row.
     pub(super) stream: Option<String>,
+    /// The stream that was shown last.
+    pub(super) follow: Option<String>,
     /// How many of its rows, at most.
     pub(super) rows: usize,
+    /// The last so many seconds in place of a number of rows, as far as it is known when rows came.
+    pub(super) seconds: Option<f64>,
+    /// As many seconds as some hundred rows take.
+    #[serde(default)]
+    pub(super) automatic: bool,
     /// Up to the row of this offset; the newest if left out.
     pub(super) until: Option<u64>,
+    /// So many rows of the stream behind that one as well.
+    #[serde(default)]
+    pub(super) behind: usize,
     /// State variables whose values are wanted.
     pub(super) x: usize,
     pub(super) y: Option<usize>,
+}
+
+/// A row of the answer, or some rows that follow each other.
+struct Place<'a> {
+    /// Of its first row.
+    offset: u64,
+    /// Unix seconds; none where rows are counted.
+    time: Option<f64>,
+    state: &'a [f64],
+    /// Successor of its last row.
+    next: &'a [f64],
+    /// Mean reward.
+    reward: f64,
+    /// Its rewards, discounted, and the weight of what follows.
+    gathered: f64,
+    weight: f64,
+    followed: Option<Followed>,
+    /// Successor of the row that `followed` ends with.
+    tail: &'a [f64],
+    /// Of values of actions: the actions at `state`, at `next` and at `tail`, as far as they are known.
+    actions: [Option<&'a [f64]>; 3],
+    starts: bool,
+    /// 1: terminated; 2: truncated; 0: neither.
+    end: u8,
+}
+
+/// What is shown of a stream.
+struct Shown<'a> {
+    places: Vec<Place<'a>>,
+    /// Rows that they stand for.
+    rows: usize,
 }
 
 /// The answer: a JSON document with a list for each column, oldest row first. Lists are thinned where there are many rows.
@@ -43,58 +95,71 @@ pub(super) fn along(
     rewards: &Rewards,
 ) -> Result<String, String> {
     let snapshot = model.snapshot();
-    let rows =
-        recent.rows().filter(|rows| rows.dim == snapshot.dim()).ok_or("no rows of this critic's states are kept")?;
+    let rows = recent
+        .rows()
+        .filter(|rows| rows.dim == snapshot.state_dim())
+        .ok_or("no rows of this critic's states are kept")?;
     let axes: Vec<usize> = std::iter::once(query.x).chain(query.y).collect();
     if axes.iter().any(|&axis| axis >= rows.dim) {
         return Err(format!("x and y must be two of the {} state variables, counted from 0", rows.dim));
     }
     let column = rewards.column(query.head)?;
-    let stream = match &query.stream {
-        Some(name) => recent.number(name).ok_or_else(|| format!("stream: \"{name}\" is none of the last"))?,
-        None => *rows.streams.last().ok_or("there are no rows yet")?,
-    };
-    let wanted = query.rows.clamp(1, ROWS_MAX);
-    let upto = |i: &usize| query.until.is_none_or(|until| recent.offset(*i) <= until);
-    let mut own: Vec<usize> =
-        (0..rows.len()).rev().filter(|&i| rows.streams[i] == stream).filter(upto).take(wanted).collect();
-    own.reverse();
+    let stream = followed_stream(query, recent, rows)?;
     let m = snapshot.dictionary.nrows().max(1);
     let points = (PRODUCTS / (m * m)).clamp(40, POINTS);
-    let shown = thinned(rows, &own, points);
-    let followed = recent.followed(column, rewards.discount);
-    let tails: Vec<usize> = shown.iter().map(|&i| followed[i].tail().unwrap_or(i)).collect();
-    let (here, there, end) = evaluate(model, rows, &shown, &tails)?;
+    let tail = recent.tails().of(stream);
+    let seconds = if query.automatic { tail.map(automatic_span) } else { query.seconds };
+    // A stop of several rows has no action.
+    let stops = seconds.zip(tail).filter(|_| snapshot.actions.is_none());
+    let minutes = stops.and_then(|(seconds, tail)| {
+        let sum = recent.tails().sum(rewards.discount, column);
+        of_stops(query, tail, (seconds, points), (sum, column))
+    });
+    let space = snapshot.actions.as_ref().map(|of| &of.space);
+    let taken = |i: usize| space.and_then(|space| action(space, rows, i));
+    let is_own = |&i: &usize| rows.streams[i] == stream && (space.is_none() || taken(i).is_some());
+    let own: Vec<usize> = (0..rows.len()).filter(is_own).collect();
+    let next = next_rows(rows);
+    let actions = |i: usize| [Some(i), next[i]].map(|row| row.and_then(taken));
+    // Rows one by one are closer than stops, each of which may stand for hundreds.
+    let close = seconds.filter(|_| query.automatic).and_then(|seconds| timed_rows(query, recent, &own, seconds));
+    let enough =
+        |count: &usize| *count >= AUTOMATIC_ENOUGH || minutes.as_ref().is_none_or(|other| *count >= other.rows);
+    let close = close.filter(|count| *count > 1 && enough(count));
+    let timed = close.is_some() || minutes.is_some();
+    let of_rows = |count| of_rows(query, recent, (rows, actions), &own, (column, count), (rewards, points));
+    let Shown { places, rows: count } = match close {
+        Some(count) => of_rows(count),
+        None => minutes.unwrap_or_else(|| of_rows(query.rows.clamp(1, ROWS_MAX))),
+    };
+    let (here, there, end) = evaluate(model, &places, rewards)?;
     let head = query.head;
-    let realised = |k: usize| followed[shown[k]].known(|_| end[(k, head)]);
+    let realised = |k: usize| places[k].followed.filter(|_| has_returns(rewards.successor))?.known(|_| end[(k, head)]);
     let difference = |k: usize| {
-        let i = shown[k];
-        let rest = if rows.terminated[i] { 0.0 } else { rows.discount(i, rewards.discount) * there[(k, head)] };
-        rows.reward(i)[column] + rest - here.mean[(k, head)]
+        let Place { gathered, weight, .. } = places[k];
+        let rest = if weight == 0.0 { 0.0 } else { weight * there[(k, head)] };
+        gathered + rest - here.mean[(k, head)]
     };
-    let list = |f: &dyn Fn(usize) -> f64| (0..shown.len()).map(|k| number(f(k))).collect::<Vec<Value>>();
+    let list = |f: &dyn Fn(usize) -> f64| (0..places.len()).map(|k| number(f(k))).collect::<Vec<Value>>();
     let known = |spread: Option<f64>| spread.map_or(f64::NAN, f64::sqrt);
-    let ending = |&i: &usize| {
-        if rows.terminated[i] {
-            1
-        } else if rows.truncated[i] {
-            2
-        } else {
-            0
-        }
-    };
-    let place = |&i: &usize| axes.iter().map(|&axis| number(rows.state(i)[axis])).collect::<Vec<Value>>();
+    let place = |of: &Place| axes.iter().map(|&axis| number(of.state[axis])).collect::<Vec<Value>>();
+    let newest = places.last().and_then(|of| of.time).unwrap_or(0.0);
+    let seconds = |k: usize| places[k].time.map_or(f64::NAN, |time| time - newest);
     Ok(json!({
         "critic": snapshot.critic,
         "generation": snapshot.generation,
         "stream": recent.name(stream),
-        "rows": own.len(),
-        "every": own.len().div_ceil(points).max(1),
-        "offset": shown.iter().map(|&i| recent.offset(i)).collect::<Vec<u64>>(),
-        "at": shown.iter().map(place).collect::<Vec<_>>(),
-        "starts": shown.iter().map(|&i| u8::from(rows.starts_chain[i])).collect::<Vec<_>>(),
-        "end": shown.iter().map(ending).collect::<Vec<_>>(),
-        "reward": list(&|k| rows.reward(shown[k])[column]),
+        "rows": count,
+        "every": count.div_ceil(places.len().max(1)).max(1),
+        "returns": has_returns(rewards.successor),
+        "last_terminated": last_terminated(recent, rows, stream),
+        "seconds": timed.then(|| list(&seconds)),
+        "lines": lines(query, recent, rows, &own, tail, &axes),
+        "offset": places.iter().map(|of| of.offset).collect::<Vec<u64>>(),
+        "at": places.iter().map(place).collect::<Vec<_>>(),
+        "starts": places.iter().map(|of| u8::from(of.starts)).collect::<Vec<_>>(),
+        "end": places.iter().map(|of| of.end).collect::<Vec<_>>(),
+        "reward": list(&|k| places[k].reward),
         "value": list(&|k| here.mean[(k, head)]),
         "deviation": list(&|k| known(here.variance.as_ref().map(|v| v[k]))),
         "return_deviation": list(&|k| known(here.return_variance.as_ref().map(|v| v[(k, head)]))),
@@ -104,30 +169,191 @@ pub(super) fn along(
     .to_string())
 }
 
-/// At most about `points` of the rows: evenly spread, and every row that begins or ends an episode as far as there is room.
-fn thinned(rows: &Rows, own: &[usize], points: usize) -> Vec<usize> {
-    let every = own.len().div_ceil(points).max(1);
-    let edges = own.iter().filter(|&&i| rows.terminated[i] || rows.truncated[i] || rows.starts_chain[i]).count();
-    let keeps_edges = edges <= points;
-    let edge = |i: usize| rows.terminated[i] || rows.truncated[i] || rows.starts_chain[i];
-    own.iter().enumerate().filter(|&(k, &i)| k % every == 0 || keeps_edges && edge(i)).map(|(_, &i)| i).collect()
+/// The stream that is meant: one that falls silent is no longer followed, one that is named always.
+fn followed_stream(query: &PathQuery, recent: &Recent, rows: &Rows) -> Result<u32, String> {
+    if let Some(name) = &query.stream {
+        return recent.number(name).ok_or_else(|| format!("stream: \"{name}\" is none of the last"));
+    }
+    let newest = *rows.streams.last().ok_or("there are no rows yet")?;
+    let before = query.follow.as_deref().and_then(|name| recent.tails().number(name));
+    let speaks = |stream: &u32| recent.tails().of(*stream).is_some_and(|tail| !recent.tails().is_silent(tail));
+    Ok(before.filter(speaks).unwrap_or(newest))
+}
+
+/// Offset of the last row of a stream that ended in a terminal state, of those that are kept.
+fn last_terminated(recent: &Recent, rows: &Rows, stream: u32) -> Option<u64> {
+    let row = (0..rows.len()).rev().find(|&i| rows.streams[i] == stream && rows.terminated[i]);
+    let stops = || recent.tails().of(stream)?.stops.iter().rev().find(|stop| stop.terminated);
+    row.map(|i| recent.offset(i)).or_else(|| Some(stops()?.last))
+}
+
+/// Seconds that some hundred rows of a stream take at its present rate.
+fn automatic_span(tail: &Tail) -> f64 {
+    let [least, most] = AUTOMATIC_S;
+    tail.rate(most).map_or(most, |rate| (AUTOMATIC_ROWS / rate).clamp(least, most))
+}
+
+/// How many of the rows `own` are shown at the end: up to the one that is looked back on, and those behind it.
+fn shown_end(query: &PathQuery, recent: &Recent, own: &[usize]) -> usize {
+    let upto = |until| own.partition_point(|&i| recent.offset(i) <= until) + query.behind;
+    query.until.map_or(own.len(), upto).min(own.len())
+}
+
+/// How many of the rows `own` are shown if those of some seconds are wanted: seconds before the newest, or before the one that is
+/// looked back on. None where that one is not kept, or nothing says when it came.
+fn timed_rows(query: &PathQuery, recent: &Recent, own: &[usize], seconds: f64) -> Option<usize> {
+    let upto = query.until.map_or(own.len(), |until| own.partition_point(|&i| recent.offset(i) <= until));
+    let last = recent.time(recent.offset(*own[..upto].last()?))?;
+    // Rows of before the first notice have no time, and come first.
+    let is_before = |&i: &usize| recent.time(recent.offset(i)).is_none_or(|time| time < last - seconds);
+    Some(shown_end(query, recent, own) - own.partition_point(is_before))
+}
+
+/// The newest rows of a stream, or those about the one that is looked back on, one by one: unbroken lines of places on the axes.
+fn lines(
+    query: &PathQuery,
+    recent: &Recent,
+    rows: &Rows,
+    own: &[usize],
+    tail: Option<&Tail>,
+    axes: &[usize],
+) -> Vec<Vec<Vec<Value>>> {
+    let mut lines: Vec<Vec<Vec<Value>>> = vec![Vec::new()];
+    let mut add = |state: &[f64], starts: bool, ends: bool| {
+        let place = axes.iter().map(|&axis| number(state[axis])).collect();
+        if starts {
+            lines.push(Vec::new());
+        }
+        lines.last_mut().expect("there is one from the start").push(place);
+        if ends {
+            lines.push(Vec::new());
+        }
+    };
+    let end = shown_end(query, recent, own);
+    let is_kept = query.until.is_none_or(|until| own.first().is_some_and(|&i| recent.offset(i) <= until));
+    if end > 1 && is_kept {
+        for &i in &own[end.saturating_sub(LINE_ROWS)..end] {
+            add(rows.state(i), rows.starts_chain[i], rows.terminated[i] || rows.truncated[i]);
+        }
+    } else if let Some(tail) = tail {
+        // A stop of several rows is no place beside the next one.
+        let upto = |until| tail.stops.partition_point(|stop| stop.first <= until);
+        let end = query.until.map_or(tail.stops.len(), upto);
+        let single = tail.stops.range(..end).rev().take(LINE_ROWS).take_while(|stop| stop.rows == 1).count();
+        for stop in tail.stops.range(end - single..end) {
+            add(&stop.state, stop.starts, stop.terminated || stop.truncated);
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
+}
+
+/// The last `count` rows of a stream, one by one.
+fn of_rows<'a>(
+    query: &PathQuery,
+    recent: &Recent,
+    (rows, actions): (&'a Rows, impl Fn(usize) -> [Option<&'a [f64]>; 2]),
+    own: &[usize],
+    (column, count): (usize, usize),
+    (rewards, points): (&Rewards, usize),
+) -> Shown<'a> {
+    let end = shown_end(query, recent, own);
+    let own = &own[end.saturating_sub(count)..end];
+    let end = |i: usize| u8::from(rows.terminated[i]) + 2 * u8::from(rows.truncated[i] && !rows.terminated[i]);
+    let asked = query.until.map(|until| own.partition_point(|&i| recent.offset(i) <= until));
+    let shown = thinned(own.len(), (points, asked), |k| end(own[k]) > 0 || rows.starts_chain[own[k]]);
+    let followed = recent.followed(column, rewards.discount);
+    let place = |k: usize| {
+        let i = own[k];
+        let tail = followed[i].tail().unwrap_or(i);
+        let [here, next] = actions(i);
+        Place {
+            offset: recent.offset(i),
+            time: recent.time(recent.offset(i)),
+            state: rows.state(i),
+            next: rows.next_state(i),
+            reward: rows.reward(i)[column],
+            gathered: rows.reward(i)[column],
+            weight: if rows.terminated[i] { 0.0 } else { rows.discount(i, rewards.discount) },
+            followed: Some(followed[i]),
+            tail: rows.next_state(tail),
+            // Little is left of a return at its end: where its next action is not known, the last one stands for it.
+            actions: [here, next, actions(tail)[1].or(actions(tail)[0])],
+            starts: rows.starts_chain[i],
+            end: end(i),
+        }
+    };
+    Shown { places: shown.into_iter().map(place).collect(), rows: own.len() }
+}
+
+/// The last seconds of a stream; none where that are fewer rows than are known without their times.
+fn of_stops<'a>(
+    query: &PathQuery,
+    tail: &'a Tail,
+    (seconds, points): (f64, usize),
+    (sum, column): (Option<usize>, usize),
+) -> Option<Shown<'a>> {
+    let stops = &tail.stops;
+    let mut end = query.until.map_or(stops.len(), |until| stops.partition_point(|stop| stop.first <= until));
+    if end == 0 {
+        return None;
+    }
+    let last = stops[end - 1].time;
+    let mut behind = query.until.map_or(0, |_| query.behind);
+    while behind > 0 && end < stops.len() {
+        behind = behind.saturating_sub(stops[end].rows as usize);
+        end += 1;
+    }
+    let first = stops.partition_point(|stop| stop.time < last - seconds);
+    let rows: usize = stops.range(first..end).map(|stop| stop.rows as usize).sum();
+    if end - first < 2 || (tail.untimed && first == 0 && rows < query.rows) {
+        return None;
+    }
+    let end_of = |k: usize| u8::from(stops[k].terminated) + 2 * u8::from(stops[k].truncated && !stops[k].terminated);
+    let asked = query.until.map(|until| stops.partition_point(|stop| stop.first <= until).saturating_sub(first));
+    let shown = thinned(end - first, (points, asked), |k| end_of(first + k) > 0 || stops[first + k].starts);
+    let followed = sum.map(|sum| tail.followed(sum));
+    let place = |k: usize| {
+        let stop = &stops[first + k];
+        let followed = followed.as_ref().map(|list| list[first + k]);
+        let [gathered, weight] = sum.map_or([f64::NAN; 2], |sum| stop.sums[sum]);
+        Place {
+            offset: stop.first,
+            time: Some(stop.time),
+            state: &stop.state,
+            next: &stop.next,
+            reward: stop.rewards[column] / f64::from(stop.rows),
+            gathered,
+            weight,
+            followed,
+            tail: &stops[followed.and_then(Followed::tail).unwrap_or(first + k)].next,
+            actions: [None; 3],
+            starts: stop.starts,
+            end: end_of(first + k),
+        }
+    };
+    Some(Shown { places: shown.into_iter().map(place).collect(), rows })
+}
+
+/// At most about `points` of `count` numbers from 0: evenly spread, every one that is an edge as far as there is room, and the one before
+/// `asked`.
+fn thinned(count: usize, (points, asked): (usize, Option<usize>), edge: impl Fn(usize) -> bool) -> Vec<usize> {
+    let every = count.div_ceil(points).max(1);
+    let keeps_edges = (0..count).filter(|&k| edge(k)).count() <= points;
+    let kept = |k: usize| k.is_multiple_of(every) || keeps_edges && edge(k) || asked == Some(k + 1);
+    (0..count).filter(|&k| kept(k)).collect()
 }
 
 type Means = nalgebra::DMatrix<f64>;
 
-/// All that the model says of the states of `shown`, its mean at their next states, and at those of `tails`.
-fn evaluate(
-    model: &Evaluator,
-    rows: &Rows,
-    shown: &[usize],
-    tails: &[usize],
-) -> Result<(crate::snapshot::Evaluation, Means, Means), String> {
-    let states: Vec<f64> = shown.iter().flat_map(|&i| rows.state(i).iter().copied()).collect();
-    let next = |list: &[usize]| list.iter().flat_map(|&i| rows.next_state(i).iter().copied()).collect::<Vec<f64>>();
-    let here = model.evaluate(&states, Ask::ALL).map_err(|e| e.to_string())?;
-    let there = model.evaluate(&next(shown), Ask::MEAN).map_err(|e| e.to_string())?;
-    let end = model.evaluate(&next(tails), Ask::MEAN).map_err(|e| e.to_string())?;
-    Ok((here, there.mean, end.mean))
+/// All that the model says of the states of `places`, its mean at their next states, and at the ends of their returns.
+fn evaluate(model: &Evaluator, places: &[Place], rewards: &Rewards) -> Result<(Evaluation, Means, Means), String> {
+    let states: Vec<At> = places.iter().map(|of| At { state: of.state, action: of.actions[0] }).collect();
+    let nexts: Vec<At> = places.iter().map(|of| At { state: of.next, action: of.actions[1] }).collect();
+    let tails: Vec<At> = places.iter().map(|of| At { state: of.tail, action: of.actions[2] }).collect();
+    let there = values(model, &nexts, rewards.successor)?;
+    let end = values(model, &tails, rewards.successor)?;
+    Ok((here(model, &states, Ask::ALL)?, there, end))
 }
 
 #[cfg(test)]
@@ -146,8 +372,8 @@ mod tests {
             push(&mut window, &Row { stream, starts, state: 0.1 * f64::from(i), reward: f64::from(i), terminated });
         }
         let mut recent = Recent::default();
-        recent.take(&window, &[(0, "a".into()), (1, "b".into())]);
-        let rewards = Rewards { discount: 0.5, columns: vec![0] };
+        recent.take(&window, &[(0, "a".into()), (1, "b".into())], 1.0);
+        let rewards = Rewards { discount: 0.5, columns: vec![0], successor: None };
         let ask = |query: PathQuery| -> Result<Value, String> {
             along(&query, &recent, &model, &rewards).map(|text| serde_json::from_str(&text).unwrap())
         };
@@ -165,9 +391,116 @@ mod tests {
         // The newest row is of stream b; rows behind `until` and beyond `rows` are left out.
         assert_eq!(ask(PathQuery { rows: 9, ..PathQuery::default() }).unwrap()["stream"], "b");
         assert_eq!(ask(PathQuery { until: Some(3), rows: 2, ..of("a") }).unwrap()["offset"], json!([1, 3]));
+        // Rows behind it are those of its own stream.
+        let behind = PathQuery { until: Some(1), behind: 1, rows: 9, ..of("a") };
+        assert_eq!(ask(behind).unwrap()["offset"], json!([0, 1, 3]));
+        assert_eq!((&found["last_terminated"], &found["seconds"]), (&json!(4), &Value::Null));
         assert!(ask(of("c")).unwrap_err().starts_with("stream"));
         assert!(ask(PathQuery { x: 1, ..of("a") }).unwrap_err().starts_with("x and y"));
         assert!(ask(PathQuery { head: 1, ..of("a") }).unwrap_err().starts_with("head"));
+    }
+
+    #[test]
+    fn the_last_minutes_of_a_stream_are_shown_by_time_until_it_falls_silent() {
+        let (model, rewards) = (model(0), Rewards { discount: 0.5, columns: vec![0], successor: None });
+        let mut recent = Recent::new(std::slice::from_ref(&rewards));
+        let mut window = Window::new(1, 1, 100_000);
+        let names = [(0, "a".to_owned()), (1, "b".to_owned())];
+        let row =
+            |stream, i: u32, terminated| Row { stream, starts: i == 0, state: f64::from(i), reward: 1.0, terminated };
+        recent.take(&window, &names, 0.0);
+        // Stream a: twenty rows a second, of which every hundredth terminates; b: one at the end of each second.
+        for second in 0..120 {
+            for i in 0..20 {
+                push(&mut window, &row(0, second * 20 + i, (second * 20 + i) % 100 == 99));
+            }
+            push(&mut window, &row(1, second, false));
+            recent.take(&window.from_offset(recent.end()), &names, f64::from(second + 1));
+        }
+        let ask = |recent: &Recent, query: PathQuery| -> Value {
+            serde_json::from_str(&along(&query, recent, &model, &rewards).unwrap()).unwrap()
+        };
+        let minute = PathQuery { seconds: Some(60.0), rows: 400, ..PathQuery::default() };
+        let found = ask(&recent, PathQuery { follow: Some("a".into()), ..minute.clone() });
+        assert!(found["stream"] == "a" && [1200, 1201].contains(&found["rows"].as_u64().unwrap()), "{}", found["rows"]);
+        let seconds: Vec<f64> = found["seconds"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+        assert!(seconds[0] < -59.0 && seconds.is_sorted() && *seconds.last().unwrap() > -0.2, "{seconds:?}");
+        // Of a whole minute of rewards of 1 the returns are 2, wherever nothing terminates soon.
+        let two =
+            found["realised"].as_array().unwrap().iter().filter(|v| (v.as_f64().unwrap_or(0.0) - 2.0).abs() < 0.1);
+        assert!(two.count() > 200);
+        assert_eq!(found["last_terminated"], json!(119 * 21 + 19));
+        // Back from there: the last row of a minute that has it and two rows behind it, of which b's are none.
+        let back = PathQuery { stream: Some("a".into()), until: Some(60 * 21), behind: 2, ..minute.clone() };
+        let offsets = ask(&recent, back)["offset"].as_array().unwrap().len();
+        assert!(offsets > 100, "{offsets}");
+        // When a falls silent, the newest stream is shown.
+        for second in 120..135 {
+            push(&mut window, &row(1, second, false));
+            recent.take(&window.from_offset(recent.end()), &names, f64::from(second + 1));
+            let shown = ask(&recent, PathQuery { follow: Some("a".into()), ..minute.clone() });
+            assert_eq!(shown["stream"], if second < 130 { "a" } else { "b" }, "{second}");
+        }
+        assert_eq!(ask(&recent, PathQuery { stream: Some("a".into()), ..minute.clone() })["stream"], "a");
+
+        // After a start rows are counted, until those with times are as many.
+        let (mut recent, mut window) = (Recent::new(std::slice::from_ref(&rewards)), Window::new(1, 1, 1000));
+        for (second, rows) in [50u32, 5, 400].into_iter().enumerate() {
+            (0..rows).for_each(|i| push(&mut window, &row(0, i + second as u32, false)));
+            recent.take(&window, &names, second as f64);
+            let shown = ask(&recent, minute.clone());
+            let expected = [(50, true), (55, true), (405, false)][second];
+            assert_eq!((shown["rows"].as_u64().unwrap(), shown["seconds"].is_null()), expected);
+            let back = ask(&recent, PathQuery { until: Some(20), behind: 10, ..minute.clone() });
+            assert_eq!((back["rows"].as_u64().unwrap(), back["seconds"].is_null()), (31, true));
+        }
+    }
+
+    #[test]
+    fn an_automatic_span_follows_the_rate_and_lines_join_rows_that_follow_each_other() {
+        let (model, rewards) = (model(0), Rewards { discount: 0.5, columns: vec![0], successor: None });
+        let names = [(0, "fast".to_owned()), (1, "slow".to_owned())];
+        let mut recent = Recent::new(std::slice::from_ref(&rewards));
+        let mut window = Window::new(1, 1, 400_000);
+        recent.take(&window, &names, 0.0);
+        // For two minutes: one stream with 1200 rows a second, one with 5; states count the rows of a stream.
+        let (mut fast, mut slow) = (0, 0);
+        for second in 1..=120 {
+            for i in 0..1205 {
+                let stream = u32::from(i % 241 == 240);
+                let count = if stream == 0 { &mut fast } else { &mut slow };
+                let starts = *count == 0;
+                push(&mut window, &Row { stream, starts, state: f64::from(*count), reward: 1.0, terminated: false });
+                *count += 1;
+            }
+            recent.take(&window.from_offset(recent.end()), &names, f64::from(second));
+        }
+        let ask = |query: PathQuery| -> Value {
+            serde_json::from_str(&along(&query, &recent, &model, &rewards).unwrap()).unwrap()
+        };
+        let of =
+            |name: &str| PathQuery { stream: Some(name.into()), rows: 400, automatic: true, ..PathQuery::default() };
+        let [fast, slow] = ["fast", "slow"].map(|name| ask(of(name)));
+        let span = |found: &Value| -found["seconds"][0].as_f64().unwrap();
+        assert!((2.8..=3.1).contains(&span(&fast)), "{}", span(&fast));
+        assert!((3400..=3700).contains(&fast["rows"].as_u64().unwrap()) && fast["every"].as_u64().unwrap() <= 10);
+        assert!((58.0..=60.5).contains(&span(&slow)) && slow["every"] == 1, "{} {}", span(&slow), slow["every"]);
+        // The last rows that are kept one by one are those of all streams.
+        for found in [&fast, &slow] {
+            let lines = found["lines"].as_array().unwrap();
+            let line: Vec<f64> = lines[0].as_array().unwrap().iter().map(|at| at[0].as_f64().unwrap()).collect();
+            assert_eq!((lines.len(), line.len()), (1, LINE_ROWS));
+            assert!(line.windows(2).all(|two| two[1] == two[0] + 1.0), "{line:?}");
+        }
+        // A minute is a minute, however many rows it has; lines join single rows all the same.
+        let minute = ask(PathQuery { automatic: false, seconds: Some(60.0), ..of("fast") });
+        assert!(span(&minute) > 55.0 && minute["every"].as_u64().unwrap() > 100);
+        assert_eq!(minute["lines"], fast["lines"]);
+        // Looking back, lines are those of then; of rows that are no longer kept one by one there are none.
+        let line_end = |found: &Value| found["lines"][0].as_array().unwrap().last().unwrap()[0].as_f64().unwrap();
+        let end = ask(PathQuery { until: Some(1205 * 118 - 1), ..of("fast") });
+        assert!((line_end(&end) - 1200.0 * 118.0).abs() < 2.0);
+        assert_eq!(ask(PathQuery { until: Some(1205 * 30), ..of("fast") })["lines"], json!([]));
     }
 
     #[test]
@@ -180,8 +513,9 @@ mod tests {
             );
         }
         let rows = window.flatten();
-        let shown = thinned(&rows, &(0..rows.len()).collect::<Vec<_>>(), 400);
-        assert!((375..=375 + 62).contains(&shown.len()), "{}", shown.len());
+        let shown =
+            thinned(rows.len(), (400, Some(1234)), |i| rows.terminated[i] || rows.truncated[i] || rows.starts_chain[i]);
+        assert!((375..=375 + 63).contains(&shown.len()) && shown.contains(&1233), "{}", shown.len());
         assert!((0..3000).filter(|i| i % 97 == 96).all(|i| shown.contains(&i)));
     }
 }

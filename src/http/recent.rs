@@ -1,21 +1,28 @@
 //! The last rows and the returns that followed them.
-//!
-//! ```text
-//! G_i = r_i + gamma_i G_(i+1)        known once what is left weighs less than REST: then G_i = g_i + w_i V(x_end)
-//! ```
-//! A row whose chain is cut before has no return: closed by the model's value it would compare the model with itself.
 
+use super::returns::{Followed, Rewards, weight};
+use super::tails::Tails;
 use crate::learner::window::Window;
 use crate::transition::Rows;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-/// A return is known when what is still to come counts for less than this.
-const REST: f64 = 0.01;
 /// Rows kept, and the bytes that they may take about.
 const ROWS: usize = 20_000;
 const BYTES: usize = 8 << 20;
 /// Rows kept of states of any dimension.
 const ROWS_MIN: usize = 256;
+
+/// Seconds for which it is known when rows came.
+const TIMED_S: f64 = 900.0;
+
+/// Rows that came together: from offset `from` up to `to`, between two Unix times.
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    from: u64,
+    to: u64,
+    since: f64,
+    until: f64,
+}
 
 /// Rows of the last seconds or minutes, in the order of the stream of rows.
 #[derive(Debug, Default)]
@@ -25,58 +32,32 @@ pub(super) struct Recent {
     end: u64,
     /// Names of the streams that sent something last, by number.
     names: HashMap<u32, String>,
-}
-
-/// What the returns of a critic are made of.
-#[derive(Clone, Debug)]
-pub(super) struct Rewards {
-    /// Of rows that carry none.
-    pub(super) discount: f64,
-    /// Column of the reward of each value function.
-    pub(super) columns: Vec<usize>,
-}
-
-impl Rewards {
-    /// The column of value function `head`.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub(super) fn column(&self, head: usize) -> Result<usize, String> {
-        self.columns.get(head).copied().ok_or_else(|| format!("head must be below {}", self.columns.len()))
-    }
-}
-
-/// What followed a row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Followed {
-    /// Rewards, discounted.
-    gathered: f64,
-    /// Weight of what is still to come; infinite where an importance ratio other than 1 follows.
-    rest: f64,
-    /// Row whose next state stands for it.
-    tail: usize,
-}
-
-impl Followed {
-    /// The return, once it is known. `value` gives V of the next state of a row.
-    pub(super) fn known(self, value: impl FnOnce(usize) -> f64) -> Option<f64> {
-        if self.rest == 0.0 {
-            return Some(self.gathered);
-        }
-        (self.rest < REST).then(|| self.gathered + self.rest * value(self.tail))
-    }
-
-    /// The row at whose next state V is needed for the return.
-    pub(super) fn tail(self) -> Option<usize> {
-        (self.rest > 0.0 && self.rest < REST).then_some(self.tail)
-    }
+    /// The last minutes of each stream.
+    tails: Tails,
+    /// When rows came, where that is known; oldest first.
+    notices: VecDeque<Notice>,
 }
 
 impl Recent {
-    /// Keep the new rows of `window`, as many of them as there is room for.
-    pub(super) fn take(&mut self, window: &Window, names: &[(u32, String)]) {
+    /// No rows yet; the tails of streams will have the returns of these critics.
+    pub(super) fn new(critics: &[Rewards]) -> Self {
+        Self { tails: Tails::new(critics), ..Self::default() }
+    }
+
+    /// Keep the new rows of `window`, as many of them as there is room for. They have come by the Unix time `now`.
+    pub(super) fn take(&mut self, window: &Window, names: &[(u32, String)], now: f64) {
         self.names.clear();
         self.names.extend(names.iter().cloned());
+        if self.end < window.start() {
+            self.tails.cut();
+        }
+        let first = self.end.max(window.start());
+        if let Some(since) = self.tails.take(window, first, names, now).filter(|_| first < window.end()) {
+            self.notices.push_back(Notice { from: first, to: window.end(), since, until: now });
+        }
+        while self.notices.front().is_some_and(|notice| notice.until < now - TIMED_S) {
+            self.notices.pop_front();
+        }
         let most = (BYTES / Rows::bytes_per_row(window.dim(), window.rewards_per_row())).clamp(ROWS_MIN, ROWS);
         let alike = |rows: &Rows| (rows.dim, rows.rewards_per_row) == (window.dim(), window.rewards_per_row());
         if self.end < window.start() || !self.rows.as_ref().is_some_and(alike) {
@@ -114,14 +95,33 @@ impl Recent {
         self.end - (self.rows.as_ref().map_or(0, Rows::len) - i) as u64
     }
 
-    /// Name of a stream, if it is one of those that sent something last.
+    /// The Unix time at which the row of this offset came, about: those of a notice are spread over the time since the one before.
+    pub(super) fn time(&self, offset: u64) -> Option<f64> {
+        let notice = self.notices.get(self.notices.partition_point(|notice| notice.to <= offset))?;
+        let share = (offset.checked_sub(notice.from)? + 1) as f64 / (notice.to - notice.from) as f64;
+        Some(notice.since + (notice.until - notice.since) * share)
+    }
+
+    /// The last minutes of each stream.
+    pub(super) fn tails(&self) -> &Tails {
+        &self.tails
+    }
+
+    #[cfg(test)]
+    pub(super) fn tails_mut(&mut self) -> &mut Tails {
+        &mut self.tails
+    }
+
+    /// Name of a stream, if it has a tail or is one of those that sent something last.
     pub(super) fn name(&self, stream: u32) -> Option<&str> {
-        self.names.get(&stream).map(String::as_str)
+        let known = self.names.get(&stream).map(String::as_str);
+        known.or_else(|| self.tails.of(stream)?.name.as_deref())
     }
 
     /// Number of the stream of this name.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
-        self.names.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
+        let known = self.names.iter().find(|(_, known)| *known == name).map(|(number, _)| *number);
+        known.or_else(|| self.tails.number(name))
     }
 
     /// What followed each row (n,) of reward column `column` under `discount`.
@@ -130,20 +130,13 @@ impl Recent {
         let mut next: HashMap<u32, Followed> = HashMap::new();
         let mut out = Vec::with_capacity(rows.len());
         for i in (0..rows.len()).rev() {
-            let (stream, reward, discount) = (rows.streams[i], rows.reward(i)[column], rows.discount(i, discount));
-            let later = next.get(&stream).filter(|_| !rows.truncated[i]);
-            let mut followed = match later {
-                _ if rows.terminated[i] => Followed { gathered: reward, rest: 0.0, tail: i },
-                Some(later) => Followed {
-                    gathered: reward + discount * later.gathered,
-                    rest: if discount == 0.0 { 0.0 } else { discount * later.rest },
-                    tail: later.tail,
-                },
-                None => Followed { gathered: reward, rest: discount, tail: i },
+            let (stream, reward) = (rows.streams[i], rows.reward(i)[column]);
+            let weight = weight(rows, i, discount);
+            let later = next.get(&stream).filter(|_| !rows.truncated[i] && !rows.terminated[i]);
+            let followed = match later {
+                Some(later) => later.behind(reward, weight),
+                None => Followed::new(reward, weight, i),
             };
-            if rows.ratios[i] != 1.0 {
-                followed.rest = f64::INFINITY;
-            }
             if rows.starts_chain[i] {
                 next.remove(&stream);
             } else {
@@ -202,17 +195,17 @@ pub(super) mod tests {
         ];
         rows.iter().for_each(|row| push(&mut window, row));
         let mut recent = Recent::default();
-        recent.take(&window, &[(0, "a".into()), (1, "b".into())]);
+        recent.take(&window, &[(0, "a".into()), (1, "b".into())], 1.0);
         let followed = recent.followed(0, 0.5);
         let known: Vec<Option<f64>> = followed.iter().map(|f| f.known(|_| 100.0)).collect();
         assert_eq!(known, [Some(2.0), None, Some(2.0), None, None, None]);
-        assert_eq!(followed[1], Followed { gathered: 10.0, rest: 0.25, tail: 5 });
-        assert_eq!(followed[3], Followed { gathered: 5.0, rest: 0.5, tail: 3 });
+        assert_eq!(followed[1], Followed::new(10.0, 0.25, 5));
+        assert_eq!(followed[3], Followed::new(5.0, 0.5, 3));
         assert_eq!((recent.offset(0), recent.offset(5), recent.number("b")), (0, 5, Some(1)));
 
         // Seven rows later what is left of stream 1 counts for less than a hundredth.
         (0..5).for_each(|_| push(&mut window, &row(1, false, 0.0, false)));
-        recent.take(&window, &[]);
+        recent.take(&window, &[], 2.0);
         let first = recent.followed(0, 0.5)[1];
         assert_eq!((first.known(|tail| tail as f64), first.tail()), (Some(10.0 + 10.0 / 128.0), Some(10)));
     }
@@ -223,14 +216,14 @@ pub(super) mod tests {
         let mut window = Window::new(1, 1, 100_000);
         for round in 0..30 {
             (0..4096).for_each(|_| push(&mut window, &row(0, false, f64::from(round), false)));
-            recent.take(&window.from_offset(recent.end()), &[]);
+            recent.take(&window.from_offset(recent.end()), &[], f64::from(round));
             let rows = recent.rows().unwrap();
             assert!(rows.len() <= 2 * ROWS && rows.reward(rows.len() - 1)[0] == f64::from(round));
         }
         assert!(recent.rows().unwrap().len() >= ROWS);
         let mut later = Window::starting_at(1, 1, 100, 1_000_000);
         push(&mut later, &row(0, false, 9.0, false));
-        recent.take(&later, &[]);
+        recent.take(&later, &[], 30.0);
         assert_eq!((recent.rows().unwrap().len(), recent.offset(0)), (1, 1_000_000));
     }
 }

@@ -165,6 +165,7 @@ pub(super) fn routers(site: Site) -> Routers {
         .route("/api/path", drawn(Question::Path, JSON))
         .route("/api/errors", drawn(Question::Errors, JSON))
         .route("/api/heads", drawn(Question::Heads, JSON))
+        .route("/api/newest", drawn(Question::Newest, JSON))
         .route("/api/relevance", drawn(Question::Relevance, JSON))
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
@@ -209,7 +210,7 @@ async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> As
     answer.await.ok()
 }
 
-/// Whose past a page wants.
+/// The critic that a page shows.
 #[derive(serde::Deserialize)]
 struct HistoryQuery {
     /// Name of the critic; the first if left out.
@@ -221,12 +222,12 @@ async fn history(State(shared): Here, Query(HistoryQuery { critic }): Query<Hist
 }
 
 /// Every frame, from the next one on, while the browser keeps up; the newest where it does not.
-async fn events(State(shared): Here) -> Response {
+async fn events(State(shared): Here, Query(HistoryQuery { critic }): Query<HistoryQuery>) -> Response {
     let Ok(permit) = Arc::clone(&shared.pages).try_acquire_owned() else {
         return busy("too many pages are open; close one");
     };
     let frames = follow(shared.site.frame.clone(), permit);
-    let events = frames.map(|frame| Ok::<_, Infallible>(Event::default().data(&frame.news)));
+    let events = frames.map(move |frame| Ok::<_, Infallible>(Event::default().data(frame.news.of(critic.as_deref()))));
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 

@@ -4,10 +4,23 @@ use super::history::number;
 use crate::learner::window::Window;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// States kept, and how many are taken each time rows come.
 const STATES: usize = 2048;
 const STATES_EACH: usize = 64;
+
+/// At most `count` numbers of `range`, one from each of as many equal parts, in their order. Where in its part a number lies follows no
+/// period: every twentieth row would always be the same step of episodes of twenty rows.
+pub(super) fn scattered(range: Range<u64>, count: usize) -> impl Iterator<Item = u64> {
+    let length = range.end.saturating_sub(range.start);
+    let count = (count as u64).min(length);
+    (0..count).map(move |k| {
+        let (from, to) = (range.start + k * length / count, range.start + (k + 1) * length / count);
+        // Fibonacci hashing: the high bits of a multiple of 2^64 over the golden ratio.
+        from + (from.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % (to - from)
+    })
+}
 
 /// The states, newest last.
 #[derive(Debug, Default)]
@@ -18,18 +31,17 @@ pub(super) struct Visited {
 }
 
 impl Visited {
-    /// Take some of the new rows of `window`, evenly spread over them.
+    /// Take some of the new rows of `window`, spread over them.
     pub(super) fn take(&mut self, window: &Window) {
         let from = self.seen.max(window.start());
         self.seen = window.end();
-        let step = (window.end() - from).div_ceil(STATES_EACH as u64).max(1);
+        let mut wanted = scattered(from..window.end(), STATES_EACH).peekable();
         for (rows, range, first) in window.since(from) {
-            let skipped = (first - from).next_multiple_of(step) - (first - from);
-            for i in (range.start + skipped as usize..range.end).step_by(step as usize) {
+            while let Some(offset) = wanted.next_if(|offset| *offset < first + range.len() as u64) {
                 if self.states.len() == STATES {
                     self.states.pop_front();
                 }
-                self.states.push_back(rows.state(i).to_vec());
+                self.states.push_back(rows.state(range.start + (offset - first) as usize).to_vec());
             }
         }
     }
@@ -52,5 +64,33 @@ impl Visited {
         }
         let [low, median, high] = quantiles;
         json!({"low": low, "median": median, "high": high})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recent::tests::{Row, push};
+    use super::*;
+
+    #[test]
+    fn states_of_all_steps_are_taken_whatever_the_length_of_episodes() {
+        let mut window = Window::new(1, 1, 100_000);
+        let (mut visited, mut steps) = (Visited::default(), 0u32);
+        for rows in [1280, 30, 640, 6400] {
+            for _ in 0..rows {
+                let step = steps % 20;
+                let row =
+                    Row { stream: 0, starts: step == 0, state: f64::from(step), reward: 0.0, terminated: step == 19 };
+                push(&mut window, &row);
+                steps += 1;
+            }
+            visited.take(&window);
+        }
+        let states = visited.of_dim(1);
+        assert_eq!(states.len(), 3 * STATES_EACH + 30);
+        let of = |step: u32| states.iter().filter(|state| state[0] == f64::from(step)).count();
+        assert!((0..20).all(|step| (2..30).contains(&of(step))), "{:?}", (0..20).map(of).collect::<Vec<_>>());
+        assert_eq!(scattered(5..9, 10).collect::<Vec<u64>>(), [5, 6, 7, 8]);
+        assert_eq!(scattered(9..9, 10).count(), 0);
     }
 }

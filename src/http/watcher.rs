@@ -1,7 +1,7 @@
 //! The thread that keeps what the page shows, and draws its heat maps.
 
 use super::answers::{Answers, Question, Refusal};
-use super::calibration::Calibration;
+use super::calibration::{Calibration, REWARDS};
 use super::episodes::Episodes;
 use super::errors::errors;
 use super::heads::heads;
@@ -9,25 +9,31 @@ use super::history::{History, number};
 use super::kept::Kept;
 use super::map::Of;
 use super::marks::Marks;
+use super::newest::newest;
+use super::news::{News, apart, brief};
 use super::past::{Past, PastFile, Shelf};
 use super::path::along;
-use super::recent::{Recent, Rewards};
+use super::recent::Recent;
 use super::relevance::relevance;
+use super::returns::Rewards;
+use super::trust::{Came, Case, REFUSED_S, split};
 use super::truth::Truth;
 use super::visited::Visited;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::telemetry::{self, BusEvent};
 use crate::transport::Endpoints;
 use crate::wire::Status;
-use crate::wire::status::CriticStatus;
+use crate::wire::status::{CriticStatus, TrustStatus};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, select};
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{oneshot, watch};
 
@@ -43,10 +49,20 @@ pub(super) struct Frame {
     pub(super) number: u64,
     /// The `status` of the daemon; none before the first.
     pub(super) status: Option<Arc<Status>>,
-    /// Error, bias and coverage of the newest returns of each critic, by name; of those with enough of them.
-    pub(super) quality: Vec<(String, [f64; 3])>,
-    /// A message to an open page.
-    pub(super) news: String,
+    /// How predictions compare with the newest returns, of each reward with enough of them.
+    pub(super) quality: Vec<Quality>,
+    /// The messages to open pages.
+    pub(super) news: News,
+}
+
+/// Error, bias and coverage of the newest returns of one reward.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Quality {
+    /// Name of the critic.
+    pub(super) critic: String,
+    /// Name of the reward without its unit, or its number among the critic's, counted from 0.
+    pub(super) reward: String,
+    pub(super) numbers: [f64; 3],
 }
 
 /// A question to the watcher.
@@ -82,6 +98,8 @@ pub(super) struct Watcher {
     answers: Answers,
     /// None where nothing outlives the daemon.
     past: Option<PastFile>,
+    /// What the last frame said of each critic to pages that show another one.
+    briefs: Vec<String>,
 }
 
 /// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
@@ -89,11 +107,6 @@ pub(super) fn step_back() {
     if let Err(e) = rustix::process::nice(NICE) {
         log::debug!("event=priority_unchanged why={e}");
     }
-}
-
-/// The model of a critic of values of states: rows as the watcher keeps them have no actions.
-fn of_states(board: &Board, index: usize) -> Option<Arc<Evaluator>> {
-    board.evaluator(index).filter(|model| model.snapshot().actions.is_none())
 }
 
 impl Watcher {
@@ -107,8 +120,21 @@ impl Watcher {
     ) -> Self {
         let critics = &config.critics;
         let names: Vec<String> = critics.iter().map(|critic| critic.name.clone()).collect();
-        let keys = || CRITIC_SERIES.iter().map(|(key, _)| key).chain(&CALIBRATION_SERIES);
-        let of_critics = names.iter().flat_map(|name| keys().map(move |key| format!("{name}.{key}")));
+        let rewards: Vec<Rewards> = critics
+            .iter()
+            .map(|c| Rewards {
+                discount: c.discount,
+                columns: c.rewards.clone(),
+                successor: c.action_value.as_ref().map(|of| of.successor),
+            })
+            .collect();
+        let of_critic = |critic: &Settings| {
+            let keys = CRITIC_SERIES.iter().map(|(key, _)| (*key).to_owned());
+            let of_reward = |h: usize| CALIBRATION_SERIES.iter().map(move |key| of_reward(key, h));
+            let keys = keys.chain((0..critic.rewards.len().min(REWARDS)).flat_map(of_reward));
+            keys.map(|key| format!("{}.{key}", critic.name)).collect::<Vec<String>>()
+        };
+        let of_critics = critics.iter().flat_map(of_critic);
         let columns = SERIES.iter().map(|(key, _)| (*key).to_owned()).chain(of_critics);
         Self {
             history: History::new(columns.collect()),
@@ -123,41 +149,50 @@ impl Watcher {
             frame: Arc::default(),
             marks: Marks::default(),
             visited: Visited::default(),
-            recent: Recent::default(),
+            recent: Recent::new(&rewards),
             episodes: Episodes::default(),
-            rewards: critics.iter().map(|c| Rewards { discount: c.discount, columns: c.rewards.clone() }).collect(),
+            rewards,
             kept: Kept::default(),
             truth: Arc::default(),
             answers: Answers::default(),
             past: None,
+            briefs: Vec::new(),
         }
     }
 
     /// Continue the past that an earlier run has kept on this shelf, and keep this run's there.
     pub(super) fn resume_from(&mut self, shelf: Shelf) {
         let file = self.past.insert(PastFile::new(shelf));
+        let generation = |index: usize| self.board.evaluator(index).map_or(0, |model| model.snapshot().generation);
+        let present: Vec<(&str, u64)> =
+            self.names.iter().enumerate().map(|(index, name)| (name.as_str(), generation(index))).collect();
+        if let Err(why) = self.kept.read(file.directory(), &present) {
+            log::warn!("event=models_ignored why={:?}", why.to_string());
+        }
         let Some(past) = file.read() else { return };
         self.history.resume(&past.history, Clock::start().now().unix, &[REFUSED]);
         file.refused = self.history.last(REFUSED).unwrap_or(0.0);
         self.marks = past.marks;
         for (index, (name, calibration)) in self.names.iter().zip(&mut self.calibrations).enumerate() {
-            let generation = self.board.evaluator(index).map_or(0, |model| model.snapshot().generation);
-            if let Some(kept) = past.calibrations.iter().find(|kept| kept.critic == *name) {
-                calibration.resume(kept, generation);
+            for kept in past.calibrations.iter().filter(|kept| kept.critic == *name) {
+                calibration.resume(kept, generation(index));
             }
         }
     }
 
-    /// Write down what another run goes on from, unless nothing can be stored now.
-    fn keep(&mut self) {
+    /// Write down what another run goes on from, unless nothing can be stored now; `last` at a stop.
+    fn keep(&mut self, last: bool) {
         let storable = self.frame.status.as_ref().is_some_and(|status| status.read_only.is_none());
         let Some(file) = self.past.as_mut().filter(|_| storable) else { return };
         let pairs = self.names.iter().zip(&self.calibrations);
         file.write(&Past {
             history: self.history.keep(),
             marks: self.marks.clone(),
-            calibrations: pairs.map(|(name, calibration)| calibration.keep(name)).collect(),
+            calibrations: pairs.flat_map(|(name, calibration)| calibration.keep(name)).collect(),
         });
+        if let Err(e) = self.kept.write(file.directory(), last) {
+            log::warn!("event=models_unwritten why={:?}", e.to_string());
+        }
     }
 
     /// The cell that holds the true value once a simulator in this process sets it.
@@ -184,7 +219,7 @@ impl Watcher {
         while let Ok(notice) = self.notices.try_recv() {
             self.hear(notice);
         }
-        self.keep();
+        self.keep(true);
     }
 
     fn hear(&mut self, notice: BusEvent) {
@@ -198,11 +233,12 @@ impl Watcher {
     }
 
     fn rows(&mut self, window: &Window, streams: &[(u32, String)]) {
-        self.recent.take(window, streams);
+        self.recent.take(window, streams, Clock::start().now().unix);
         self.visited.take(window);
         self.episodes.take(window);
         for (index, calibration) in self.calibrations.iter_mut().enumerate() {
-            calibration.take(window, of_states(&self.board, index));
+            let model = self.board.evaluator(index).filter(|model| calibration.is_about(model.snapshot()));
+            calibration.take(window, model);
         }
     }
 
@@ -215,28 +251,45 @@ impl Watcher {
         }
         let row = self.row(&status);
         self.history.push(&row);
-        let point: Vec<Value> = row.iter().map(|v| number(*v)).collect();
-        let marks = self.marks.news();
-        let number = self.frame.number + 1;
-        let calibration: Vec<Value> = self.calibrations.iter_mut().map(Calibration::news).collect();
-        let news = json!({
-            "number": number,
-            "status": *status,
-            "point": point,
-            "marks": marks,
+        let status = Arc::new(self.judged(Status::clone(&status)));
+        let frame = self.frame.number + 1;
+        let (rest, critics) = apart(&status);
+        let common = json!({
+            "number": frame,
+            "status": rest,
+            "quality": self.newest(),
+            "marks": self.marks.news(),
             "states": self.visited.spread(),
-            "calibration": calibration,
-            "kept": self.generations(),
             "episodes": self.episodes.news(),
         });
-        let news = news.to_string();
-        let named = self.names.iter().zip(&self.calibrations);
-        let quality = named.filter_map(|(name, calibration)| Some((name.clone(), calibration.latest()?))).collect();
-        self.frame = Arc::new(Frame { number, status: Some(status), quality, news });
+        let calibrations: Vec<Value> = self.calibrations.iter_mut().map(Calibration::news).collect();
+        let own = |((k, critic), calibration): ((usize, Value), Value)| {
+            let (name, kept) = (&self.names[k], self.kept.generations(k));
+            let point: Vec<Value> =
+                (0..SERIES.len()).chain(self.columns(k)).map(|column| number(row[column])).collect();
+            let parts =
+                json!({"critic": name, "own": critic, "point": point, "calibration": calibration, "kept": kept});
+            (name.clone(), parts)
+        };
+        let own = critics.into_iter().enumerate().zip(calibrations).map(own).collect();
+        let news = News::new(&common, own, &mut self.briefs, &status.critics);
+        let quality = self.quality(&status);
+        self.frame = Arc::new(Frame { number: frame, status: Some(status), quality, news });
         self.frames.send_replace(Arc::clone(&self.frame));
         if self.past.as_ref().is_some_and(PastFile::is_due) {
-            self.keep();
+            self.keep(false);
         }
+    }
+
+    /// Of each reward with enough returns.
+    fn quality(&self, status: &Status) -> Vec<Quality> {
+        let of_critic = |(critic, calibration): (&String, &Calibration)| -> Vec<Quality> {
+            let names = status.critic(critic).map_or(&[][..], |of| &of.reward_names);
+            let reward = |h: usize| names.get(h).map_or_else(|| h.to_string(), |name| split(name).0.to_owned());
+            let known = calibration.latest().enumerate().filter_map(|(h, latest)| Some((h, latest?)));
+            known.map(|(h, numbers)| Quality { critic: critic.clone(), reward: reward(h), numbers }).collect()
+        };
+        self.names.iter().zip(&self.calibrations).flat_map(of_critic).collect()
     }
 
     /// The numbers of a moment, in the order of the history's columns.
@@ -249,15 +302,50 @@ impl Watcher {
         for (name, calibration) in self.names.iter().zip(&self.calibrations) {
             let critic = status.critic(name);
             row.extend(CRITIC_SERIES.iter().map(|(_, read)| critic.and_then(read).unwrap_or(f64::NAN)));
-            row.extend(calibration.latest().unwrap_or([f64::NAN; CALIBRATION_SERIES.len()]));
+            row.extend(calibration.latest().flat_map(|latest| latest.unwrap_or([f64::NAN; CALIBRATION_SERIES.len()])));
         }
         row
     }
 
-    /// Generations that each critic can be compared with, and the bytes of those models.
-    fn generations(&self) -> Value {
-        let critics: Vec<Vec<u64>> = (0..self.names.len()).map(|k| self.kept.generations(k)).collect();
-        json!({"generations": critics, "bytes": self.kept.bytes()})
+    /// The status with a judgement of each critic's values, which later ones of the daemon have as well.
+    fn judged(&self, mut status: Status) -> Status {
+        let trust: Vec<Vec<TrustStatus>> = (0..self.names.len()).map(|index| self.trust(index, &status)).collect();
+        for (index, trust) in trust.into_iter().enumerate() {
+            if let Some(critic) = status.critics.iter_mut().find(|critic| critic.name == self.names[index]) {
+                critic.trust.clone_from(&trust);
+            }
+            self.board.set_trust(index, trust);
+        }
+        status
+    }
+
+    /// Whether to believe the values of each reward of a critic.
+    fn trust(&self, index: usize, status: &Status) -> Vec<TrustStatus> {
+        let name = &self.names[index];
+        let Some(critic) = status.critic(name) else { return Vec::new() };
+        let refused = self.history.risen(REFUSED, status.time - REFUSED_S).unwrap_or(0.0) as u64;
+        let drifted = self.marks.last_drift(name).and_then(|mark| mark.get("time")?.as_f64());
+        let came = self.calibrations[index].evidence(critic.generation);
+        let came =
+            came.map(|found| found.map_or_else(Came::TooFew, Came::Enough)).chain(std::iter::repeat(Came::NotCompared));
+        let alarm = self.marks.alarm(name);
+        let judge = |(reward, came)| Case { status, critic, reward, came, refused, alarm, drifted }.judge();
+        (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
+    }
+
+    /// Columns of the history that belong to a critic; those of the daemon are the first.
+    fn columns(&self, critic: usize) -> Range<usize> {
+        let width = |of: &Rewards| CRITIC_SERIES.len() + CALIBRATION_SERIES.len() * of.columns.len().min(REWARDS);
+        let from = SERIES.len() + self.rewards[..critic].iter().map(width).sum::<usize>();
+        from..from + width(&self.rewards[critic])
+    }
+
+    /// Error and coverage of the newest returns of each critic's first reward, as a list of critics shows them; null of one with too few.
+    fn newest(&self) -> Vec<Value> {
+        let short = |v: f64| number(format!("{v:.1e}").parse().unwrap_or(v));
+        let of = |[error, _, coverage]: [f64; 3]| json!([short(error), short(coverage)]);
+        let latest = |each: &Calibration| each.latest().next().flatten().map_or(Value::Null, of);
+        self.calibrations.iter().map(latest).collect()
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -274,11 +362,6 @@ impl Watcher {
     fn beginning(&self, critic: Option<&str>) -> String {
         // A page that asks for a critic that is gone is shown the first.
         let shown = self.names.iter().position(|name| Some(name.as_str()) == critic).unwrap_or(0);
-        let whole = |column: &str| {
-            let of =
-                |(k, name): (usize, &String)| k != shown && column.strip_prefix(name.as_str()).is_some_and(is_series);
-            !self.names.iter().enumerate().any(of)
-        };
         let calibrations = self.calibrations.iter().enumerate();
         let calibrations: Vec<Value> = calibrations.map(|(k, each)| each.to_json(k == shown)).collect();
         let colours = |map: Colours| -> String {
@@ -288,16 +371,26 @@ impl Watcher {
             };
             (0..COLOURS).map(hex).collect()
         };
+        let status = self.frame.status.as_deref().map(|status| {
+            let (mut rest, critics) = apart(status);
+            let each = critics.into_iter().zip(&status.critics).enumerate();
+            let critics = each.map(|(k, (whole, critic))| if k == shown { whole } else { brief(critic) });
+            rest["critics"] = critics.collect();
+            rest
+        });
+        let columns = || (0..SERIES.len()).chain(self.columns(shown));
+        let generations: Vec<Vec<u64>> = (0..self.names.len()).map(|k| self.kept.generations(k)).collect();
         let whole = json!({
             "number": self.frame.number,
-            "status": self.frame.status.as_deref(),
-            "history": self.history.to_json(whole),
+            "status": status,
+            "history": self.history.to_json(columns()),
             "state_dim": self.state_dim,
-            "columns": self.history.columns(),
+            "columns": columns().map(|k| &self.history.columns()[k]).collect::<Vec<_>>(),
+            "quality": self.newest(),
             "marks": self.marks.all(),
             "states": self.visited.spread(),
             "calibration": calibrations,
-            "kept": self.generations(),
+            "kept": {"generations": generations, "bytes": self.kept.bytes()},
             "episodes": self.episodes.all(),
             "truth": self.truth.get().is_some(),
             "endpoints": {
@@ -328,9 +421,8 @@ impl Watcher {
     /// comes without its evaluator, which takes time to make.
     fn model(&self, index: usize, question: &Question) -> Result<(Arc<Snapshot>, Option<Arc<Evaluator>>), Refusal> {
         let present = self.board.evaluator(index).ok_or(Refusal::NotReady)?;
-        if present.snapshot().actions.is_some() && !matches!(question, Question::Map(_)) {
-            let why = "this critic learns values of actions: the page draws the largest and its action, and nothing else of them";
-            return Err(Refusal::Invalid(why.to_owned()));
+        if present.snapshot().actions.is_some() && matches!(question, Question::Heads(_)) {
+            return Err(Refusal::Invalid("this critic learns values of actions, and has no heads".to_owned()));
         }
         match question.of() {
             Some(Of::Generation(wanted)) if wanted != present.snapshot().generation => {
@@ -348,6 +440,11 @@ impl Watcher {
         let visited = || self.visited.of_dim(dim);
         match question {
             Question::Map(view) => {
+                if let Some(Of::Head(name)) = &view.of {
+                    let alone = alone(snapshot, name)?;
+                    let grid = view.grid(dim, 1)?;
+                    return grid.draw(&alone, &visited()).map(Bytes::from).map_err(|e| e.to_string());
+                }
                 let grid = view.grid(dim, snapshot.weights.ncols())?;
                 if view.of == Some(Of::Truth) {
                     let truth = self.truth.get().ok_or("no simulator in this process knows the truth")?;
@@ -358,9 +455,17 @@ impl Watcher {
             Question::Path(query) => along(query, &self.recent, model, rewards).map(Bytes::from),
             Question::Errors(view) => errors(view, &self.recent, model, rewards).map(Bytes::from),
             Question::Heads(query) => heads(query, &visited(), model).map(Bytes::from),
-            Question::Relevance(query) => relevance(query, &visited(), model).map(Bytes::from),
+            Question::Newest(query) => newest(query, &self.recent, dim).map(Bytes::from),
+            Question::Relevance(query) => relevance(query, &visited(), &self.recent, model).map(Bytes::from),
         }
     }
+}
+
+/// The head of this name as a value function of its own.
+fn alone(snapshot: &Snapshot, name: &str) -> Result<Evaluator, String> {
+    let number = snapshot.position_of_head(name);
+    let number = number.ok_or_else(|| format!("this critic has no head \"{name}\""))?;
+    Ok(Evaluator::new(snapshot.head_alone(number, true)))
 }
 
 /// A column of the history, and the number of a status that stands in it.
@@ -395,8 +500,7 @@ const CRITIC_SERIES: [Series<CriticStatus>; 7] = [
 /// The same, of the newest pairs of prediction and return.
 const CALIBRATION_SERIES: [&str; 3] = ["error", "bias", "coverage"];
 
-/// Whether a column's name goes on behind that of its critic as one of a critic's series does.
-fn is_series(rest: &str) -> bool {
-    let keys = || CRITIC_SERIES.iter().map(|(key, _)| key).chain(&CALIBRATION_SERIES);
-    rest.strip_prefix('.').is_some_and(|rest| keys().any(|key| *key == rest))
+/// The column of reward h: that of the first has the name alone.
+fn of_reward(key: &str, h: usize) -> String {
+    if h == 0 { key.to_owned() } else { format!("{key}:{h}") }
 }

@@ -10,6 +10,7 @@ use super::Configured;
 use crate::learner::suggest::Advisor;
 use crate::learner::{Learner, Settings};
 use crate::sealed::{Seal, SealError};
+use crate::state::labels::LabelSets;
 use crate::state::record::Mark;
 use crate::state::streams::Streams;
 use crate::state::{Halted, State};
@@ -58,6 +59,9 @@ pub struct Checkpoint {
     /// The advisors, in the order of their settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advisors: Vec<Advisor>,
+    /// What heads learn from besides the rows.
+    #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
+    pub labels: LabelSets,
 }
 
 /// Why a checkpoint cannot be used.
@@ -123,14 +127,16 @@ impl Checkpoint {
             learners: state.critics().iter().enumerate().map(|(index, critic)| kept(state, index, critic)).collect(),
             halted: state.halted().to_vec(),
             advisors: state.advisors().to_vec(),
+            labels: state.labels().clone(),
         }
     }
 
     /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `replay_from` on.
     pub fn into_state(self, window_rows: usize) -> State {
-        let Self { group, crc, offset, shape, streams, configured, learners, halted, advisors, .. } = self;
+        let Self { group, crc, offset, shape, streams, configured, learners, halted, advisors, labels, .. } = self;
         let end = Mark { id: group, offset, crc };
-        State::at(end, streams, configured, learners, shape, window_rows).with_halted(halted).with_advisors(advisors)
+        let state = State::at(end, streams, configured, learners, shape, window_rows);
+        state.with_halted(halted).with_advisors(advisors).with_labels(labels)
     }
 
     /// The bytes of its file.
@@ -151,6 +157,9 @@ impl Checkpoint {
         }
         if !checkpoint.advisors.iter().all(Advisor::is_consistent) {
             return Err(CheckpointError::Unreadable("parts of an advisor do not fit each other".into()));
+        }
+        if !checkpoint.labels.is_consistent() {
+            return Err(CheckpointError::Unreadable("labels that cannot be".into()));
         }
         Ok(checkpoint)
     }
@@ -273,6 +282,7 @@ mod tests {
             learners: vec![Learner::new(crate::learner::Settings::default(), None)],
             halted: Vec::new(),
             advisors: Vec::new(),
+            labels: LabelSets::default(),
         }
     }
 

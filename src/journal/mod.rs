@@ -29,8 +29,8 @@ use std::io;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
 /// in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic was rebuilt, or 5
-/// where one learns action values, where heads came or went at run time, or where there are advisors.
-pub const VERSION: u32 = 5;
+/// where one learns action values, where heads came or went at run time, or where there are advisors, or 6 where there are labels for heads.
+pub const VERSION: u32 = 6;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -373,7 +373,8 @@ impl GroupWriter {
     /// Record that heads come or go.
     pub fn heads(&mut self, change: &HeadsChange) {
         let start = self.begin(HEADS);
-        self.version = self.version.max(5);
+        let has_labels = change.labels.is_some() || change.add.iter().any(|head| head.label().is_some());
+        self.version = self.version.max(if has_labels { 6 } else { 5 });
         rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
         self.end(start);
     }

@@ -30,11 +30,11 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
     let mut graph = Graph::default();
     let k = kernel_rows_of_states(&mut graph, snapshot);
     values(&mut graph, snapshot, &k);
-    snapshot.heads.iter().for_each(|of| heads(&mut graph, of, &k, snapshot.hyperparameters.kernel.diagonal()));
+    heads(&mut graph, snapshot, &k);
     let graph = graph.finish("value", "states", snapshot.dim());
     let operators = Message::default().text(1, "").int(2, OPSET);
     let fact = |(key, value): (&str, String)| Message::default().text(1, key).text(2, &value);
-    let names: Vec<&str> = snapshot.heads.iter().flat_map(|of| &of.heads).map(|head| head.name.as_str()).collect();
+    let names: Vec<&str> = snapshot.all_heads().map(|head| head.name.as_str()).collect();
     let heads = (!names.is_empty()).then(|| ("heads", serde_json::json!(names).to_string()));
     let facts: Vec<Message> = facts(snapshot).into_iter().chain(heads).map(fact).collect();
     // A `ModelProto`.
@@ -112,13 +112,44 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
     each(graph, "return_std", &deviation);
 }
 
-/// The outputs of all H heads, each (n, H), from the kernel rows k (n, m) and k(z, z): variances share the products of a weighting,
-/// docs/mathematics.md (H8).
-fn heads(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64) {
+/// The outputs of all H heads, each (n, H); k (n, m) are the kernel rows of `snapshot`.
+fn heads(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
+    let diagonal = |of: &Snapshot| of.hyperparameters.kernel.diagonal();
+    let mut parts: Vec<AnswersOfHeads> =
+        snapshot.heads.iter().map(|of| heads_of_kernel(graph, of, k, diagonal(snapshot))).collect();
+    if let Some(branch) = snapshot.branch.as_deref() {
+        let k = kernel_rows_of_states(graph, branch);
+        parts.extend(branch.heads.iter().map(|of| heads_of_kernel(graph, of, &k, diagonal(branch))));
+    }
+    let count = Some(snapshot.all_heads().count());
+    let beside = |graph: &mut Graph, name: &str, parts: Vec<String>| match &parts[..] {
+        [] => {}
+        [part] => graph.output(name, part, count),
+        _ => {
+            let all = graph.concat(&parts);
+            graph.output(name, &all, count);
+        }
+    };
+    beside(graph, "heads", parts.iter().map(|part| part.mean.clone()).collect());
+    if let Some(deviations) = parts.into_iter().map(|part| part.deviations).collect::<Option<Vec<_>>>() {
+        let (of_values, of_returns) = deviations.into_iter().map(|[value, of_return]| (value, of_return)).unzip();
+        beside(graph, "heads_std", of_values);
+        beside(graph, "heads_return_std", of_returns);
+    }
+}
+
+/// Names of what heads with one kernel say, each (n, H).
+struct AnswersOfHeads {
+    mean: String,
+    /// Of the value and of a single return, where the snapshot has variances.
+    deviations: Option<[String; 2]>,
+}
+
+/// What heads say, from the kernel rows k (n, m) and k(z, z): variances share the products of a weighting, docs/mathematics.md (H8).
+fn heads_of_kernel(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64) -> AnswersOfHeads {
     let count = of.heads.len();
     let weights = graph.constant(Array::matrix(&of.weights));
     let mean = graph.node("MatMul", &[k, &weights]);
-    graph.output("heads", &mean, Some(count));
     let mut explained: Option<String> = None;
     for (number, HeadBasis { vectors, values }) in of.bases.iter().enumerate() {
         let share = |j: usize, h: usize| {
@@ -134,7 +165,7 @@ fn heads(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64) {
             None => part,
         });
     }
-    let Some(explained) = explained else { return };
+    let Some(explained) = explained else { return AnswersOfHeads { mean, deviations: None } };
     let (diagonal, zero) = (graph.number(diagonal), graph.number(0.0));
     let left = graph.node("Sub", &[&diagonal, &explained]);
     let left = graph.node("Max", &[&left, &zero]);
@@ -142,11 +173,10 @@ fn heads(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64) {
     let [signals, noise, factors] = [&of.signals, &noise, &of.factors].map(|row| graph.constant(Array::row(row)));
     let variance = graph.node("Mul", &[&left, &signals]);
     let deviation = graph.node("Sqrt", &[&variance]);
-    graph.output("heads_std", &deviation, Some(count));
     let whole = graph.node("Add", &[&variance, &noise]);
     let whole = graph.node("Sqrt", &[&whole]);
     let whole = graph.node("Mul", &[&whole, &factors]);
-    graph.output("heads_return_std", &whole, Some(count));
+    AnswersOfHeads { mean, deviations: Some([deviation, whole]) }
 }
 
 /// k_m(z) (n, m). Differences are squared one by one, as the daemon does: no cancellation.

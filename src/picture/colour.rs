@@ -54,6 +54,8 @@ impl Oklab {
 pub(super) const PALE: Oklab = Oklab::grey(0.985);
 /// Lines over what is not known.
 pub(super) const HATCH: Oklab = Oklab::grey(0.55);
+/// The same below curves, which must stay in front.
+pub(super) const GROUND: Oklab = Oklab::grey(0.82);
 /// Amount of fading from which a place is hatched.
 pub(super) const HATCHED: f64 = 0.5;
 

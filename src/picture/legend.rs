@@ -1,6 +1,6 @@
 //! The legend of a panel: its entries in rows, each with a key.
 
-use super::colour::{Colours, HATCH, HATCHED, PALE, is_hatch};
+use super::colour::{Colours, GROUND, HATCH, HATCHED, PALE, is_hatch};
 use super::{Align, Canvas, Frame, LEGEND_ROW, Marker, PANEL_WIDTH, TICK_SIZE, grown};
 use tiny_skia::PathBuilder;
 
@@ -10,6 +10,8 @@ pub(super) enum Key {
     Marker(Marker),
     Fade(Colours),
     Line([u8; 3], bool),
+    /// The ground of curves where next to nothing is known.
+    Hatch,
 }
 
 impl Key {
@@ -17,6 +19,7 @@ impl Key {
         match self {
             Self::Marker(_) => 12.0,
             Self::Fade(_) => 44.0,
+            Self::Hatch => 30.0,
             Self::Line(..) => 30.0,
         }
     }
@@ -63,6 +66,11 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
                         let hatched = across >= HATCHED && is_hatch(44.0 * across, 14.0 * up);
                         if hatched { HATCH } else { colours.at(0.6).towards(PALE, across) }
                     });
+                    canvas.outline(grown(swatch));
+                }
+                Key::Hatch => {
+                    let swatch = Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 };
+                    canvas.shade(swatch, |across, up| if is_hatch(30.0 * across, 14.0 * up) { GROUND } else { PALE });
                     canvas.outline(grown(swatch));
                 }
                 Key::Line(colour, band) => {

@@ -5,6 +5,7 @@
 //! processes that have applied the same groups hold equal states, bit for bit. A checkpoint is a state written down.
 
 pub mod advisors;
+pub mod labels;
 pub mod record;
 pub mod streams;
 
@@ -16,6 +17,7 @@ use crate::learner::window::Window;
 use crate::learner::{Event, HeadsChange, Learner, Settings, SnapshotError};
 use crate::panics;
 use advisors::{Advised, NotAdvised};
+use labels::LabelSets;
 use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -38,6 +40,8 @@ pub struct State {
     critics: Vec<Learner>,
     /// In the order of their settings.
     advisors: Vec<Advisor>,
+    /// What heads learn from besides the rows.
+    labels: LabelSets,
     /// Critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
     halted: Vec<Halted>,
     /// Rows that critics leave out, as records further on say.
@@ -85,6 +89,7 @@ impl State {
             configured: None,
             critics: Vec::new(),
             advisors: Vec::new(),
+            labels: LabelSets::default(),
             halted: Vec::new(),
             skipped: Vec::new(),
             reaches: Vec::new(),
@@ -206,6 +211,28 @@ impl State {
         Self { advisors, ..self }
     }
 
+    /// The same state with these labels.
+    #[must_use]
+    pub fn with_labels(mut self, labels: LabelSets) -> Self {
+        self.window.iter_mut().for_each(|window| window.set_labels(labels.used()));
+        Self { labels, ..self }
+    }
+
+    /// What heads learn from besides the rows.
+    pub fn labels(&self) -> &LabelSets {
+        &self.labels
+    }
+
+    /// Put the labels that heads learn from beside the rows, and forget those that none learns from any more.
+    fn settle_labels(&mut self) {
+        if !self.labels.is_empty() {
+            let heads = self.critics.iter().flat_map(|learner| &learner.settings().heads);
+            let learned = heads.filter_map(Head::label).map(|(_, id)| id).collect();
+            self.labels.settle(&learned);
+            self.window.iter_mut().for_each(|window| window.set_labels(self.labels.used()));
+        }
+    }
+
     /// Put `learner`, which has been rebuilt up to here, in the place of the critic of its name.
     ///
     /// # Errors
@@ -284,12 +311,10 @@ impl State {
                     let advisors = std::mem::take(&mut self.advisors);
                     self.advisors = advisors::configure(advisors, &configured.advisors)?;
                     self.configured = Some(configured);
+                    self.settle_labels();
                     self.hold();
                 }
-                Record::Heads(HeadsChange { critic, remove, add }) => {
-                    let index = self.index(&critic)?;
-                    self.on(index, &mut applied.failed, |critic| critic.change_heads(&remove, add));
-                }
+                Record::Heads(change) => self.change_heads(change, &mut applied.failed)?,
                 Record::Rebuilt(learner) => self.take_rebuilt(*learner)?,
                 // Where one critic learns alone its advisors answer no request.
                 Record::Advice(advice) if self.alone.is_none() => {
@@ -318,6 +343,18 @@ impl State {
         self.learn(&mut applied);
         self.hold();
         Ok(applied)
+    }
+
+    /// Take labels; let heads of a critic go, and others come.
+    fn change_heads(&mut self, change: HeadsChange, failed: &mut Vec<SkippedRows>) -> Result<(), String> {
+        let HeadsChange { critic, remove, add, labels } = change;
+        let index = self.index(&critic)?;
+        // Labels that cannot be taken are refused before they are stored. Were some there all the same, they change nothing, live and
+        // in a replay alike, and the journal opens.
+        let _taken = labels.map(|part| self.labels.take(&part));
+        self.on(index, failed, |critic| critic.change_heads(&remove, add));
+        self.settle_labels();
+        Ok(())
     }
 
     /// Put a critic that was learned again into the place of the one of its name.
@@ -366,6 +403,7 @@ impl State {
             Some(window) if window.end() == offset => window,
             window => {
                 let fresh = window.insert(Window::starting_at(shape.0, shape.1, self.window_rows, offset));
+                fresh.set_labels(self.labels.used());
                 fresh.hold(offset);
                 fresh
             }

@@ -21,16 +21,4 @@ impl Table {
         (rows.rewards, rows.rewards_per_row) = (widened.collect(), before + 1);
         before
     }
-
-    /// Cut chains where `kept` (n,) changes from one row of a stream to the next.
-    pub fn cut_between(&mut self, kept: &[bool]) {
-        let mut before: Vec<Option<bool>> = vec![None; self.streams.len()];
-        for (i, &kept) in kept.iter().enumerate() {
-            let changed = before[self.rows.streams[i] as usize].replace(kept).is_some_and(|before| before != kept);
-            self.rows.starts_chain[i] |= changed;
-        }
-        if self.episode_names.is_empty() {
-            self.number_chains();
-        }
-    }
 }

@@ -3,14 +3,13 @@
 //! A refit brings kernel and dictionary of the case instead of its own. The daemon adds the rows that it lacks, adopts it, and learns
 //! the other rows live.
 
+use super::reference::golden_q::{action_value, empty};
+use super::reference::{numbers, tests};
 use super::{Harness, disk};
-use criticd::learner::action::{ActionSpace, ActionValue};
-use criticd::learner::math::dictionary::Dictionary;
-use criticd::learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::learner::model::Model;
+use criticd::learner::VarianceKind;
+use criticd::learner::action::ActionSpace;
 use criticd::learner::refit::{self, Candidate, RefitJob};
-use criticd::learner::{Lambda, Settings, VarianceKind};
-use criticd::snapshot::{Ask, Inputs, Snapshot};
+use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire::{self, ArrayForm, Op};
 use serde_json::Value;
@@ -19,16 +18,9 @@ use std::collections::HashMap;
 /// Rows that the refit has seen; the others come after its adoption.
 const FIRST: usize = 30;
 
-fn numbers(value: &Value) -> Vec<f64> {
-    match value {
-        Value::Array(values) => values.iter().flat_map(numbers).collect(),
-        number => number.as_f64().into_iter().collect(),
-    }
-}
-
 /// Names and contents of all cases whose rows can be streamed.
 fn cases() -> Vec<(String, Value)> {
-    let directory = format!("{}/tests/golden-q", env!("CARGO_MANIFEST_DIR"));
+    let directory = format!("{}/golden-q", tests());
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -41,19 +33,6 @@ fn cases() -> Vec<(String, Value)> {
     }
     assert!(found.len() >= 5, "{}", found.len());
     found
-}
-
-fn action_value(case: &Value) -> Option<ActionValue> {
-    let action = case["action"].as_object().filter(|_| case["head"] == "q")?;
-    let n = action["n"].as_u64().unwrap() as usize;
-    Some(ActionValue {
-        space: match action["kind"].as_str().unwrap() {
-            "discrete" => ActionSpace::Discrete(n),
-            _ => ActionSpace::Box { low: vec![-2.0; n], high: vec![2.0; n] },
-        },
-        successor: serde_json::from_value(case["successor"].clone()).unwrap(),
-        trace: serde_json::from_value(case["trace"].clone()).unwrap(),
-    })
 }
 
 /// The daemon's settings for the case.
@@ -87,7 +66,7 @@ fn rows(case: &Value) -> Vec<Batch> {
     let mut next: HashMap<u64, u64> = HashMap::new();
     let row = |t: &Value| {
         let (stream, flag) = (t["stream"].as_u64().unwrap(), |key: &str| Some(vec![t[key].as_bool().unwrap()]));
-        let optional = |key: &str| Some(numbers(&t[key])).filter(|found| !found.is_empty());
+        let optional = |key: &str| (!t[key].is_null()).then(|| numbers(&t[key])).filter(|found| !found.is_empty());
         let seq = next.entry(stream).or_default();
         // A row that is missing is a gap.
         *seq += u64::from(t["gap"].as_bool().unwrap());
@@ -113,29 +92,6 @@ fn rows(case: &Value) -> Vec<Batch> {
         Batch::new(parts).unwrap()
     };
     case["transitions"].as_array().unwrap().iter().map(row).collect()
-}
-
-/// A model with the case's kernel and dictionary that has learned nothing.
-fn model(case: &Value, variance: VarianceKind) -> Model {
-    let kernel = &case["kernel"];
-    let number = |key: &str| kernel[key].as_f64().unwrap();
-    let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
-    let elements = case["dictionary"].as_array().unwrap();
-    let dim = numbers(&elements[0]).len();
-    let mut dictionary = Dictionary::from_elements(kernel.clone(), dim, &numbers(&case["dictionary"])).unwrap();
-    dictionary.set_max(dictionary.len());
-    let settings = Settings {
-        action_value: action_value(case),
-        discount: case["discount"].as_f64().unwrap(),
-        lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
-        rho_max: case["rho_max"].as_f64(),
-        variance,
-        estimate_scale: false,
-        ..Settings::default()
-    };
-    let noise_variance = case["noise_variance"].as_f64().unwrap();
-    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
-    Model::with_dictionary(settings, Inputs::identity(dim), &hyperparameters, dictionary)
 }
 
 fn feed(harness: &mut Harness, rows: &[Batch]) {
@@ -201,7 +157,7 @@ fn what_the_daemon_publishes_is_the_reference() {
         // It has learned half of the rows so far: the daemon adds the others, and adopts it.
         refit(&mut harness, |candidate, job| {
             let (rows, start) = (job.window.flatten(), job.window.start());
-            let mut model = model(&case, VarianceKind::Model);
+            let mut model = empty(&case, VarianceKind::Model);
             model.learn(&rows, 0..rows.len() / 2, start);
             model.refresh();
             *candidate.model = model;
@@ -214,7 +170,7 @@ fn what_the_daemon_publishes_is_the_reference() {
         for (kind, variance) in [(VarianceKind::Rows, "rows"), (VarianceKind::Clustered, "clustered")] {
             refit(&mut harness, |candidate, job| {
                 let rows = job.window.flatten_since(job.window.start());
-                let mut model = model(&case, kind);
+                let mut model = empty(&case, kind);
                 model.learn(&rows, 0..rows.len(), job.window.start());
                 model.refresh();
                 model.revisit(std::iter::once((&rows, 0..rows.len(), job.window.start())));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,10 @@ import websocket
 BINARY = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
+
+
+class Navigated(Exception):
+    """The page went elsewhere, or loaded itself anew, while it was asked."""
 
 
 class Browser:
@@ -70,6 +75,8 @@ class Browser:
         while True:
             reply = json.loads(self.socket.recv())
             if reply.get("id") == self.count:
+                if reply.get("error", {}).get("message") == "Inspected target navigated or closed":
+                    raise Navigated(method)
                 assert "error" not in reply, f"{method}: {reply['error']}"
                 return reply["result"]
             self._note(reply)
@@ -98,12 +105,18 @@ class Browser:
     def wait(self, script: str, what: str, timeout_s: float = 60) -> None:
         """Wait until an expression counts as true."""
         deadline = time.monotonic() + timeout_s
-        while not self.run(f"Boolean({script})"):
+        while not self._holds(script):
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"{what}: not within {timeout_s} s; the page says {self.run('document.body.innerText')!r}"
                 )
             time.sleep(0.05)
+
+    def _holds(self, script: str) -> bool:
+        try:
+            return bool(self.run(f"Boolean({script})"))
+        except Navigated:
+            return False  # a page that loads itself anew is asked again
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
@@ -143,6 +156,18 @@ class Browser:
             except (OSError, StopIteration):
                 continue
         return total / 1024
+
+    def processor_seconds(self) -> float:
+        """Processor time of all of the browser's processes so far."""
+        total = 0
+        for process in Path("/proc").iterdir():
+            try:
+                if self.profile.encode() in (process / "cmdline").read_bytes():
+                    fields = (process / "stat").read_text().rpartition(")")[2].split()
+                    total += sum(map(int, fields[11:13]))
+            except OSError:
+                continue
+        return total / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         self.socket.close()

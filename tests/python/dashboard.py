@@ -22,6 +22,12 @@ PRINT = """(id => { const url = document.getElementById(id).toDataURL();
     let sum = 0; for (let k = 0; k < url.length; k += 1) sum = (sum * 31 + url.charCodeAt(k)) % 4294967291;
     return sum; })"""
 
+# Saved files are kept in the page, by their names.
+KEEP = """window.saved = {}; const blobs = URL.createObjectURL; let last;
+    URL.createObjectURL = blob => { last = blob; return blobs.call(URL, blob); };
+    HTMLAnchorElement.prototype.click = function () { const name = this.download;
+        last.arrayBuffer().then(b => { saved[name] = name.endsWith('png') ? '' : new TextDecoder().decode(b); }); }; 0"""
+
 
 class Walk(threading.Thread):
     """A particle that is pulled to the middle, some hundred rows a second. Only its first coordinate costs."""
@@ -75,15 +81,6 @@ def shoot(page: Browser, name: str) -> None:
         page.screenshot(Path(SHOTS) / f"{name}.png")
 
 
-def core_seconds(daemon: Daemon) -> float:
-    """Processor time of the learner's thread so far."""
-    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
-        name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
-        if name == "core":
-            return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
-    raise KeyError("core")
-
-
 def assert_clean(page: Browser, daemon: Daemon) -> None:
     """Nothing on the console, no request to another host."""
     assert page.faults() == []
@@ -95,6 +92,28 @@ def shown(page: Browser, element: str) -> bool:
     return page.run(
         f"!document.getElementById('{element}').hidden && document.getElementById('{element}').offsetHeight > 0"
     )
+
+
+def choose(page: Browser, control: str, value: str) -> None:
+    script = f"(c => {{ c.value = '{value}'; c.dispatchEvent(new Event('change')); }})"
+    page.run(f"{script}(document.getElementById('{control}'))")
+
+
+def point(page: Browser, canvas: str, across: float, up: float) -> None:
+    """Put the pointer on a canvas, and that into view."""
+    page.run(f"document.getElementById('{canvas}').scrollIntoView({{block: 'center'}})")
+    x, y, width, height = page.run(
+        f"(({{x, y, width, height}}) => [x, y, width, height])(document.getElementById('{canvas}').getBoundingClientRect())"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across * width, y=y + (1 - up) * height)
+
+
+def text(page: Browser, element: str) -> str:
+    return page.run(f"document.getElementById('{element}').textContent")
+
+
+def number(words: str) -> float:
+    return float(words.replace("−", "-").replace("\u202f", ""))
 
 
 class Field:

@@ -1,10 +1,10 @@
 """Pictures of the page as references, and how a picture differs from its reference.
 
-    target/python/bin/python tests/python/screenshots.py [SCENE...] 
+    target/python/bin/python tests/python/screenshots.py [SCENE...]
 
 makes references again, to be looked at before a commit. Each scene is a daemon with a stream from a fixed seed,
-refitted on request, at rest. Parts that depend on the clock are hidden before the picture is taken: times, rates, time
-lines, calibration, processor and memory. A reference is half as wide as the picture and has 32 colours.
+refitted on request, at rest. What depends on the clock is replaced in the page before the picture is taken: times, rates,
+time lines, pairs of the calibration and memory. A reference is half as wide as the picture and has 64 colours.
 
 `difference` compares means of blocks, so that another font, which moves letters by a few pixels, is no difference,
 and neither is noise. It finds cards that are missing, moved or of another size, colours of maps and themes, and
@@ -34,7 +34,7 @@ from PIL import Image
 
 FOLDER = Path(__file__).with_name("screenshots")
 REDUCED = 2
-COLOURS = 32
+COLOURS = 64
 # Side of a block in pixels of a reference.
 BLOCK = 12
 # A block differs if the mean of one of its colours does by more than this, of 255.
@@ -43,12 +43,76 @@ LEVEL = 20.0
 SHARE = 0.06
 
 HIDDEN = """
-time, #vitals dd, #version, #lines canvas, #lines-more canvas, .line b, #calibration, #groups, #model dd, #marks, #path,
-#path-note, #worst, #map-error, #error-note, #live-text, #trust-line span, #streams td { visibility: hidden !important }
+#version { visibility: hidden !important }
 * { animation: none !important; transition: none !important; caret-color: transparent !important }
 """
 # The page's policy refuses a style element.
 HIDE = f"(document.adoptedStyleSheets = [new CSSStyleSheet()])[0].replaceSync({json.dumps(HIDDEN)})"
+
+
+# Once it is frozen a page hears no news.
+DEAF = """window.EventSource = class extends EventSource {
+    set onmessage(heard) { super.onmessage = (event) => { if (!window.frozen) heard(event); }; }
+};"""
+# Replaces what depends on the clock: 2 h 30 min of a daemon that ends at 12:00, with returns that scatter by what the model
+# says. `planted` marks are shown as well.
+FIXED = r"""(async (planted) => {
+    const { known } = await import('/known.js');
+    window.frozen = true;
+    const now = Date.UTC(2030, 0, 1, 12) / 1000;
+    const wave = (k, of) => Math.sin(of * k) * 0.6 + Math.sin(2.3 * of * k) * 0.4;
+    const points = 300;
+    const columns = {
+        time: (k) => now - 2 * (points - 1 - k),
+        offset: (k) => (known.status.offset * k) / points,
+        rows_per_second: (k) => 100 + 4 * wave(k, 0.21),
+        refused: () => Object.values(known.status.rejected).reduce((sum, n) => sum + n, 0),
+        queue_ingest: () => 0, queue_calls: () => 0, window_bytes: () => 4e6, resident_bytes: (k) => 4e7 + 1e4 * k,
+        error: (k) => 0.4 + 0.5 * Math.exp(-k / 60) + 0.03 * wave(k, 0.17), bias: (k) => 0.05 * wave(k, 0.13),
+        coverage: (k) => 0.9 + 0.03 * wave(k, 0.11), held_out_error: () => 0.12, score: (k) => 1 + 0.1 * wave(k, 0.1),
+        score_recent: (k) => 1.1 + 0.2 * wave(k, 0.3), dictionary_size: (k) => 50 + k / 30, running_chains: () => 1,
+        generation: () => 2, log_evidence: () => null,
+    };
+    const list = (name) => Array.from({ length: points }, (_, k) => columns[name](k));
+    const last = (name) => name.slice(name.lastIndexOf('.') + 1);
+    for (const name of known.columns) known.history[name] = list(last(name));
+    known.quality = known.quality.map(() => [0.4, 0.9]);
+    Object.assign(known.status, { time: now, uptime_s: 9000, rows_per_second: 101.3 });
+    // A folder of a name as long as that of this run would wrap the text elsewhere.
+    const { read_only } = known.status;
+    if (read_only) known.status.read_only = read_only.replace(/[^\s"]*\/data\//g, '/var/lib/criticd/');
+    for (const stream of Object.values(known.status.recent_streams)) stream.last_seen = now - 0.5;
+    for (const mark of known.marks.values()) Object.assign(mark, { time: now - 300 + mark.number, seconds: 1.2 });
+    for (const mark of planted) known.marks.set(1000 + mark.number, { ...mark, number: 1000 + mark.number, time: now - 60 });
+    known.status.critics.forEach((critic, k) => {
+        // Of those that are not shown there is no more than the list needs.
+        if (critic.brief) return;
+        Object.assign(critic.adoption_pause_ms, { count: 1, p50: 20, p99: 20, max: 20 });
+        const pairs = Array.from({ length: 200 }, (_, j) => {
+            const predicted = -3 + 3 * ((j * 0.618034) % 1);
+            return [predicted, predicted + 0.4 * 1.9 * wave(j, 1.7), 0.4, 5 + (j % 4), critic.generation];
+        });
+        const summary = { count: 200, correlation: 0.91, rms: 0.41, bias: 0.01, within_90: 0.905 };
+        const generations = critic.generation > 1 ? [[1, 100, 0.61, 0.1, 0.83], [2, 100, 0.4, 0.01, 0.91]] : [[1, 100, 0.4, 0.01, 0.91]];
+        known.calibration[k] = known.calibration[k].map(() => ({ pairs: critic.kernel ? pairs : [], summary, generations }));
+        // What the daemon says of itself stays; what it says of the returns is that of those above.
+        critic.trust?.forEach((trust) => {
+            for (const reason of trust.reasons) if (read_only) reason.text = reason.text.replaceAll(read_only, known.status.read_only);
+            if (planted.length) trust.reasons.push({ level: 'warn', text: 'rewards and values are lower than predicted, probably since row 1\u202f100; moved: angle',
+                remedy: 'A second model is learning the new rows and takes over once it predicts better.' });
+            trust.sentence = trust.sentence.replace(/in the last [^.]+/, 'in the last 2 h');
+            if (trust.level === 'never' && !trust.reasons.length) return;
+            const level = trust.reasons.length === 0 ? 'good' : trust.reasons.some((reason) => reason.level === 'bad') ? 'bad' : 'warn';
+            const [sign, title] = { good: ['●', 'The values can be believed'], warn: ['▲', 'Believe the values with care'],
+                bad: ['■', 'Do not believe the values'] }[level];
+            const quiet = planted.length ? '' : '; nothing has drifted in the last 2 h';
+            if (critic.kernel) Object.assign(trust, { level, sign, title,
+                sentence: `Values are right to about 0.4; 92 % of returns fell in their 90 % interval${quiet}.` });
+        });
+    });
+    // All parts are drawn again.
+    for (let k = 0; k < 2; k += 1) document.getElementById('theme').click();
+})"""
 
 
 @dataclass
@@ -77,7 +141,7 @@ def walk(daemon: Daemon, dim: int, rows: int = 1200) -> None:
     """A particle that is pulled to the middle, learned and refitted. The first two coordinates cost."""
     generator, push, control = np.random.default_rng(5), daemon.push(), daemon.control()
     weights = np.zeros(dim)
-    weights[: min(dim, 2)] = [1.0, 0.4][: min(dim, 2)]
+    weights[: min(dim, 2)] = [1.0, 0.7][: min(dim, 2)]
     for seq in range(0, rows, 40):
         states = [generator.normal(size=dim)]
         for _ in range(40):
@@ -99,7 +163,7 @@ def learned(dim: int) -> Callable[[Path, ExitStack], Daemon]:
     def start(folder: Path, stack: ExitStack) -> Daemon:
         daemon = Daemon(folder, config=settings(dim))
         stack.callback(daemon.close)
-        walk(daemon, dim)
+        walk(daemon, dim, 2400 if dim > 6 else 1200)
         refit(daemon)
         return again(daemon, settings(dim), stack)
 
@@ -173,15 +237,15 @@ class Starting:
 
 
 def recovering(folder: Path, stack: ExitStack) -> Starting:
-    """A start that takes a minute: ten thousand rows, weights after every fourth, and no checkpoint."""
+    """A start that takes half a minute: sixty thousand rows, weights after every fourth, and no checkpoint."""
     slow = "dictionary_max = 400\ntolerance = 1e-6\nrefresh_rows = 4\nrefit_first_rows = 0\nrefit_score_drop = 0\n"
     before = Daemon(folder, config=f'[[critic]]\nname = "main"\n{slow}')
     stack.callback(before.close)
     push, generator = before.push(), np.random.default_rng(5)
-    states = generator.normal(size=(10_001, 6))
-    for k in range(0, 10_000, 500):
+    states = generator.normal(size=(60_001, 6))
+    for k in range(0, 60_000, 500):
         push.send(pack({"states": states[k : k + 501], "rewards": states[k : k + 500, 0]}))
-    before.control().wait_for_offset(10_000, 600)
+    before.control().wait_for_offset(60_000, 600)
     before.kill()
     for checkpoint in (folder / "data").glob("checkpoint-*"):
         checkpoint.unlink()
@@ -198,8 +262,13 @@ class Scene:
     look: Look
     # Whether there is a model to be seen.
     model: bool = True
-    # Runs after the page has loaded.
+    # Runs when the page has loaded, and when it stands still.
+    choose: str = ""
     then: Callable[[Daemon | Starting, Browser], None] = lambda daemon, page: None
+    # True of the page when all of the scene is drawn.
+    drawn: str = "document.querySelectorAll('#worst li').length > 0 && document.getElementById('path-note').textContent"
+    # Events that are shown as well.
+    planted: str = "[]"
 
 
 # Seconds until all that a page asks for is drawn.
@@ -207,10 +276,32 @@ DRAWN_S = 4.0
 
 
 def gone(daemon: Daemon | Starting, page: Browser) -> None:
-    # Maps and errors are computed in the daemon's spare time: none come once it is gone.
-    time.sleep(DRAWN_S)
     daemon.process.kill()
     page.wait("document.body.classList.contains('gone')", "the page notices")
+
+
+DRIFT = """[{ number: 1, event: 'drift', critic: 'main', statistic: 'lower', since: 1100, streams: [],
+    variables: [{ name: 'angle', before: 0, after: 1 }] }]"""
+CHOOSE = (
+    "((id, value) => { const c = document.getElementById(id); c.value = value; c.dispatchEvent(new Event('change')); })"
+)
+
+
+def of_actions(folder: Path, stack: ExitStack) -> Daemon:
+    """Action values: of three actions the one that leads to the middle pays most."""
+    critic = 'inputs = "state_action"\nactions = ["left", "stay", "right"]\nsuccessor = "improve"\nimprove_rows = 200\n'
+    settings_ = f'state_dim = 2\nstate_names = ["angle", "speed"]\n[[critic]]\nname = "q"\n{critic}discount = 0.9\nrefit_first_rows = 0\n'
+    daemon = Daemon(folder, config=settings_)
+    stack.callback(daemon.close)
+    generator, push = np.random.default_rng(2), daemon.push()
+    for episode in range(60):
+        states = generator.uniform(-1, 1, (11, 2))
+        actions = generator.integers(0, 3, 10).astype(float)
+        rewards = -np.abs(states[:-1, 0] + actions - 1)
+        batch = {"states": states, "rewards": rewards, "actions": actions, "truncated": np.arange(10) == 9}
+        push.send(pack({"stream": "agent", "session": "run", "seq": 10 * episode, **batch}))
+    daemon.control().wait_for_offset(600)
+    return again(daemon, settings_, stack)
 
 
 SCENES = {
@@ -222,6 +313,13 @@ SCENES = {
     "six-variables": Scene(learned(6), Look()),
     "twenty-variables": Scene(learned(20), Look()),
     "hundred-critics": Scene(of_critics(100), Look()),
+    "drifted": Scene(learned(2), Look(), planted=DRIFT),
+    "drifted-phone-dark": Scene(learned(2), Look(390, 844, mobile=True, dark=True), planted=DRIFT),
+    "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')"),
+    "averaged": Scene(learned(6), Look(), choose=f"{CHOOSE}('mode', 'average')"),
+    "actions": Scene(
+        of_actions, Look(), drawn="document.getElementById('map-chosen').getAttribute('aria-label').includes('left')"
+    ),
     "empty": Scene(empty, Look(), model=False),
     "refused": Scene(refused, Look()),
     "read-only": Scene(read_only, Look()),
@@ -244,13 +342,19 @@ def reach(address: str) -> None:
 
 
 def settle(page: Browser, name: str) -> None:
-    """Wait until a page shows its scene, and hide what depends on the clock."""
+    """Wait until a page shows its scene, and replace what depends on the clock."""
     model = SCENES[name].model
-    page.wait(
-        "document.getElementById('view')?.hidden === false" if model else "document.body?.innerText.length > 100", name
-    )
+    # A page without a model has said something other than that it waits.
+    said = "document.body?.innerText.length > 100 && !document.body.innerText.includes('Waiting for the daemon')"
+    page.wait("document.getElementById('view')?.hidden === false" if model else said, name)
+    scene = SCENES[name]
     if model:
-        page.wait("document.querySelectorAll('#relevance .relevance-row').length > 0", f"{name}: relevances")
+        page.wait(scene.drawn, f"{name}: all of it")
+        if scene.choose:
+            page.run(f"({scene.choose}, 0)")
+        # Maps and errors are computed in the daemon's spare time.
+        time.sleep(DRAWN_S)
+        page.run(f"{FIXED}({scene.planted})")
     page.run(f"({HIDE}, 0)")
 
 
@@ -264,12 +368,13 @@ def opened(name: str, folder: Path) -> Iterator[Browser]:
         stack.callback(page.close)
         look = scene.look
         page.size(look.width, look.height, mobile=look.mobile, dark=look.dark)
+        page.call("Emulation.setTimezoneOverride", timezoneId="UTC")
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=DEAF)
         reach(daemon.endpoints["http"])
         page.open(f"http://{daemon.endpoints['http']}/")
         settle(page, name)
         scene.then(daemon, page)
-        # Maps and errors are computed in the daemon's spare time.
-        time.sleep(DRAWN_S)
+        time.sleep(1)
         yield page
 
 
@@ -282,7 +387,7 @@ def shoot(page: Browser, folder: Path) -> Image.Image:
 
 def reduced(picture: Image.Image) -> Image.Image:
     small = picture.convert("RGB").reduce(REDUCED)
-    return small.quantize(COLOURS, dither=Image.Dither.NONE)
+    return small.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
 
 
 def blocks(picture: Image.Image) -> npt.NDArray[np.float64]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import browser
 import numpy as np
 import pytest
-from browser import Browser
+from browser import Browser, when
 from client import Daemon, pack
 from conftest import Start
-from dashboard import address, assert_clean, shoot, shown
-from test_page_tools import text
+from dashboard import address, assert_clean, shoot, shown, text
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
@@ -64,7 +66,7 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     page.open(address(daemon))
     page.wait("document.getElementById('map-chosen')?.getAttribute('aria-label').includes('left')", "the actions")
     assert all(shown(page, card) for card in ("chosen-card", "deviation-card", "episodes", "selection"))
-    assert not any(shown(page, card) for card in ("empty", "trajectory", "trio", "mode-choice"))
+    assert not any(shown(page, card) for card in ("empty", "calibration", "mode-choice"))
     assert text(page, "q-word") == "Largest Q" and page.run("document.getElementById('value-word').hidden")
     label = page.run("document.getElementById('map-chosen')?.getAttribute('aria-label')")
     assert "right" in label and "stay" in label, label
@@ -73,6 +75,28 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
         pointed(page, "map-chosen", across, f"textContent.includes('{word}')")
     assert text(page, "episodes-note").startswith("60 episodes; mean of the last 10: −")
     pointed(page, "map-value", 0.3, "textContent.includes('action ')")
+    # What it learns is the value of the best actions, and no return says whether that is right: nothing waits for one.
+    page.wait("document.getElementById('trust')?.dataset.level === 'never'", "the line")
+    assert "Not verified: these are values of the best actions" in text(page, "trust-line")
+    titles = page.run("[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)")
+    assert not any(title.startswith(("Error", "Bias", "Returns in")) for title in titles), titles
+    page.wait("document.getElementById('robots').textContent.startsWith('◆ agent is at place ')", "where it is")
+    # Q of the actions taken, along the trajectory: the return that came is that of another policy.
+    page.wait("/^\\d+ rows of agent/.test(document.getElementById('path-note').textContent)", "the trajectory")
+    assert "return is known" not in text(page, "path-note") and not shown(page, "path-came")
+    page.run("document.getElementById('path').focus()")
+    for _ in range(3):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
+    page.wait("/: Q −[0-9.]+ ± [0-9.]+ · reward .* · TD error [−0-9.]+/.test(document.getElementById('path-out').textContent)", "Q")
+    # The place and the action matter, the load does not.
+    page.wait("document.querySelectorAll('.relevance-row').length === 3", "the shares")
+    rows = page.run("[...document.querySelectorAll('.relevance-row')].map(row => row.textContent)")
+    shares = {re.match("[a-z]+", row)[0]: int(found[1]) if (found := re.search(r"(\d+) %", row)) else 0 for row in rows}
+    assert list(shares) == ["place", "load", "action"], rows
+    assert shares["place"] > 30 and shares["action"] > 30 and shares["load"] < 15, rows
+    # No return says where it is wrong; reward and next value do.
+    page.wait("document.querySelectorAll('#worst li').length > 0 && document.getElementById('error-card').offsetHeight > 0", "errors")
+    assert not shown(page, "error-kind") and text(page, "error-note").startswith("TD error: reward and next value − Q")
     shoot(page, "actions")
     assert_clean(page, daemon)
 
@@ -87,4 +111,47 @@ def test_of_a_box_the_first_coordinate_is_shown(start: Start, page: Browser) -> 
     pointed(page, "map-chosen", 0.8, "textContent.match(/action −[0-9]/)")
     assert text(page, "chosen-note").startswith("first coordinate")
     shoot(page, "actions-box")
+    assert_clean(page, daemon)
+
+
+def test_values_of_the_policy_that_acts_are_verified(start: Start, page: Browser) -> None:
+    config = (CONFIG % '["left", "right"]').replace(
+        'successor = "improve"\nimprove_rows = 200\n', 'successor = "sarsa"\n'
+    )
+    daemon = start(config=config.replace("discount = 0.9", "discount = 0.5"))
+    push, random, sent = daemon.push(), np.random.default_rng(2), 0
+    page.open(address(daemon))
+
+    def sent_and_verified() -> bool:
+        nonlocal sent
+        states, actions = random.uniform(-1, 1, (101, 2)), random.integers(0, 2, 100).astype(float)
+        # Going right pays 2 at once; whatever follows is alike.
+        batch = {"states": states, "rewards": 2 * actions + 0.05 * random.normal(size=100), "actions": actions}
+        push.send(pack({"stream": "agent", "session": "run", "seq": sent, **batch}))
+        sent += 100
+        time.sleep(0.3)
+        return page.run(
+            "(document.getElementById('trust-line')?.textContent ?? '').includes('Values are right to about')"
+        )
+
+    when(sent_and_verified, "values that are verified")
+    titles = page.run("[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)")
+    assert any(title.startswith("Error") for title in titles), titles
+    # Along the trajectory Q is beside the return that came, and nearly all of it hangs on the action.
+    for card in ("calibration", "relevance-card", "error-kind", "path-came"):
+        page.wait(f"document.getElementById('{card}').offsetHeight > 0", card)
+    page.wait("/return is known of \\d\\d %/.test(document.getElementById('path-note').textContent)", "the trajectory")
+    page.wait("document.querySelectorAll('.relevance-row').length === 3", "the shares")
+    last = "[...document.querySelectorAll('.relevance-row')].at(-1).textContent"
+    share = re.match(r"action(\d+) %", page.run(last))
+    assert share and int(share[1]) > 80, page.run(last)
+    page.wait("document.getElementById('worst-text').textContent.includes('returns are off by')", "the errors")
+    off = re.search(r"off by ([0-9.]+)", text(page, "worst-text"))
+    assert off and float(off[1]) < 0.6, text(page, "worst-text")
+    pairs = page.run("import('/known.js').then(({known}) => known.calibration[0][0].pairs)")
+    # The value of going right is higher by 2: predictions and returns are of two kinds.
+    predicted = np.array([pair[0] for pair in pairs[-60:]])
+    assert predicted.max() - predicted.min() > 1.5, predicted
+    assert np.corrcoef(predicted, [pair[1] for pair in pairs[-60:]])[0, 1] > 0.7
+    shoot(page, "actions-verified")
     assert_clean(page, daemon)

@@ -12,33 +12,25 @@ import pytest
 from browser import Browser, when
 from client import Daemon, pack
 from conftest import Start
-from dashboard import Field, Walk, address, assert_clean, shoot, shown, start_field, start_walk
+from dashboard import (
+    KEEP,
+    Field,
+    Walk,
+    address,
+    assert_clean,
+    choose,
+    number,
+    point,
+    shoot,
+    shown,
+    start_field,
+    start_walk,
+    text,
+)
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
 )
-
-
-def choose(page: Browser, control: str, value: str) -> None:
-    script = f"(c => {{ c.value = '{value}'; c.dispatchEvent(new Event('change')); }})"
-    page.run(f"{script}(document.getElementById('{control}'))")
-
-
-def point(page: Browser, canvas: str, across: float, up: float) -> None:
-    """Put the pointer on a canvas, and that into view."""
-    page.run(f"document.getElementById('{canvas}').scrollIntoView({{block: 'center'}})")
-    x, y, width, height = page.run(
-        f"(({{x, y, width, height}}) => [x, y, width, height])(document.getElementById('{canvas}').getBoundingClientRect())"
-    )
-    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across * width, y=y + (1 - up) * height)
-
-
-def text(page: Browser, element: str) -> str:
-    return page.run(f"document.getElementById('{element}').textContent")
-
-
-def number(words: str) -> float:
-    return float(words.replace("−", "-").replace("\u202f", ""))
 
 
 def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> None:
@@ -99,7 +91,12 @@ def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: 
     choose(page, "critic", "2")
     page.wait("!document.getElementById('q-word').hidden", "the map of the best action")
     page.wait("document.getElementById('model').textContent.includes('dictionary')", "its model")
-    assert shown(page, "selection") and shown(page, "time") and shown(page, "chosen-card") and not shown(page, "trio")
+    assert (
+        shown(page, "selection")
+        and shown(page, "time")
+        and shown(page, "chosen-card")
+        and not shown(page, "heads")
+    )
     number_now = "import('/known.js').then(({ known }) => known.number)"
     seen = page.run(number_now)
     when(lambda: page.run(number_now) > seen + 2, "seconds")
@@ -171,6 +168,15 @@ def test_an_earlier_model_is_compared_with(start: Start, page: Browser) -> None:
     assert not shown(page, "difference-card")
     shoot(page, "compared-curve")
     assert_clean(page, daemon)
+    # A restart keeps it.
+    daemon.terminate()
+    after = start_walk(start, dim=1)
+    page.open(address(after))
+    page.wait(
+        "document.querySelector('#against option[value=\"generation 1\"]')", "the first generation after a restart"
+    )
+    choose(page, "against", "generation 1")
+    page.wait("/dashed: generation 1; they differ at/.test(document.getElementById('value-note').textContent)", "both")
 
 
 def test_an_average_goes_over_the_other_variables(start: Start, page: Browser) -> None:
@@ -202,12 +208,6 @@ def test_an_average_goes_over_the_other_variables(start: Start, page: Browser) -
     assert_clean(page, daemon)
 
 
-KEEP = """window.saved = {}; const blobs = URL.createObjectURL; let last;
-    URL.createObjectURL = blob => { last = blob; return blobs.call(URL, blob); };
-    HTMLAnchorElement.prototype.click = function () { const name = this.download;
-        last.arrayBuffer().then(b => { saved[name] = name.endsWith('png') ? '' : new TextDecoder().decode(b); }); }; 0"""
-
-
 def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> None:
     daemon = start_walk(start)
     walk = Walk(daemon, seed=14)
@@ -218,14 +218,15 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
     page.wait("document.querySelectorAll('#worst li').length > 0", "the errors")
     page.wait("!document.getElementById('calibration').hidden", "a calibration")
     page.run(KEEP)
-    names = ["value", "deviation", "error", "trajectory", "calibration", "over-time"]
+    names = ["value", "deviation", "error", "trajectory", "calibration", "over-time", "worst-states", "relevance"]
     wanted = [f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")]
+    wanted += ["streams.csv", "groups.csv"]
 
     def all_saved() -> bool:
         # Some answers may not have arrived yet: there is nothing to save before.
         page.run("[...document.querySelectorAll('.save')].forEach(button => button.click())")
         time.sleep(1)
-        return page.run(f"{[*wanted, 'worst-states.csv', 'relevance.csv']}.every(name => name in saved)")
+        return page.run(f"{wanted}.every(name => name in saved)")
 
     when(all_saved, "all files")
     for name in names:
@@ -235,6 +236,10 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
             # Axes, and the slice.
             assert {"angle", "speed", "at temperature = 1.5"} <= set(words), words
             assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) >= 1
+        if name == "worst-states":
+            assert sum(" than predicted" in str(text) for text in words) == 10, words
+        if name == "relevance":
+            assert any(re.match(r"angle: \d+ %", str(text)) for text in words), words
         if name == "over-time":
             assert any(str(text).startswith("Error") for text in words), words
     head, *rows = page.run("saved['value.csv']").strip().split("\n")
@@ -244,6 +249,8 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
         "angle,speed,temperature,error,spread,td,count,stream,offset"
     )
     assert page.run("saved['over-time.csv']").startswith("time,offset,")
+    assert page.run("saved['streams.csv']").startswith("stream,session,next_seq,rows,last_seen\nwalk,run,")
+    assert page.run("saved['groups.csv']").startswith("by,from,to,count,bias,error,within_90\npredicted,")
     walk.stop()
     assert page.faults() == []
 
@@ -305,8 +312,17 @@ def test_one_of_many_critics_is_found_and_the_worst_come_first(start: Start, pag
     page.wait("document.getElementById('critics-now').textContent === 'arm-27'", "the chosen one")
     page.wait("location.hash.includes('critic=arm-27')", "its address")
     assert not page.run("document.getElementById('critics').open")
-    # Its past has been asked for; of the others only the present is sent.
-    when(lambda: page.run(rows % "arm-05.generation") < page.run(rows % "time"), "the present of others")
+    # Its past has been asked for and its news come; of the others only what the list shows is sent.
+    page.wait("document.getElementById('model').textContent.includes('dictionary')", "its model")
+    critics = "import('/known.js').then(({known}) => known.status.critics.map(each => [each.name, Boolean(each.brief)]))"
+    assert [name for name, brief in page.run(critics) if not brief] == ["arm-27"]
+    columns = "import('/known.js').then(({known}) => [...new Set(known.columns.map(name => name.split('.')[0]))])"
+    assert [name for name in page.run(columns) if name.startswith("arm")] == ["arm-27"]
+    number = page.run("import('/known.js').then(({known}) => known.number)")
+    field.send(60, lambda states: states[:, 0])
+    learned = "import('/known.js').then(({critic}) => [critic().name, critic().learned])"
+    when(lambda: page.run(learned) == ["arm-27", field.sent], "its news")
+    assert page.run("import('/known.js').then(({known}) => known.number)") > number
     assert page.run(rows % "arm-27.generation") == page.run(rows % "time")
     assert_clean(page, daemon)
 
@@ -405,4 +421,71 @@ def test_a_trajectory_is_not_drawn_across_the_edge_of_an_angle(start: Start, pag
     # A leap over more than half of what the other one has gone through.
     assert page.run(parts.format("[[0, -0.9], [0.1, 0.9]]")) == [1, 1]
     shoot(page, "wheel")
+    assert_clean(page, daemon)
+
+
+def test_a_part_of_the_axes_is_dragged_over_and_left_again(start: Start, page: Browser) -> None:
+    daemon = start_field(start)
+    field = Field(daemon, dim=3)
+    for _ in range(5):
+        field.send(100, lambda states: states[:, 0])
+    daemon.control().wait_for_offset(field.sent)
+    page.open(f"{address(daemon)}#critic=default&x=0&y=1&span=600")
+    ranges = (
+        "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/map'))"
+        ".map(entry => new URL(entry.name).searchParams.get('range')).at(-1)"
+    )
+    page.wait(f"{ranges} && document.getElementById('map-value').getAttribute('aria-label').includes('from')", "a map")
+    whole = [float(end) for end in page.run(ranges).split(",")]
+    page.run("document.getElementById('map-value').scrollIntoView({block: 'center'})")
+    box = page.run("(b => [b.x, b.y, b.width, b.height])(document.getElementById('map-value').getBoundingClientRect())")
+    places = [(box[0] + across * box[2], box[1] + down * box[3]) for across, down in ((0.35, 0.3), (0.5, 0.5))]
+    for kind, (x, y) in (("mousePressed", places[0]), ("mouseMoved", places[1]), ("mouseReleased", places[1])):
+        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    page.wait(
+        f"{ranges} !== '{','.join(f'{end:g}' for end in whole)}' && !document.getElementById('whole').hidden", "a part"
+    )
+    part = [float(end) for end in page.run(ranges).split(",")]
+    assert all(part[2 * k + 1] - part[2 * k] < 0.5 * (whole[2 * k + 1] - whole[2 * k]) for k in range(2)), (part, whole)
+    assert whole[0] < part[0] < part[1] < whole[1] and whole[2] < part[2] < part[3] < whole[3], (part, whole)
+    page.run("document.getElementById('whole').click()")
+    when(lambda: [float(end) for end in page.run(ranges).split(",")] == whole, "the whole")
+    assert not shown(page, "whole")
+    # By keys: about the pointer.
+    page.run("document.getElementById('map-value').focus()")
+    for key in ("ArrowLeft", "+"):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    page.wait("!document.getElementById('whole').hidden", "a part again")
+    assert_clean(page, daemon)
+
+
+def test_the_part_that_is_shown_is_in_the_address(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=2)
+    walk = Walk(daemon, dim=2, seed=3)
+    for _ in range(20):
+        walk.send(20)
+    daemon.control().wait_for_offset(400)
+    page.open(address(daemon))
+    page.wait("document.getElementById('map-value')?.getAttribute('aria-label').startsWith('Value of')", "a map")
+    point(page, "map-value", 0.5, 0.5)
+    page.wait("document.getElementById('map-value-out').textContent !== ''", "the place")
+    page.run("document.getElementById('map-value').focus()")
+    page.call("Input.dispatchKeyEvent", type="keyDown", key="+", text="+")
+    page.wait("location.hash.includes('part=')", "the part")
+    ranges = "import('/axes.js').then(({rangeOf}) => [rangeOf(0), rangeOf(1)])"
+    shown_part, there = page.run(ranges), page.run("location.href")
+    page.open("about:blank")
+    page.open(there)
+    page.wait("document.getElementById('whole')?.hidden === false", "a part again")
+    np.testing.assert_allclose(page.run(ranges), shown_part, rtol=1e-4)
+    assert page.run("location.hash.includes('part=')")
+    page.run("document.getElementById('whole').click()")
+    page.wait("!location.hash.includes('part=')", "the whole")
+    whole = page.run(ranges)
+    assert whole[0][0] < shown_part[0][0] and whole[0][1] > shown_part[0][1], (whole, shown_part)
+    # What is no part is none.
+    page.open("about:blank")
+    page.open(re.sub(r"part=[^&]*", "part=3,1,nothing", there))
+    page.wait("document.getElementById('map-value')?.getAttribute('aria-label').startsWith('Value of')", "a map")
+    assert not shown(page, "whole") and page.run(ranges) == whole
     assert_clean(page, daemon)

@@ -139,6 +139,11 @@ def test_the_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
         assert "has ended" in said and "bytes would come back" in said and "The data is in" in said
     if page == "recipes/skills.md":
         assert "near: fast" in said and "far: careful" in said and "never seen: careful" in said
+    if page == "recipes/regression.md":
+        ((error, share),) = re.findall(r"^error ([0-9.]+) .* holds ([0-9]+) %$", said, re.MULTILINE)
+        # A single measurement is off by 0.1.
+        assert float(error) < 0.05 and 84 <= int(share) <= 96
+        assert "extrapolated" in said and "has ended" in said
     if page == "recipes/planner.md":
         # From 0.8 the way to more reward is down.
         assert float(re.findall(r"best plan: (-?[0-9.]+)", said)[0]) < 0

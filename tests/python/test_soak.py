@@ -9,7 +9,7 @@ from client import Daemon, pack
 from conftest import Start
 from peers import Crowd, Peer, allow_descriptors, append, descriptors, subscriber, until
 
-FLAT_MIB = 16.0
+FLAT_MIB = 24.0
 
 
 def held(daemon: Daemon) -> float:

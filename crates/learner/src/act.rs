@@ -80,6 +80,8 @@ pub struct Actor {
     /// Coordinates (C, width) of the actions that are always looked at.
     candidates: Vec<f64>,
     hill: Hill,
+    /// Hash of the critic's name.
+    name: u64,
 }
 
 /// What candidates are ranked by.
@@ -108,7 +110,8 @@ impl Actor {
         };
         let (space, copies) = (actions.space.clone(), actions.copies.clone());
         let hill = Hill::new(snapshot, space.width());
-        Ok(Self { candidates: space.candidates(), space, copies, hill, evaluator })
+        let name = mix(&snapshot.critic.bytes().map(u64::from).collect::<Vec<u64>>());
+        Ok(Self { candidates: space.candidates(), space, copies, hill, name, evaluator })
     }
 
     /// The actions there are.
@@ -193,7 +196,7 @@ impl Actor {
                 .then(|| (self.copy(question), self.copies.ncols())),
             unknown: question.unknown_above.zip(deviation).is_some_and(|(limit, deviation)| deviation > limit),
             generation: snapshot.generation,
-            id: mix(&[question.seed, question.episode, question.step, snapshot.generation, snapshot.revision]),
+            id: mix(&[question.seed, question.episode, question.step, snapshot.generation, snapshot.offset, self.name]),
         })
     }
 

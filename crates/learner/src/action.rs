@@ -100,6 +100,19 @@ impl ActionSpace {
         }
     }
 
+    /// Whether `action` is one of these: of a box within its bounds.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn check(&self, action: &[f64]) -> Result<(), String> {
+        self.append(action, &mut Vec::new())?;
+        let Self::Box { low, high } = self else { return Ok(()) };
+        let outside = (0..low.len()).find(|&d| !(low[d]..=high[d]).contains(&action[d]));
+        outside.map_or(Ok(()), |d| {
+            Err(format!("number {d} of an action lies between {} and {}, not at {}", low[d], high[d], action[d]))
+        })
+    }
+
     /// The action whose coordinates these are: of a distribution over discrete actions the likeliest.
     ///
     /// # Panics
@@ -167,9 +180,12 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// The factor of a row with these probabilities, at least 0; `rho_max` clips the ratio if there is such a limit. 1 where a probability is missing.
+    /// The factor of a row with these probabilities, at least 0; `rho_max` clips the ratio if there is such a limit. 1 where a
+    /// probability is missing that it needs.
     pub fn factor(self, behavior: Option<f64>, target: Option<f64>, rho_max: Option<f64>) -> f64 {
-        let ratio = probability::clipped(probability::ratio(behavior, target), rho_max);
+        let ratio = probability::ratio(behavior, target);
+        let known = behavior.is_some() && target.is_some();
+        let ratio = if known { probability::clipped(ratio, rho_max) } else { ratio };
         match self {
             Self::OnPolicy => 1.0,
             Self::Retrace => ratio.min(1.0),

@@ -241,10 +241,10 @@ impl Given<'_> {
             }
         }
         let unit = statistics.unit();
-        let ratio = |i: usize| rows.ratio(i, self.settings.rho_max);
+        let ratio = |i: usize| rows.ratio(i, self.settings.ratio_max());
         let weight = |i: usize| statistics.weight_at(self.first + i as u64) / unit;
         let by =
-            FollowedBy { lambda: model.lambda(), rho_max: self.settings.rho_max, discount: self.settings.discount };
+            FollowedBy { lambda: model.lambda(), rho_max: self.settings.ratio_max(), discount: self.settings.discount };
         let targets = by.targets(rows, &self.settings.rewards, &values, &next);
         let mut response = Matrix::zeros(m, heads);
         let mut energy = 0.0;

@@ -26,6 +26,20 @@ pub enum Diagnostic {
         /// Kernels compared.
         kernels: usize,
     },
+    /// The summed evidence of heads and rewards selected the kernel.
+    SelectedByHeads {
+        /// How many they are.
+        heads: usize,
+        /// Rows that they were judged by.
+        rows: usize,
+    },
+    /// Some of the heads have a kernel of their own.
+    HeadsApart {
+        /// How many.
+        heads: usize,
+        /// What that gains, nats for each row and head.
+        gain: f64,
+    },
     /// The budget ended the search: the best result by then won.
     BudgetEnded,
     /// The errors changed among the rows, and the model has learned those before the change all the same.
@@ -70,11 +84,11 @@ pub enum Diagnostic {
     },
     /// An ascent met a singular covariance and stopped there.
     SingularCovariance,
-    /// Two state variables are strongly correlated.
+    /// State variables are strongly correlated, each with at least one of the others.
     Correlated {
-        /// Names of the two.
-        variables: [String; 2],
-        /// Their correlation, in [-1, 1].
+        /// Names of the two or more.
+        variables: Vec<String>,
+        /// Correlation of two, in [-1, 1]; of more the least in size among the pairs that are strongly correlated.
         correlation: f64,
     },
     /// A state variable varies too little to be scaled, and counts as a constant.

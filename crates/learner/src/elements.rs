@@ -125,7 +125,7 @@ impl Given<'_> {
         let heads = asked(self.settings, self.hyperparameters.noise_variance);
         let settings = Settings { heads: heads.clone(), ..self.settings.clone() };
         let model = Given { settings: &settings, ..*self }.model(icd.dictionary.clone(), keep_going)?;
-        let returns = targets(&heads, self.rows, &model.snapshot(false)?);
+        let returns = targets(&heads, self.rows, &model.sound_snapshot(false)?);
         let mut columns = Vec::new();
         for h in 0..heads.len() {
             let column: Vec<f64> = sampled.iter().map(|&i| returns.at(i, h)).collect();
@@ -210,9 +210,9 @@ impl Given<'_> {
             let elements = dictionary.len();
             let mut model = given.model(dictionary, keep_going)?;
             model.tune_heads()?;
-            let all: Vec<usize> = (0..heads.len()).collect();
-            let found = model.snapshot(false)?.evaluate_heads(&later.states, &all, false);
-            let mean = found.expect("states of rows are finite").mean;
+            let snapshot = model.sound_snapshot(false)?;
+            let found = snapshot.means_of_heads(&later.states, &snapshot.places_of_heads(&heads));
+            let mean = found.expect("states of rows are finite");
             let errors: Vec<f64> =
                 returns.iter().enumerate().filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)])).collect();
             let error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
@@ -272,5 +272,6 @@ fn relative_error(known: &[(usize, f64)], value: impl Fn(usize) -> f64) -> Optio
     let mean = known.iter().map(|(_, y)| y).sum::<f64>() / n;
     let variance = known.iter().map(|(_, y)| (y - mean).powi(2)).sum::<f64>() / n;
     let error = known.iter().map(|&(i, y)| (y - value(i)).powi(2)).sum::<f64>() / n;
-    (variance > 1e-12 * mean * mean && variance.is_normal()).then_some(error / variance)
+    // A head that could not be solved for tells nothing of a dictionary.
+    (variance > 1e-12 * mean * mean && variance.is_normal() && error.is_finite()).then_some(error / variance)
 }

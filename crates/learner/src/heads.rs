@@ -14,7 +14,7 @@ mod verified;
 mod tests;
 
 pub use bank::{Bank, Solution};
-pub(crate) use bank::{Block, RowNodes};
+pub(crate) use bank::{Block, RowNodes, tuning_is_due};
 pub use expression::{Expression, Place};
 pub use footprint::{bytes_max, bytes_per_stream};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
@@ -50,6 +50,28 @@ pub enum Cumulant {
     },
     /// A sum of numbers of the row.
     Expression(Expression),
+    /// A value that was given to the row later. A row without one does not count, and chains end there.
+    Label {
+        /// Name of the set of labels.
+        name: String,
+        /// By which the set is known: [`crate::labels::Labels::id`].
+        id: u64,
+    },
+}
+
+/// How often a row counts, where that is not once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Weighting {
+    /// As a reward column says.
+    Column(usize),
+    /// Not at all without a label of this set, else as a reward column says, if there is one.
+    Labelled {
+        /// Number of the set.
+        label: u64,
+        /// The column.
+        column: Option<usize>,
+    },
 }
 
 /// How far a head looks.
@@ -62,7 +84,7 @@ pub enum Rate {
 }
 
 /// Share of the future that goes on after a row, in \[0, 1\]. A terminated row has none, whatever this says.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Continuation {
     /// The same in every row, 1 where nothing is declared.
     Constant(f64),
@@ -79,6 +101,8 @@ pub enum Continuation {
     },
     /// A reward column holds it.
     Reward(usize),
+    /// A sum of numbers of the row; what lies below 0 counts as 0, what lies above 1 as 1.
+    Expression(Expression),
 }
 
 /// One prediction.
@@ -124,15 +148,31 @@ impl Cumulant {
             Self::Action(index) => rows.action(i)[index],
             Self::Constant(value) => value,
             Self::Expression(ref expression) => expression.of(rows, i),
-            Self::Event { index, above } => {
-                f64::from(u8::from(rows.state(i)[index] <= above && above < rows.next_state(i)[index]))
-            }
+            Self::Label { id, .. } => rows.labels.get(id, i).unwrap_or(0.0),
+            Self::Event { index, above } => crosses(rows.state(i)[index], rows.next_state(i)[index], above),
+        }
+    }
+
+    /// Of row i all of these `cumulants` (K,), into `out` (K,).
+    pub(crate) fn all_of(cumulants: &[Self], rows: &Rows, i: usize, out: &mut [f64]) {
+        let (state, next_state) = (rows.state(i), rows.next_state(i));
+        for (out, cumulant) in out.iter_mut().zip(cumulants) {
+            *out = match *cumulant {
+                Self::State(index) => state[index],
+                Self::NextState(index) => next_state[index],
+                Self::Event { index, above } => crosses(state[index], next_state[index], above),
+                ref other => other.of(rows, i),
+            };
         }
     }
 
     /// Bytes beside its own size.
     fn heap_bytes(&self) -> usize {
-        if let Self::Expression(expression) = self { expression.heap_bytes() } else { 0 }
+        match self {
+            Self::Expression(expression) => expression.heap_bytes(),
+            Self::Label { name, .. } => name.len(),
+            _ => 0,
+        }
     }
 
     /// The numbers of a row that it needs.
@@ -142,16 +182,10 @@ impl Cumulant {
             Self::State(index) | Self::Event { index, .. } => Some(Place::State(index)),
             Self::NextState(index) => Some(Place::NextState(index)),
             Self::Action(index) => Some(Place::Action(index)),
-            Self::Constant(_) | Self::Expression(_) => None,
+            Self::Constant(_) | Self::Expression(_) | Self::Label { .. } => None,
         };
         let sum = if let Self::Expression(expression) = self { Some(expression.places()) } else { None };
         one.into_iter().chain(sum.into_iter().flatten())
-    }
-
-    /// Numbers that an action needs at least.
-    fn action_numbers(&self) -> usize {
-        let number = |place| if let Place::Action(index) = place { index + 1 } else { 0 };
-        self.places().map(number).max().unwrap_or(0)
     }
 
     fn check(&self, columns: Columns) -> Result<(), String> {
@@ -161,14 +195,7 @@ impl Cumulant {
             _ => {}
         }
         let key = if matches!(self, Self::Expression(_)) { "cumulant.text" } else { "cumulant.index" };
-        self.places().try_for_each(|place| {
-            let (what, index, count) = match place {
-                Place::Reward(index) => ("rewards", index, columns.rewards),
-                Place::State(index) | Place::NextState(index) => ("state variables", index, columns.states),
-                Place::Action(index) => ("numbers in an action", index, columns.actions),
-            };
-            within(key, what, index, count)
-        })
+        self.places().try_for_each(|place| columns.has(key, place))
     }
 }
 
@@ -202,6 +229,7 @@ impl Continuation {
         }
         match *self {
             Self::Constant(share) => share,
+            Self::Expression(ref expression) => expression.of(rows, i).clamp(0.0, 1.0),
             Self::Inside { index, low, high, outside } => {
                 if (low..=high).contains(&rows.next_state(i)[index]) {
                     1.0
@@ -233,7 +261,33 @@ impl Continuation {
                 share("continuation.outside", outside)
             }
             Self::Reward(column) => within("continuation.index", "rewards", column, columns.rewards),
+            Self::Expression(ref expression) => {
+                expression.places().try_for_each(|place| columns.has("continuation.text", place))
+            }
         }
+    }
+
+    /// The numbers of a row that an expression needs.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let sum = if let Self::Expression(expression) = self { Some(expression.places()) } else { None };
+        sum.into_iter().flatten()
+    }
+
+    /// Bytes beside its own size.
+    fn heap_bytes(&self) -> usize {
+        if let Self::Expression(expression) = self { expression.heap_bytes() } else { 0 }
+    }
+}
+
+impl Columns {
+    /// Whether rows have the number that the field `key` asks for.
+    fn has(self, key: &str, place: Place) -> Result<(), String> {
+        let (what, index, count) = match place {
+            Place::Reward(index) => ("rewards", index, self.rewards),
+            Place::State(index) | Place::NextState(index) => ("state variables", index, self.states),
+            Place::Action(index) => ("numbers in an action", index, self.actions),
+        };
+        within(key, what, index, count)
     }
 }
 
@@ -275,11 +329,41 @@ impl Head {
         Ok(())
     }
 
+    /// The set of labels that it learns from, if it does.
+    pub fn label(&self) -> Option<(&str, u64)> {
+        if let Cumulant::Label { name, id } = &self.cumulant { Some((name, *id)) } else { None }
+    }
+
+    /// How often rows count for it, where that is not once each.
+    pub(crate) fn weighting(&self) -> Option<Weighting> {
+        let column = self.weight;
+        match self.label() {
+            Some((_, label)) => Some(Weighting::Labelled { label, column }),
+            None => column.map(Weighting::Column),
+        }
+    }
+
     /// The reward columns that it asks for.
     pub fn reward_columns(&self) -> impl Iterator<Item = usize> {
         let reward = |place| if let Place::Reward(column) = place { Some(column) } else { None };
         let share = if let Continuation::Reward(column) = self.continuation { Some(column) } else { None };
-        self.cumulant.places().filter_map(reward).chain([share, self.weight].into_iter().flatten())
+        self.places().filter_map(reward).chain([share, self.weight].into_iter().flatten())
+    }
+
+    /// The numbers of a row that cumulant and continuation need.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.cumulant.places().chain(self.continuation.places())
+    }
+
+    /// Numbers that an action needs at least.
+    fn action_numbers(&self) -> usize {
+        let number = |place| if let Place::Action(index) = place { index + 1 } else { 0 };
+        self.places().map(number).max().unwrap_or(0)
+    }
+
+    /// Bytes beside its own size.
+    fn heap_bytes(&self) -> usize {
+        self.name.len() + self.cumulant.heap_bytes() + self.continuation.heap_bytes()
     }
 
     /// Whether it asks for the times of rows.
@@ -289,7 +373,7 @@ impl Head {
 
     /// Whether it asks for actions.
     pub fn needs_actions(&self) -> bool {
-        self.cumulant.action_numbers() > 0
+        self.action_numbers() > 0
     }
 }
 
@@ -320,8 +404,8 @@ pub fn check_row(heads: &[Head], rows: &Rows, i: usize) -> Result<(), String> {
         }
         let index = |place| if let Place::Action(index) = place { Some(index) } else { None };
         let lacks = |index: &usize| !rows.action(i).get(*index).is_some_and(|value| value.is_finite());
-        if let Some(index) = head.cumulant.places().filter_map(index).find(lacks) {
-            return fault(format!("action: its cumulant needs number {index} of the action, which the row lacks"));
+        if let Some(index) = head.places().filter_map(index).find(lacks) {
+            return fault(format!("action: it needs number {index} of the action, which the row lacks"));
         }
         if let Continuation::Reward(column) = head.continuation
             && !(0.0..=1.0).contains(&rows.reward(i)[column])
@@ -357,7 +441,7 @@ impl Demands {
         let mut all = Self::default();
         for head in heads {
             all.time |= head.needs_time();
-            all.actions = all.actions.max(head.cumulant.action_numbers());
+            all.actions = all.actions.max(head.action_numbers());
             if let Continuation::Reward(column) = head.continuation {
                 all.shares.insert(column);
             }
@@ -444,6 +528,11 @@ impl Demands {
         }
         Ok(())
     }
+}
+
+/// 1 where a number goes from at most `above` to more, else 0.
+fn crosses(before: f64, after: f64, above: f64) -> f64 {
+    f64::from(u8::from((before <= above) & (above < after)))
 }
 
 fn finite(name: &str, value: f64) -> Result<(), String> {

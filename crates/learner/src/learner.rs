@@ -24,7 +24,7 @@ pub use actions::INPUT_ROWS_MAX;
 pub use faults::{FAULT, FAULT_TAKING};
 use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
-pub use heads::HeadsChange;
+pub use heads::{HeadsChange, LabelPart};
 use policy::Policies;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -556,8 +556,7 @@ impl Learner {
         // Only where it counts, so that checkpoints of before are those of today.
         self.improved_at = if self.settings.improves() { self.learned } else { 0 };
         self.score_at_job = None;
-        self.no_room_before = self.counts().novel_when_full;
-        self.full_reported = false;
+        (self.no_room_before, self.full_reported) = (self.counts().novel_when_full, false);
         if !adoption.improves_alone {
             self.refit_ended_at = self.learned;
             self.schedule();
@@ -621,6 +620,7 @@ impl Learner {
             settings: self.settings.clone(),
             window: self.rows(window).clone(),
             current,
+            second: self.model.as_ref().and_then(|model| refit::SecondKernel::of(model)),
             names: self.names.clone(),
             endings: self.endings(),
             trigger,
@@ -718,19 +718,19 @@ impl Learner {
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
         }
-        if self.missing_heads() > 0 {
-            // The present model cannot answer what is asked of it.
+        if self.supplies_missing_heads(&candidate.model) {
+            // The present model cannot answer what is asked of it, and the candidate can.
             return None;
         }
         if self.settings.leaves_chain() {
             // It follows another policy, or a better one, than the model that it would be compared with.
             return None;
         }
-        if candidate.report.selection.is_some() {
+        let RefitReport { heads, evidence_before: before, evidence_after: after, .. } = candidate.report;
+        if candidate.report.selection.is_some() && heads.is_none() {
             // It was compared with the present model on held-out returns before it was rebuilt.
             return None;
         }
-        let RefitReport { evidence_before: before, evidence_after: after, .. } = candidate.report;
         let after = after.unwrap_or(f64::NEG_INFINITY);
         if !after.is_finite() {
             return Some(Rejection::LessEvidence { before: before.unwrap_or(f64::NEG_INFINITY), after });
@@ -738,8 +738,10 @@ impl Learner {
         if let Some(before) = before.filter(|before| !stopgap && after < before - EVIDENCE_SLACK) {
             return Some(Rejection::LessEvidence { before, after });
         }
+        // The score is of the critic's rewards alone: the evidence of heads counts them too.
         if let Some((before, after, rows)) = self.compared_scores(candidate)
             && !stopgap
+            && heads.is_none()
             && after < before - SCORE_SLACK
         {
             return Some(Rejection::WorseScore { before, after, rows });
@@ -760,7 +762,7 @@ impl Learner {
     /// # Errors
     /// Before the first model, or if the system cannot be solved: then the last snapshot is still the best there is.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
-        self.snapshot_of(variance, Model::snapshot).map(|snapshot| self.with_prior_mean(snapshot))
+        self.snapshot_of(variance, Model::sound_snapshot).map(|snapshot| self.with_prior_mean(snapshot))
     }
 
     fn snapshot_of(

@@ -59,6 +59,7 @@ pub mod expression;
 pub mod heads;
 pub mod improve;
 pub mod judge;
+pub mod labels;
 mod learner;
 pub mod marginal;
 pub mod math;

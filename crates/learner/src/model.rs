@@ -1,16 +1,20 @@
 //! One model: hyperparameters, dictionary, statistics and running chains, and how rows change them.
 
 mod basis;
+mod branch;
 mod errors;
 mod heads;
+mod late;
 mod nodes;
 mod pass;
 mod returns;
 mod scoring;
+mod sleep;
 mod streams;
 mod weights;
 mod written;
 
+pub use late::{LateHeads, Unlike};
 pub use pass::Counts;
 pub use scoring::Score;
 
@@ -30,6 +34,7 @@ use crate::transition::Rows;
 use crate::watch::{Alarm, Watch};
 use basis::Basis;
 use errors::{Errors, Gathered, Scatter};
+use late::History;
 use nodes::Nodes;
 use pass::{Pass, Rule, Work, refresh_interval};
 use returns::Returns;
@@ -37,7 +42,7 @@ use scoring::Prequential;
 use serde::Deserialize;
 use std::ops::Range;
 use streams::Streams;
-use weights::{Tuning, Weights, unknown_arrivals};
+use weights::{Tuning, Weights};
 
 /// Rows, and rows for each feature, that weights rest on before their errors are watched.
 const SETTLED_ROWS: u64 = 1024;
@@ -64,6 +69,10 @@ pub struct Model {
     counts: Counts,
     /// What it has learned for its heads; none if it has no heads.
     heads: Option<Box<Bank>>,
+    /// Of heads alone, whose kernel is another one: it learns each row beside this one. None where all heads share the kernel.
+    branch: Option<Box<Model>>,
+    /// What it has learned in which order; none before its first row, and where that is not known.
+    history: Option<History>,
     /// What it states of rows before it learns them, where the caller asks for it.
     foretold: Option<Foretold>,
     /// Taken out while it is worked with; a pointer, since there is much of it.
@@ -106,6 +115,8 @@ impl Model {
             prequential: Prequential::default(),
             counts: Counts::default(),
             heads: None,
+            branch: None,
+            history: None,
             foretold: None,
             work: None,
             basis,
@@ -127,20 +138,23 @@ impl Model {
     /// from another world than the ones before. How returns scatter about V is taken over as noise is; what verification has
     /// found is not.
     pub fn emptied(&self) -> Self {
-        let hyperparameters = Hyperparameters {
-            kernel: self.basis.kernel().clone(),
-            noise: self.noise,
-            noise_variance: self.weights.scale.noise_variance(),
-        };
         let Basis { inputs, dictionary, .. } = self.basis.clone();
-        let settings = self.settings.clone();
-        let mut empty = Self::with_dictionary(settings, inputs, &hyperparameters, dictionary);
+        let mut empty = self.with_dictionary_of_its_kernel(self.settings.clone(), inputs, dictionary);
         empty.set_lambda(self.lambda);
         (empty.weights.scale, empty.returns.spread) = (self.weights.scale, self.returns.spread.clone());
         if let (Some(heads), Some(known)) = (&mut empty.heads, &self.heads) {
             heads.take_scales(known);
         }
+        empty.branch = self.branch.as_ref().map(|branch| Box::new(branch.emptied()));
         empty
+    }
+
+    /// A model that has learned nothing, with the base kernel and the noise of this one.
+    fn with_dictionary_of_its_kernel(&self, settings: Settings, inputs: Inputs, dictionary: Dictionary) -> Self {
+        let noise_variance = self.weights.scale.noise_variance();
+        let kernel = self.basis.kernel().clone();
+        let hyperparameters = Hyperparameters { kernel, noise: self.noise, noise_variance };
+        Self::with_dictionary(settings, inputs, &hyperparameters, dictionary)
     }
 
     /// Learn with this lambda, in \[0, 1\]. White noise has no use for one.
@@ -213,6 +227,7 @@ impl Model {
             && self.weights.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
             && self.weights.arrivals.is_consistent(m, rewards)
             && self.heads.as_ref().is_none_or(|heads| heads.is_consistent(m, slots, dim))
+            && self.is_branch_consistent()
             && self.errors.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
@@ -267,8 +282,12 @@ impl Model {
             action_value: kept.action_value,
             action_names: kept.action_names,
             heads: kept.heads,
+            heads_alone: kept.heads_alone,
             ..settings.clone()
         };
+        if let Some(branch) = &mut self.branch {
+            branch.set_settings(&settings.of_heads_alone(settings.heads.clone()));
+        }
         self.let_heads_go(&settings.heads);
     }
 
@@ -298,6 +317,7 @@ impl Model {
             + self.errors.scatter.waiting.bytes()
             + self.errors.watch.as_ref().map_or(0, |watch| watch.bytes())
             + self.heads.as_ref().map_or(0, |heads| heads.bytes())
+            + self.branch.as_ref().map_or(0, |branch| branch.bytes())
             + self.streams.len() * chain * size_of::<f64>()
     }
 
@@ -326,14 +346,23 @@ impl Model {
             let due = self.rows_until_refresh() as usize;
             let most = if self.statistics.forgets() { 1 } else { self.settings.refresh_rows };
             let end = range.end.min(start + due.min(most));
-            let mut work = self.work.take().unwrap_or_default();
-            self.pass().learn(rows, start..end, offset + (start - range.start) as u64, &mut work);
-            self.work = Some(work);
+            self.learn_block(rows, start..end, offset + (start - range.start) as u64);
             self.weights.rows_since_refresh += (end - start) as u64;
             if self.weights.rows_since_refresh >= self.refresh_interval() {
                 self.refresh();
             }
             start = end;
+        }
+    }
+
+    /// Learn rows none of which is followed by a refresh but the last.
+    fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
+        self.note_rows(offset, block.len());
+        let mut work = self.work.take().unwrap_or_default();
+        self.pass().learn(rows, block.clone(), offset, &mut work);
+        self.work = Some(work);
+        if let Some(branch) = &mut self.branch {
+            branch.learn_block(rows, block, offset);
         }
     }
 
@@ -354,6 +383,8 @@ impl Model {
 
     /// End all running chains with the value of their last successors: rows of every stream are missing from here on.
     pub fn cut_running_chains(&mut self) {
+        self.note_cut();
+        self.branch.iter_mut().for_each(|branch| branch.cut_running_chains());
         let mut gathered = Gathered::default();
         let (follows, scatters) = (self.statistics.follows_rows, self.errors.scatter.takes_rows());
         gathered.clear(self.basis.len(), self.streams.chains.len(), follows, scatters);
@@ -375,6 +406,7 @@ impl Model {
     /// Let the rows so far count `factor` times as often, above 0 and at most 1; chains end, as at a cut.
     pub fn discount(&mut self, factor: f64) {
         self.cut_running_chains();
+        self.history = None;
         self.statistics.discount(factor);
         if let Some(heads) = &mut self.heads {
             heads.discount(factor);
@@ -384,6 +416,7 @@ impl Model {
         self.weights.tuned.rows = self.weights.tuned.rows.min(self.statistics.rows);
         self.weights.arrivals.miss();
         self.weights.posterior = None;
+        self.branch.iter_mut().for_each(|branch| branch.discount(factor));
         self.refresh();
         self.reset_score();
     }
@@ -427,14 +460,17 @@ impl Model {
     pub fn refresh(&mut self) {
         self.weights.rows_since_refresh = 0;
         self.counts.refreshes += 1;
-        let mut work = self.work.take().unwrap_or_default();
-        self.resolve(&mut work);
-        // Of a few chains it is kept from refresh to refresh, of more it would be most of what they take.
-        if work.running.chains() > self.basis.len() {
-            (work.running, work.running_states, work.nodes.points) = Default::default();
+        if !self.settings.heads_alone {
+            let mut work = self.work.take().unwrap_or_default();
+            self.resolve(&mut work);
+            // Of a few chains it is kept from refresh to refresh, of more it would be most of what they take.
+            if work.running.chains() > self.basis.len() {
+                (work.running, work.running_states, work.nodes.points) = Default::default();
+            }
+            self.work = Some(work);
         }
-        self.work = Some(work);
         self.refresh_heads();
+        self.branch.iter_mut().for_each(|branch| branch.refresh());
     }
 
     fn resolve(&mut self, work: &mut Work) {
@@ -465,57 +501,6 @@ impl Model {
     pub fn reset_score(&mut self) {
         self.prequential.score = Score::default();
         self.returns.verification.forget();
-    }
-
-    /// End all chains, keep what was learned and the watch as it was before its last alarm, and give up all else: the weights
-    /// (m, H) that it had. None if it never had any.
-    pub(super) fn sleep(&mut self) -> Option<Matrix> {
-        self.cut_running_chains();
-        self.errors.scatter.flush();
-        let weights = self.weights.posterior.take()?.feature_weights().clone();
-        let width = self.basis.width();
-        self.recent = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
-        self.streams = Streams::default();
-        if let Some(heads) = &mut self.heads {
-            heads.drop_chains();
-        }
-        self.returns.verification.forget();
-        self.weights.arrivals = unknown_arrivals();
-        self.errors.watch = self.errors.watch.take().and_then(|watch| watch.into_healthy());
-        self.work = None;
-        Some(weights)
-    }
-
-    /// What [`Model::sleep`] would leave of it now, but for its watch, and its weights (m, H); it goes on itself. None before it
-    /// has any. O(m^2).
-    pub(super) fn asleep(&mut self) -> Option<(Self, Matrix)> {
-        let width = self.basis.width();
-        // What a sleeping model does not have need not be copied.
-        let nothing = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
-        let recent = std::mem::replace(&mut self.recent, nothing);
-        let (work, watch) = (self.work.take(), self.errors.watch.take());
-        let mut copy = self.clone();
-        (self.recent, self.work, self.errors.watch) = (recent, work, watch);
-        let weights = copy.sleep()?;
-        Some((copy, weights))
-    }
-
-    /// Go on after [`Model::sleep`].
-    pub(super) fn wake(&mut self) {
-        let (room, settings) = (self.basis.dictionary.max(), &self.settings);
-        let width = self.basis.width();
-        self.recent =
-            BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
-        if self.statistics.forgets() {
-            self.recent.forget();
-        }
-        if self.errors.scatter.takes_rows() {
-            self.recent.keep_scores(room);
-        }
-        if self.statistics.follows_rows {
-            self.recent.follow_rows(room);
-        }
-        self.refresh();
     }
 
     /// Append what weights (m, H) state of rows `range` and their successors.
@@ -591,7 +576,10 @@ impl Model {
             return;
         }
         let (m, rewards) = (self.basis.len(), self.settings.rewards.len());
+        // Heads have no errors of their own to look at, and are most of a model that has many.
+        let (heads, branch) = (self.heads.take(), self.branch.take());
         let mut shadow = self.clone();
+        (self.heads, self.branch) = (heads, branch);
         shadow.errors.scatter.clear(m);
         shadow.streams.chains.iter_mut().for_each(Chain::reset);
         for slot in &mut shadow.streams.slots {
@@ -653,8 +641,30 @@ impl Model {
         Ok(())
     }
 
+    /// Take noise and scale that maximise the evidence of the returns; where rows are followed, the scale alone ([`Model::match_scale`]).
+    ///
+    /// # Errors
+    /// If the system cannot be solved.
+    pub(crate) fn tune_scale(&mut self) -> Result<(), SolveError> {
+        if self.statistics.follows_rows {
+            return self.match_scale();
+        }
+        self.weights.scale = self.solve()?.tuned_scale(&self.statistics, self.settings.noise_floor);
+        self.weights.posterior = None;
+        self.refresh();
+        Ok(())
+    }
+
+    /// Take this scale of the kernel, positive; the noise stays in proportion to it.
+    pub(crate) fn set_signal(&mut self, signal: f64) {
+        self.weights.scale.signal = signal;
+        self.weights.posterior = None;
+        self.refresh();
+    }
+
     /// Admit states whose residual exceeds `tolerance` (value^2, positive) from here on.
     pub fn set_tolerance(&mut self, tolerance: f64) {
+        self.note_tolerance(tolerance);
         self.basis.dictionary.set_tolerance(tolerance);
     }
 
@@ -662,15 +672,32 @@ impl Model {
     /// caller's.
     ///
     /// # Errors
-    /// If a system cannot be solved or the weights are not finite.
+    /// If a system cannot be solved or the weights are not finite, those of a head among them.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
         let mut snapshot = self.value_snapshot(variance)?;
-        if let Some(heads) = &self.heads {
-            let (dictionary, signal) = (&self.basis.dictionary, self.weights.scale.signal);
-            // Values are there even if heads cannot be solved.
-            snapshot.heads = HeadsSnapshot::of(heads, &self.running(), dictionary, signal, variance).ok();
+        snapshot.heads = self.published_heads(variance).transpose()?;
+        snapshot.branch = self.published_branch(variance, &snapshot).transpose()?;
+        if snapshot.all_heads().count() < self.all_heads().count() {
+            return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
         }
         Ok(snapshot)
+    }
+
+    /// As [`Model::snapshot`], without the heads that cannot be solved.
+    ///
+    /// # Errors
+    /// The same, but for heads.
+    pub(crate) fn sound_snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
+        let mut snapshot = self.value_snapshot(variance)?;
+        snapshot.heads = self.published_heads(variance).and_then(Result::ok).filter(|of| !of.heads.is_empty());
+        let branch = self.published_branch(variance, &snapshot).and_then(Result::ok);
+        snapshot.branch = branch.filter(|of| of.all_heads().next().is_some());
+        Ok(snapshot)
+    }
+
+    fn published_heads(&self, variance: bool) -> Option<Result<HeadsSnapshot, SolveError>> {
+        let (dictionary, signal) = (&self.basis.dictionary, self.weights.scale.signal);
+        self.heads.as_ref().map(|heads| HeadsSnapshot::of(heads, &self.running(), dictionary, signal, variance))
     }
 
     /// As [`Model::snapshot`], without the heads.
@@ -716,6 +743,8 @@ impl Model {
             provisional: false,
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
             heads: None,
+            branch: None,
+            reward_names: Vec::new(),
         })
     }
 }

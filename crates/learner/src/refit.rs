@@ -1,7 +1,9 @@
 //! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
 
 mod actions;
+mod apart;
 mod by_evidence;
+mod by_heads;
 mod by_returns;
 mod climb;
 mod error;
@@ -17,9 +19,11 @@ pub mod split;
 
 pub use error::{DeadEnd, Lack, RefitError};
 pub use first_guess::initial_hyperparameters;
-pub use job::{Candidate, RefitJob};
+pub use job::{Candidate, RefitJob, SecondKernel};
 pub use referee::{CandidateReport, LambdaReport, SelectionReport};
-pub use report::{AscentReport, HeldBound, ImprovementReport, RefitReport, RefitTrigger, VariableReport, Verdict};
+pub use report::{
+    AscentReport, HeldBound, ImprovementReport, RefitReport, RefitTrigger, SplitReport, VariableReport, Verdict,
+};
 pub use search::{EvidenceKind, StructureReport};
 
 use crate::diagnostics::Diagnostic;
@@ -92,7 +96,8 @@ fn select_since_changes(
     }
     // What all rows have chosen is there to be compared with, and to be taken where there is no time for more.
     let current = Snapshot { generation: job.current.generation.max(2), ..candidate.model.value_snapshot(false)? };
-    let since = RefitJob { from: alarm.finding.since, current, ..job.asked_of(job.window.clone()) };
+    let second = SecondKernel::of(&candidate.model);
+    let since = RefitJob { from: alarm.finding.since, current, second, ..job.asked_of(job.window.clone()) };
     match select_since_changes(&since, unseen, most - 1, keep_going, time_left) {
         Ok(found) => {
             let alarm = found.alarm.unwrap_or(alarm);
@@ -167,6 +172,13 @@ fn select(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -
     let dependence = Dependence::new(&rows, &inputs, &settings.kinds(rows.dim));
     look(keep_going)?;
     let prepared = Prepared { job, rows: &rows, inputs: &inputs, dependence: &dependence };
+    if settings.learns_heads() {
+        match by_heads::select(prepared, keep_going, time_left) {
+            // Then rewards choose alone.
+            Err(RefitError::NotEnough(Lack::DifferentHeads)) => {}
+            found => return found,
+        }
+    }
     if settings.selects_by_returns() {
         by_returns::select(prepared, keep_going, time_left)
     } else {

@@ -45,6 +45,16 @@ pub enum Lambda {
     Fixed(f64),
 }
 
+impl Lambda {
+    /// The one that is asked for; none if model selection is to choose.
+    pub(super) fn fixed(self) -> Option<f64> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(lambda) => Some(lambda),
+        }
+    }
+}
+
 /// Rows, and rows for each feature, that a model may replace another with.
 const OWN_ROWS: u64 = 1000;
 const OWN_ROWS_PER_FEATURE: u64 = 4;
@@ -186,6 +196,12 @@ pub struct Settings {
     /// What is predicted besides values of rewards, under the same kernel and dictionary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heads: Vec<Head>,
+    /// Whether a refit may give some of the heads a kernel and a dictionary of their own.
+    #[serde(skip_serializing_if = "Clone::clone")]
+    pub heads_split: bool,
+    /// Whether nothing but the heads is learned: no weights, no errors and no sums of rewards. Those of a critic never say so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub heads_alone: bool,
 }
 
 fn is_zero(number: &f64) -> bool {
@@ -245,6 +261,8 @@ impl Default for Settings {
             refit_budget_s: 20.0,
             seed: 0,
             heads: Vec::new(),
+            heads_split: true,
+            heads_alone: false,
         }
     }
 }
@@ -277,6 +295,29 @@ impl Settings {
     /// Whether refits select by held-out returns.
     pub fn selects_by_returns(&self) -> bool {
         self.selection == SelectionKind::Returns && self.noise == NoiseModel::Correlated
+    }
+
+    /// Whether it has heads to learn: white noise and action values know none.
+    pub fn learns_heads(&self) -> bool {
+        !self.heads.is_empty() && self.noise == NoiseModel::Correlated && self.action_value.is_none()
+    }
+
+    /// The same of a model that learns nothing but `heads`.
+    pub(crate) fn of_heads_alone(&self, heads: Vec<Head>) -> Self {
+        Self {
+            lambda: Lambda::Fixed(1.0),
+            selection: SelectionKind::Evidence,
+            variance: VarianceKind::Model,
+            drift_sensitivity: DriftSensitivity::Off,
+            heads,
+            heads_alone: true,
+            ..self.clone()
+        }
+    }
+
+    /// Kernels that the model may have at the most: a second one for some of its heads.
+    pub fn kernels_max(&self) -> usize {
+        if self.learns_heads() && self.heads_split { 2 } else { 1 }
     }
 
     /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
@@ -350,6 +391,12 @@ impl Settings {
     /// Whether a row may be followed by another input than the next row of its chain has.
     pub fn leaves_chain(&self) -> bool {
         self.action_value.as_ref().is_some_and(ActionValue::leaves_chain)
+    }
+
+    /// Where importance ratios of rows are clipped, none if nowhere. Rows of action values all count once: their traces are clipped as
+    /// they are made.
+    pub fn ratio_max(&self) -> Option<f64> {
+        if self.action_value.is_some() { None } else { self.rho_max }
     }
 
     /// A reward less the part of a return that the prior mean has promised, where values are learned about it: (A8).

@@ -1,13 +1,14 @@
 //! A published value function: plain data, and how it is evaluated.
 
 use crate::action::ActionSpace;
-use crate::heads::{HeadBasis, HeadEvaluation, HeadsSnapshot, Rate};
+use crate::heads::{Head, HeadBasis, HeadEvaluation, HeadsSnapshot, Rate};
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
 use crate::transition::{Invalid, InvalidCode, MAGNITUDE_MAX};
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// z = (x - shift) / scale, coordinate by coordinate: from the environment's states to those of the kernel.
@@ -90,6 +91,11 @@ pub struct Snapshot {
     pub actions: Option<Actions>,
     /// The critic's heads; none where it has none.
     pub heads: Option<HeadsSnapshot>,
+    /// Further heads of the critic, which have another kernel and dictionary: a value function of no rewards (weights are (m, 0)) with
+    /// these heads. None where all heads share the kernel.
+    pub branch: Option<Box<Snapshot>>,
+    /// (H,), what the rewards are called, a unit in brackets behind the name; empty if they have no names.
+    pub reward_names: Vec<String>,
 }
 
 /// Actions whose coordinates follow those of the state in what a snapshot is asked about.
@@ -201,7 +207,7 @@ impl Snapshot {
     /// A copy that gives means alone: without variance, spread of returns and heads, m (D + H) numbers in place of m².
     pub fn without_variance(&self) -> Self {
         // Field by field: a whole copy would first copy what it leaves out.
-        let Self { critic, hyperparameters, inputs, dictionary, weights, actions, .. } = self;
+        let Self { critic, hyperparameters, inputs, dictionary, weights, actions, reward_names, .. } = self;
         Self {
             critic: critic.clone(),
             hyperparameters: hyperparameters.clone(),
@@ -209,11 +215,50 @@ impl Snapshot {
             dictionary: dictionary.clone(),
             weights: weights.clone(),
             actions: actions.clone(),
+            reward_names: reward_names.clone(),
             variance: None,
             returns: None,
             heads: None,
+            branch: None,
             ..*self
         }
+    }
+
+    /// All heads, in the order of their numbers: those that share the kernel of the values first.
+    pub fn all_heads(&self) -> impl Iterator<Item = &Head> {
+        let both = [Some(self), self.branch.as_deref()].into_iter().flatten();
+        both.filter_map(|snapshot| snapshot.heads.as_ref()).flat_map(|of| &of.heads)
+    }
+
+    /// Number of the head called `name`.
+    pub fn position_of_head(&self, name: &str) -> Option<usize> {
+        self.all_heads().position(|head| head.name == name)
+    }
+
+    /// Number of each of these heads, none where it is not there.
+    pub(crate) fn places_of_heads(&self, heads: &[Head]) -> Vec<Option<usize>> {
+        let known: HashMap<&str, usize> = self.all_heads().map(|head| head.name.as_str()).zip(0..).collect();
+        heads.iter().map(|head| known.get(head.name.as_str()).copied()).collect()
+    }
+
+    /// Of head number `h` the snapshot whose kernel and dictionary it has, and its number among the heads there.
+    ///
+    /// # Panics
+    /// If there is no such head.
+    pub fn place_of_head(&self, h: usize) -> (&Self, &HeadsSnapshot, usize) {
+        match &self.heads {
+            Some(heads) if h < heads.heads.len() => (self, heads, h),
+            heads => {
+                let own = heads.as_ref().map_or(0, |of| of.heads.len());
+                self.branch.as_ref().expect("a snapshot with this head").place_of_head(h - own)
+            }
+        }
+    }
+
+    /// Whether its heads have variances.
+    pub fn has_head_variances(&self) -> bool {
+        let of = |snapshot: &Self| snapshot.heads.as_ref().is_none_or(|of| !of.bases.is_empty());
+        self.all_heads().next().is_some() && of(self) && self.branch.as_deref().is_none_or(of)
     }
 
     /// Head number `h` as a value function of its own: kernel, noise, variance (where it is asked for and carried, O(m^3)) and
@@ -222,7 +267,11 @@ impl Snapshot {
     /// # Panics
     /// If the snapshot has no such head.
     pub fn head_alone(&self, h: usize, variance: bool) -> Self {
-        let of = self.heads.as_ref().expect("a snapshot with heads");
+        let (place, of, h) = self.place_of_head(h);
+        if !std::ptr::eq(place, self) {
+            let Self { generation, revision, offset, time, .. } = *self;
+            return Self { generation, revision, offset, time, ..place.head_alone(h, variance) };
+        }
         let (signal, noise, ratio) = (of.signals[h], of.noise_variance(h), of.ratios[h]);
         let covariance = |HeadBasis { vectors, values }: &HeadBasis| {
             let mut scaled = vectors.clone();
@@ -232,6 +281,8 @@ impl Snapshot {
             scaled * vectors.transpose()
         };
         let mut alone = self.without_variance();
+        // A head has a unit of its own.
+        alone.reward_names.clear();
         alone.hyperparameters.kernel.signal_variance *= signal;
         alone.hyperparameters.kernel.bias_variance *= signal;
         alone.hyperparameters.noise_variance = noise;
@@ -254,6 +305,22 @@ impl Snapshot {
         }
     }
 
+    /// Means (n, H) of the heads of these numbers at `states` (n, D); NaN where there is no number.
+    ///
+    /// # Errors
+    /// As [`Snapshot::evaluate_heads`].
+    pub(crate) fn means_of_heads(&self, states: &[f64], places: &[Option<usize>]) -> Result<DMatrix<f64>, Invalid> {
+        let known: Vec<usize> = places.iter().flatten().copied().collect();
+        let mut out = DMatrix::from_element(states.len() / self.dim(), places.len(), f64::NAN);
+        if known.is_empty() {
+            return Ok(out);
+        }
+        let found = self.evaluate_heads(states, &known, false)?.mean;
+        let there = (0..places.len()).filter(|&c| places[c].is_some());
+        there.zip(found.column_iter()).for_each(|(c, column)| out.set_column(c, &column));
+        Ok(out)
+    }
+
     /// Mean, and variance where it is asked for and carried, of the heads numbered `which` at states (n, D), row-major.
     ///
     /// # Errors
@@ -264,6 +331,33 @@ impl Snapshot {
     pub fn evaluate_heads(&self, states: &[f64], which: &[usize], variance: bool) -> Result<HeadEvaluation, Invalid> {
         let dim = self.dim();
         check(states, dim)?;
+        let own = self.heads.as_ref().map_or(0, |of| of.heads.len());
+        let Some(branch) = self.branch.as_ref().filter(|_| which.iter().any(|&h| h >= own)) else {
+            return Ok(self.evaluate_own_heads(states, which, variance));
+        };
+        let zeros = || DMatrix::zeros(states.len() / dim, which.len());
+        let carried = variance && self.has_head_variances();
+        let mut out = HeadEvaluation { mean: zeros(), variance: carried.then(zeros) };
+        for (snapshot, first, of) in [(self, 0, 0..own), (&**branch, own, own..usize::MAX)] {
+            let columns: Vec<usize> = (0..which.len()).filter(|&c| of.contains(&which[c])).collect();
+            let numbers: Vec<usize> = columns.iter().map(|&c| which[c] - first).collect();
+            if numbers.is_empty() {
+                continue;
+            }
+            let found = snapshot.evaluate_own_heads(states, &numbers, carried);
+            for (k, &c) in columns.iter().enumerate() {
+                out.mean.set_column(c, &found.mean.column(k));
+                if let Some((to, from)) = out.variance.as_mut().zip(found.variance.as_ref()) {
+                    to.set_column(c, &from.column(k));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// As [`Snapshot::evaluate_heads`], of heads that have the kernel of the snapshot, at states that have been checked.
+    fn evaluate_own_heads(&self, states: &[f64], which: &[usize], variance: bool) -> HeadEvaluation {
+        let dim = self.dim();
         let heads = self.heads.as_ref().expect("a snapshot with heads");
         let (count, m) = (states.len() / dim, self.dictionary.nrows());
         let kernel = &self.hyperparameters.kernel;
@@ -279,7 +373,7 @@ impl Snapshot {
             kernel.block_apart(&basis, &points, stride(m), &mut rows);
             heads.answer(which, first..first + len, &rows, kernel.diagonal(), &mut out);
         }
-        Ok(out)
+        out
     }
 }
 
@@ -568,8 +662,10 @@ mod tests {
                 coverage: Some(0.8),
             }),
             provisional: false,
+            reward_names: Vec::new(),
             actions: None,
             heads: None,
+            branch: None,
         }
     }
 

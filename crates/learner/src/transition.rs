@@ -5,6 +5,7 @@ pub mod probability;
 
 pub use self::kept::ACTION_NUMBERS_MAX;
 use self::kept::put_action;
+use crate::labels::LabelColumns;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use std::fmt;
@@ -580,6 +581,9 @@ pub struct Rows {
     pub keeps_times: bool,
     /// (n,) seconds, NaN where a row has none; empty unless they are kept.
     pub times: Vec<f64>,
+    /// Values that rows were given later.
+    #[serde(default, skip_serializing_if = "LabelColumns::is_empty")]
+    pub labels: LabelColumns,
 }
 
 impl Rows {
@@ -591,36 +595,12 @@ impl Rows {
     /// No rows yet, with the columns of this one.
     pub fn without_rows(&self) -> Self {
         let Self { dim, rewards_per_row, actions_per_row, keeps_times, .. } = *self;
-        Self { actions_per_row, keeps_times, ..Self::new(dim, rewards_per_row) }
+        Self { actions_per_row, keeps_times, labels: self.labels.blank(), ..Self::new(dim, rewards_per_row) }
     }
 
     /// Action of row i (A,), as far as actions are kept.
     pub fn action(&self, i: usize) -> &[f64] {
         &self.actions[i * self.actions_per_row..(i + 1) * self.actions_per_row]
-    }
-
-    /// Keep actions (A,) and times of the rows to come; those so far have none, but for what was kept already.
-    pub(crate) fn widen(&mut self, actions_per_row: usize, times: bool) {
-        if actions_per_row > self.actions_per_row {
-            let mut wider = Vec::with_capacity(self.len() * actions_per_row);
-            (0..self.len()).for_each(|i| put_action(&mut wider, self.action(i), actions_per_row));
-            (self.actions, self.actions_per_row) = (wider, actions_per_row);
-        }
-        if times && !self.keeps_times {
-            self.keeps_times = true;
-            self.times.resize(self.len(), f64::NAN);
-        }
-    }
-
-    /// Append rows `range` of `batch`'s actions and times, where they are kept.
-    fn extend_kept(&mut self, batch: &Batch, range: Range<usize>) {
-        for i in range {
-            let width = self.actions_per_row;
-            put_action(&mut self.actions, batch.action(i).unwrap_or_default(), width);
-            if self.keeps_times {
-                self.times.push(batch.time(i).unwrap_or(f64::NAN));
-            }
-        }
     }
 
     /// Number of rows n.
@@ -679,6 +659,7 @@ impl Rows {
         self.truncated.push(batch.truncated(i));
         self.starts_chain.push(starts_chain);
         self.extend_kept(batch, i..i + 1);
+        self.labels.pad(self.len());
     }
 
     /// Append rows `range` of `batch` as rows of stream number `stream`, with one of `starts_chain` for each: column by column.
@@ -713,6 +694,7 @@ impl Rows {
         if self.actions_per_row > 0 || self.keeps_times {
             self.extend_kept(batch, range);
         }
+        self.labels.pad(self.len());
     }
 
     /// Append rows `range` of `other`.
@@ -738,8 +720,9 @@ impl Rows {
         let width = self.actions_per_row;
         range.clone().for_each(|i| put_action(&mut self.actions, other.action(i), width));
         if self.keeps_times {
-            self.times.extend(range.map(|i| other.times.get(i).copied().unwrap_or(f64::NAN)));
+            self.times.extend(range.clone().map(|i| other.times.get(i).copied().unwrap_or(f64::NAN)));
         }
+        self.labels.extend(&other.labels, range);
     }
 
     /// Make room for `rows` rows in all, and for no more, so that their memory is known.
@@ -758,6 +741,7 @@ impl Rows {
         reserve(&mut self.starts_chain, rows);
         reserve(&mut self.actions, rows * self.actions_per_row);
         reserve(&mut self.times, if self.keeps_times { rows } else { 0 });
+        self.labels.reserve_all(rows);
     }
 
     /// Forget all rows, keep the memory.
@@ -774,6 +758,7 @@ impl Rows {
         self.starts_chain.clear();
         self.actions.clear();
         self.times.clear();
+        self.labels.clear();
     }
 
     /// Whether all columns have as many rows, which a file may contradict.
@@ -789,6 +774,7 @@ impl Rows {
             && optional(self.carries.len())
             && self.actions.len() == n * self.actions_per_row
             && self.times.len() == if self.keeps_times { n } else { 0 }
+            && self.labels.is_consistent(n)
     }
 
     /// Bytes that one row of states (D,) and rewards (H,) takes, with its time, where actions are not kept.

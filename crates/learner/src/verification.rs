@@ -38,20 +38,51 @@ pub(crate) const LENGTHS_MAX: u64 = 16;
 
 /// A start row that is followed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Trial {
+pub(crate) struct Trial {
     /// Whose chain, as the model numbers them; none while it is free.
-    slot: Option<u64>,
-    rows: u64,
-    weight: f64,
+    pub(crate) slot: Option<u64>,
+    pub(crate) rows: u64,
+    pub(crate) weight: f64,
     /// V(x) when the row arrived (H,), value.
     #[serde(with = "raw")]
-    mean: Vec<f64>,
+    pub(crate) mean: Vec<f64>,
     /// Deviation of the return then (H,), value, positive.
     #[serde(with = "raw")]
-    deviation: Vec<f64>,
+    pub(crate) deviation: Vec<f64>,
     /// g (H,): the return so far.
     #[serde(with = "raw")]
-    gathered: Vec<f64>,
+    pub(crate) gathered: Vec<f64>,
+}
+
+impl Trial {
+    /// Follow the chain of `slot` from the row that is predicted.
+    pub(crate) fn follow(&mut self, slot: usize) {
+        self.gathered.clear();
+        self.gathered.resize(self.mean.len(), 0.0);
+        (self.slot, self.rows, self.weight) = (Some(slot as u64), 0, 1.0);
+    }
+
+    /// Whether its parts fit H `heads` and this many slots, if it follows a chain.
+    pub(crate) fn fits(&self, heads: usize, slots: usize) -> bool {
+        self.slot.is_none_or(|slot| {
+            (slot as usize) < slots
+                && self.rows <= ROWS_MAX
+                && [&self.mean, &self.deviation, &self.gathered].iter().all(|part| part.len() == heads)
+        })
+    }
+}
+
+/// Those of the two that follow the chain of `slot`.
+pub(crate) fn following(trials: &[Trial; 2], slot: usize) -> impl Iterator<Item = usize> + use<> {
+    let follows = [0, 1].map(|k| trials[k].slot == Some(slot as u64));
+    (0..2).filter(move |&k| follows[k])
+}
+
+/// Rows from start number `starts` to the next, `least` at least: half a return of `length` rows, so that the two share little, and
+/// up to a quarter of that more, so that starts do not keep step with episodes.
+pub(crate) fn rows_apart(length: f64, least: u64, starts: u64) -> u64 {
+    let half = ((length / 2.0).ceil() as u64).max(least);
+    half + scrambled(starts) % (half / 4 + 1)
 }
 
 /// How starts follow each other.
@@ -109,7 +140,7 @@ impl Verification {
 
     /// A row of `slot` has arrived: what was followed up to here ends with its value, if it has far enough. `values` gives V_h.
     pub fn arrive(&mut self, slot: usize, values: impl Fn(usize) -> f64) {
-        for k in self.following(slot) {
+        for k in following(&self.trials, slot) {
             if self.trials[k].weight < WEIGHT_END {
                 self.conclude(k, &values);
             }
@@ -143,14 +174,12 @@ impl Verification {
             trial.mean.push(mean);
             trial.deviation.push(deviation);
         }
-        trial.gathered.clear();
-        trial.gathered.resize(trial.mean.len(), 0.0);
-        (trial.slot, trial.rows, trial.weight) = (Some(slot as u64), 0, 1.0);
+        trial.follow(slot);
     }
 
     /// The rewards of the row that has just arrived, whether it started something or not.
     pub fn take(&mut self, row: Verified<'_>, pace: Pace) {
-        for k in self.following(row.slot) {
+        for k in following(&self.trials, row.slot) {
             let trial = &mut self.trials[k];
             if row.ratio != 1.0 || trial.rows == ROWS_MAX {
                 trial.slot = None;
@@ -169,15 +198,9 @@ impl Verification {
     /// The chain of `slot` is cut at a state of these values: what has not been followed far enough does not count.
     pub fn cut(&mut self, slot: usize, values: impl Fn(usize) -> f64) {
         self.arrive(slot, values);
-        for k in self.following(slot) {
+        for k in following(&self.trials, slot) {
             self.trials[k].slot = None;
         }
-    }
-
-    /// Those of the two that follow the chain of `slot`.
-    fn following(&self, slot: usize) -> impl Iterator<Item = usize> + use<> {
-        let follows = [0, 1].map(|k| self.trials[k].slot == Some(slot as u64));
-        (0..2).filter(move |&k| follows[k])
     }
 
     /// The return of trial k is known but for `weight` times these values.
@@ -206,12 +229,10 @@ impl Verification {
         }
     }
 
-    /// Rows from one start to the next: half a return, so that the two share little, and up to a quarter of that more, so that
-    /// starts do not keep step with episodes.
+    /// Rows from one start to the next.
     fn apart(&self, pace: Pace) -> u64 {
         let length = if self.lengths > 0 { self.length } else { expected_length(pace.discount) };
-        let half = ((length / 2.0).ceil() as u64).max(pace.apart_min);
-        half + scrambled(self.starts) % (half / 4 + 1)
+        rows_apart(length, pace.apart_min, self.starts)
     }
 
     /// Pairs behind [`Verification::factor`], with H `heads`.
@@ -257,14 +278,7 @@ impl Verification {
             && self.length >= 0.0
             && self.length <= ROWS_MAX as f64
             && self.lengths <= LENGTHS_MAX
-            && self.trials.iter().all(|trial| match trial.slot {
-                None => true,
-                Some(slot) => {
-                    (slot as usize) < slots
-                        && trial.rows <= ROWS_MAX
-                        && [&trial.mean, &trial.deviation, &trial.gathered].iter().all(|part| part.len() == rewards)
-                }
-            })
+            && self.trials.iter().all(|trial| trial.fits(rewards, slots))
     }
 }
 

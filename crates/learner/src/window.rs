@@ -1,5 +1,6 @@
 //! The last rows of the stream, raw, kept for the next refit; all critics share one window.
 
+use crate::labels::Labels;
 use crate::transition::{ACTION_NUMBERS_MAX, Batch, Rows};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,6 +17,8 @@ pub struct Window {
     /// Numbers in an action, once a row has brought one; then whether a row has brought a time.
     actions_per_row: usize,
     keeps_times: bool,
+    /// Labels of rows, a column for each set.
+    labels: Vec<Arc<Labels>>,
     rows_max: u64,
     segments: VecDeque<Arc<Rows>>,
     start: u64,
@@ -34,6 +37,7 @@ impl Window {
             rewards_per_row,
             actions_per_row: 0,
             keeps_times: false,
+            labels: Vec::new(),
             rows_max,
             segments,
             start: 0,
@@ -74,11 +78,11 @@ impl Window {
 
     /// Bytes that one row takes.
     pub fn bytes_per_row(&self) -> usize {
-        Rows::bytes_per_row(self.dim, self.rewards_per_row) + self.bytes_of_actions()
+        Rows::bytes_per_row(self.dim, self.rewards_per_row) + self.bytes_of_extras()
     }
 
-    fn bytes_of_actions(&self) -> usize {
-        size_of::<f64>() * self.actions_per_row
+    fn bytes_of_extras(&self) -> usize {
+        size_of::<f64>() * (self.actions_per_row + self.labels.len())
     }
 
     /// Offset of the oldest row.
@@ -118,6 +122,7 @@ impl Window {
     pub fn push(&mut self, stream: u32, starts_chain: bool, batch: &Batch, i: usize) {
         self.widen(batch.action(i).map_or(0, <[f64]>::len), batch.time(i).is_some());
         self.last_mut().push(stream, starts_chain, batch, i);
+        self.label_last(1);
         self.end += 1;
     }
 
@@ -131,6 +136,7 @@ impl Window {
         while from < batch.len() {
             let to = batch.len().min(from + self.room());
             self.last_mut().extend_from_batch(stream, &starts_chain[from..to], batch, from..to);
+            self.label_last(to - from);
             self.end += (to - from) as u64;
             from = to;
         }
@@ -168,10 +174,43 @@ impl Window {
         }
     }
 
+    /// Give the rows of `sets`, those here and those to come, their labels, and forget all others.
+    pub fn set_labels(&mut self, sets: Vec<Arc<Labels>>) {
+        let known = self.labels.iter().map(|set| set.id());
+        if known.eq(sets.iter().map(|set| set.id())) {
+            return;
+        }
+        let mut start = self.start;
+        for segment in &mut self.segments {
+            let rows = Arc::make_mut(segment);
+            let count = rows.len();
+            rows.labels.set(&sets, start, count);
+            rows.labels.reserve_all(SEGMENT_ROWS);
+            start += count as u64;
+        }
+        self.labels = sets;
+    }
+
+    /// The labels that rows get.
+    pub fn labels(&self) -> &[Arc<Labels>] {
+        &self.labels
+    }
+
+    /// The last `count` rows, the first of which is that at the end so far, have just been put in: give them their labels.
+    fn label_last(&mut self, count: usize) {
+        if self.labels.is_empty() {
+            return;
+        }
+        let last = Arc::make_mut(self.segments.back_mut().expect("rows have been put in"));
+        let first = last.len() - count;
+        last.labels.fill(&self.labels, first, self.end);
+    }
+
     /// No rows yet, with the columns that are kept.
     fn blank(&self) -> Rows {
         let mut rows = Rows::new(self.dim, self.rewards_per_row);
         rows.widen(self.actions_per_row, self.keeps_times);
+        rows.labels.set(&self.labels, self.end, 0);
         rows
     }
 
@@ -219,7 +258,8 @@ impl Window {
     /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have
     /// been forgotten.
     pub fn from_offset(&self, from: u64) -> Self {
-        let mut shared = Self { segments: VecDeque::new(), start: self.end, ..*self };
+        let labels = self.labels.clone();
+        let mut shared = Self { segments: VecDeque::new(), labels, start: self.end, ..*self };
         for segment in self.segments.iter().rev() {
             if shared.start <= from {
                 break;

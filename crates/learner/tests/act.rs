@@ -44,8 +44,10 @@ fn snapshot(space: ActionSpace, profile: Profile, elements: usize, seed: u64) ->
         lambda: 1.0,
         returns: None,
         provisional: false,
+        reward_names: Vec::new(),
         actions: Some(Actions { copies: numbers(elements, 8), ..Actions::of(space) }),
         heads: None,
+        branch: None,
         dictionary,
     }
 }

@@ -186,6 +186,15 @@ fn traces_take_what_the_two_policies_say() {
     assert_eq!(factor(Trace::Importance), [0.5, 1.5]);
     assert_eq!(factor(Trace::Tree), [0.25, 0.5]);
     assert_eq!(Trace::Importance.factor(None, Some(0.5), Some(1.5)), 1.0, "a ratio needs both");
+    assert_eq!(Trace::Retrace.factor(None, None, Some(0.5)), 1.0, "and is not clipped without");
+}
+
+#[test]
+fn an_action_of_a_box_lies_within_its_bounds() {
+    let space = ActionSpace::Box { low: vec![-1.0, 0.0], high: vec![1.0, 2.0] };
+    assert_eq!((space.check(&[1.0, 0.0]), space.check(&[0.5, 2.0])), (Ok(()), Ok(())));
+    assert_eq!(space.check(&[0.0, 2.5]).unwrap_err(), "number 1 of an action lies between 0 and 2, not at 2.5");
+    assert!(space.check(&[f64::NAN, 1.0]).is_err() && ActionSpace::Discrete(2).check(&[2.0]).is_err());
 }
 
 /// Baird's star: six states lead to one another or, by the action that is judged, to the seventh. Each row pays 1.

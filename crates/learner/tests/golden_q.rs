@@ -1,17 +1,18 @@
 //! lambda, importance ratios, action values and variances agree with an independent implementation (tests/golden-q).
 
-use criticd_learner::action::{ActionColumns, ActionSpace, ActionValue, Column};
+mod support;
+
+use criticd_learner::action::{ActionColumns, Column};
 use criticd_learner::batch::Given;
 use criticd_learner::judge::{Episode, judge};
-use criticd_learner::math::dictionary::Dictionary;
-use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
-use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::probability::clipped;
 use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;
-use criticd_learner::{Lambda, Learner, Settings, VarianceKind};
+use criticd_learner::{Learner, VarianceKind};
 use serde_json::Value;
+use support::golden_q::{action_value, empty, read};
+use support::numbers;
 
 const CASES: [&str; 5] = [
     "v_lambda_05",
@@ -20,33 +21,6 @@ const CASES: [&str; 5] = [
     "q_discrete_sarsa_lambda_04",
     "q_discrete_expected_retrace_lambda_08",
 ];
-
-fn read(name: &str) -> Value {
-    let path = format!("{}/../../tests/golden-q/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
-}
-
-fn flat(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().flat_map(numbers).collect()
-}
-
-/// What is learned of actions, in a case about them.
-fn action_value(case: &Value) -> Option<ActionValue> {
-    let action = case["action"].as_object().filter(|_| case["head"] == "q")?;
-    let n = action["n"].as_u64().unwrap() as usize;
-    Some(ActionValue {
-        space: match action["kind"].as_str().unwrap() {
-            "discrete" => ActionSpace::Discrete(n),
-            _ => ActionSpace::Box { low: vec![-2.0; n], high: vec![2.0; n] },
-        },
-        successor: serde_json::from_value(case["successor"].clone()).unwrap(),
-        trace: serde_json::from_value(case["trace"].clone()).unwrap(),
-    })
-}
 
 /// The columns about actions.
 fn columns(case: &Value) -> ActionColumns {
@@ -72,7 +46,7 @@ fn columns(case: &Value) -> ActionColumns {
 
 /// What the model is asked about, one input after the other.
 fn query(case: &Value) -> Vec<f64> {
-    let Some(of) = action_value(case) else { return flat(&case["query"]) };
+    let Some(of) = action_value(case) else { return numbers(&case["query"]) };
     let mut out = Vec::new();
     for pair in case["query"].as_array().unwrap() {
         out.extend(numbers(&pair[0]));
@@ -87,7 +61,7 @@ fn rows(case: &Value) -> Rows {
     let Some(of) = action_value(case) else { return rows };
     let rho_max = case["rho_max"].as_f64();
     let found = of.rows(&rows, &columns(case), rho_max).unwrap();
-    let mut learned: Vec<usize> = flat(&case["expected"]["chains"]).into_iter().map(|i| i as usize).collect();
+    let mut learned: Vec<usize> = numbers(&case["expected"]["chains"]).into_iter().map(|i| i as usize).collect();
     learned.sort_unstable();
     assert_eq!(found.kept, learned, "rows that nothing names an action for are not learned");
     found.rows
@@ -114,24 +88,8 @@ fn state_rows(case: &Value) -> Rows {
 
 /// The case learned in pieces of so many rows, its TD errors those of the final weights.
 fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
-    let kernel = &case["kernel"];
-    let number = |key: &str| kernel[key].as_f64().unwrap();
-    let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
-    let settings = Settings {
-        action_value: action_value(case),
-        discount: case["discount"].as_f64().unwrap(),
-        lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
-        rho_max: case["rho_max"].as_f64(),
-        variance,
-        estimate_scale: false,
-        ..Settings::default()
-    };
     let rows = rows(case);
-    let mut dictionary = Dictionary::from_elements(kernel.clone(), rows.dim, &flat(&case["dictionary"])).unwrap();
-    dictionary.set_max(dictionary.len());
-    let noise_variance = case["noise_variance"].as_f64().unwrap();
-    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
-    let mut model = Model::with_dictionary(settings, Inputs::identity(rows.dim), &hyperparameters, dictionary);
+    let mut model = empty(case, variance);
     for start in (0..rows.len()).step_by(piece) {
         model.learn(&rows, start..rows.len().min(start + piece), start as u64);
     }
@@ -159,7 +117,7 @@ fn statistics_weights_and_means_are_the_reference_however_rows_are_cut_into_piec
             let lower = |at: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
                 (0..m).flat_map(|j| (j..m).map(move |i| (i, j))).map(|(i, j)| at(i, j)).collect()
             };
-            let s = flat(&expected["S"]);
+            let s = numbers(&expected["S"]);
             assert!(error(&lower(&|i, j| statistics.gram.at(i, j)), &lower(&|i, j| s[i * m + j])) < 1e-11, "{name} S");
             assert!(error(statistics.response.col(0), &numbers(&expected["p"])) < 1e-11, "{name} p");
             assert_eq!(statistics.rows, expected["rows_learned"].as_u64().unwrap());

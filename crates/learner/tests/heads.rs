@@ -321,6 +321,53 @@ fn noise_and_scale_of_each_head_are_those_of_its_evidence() {
 }
 
 #[test]
+fn a_head_that_names_a_part_of_its_scale_chooses_the_rest() {
+    let case = read("discounts_11");
+    // In a unit in which the scale of the critic is far off.
+    let plain = Head { cumulant: Cumulant::Constant(100.0), ..heads(&case)[2].clone() };
+    let rows = rows(&case);
+    let named =
+        |name: &str, noise_variance, signal| Head { name: name.into(), noise_variance, signal, ..plain.clone() };
+    let asked = vec![named("noise", Some(200.0), None), named("signal", None, Some(4e5)), named("none", None, None)];
+    let mut model = empty(&case, Settings { heads: asked, noise_floor: 1e-9, ..settings(&case) });
+    let before = model.heads().unwrap().scales().to_vec();
+    assert_eq!((before[0].signal, before[1].noise_variance()), (1.0, 0.3));
+    learn(&mut model, &rows, 60);
+    model.tune_heads().unwrap();
+    let after = model.heads().unwrap().scales().to_vec();
+    assert!((after[0].noise_variance() / 200.0 - 1.0).abs() < 1e-12 && after[0].signal != 1.0, "{after:?}");
+    assert!(after[1].signal == 4e5 && after[1].noise_variance() != 0.3, "{after:?}");
+    let evidence = |noise: f64, signal: f64| {
+        let mut model = empty(&case, Settings { heads: vec![named("", Some(noise), Some(signal))], ..settings(&case) });
+        learn(&mut model, &rows, 60);
+        model.head_evidence().unwrap()[0]
+    };
+    // A head moves where it gains a nat.
+    let step = 2f64.sqrt();
+    for factor in [1.0 / step, step] {
+        let (noise, signal) = (after[1].noise_variance(), after[0].signal);
+        assert!(evidence(200.0, signal) + 1.0 >= evidence(200.0, signal * factor));
+        assert!(evidence(noise, 4e5) + 1.0 >= evidence(noise * factor, 4e5));
+    }
+    assert!(model.head_evidence().unwrap()[2] + 1.0 >= model.head_evidence().unwrap()[0]);
+}
+
+#[test]
+fn scales_that_are_left_out_are_those_of_the_critic_where_nothing_is_estimated() {
+    let case = read("discounts_11");
+    let (plain, rows) = (heads(&case)[2].clone(), rows(&case));
+    let head = Head { noise_variance: None, signal: None, ..plain };
+    let scale = |estimate_scale| {
+        let mut model = empty(&case, Settings { heads: vec![head.clone()], estimate_scale, ..settings(&case) });
+        (0..3).for_each(|turn| model.learn(&rows, 0..rows.len(), (turn * rows.len()) as u64));
+        assert!(model.statistics().rows >= 128);
+        model.heads().unwrap().scales()[0]
+    };
+    assert_eq!((scale(false).signal, scale(false).noise_variance()), (1.0, 0.3));
+    assert_ne!(scale(true), scale(false));
+}
+
+#[test]
 fn a_written_model_goes_on_bit_for_bit() {
     let case = read("discounts_11");
     let rows = rows(&case);
@@ -527,6 +574,43 @@ fn an_expression_is_a_reward_that_was_computed_before() {
     assert!(check_row(&[wide], &before, 0).unwrap_err().contains("action"));
     let read: Cumulant = serde_json::from_value(serde_json::to_value(&sum).unwrap()).unwrap();
     assert_eq!(read, sum);
+}
+
+/// A continuation that an expression computes is learned like one that a reward column carries, between 0 and 1.
+#[test]
+fn a_continuation_may_be_an_expression() {
+    let case = read("discounts_11");
+    let before = rows(&case);
+    let share = |i: usize| (0.7 - 0.4 * before.next_state(i)[1] + 0.1 * before.action(i)[0]).clamp(0.0, 1.0);
+    let outside = (0..before.len()).filter(|&i| share(i) == 0.0 || share(i) == 1.0).count();
+    assert!(outside > 0 && outside < before.len(), "{outside}");
+    let rewards = (0..before.len()).flat_map(|i| before.reward(i).iter().copied().chain([share(i)])).collect();
+    let after = Rows { rewards, rewards_per_row: 5, ..before.clone() };
+    let learned = |rows: &Rows, continuation: &Continuation| {
+        let head = |(k, rate): (usize, Rate)| Head {
+            noise_variance: Some(0.3),
+            continuation: continuation.clone(),
+            ..Head::new(format!("h{k}"), Cumulant::Reward(0), rate)
+        };
+        let asked = [Rate::Discount(0.9), Rate::Timescale(2.0)].into_iter().enumerate().map(head).collect();
+        let settings = Settings { heads: asked, ..settings(&case) };
+        let like = empty(&case, settings.clone()).hyperparameters();
+        let mut model = Model::new(settings, Inputs::identity(3), &like);
+        learn(&mut model, rows, 7);
+        let states: Vec<f64> = case["query"].as_array().unwrap().iter().flat_map(numbers).collect();
+        let found = model.snapshot(true).unwrap().evaluate_heads(&states, &[0, 1], true).unwrap();
+        let variance = found.variance.unwrap();
+        found.mean.iter().chain(variance.iter()).copied().collect::<Vec<f64>>()
+    };
+    let text = |text: &str| Continuation::Expression(Expression::parse(text).unwrap());
+    let computed = learned(&before, &text("0.7 - 0.4*next_state[1] + 0.1*action[0]"));
+    assert!(error(&computed, &learned(&after, &Continuation::Reward(4))) < 1e-12);
+    assert!(error(&computed, &learned(&before, &Continuation::Constant(0.7))) > 1e-3);
+    let columns = criticd_learner::heads::Columns { states: 3, rewards: 4, actions: 2 };
+    let of = |continuation| Head { continuation, ..Head::new("h", Cumulant::Reward(0), Rate::Discount(0.5)) };
+    assert!(check(&[of(text("state[3]"))], columns).unwrap_err().contains("continuation.text"));
+    assert!(check_row(&[of(text("action[2]"))], &before, 0).unwrap_err().contains("action"));
+    assert!(of(text("1 - action[0]")).needs_actions() && of(text("reward[2]")).reward_columns().eq([0, 2]));
 }
 
 /// Rows of independent states in [-2, 2]^2 with these rewards, each with a little noise.

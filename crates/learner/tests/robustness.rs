@@ -149,10 +149,7 @@ fn near_copies_are_told() {
     let (states, rewards) = noisy(2, 400, 5, |x| (3.0 * x[0]).sin());
     let window = episodes(3, beside(&states, 2, |x| x[0] + 0.01 * x[1]), rewards);
     let found = refitted(&window).unwrap();
-    found_by(
-        &found,
-        |d| matches!(d, Diagnostic::Correlated { variables, .. } if *variables == ["state_0".to_owned(), "state_2".to_owned()]),
-    );
+    found_by(&found, |d| matches!(d, Diagnostic::Correlated { variables, .. } if *variables == ["state_0", "state_2"]));
 }
 
 #[test]

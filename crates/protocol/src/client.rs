@@ -367,8 +367,10 @@ mod tests {
             lambda: 1.0,
             returns: None,
             provisional: false,
+            reward_names: Vec::new(),
             actions: None,
             heads: None,
+            branch: None,
         }
     }
 

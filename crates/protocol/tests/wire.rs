@@ -137,8 +137,10 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             coverage: Some(0.875),
         }),
         provisional: true,
+        reward_names: Vec::new(),
         actions: None,
         heads: None,
+        branch: None,
     }
 }
 
@@ -751,6 +753,10 @@ fn snapshots_come_back_exactly() {
         for columns in [1, 2] {
             for form in [ArrayForm::Tensor, ArrayForm::List] {
                 let mut model = snapshot(metric.clone(), columns);
+                // Some have names of rewards, some have none.
+                let names = ["energy [J]", "comfort"].map(String::from);
+                model.reward_names =
+                    names.into_iter().take(if form == ArrayForm::List { columns } else { 0 }).collect();
                 assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
                 let reply =
                     wire::encode_reply(&Id::nil(), form, &Reply::Snapshot { snapshot: &model, variance: false });
@@ -787,7 +793,8 @@ fn a_model_before_its_first_row_comes_back() {
 #[test]
 fn faults_of_snapshots_are_named() {
     use ErrorCode::*;
-    let model = wire::encode_snapshot(&snapshot(metrics()[1].clone(), 1), ArrayForm::List, true);
+    let model = Snapshot { reward_names: vec!["energy [J]".into()], ..snapshot(metrics()[1].clone(), 1) };
+    let model = wire::encode_snapshot(&model, ArrayForm::List, true);
     let model = wire::to_json(&model).unwrap();
     let cases: Vec<(&str, Value, Fault)> = vec![
         ("/type", json!("weights"), (OutOfRange, Some("type"), None)),
@@ -806,6 +813,8 @@ fn faults_of_snapshots_are_named() {
         ("/inputs/scale", json!([1]), (WrongShape, Some("inputs.scale"), None)),
         ("/inputs/dim", json!(3), (WrongShape, Some("inputs.dim"), None)),
         ("/inputs/names", json!(["a", 1]), (WrongType, Some("inputs.names"), Some(1))),
+        ("/reward_names", json!(["a", "b"]), (WrongShape, Some("reward_names"), None)),
+        ("/reward_names", json!([1]), (WrongType, Some("reward_names"), Some(0))),
         ("/dictionary", json!([[1, 2, 3]]), (WrongShape, Some("dictionary"), None)),
         ("/weights", json!([1, 2]), (WrongShape, Some("weights"), None)),
         ("/variance", json!([[1, 2, 3]]), (WrongShape, Some("variance"), None)),

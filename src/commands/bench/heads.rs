@@ -9,7 +9,7 @@ use criticd::learner::batch::Given;
 use criticd::learner::heads::{Cumulant, Head, Rate};
 use criticd::learner::model::Model;
 use criticd::learner::{Lambda, SelectionKind, Settings, VarianceKind};
-use criticd::math::dictionary::StoppingRule;
+use criticd::math::dictionary::{Dictionary, StoppingRule};
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::snapshot::{Inputs, Snapshot};
 use criticd::telemetry::{resident_bytes, used};
@@ -78,9 +78,19 @@ fn heads(count: usize, timescales: usize, dim: usize) -> Vec<Head> {
     (0..count).map(head).collect()
 }
 
-/// Measure `count` heads for a critic with lambda 1, and for one with the default settings.
-pub(super) fn measure(case: &Case, count: usize, timescales: usize, seconds: f64) -> Result<Vec<HeadRun>, Failure> {
-    let heads = heads(count, timescales, case.dim);
+/// Measure `count` heads for a critic with lambda 1, and for one with the default settings. With two kernels every second cumulant has the
+/// second one.
+pub(super) fn measure(
+    case: &Case,
+    count: usize,
+    timescales: usize,
+    two_kernels: bool,
+    seconds: f64,
+) -> Result<Vec<HeadRun>, Failure> {
+    let is_apart = |number: usize| two_kernels && number / timescales % 2 == 1;
+    let heads = heads(count, timescales, case.dim).into_iter().enumerate();
+    let (apart, heads): (Vec<_>, Vec<_>) = heads.partition(|(number, _)| is_apart(*number));
+    let [apart, heads] = [apart, heads].map(|of| of.into_iter().map(|(_, head)| head).collect::<Vec<Head>>());
     let rows = case.rows();
     let settings = |of: Settings| Settings {
         discount: 0.95,
@@ -96,25 +106,33 @@ pub(super) fn measure(case: &Case, count: usize, timescales: usize, seconds: f64
         ..Settings::default()
     };
     let runs = [("1", settings(whole)), ("default", settings(Settings::default()))];
-    runs.into_iter().map(|(lambda, settings)| run(lambda, &settings, &rows, seconds)).collect()
+    runs.into_iter().map(|(lambda, settings)| run(lambda, model(&settings, &apart, &rows)?, &rows, seconds)).collect()
 }
 
-/// A model with a full dictionary.
-fn model(settings: &Settings, rows: &Rows) -> Result<Model, Failure> {
+/// A model with full dictionaries, whose heads `apart` have a kernel with half the lengthscale.
+fn model(settings: &Settings, apart: &[Head], rows: &Rows) -> Result<Model, Failure> {
     let inputs = Inputs::identity(rows.dim);
-    let kernel = Kernel::gaussian(1.0, 1.0, Metric::Isotropic(1.0 / rows.dim as f64)).with_profile(settings.profile);
-    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
-    let (lambda, hyperparameters) = (settings.first_lambda(), &hyperparameters);
-    let given = Given { settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
-    let enough = StoppingRule { tolerance: 1e-6, trace: 0.0 };
-    let chosen = given.select(enough, settings.dictionary_max, &|| true)?;
-    let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), hyperparameters, chosen.dictionary);
+    let lambda = settings.first_lambda();
+    let chosen = |relevance: f64| -> Result<(Hyperparameters, Dictionary), Failure> {
+        let metric = Metric::Isotropic(relevance / rows.dim as f64);
+        let kernel = Kernel::gaussian(1.0, 1.0, metric).with_profile(settings.profile);
+        let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
+        let enough = StoppingRule { tolerance: 1e-6, trace: 0.0 };
+        let chosen = given.select(enough, settings.dictionary_max, &|| true)?;
+        Ok((hyperparameters, chosen.dictionary))
+    };
+    let (hyperparameters, dictionary) = chosen(1.0)?;
+    let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), &hyperparameters, dictionary);
     model.set_lambda(lambda);
-    Ok(model)
+    if apart.is_empty() {
+        return Ok(model);
+    }
+    let (hyperparameters, dictionary) = chosen(4.0)?;
+    Ok(model.with_branch(apart.to_vec(), &hyperparameters, dictionary))
 }
 
-fn run(lambda: &'static str, settings: &Settings, rows: &Rows, seconds: f64) -> Result<HeadRun, Failure> {
-    let mut model = model(settings, rows)?;
+fn run(lambda: &'static str, mut model: Model, rows: &Rows, seconds: f64) -> Result<HeadRun, Failure> {
     let mut offset = 0;
     let mut learn = |model: &mut Model, count: usize| {
         // The stream is learned again and again; no block runs over its end.
@@ -148,7 +166,7 @@ fn run(lambda: &'static str, settings: &Settings, rows: &Rows, seconds: f64) -> 
     }
     let each = elapsed(since) / SNAPSHOTS as f64;
     let snapshot = snapshot.ok_or_else(|| Failure::new("no snapshot was made"))?;
-    let all: Vec<usize> = (0..settings.heads.len()).collect();
+    let all: Vec<usize> = (0..model.all_heads().count()).collect();
     let since = used();
     for i in 0..SINGLES {
         std::hint::black_box(snapshot.evaluate_heads(rows.state(i), &all, true)?);
@@ -252,12 +270,16 @@ mod tests {
     #[test]
     fn a_small_bank_is_measured_whole() {
         let case = Case { dim: 3, size: 12, sync: criticd::journal::retention::SyncMode::Os };
-        let runs = measure(&case, 20, 4, 1e-3).unwrap();
-        assert_eq!(runs.iter().map(|run| run.lambda).collect::<Vec<_>>(), ["1", "default"]);
-        for run in &runs {
-            assert_eq!(run.dictionary, 12);
-            assert!([run.learn, run.single, run.snapshot, run.answer].iter().all(|seconds| *seconds > 0.0), "{run:?}");
+        for two_kernels in [true, false] {
+            let runs = measure(&case, 20, 4, two_kernels, 1e-3).unwrap();
+            assert_eq!(runs.iter().map(|run| run.lambda).collect::<Vec<_>>(), ["1", "default"]);
+            for run in &runs {
+                assert_eq!(run.dictionary, 12);
+                let seconds = [run.learn, run.single, run.snapshot, run.answer];
+                assert!(seconds.iter().all(|seconds| *seconds > 0.0), "{run:?}");
+            }
         }
+        let runs = measure(&case, 20, 4, false, 1e-3).unwrap();
         let document = document(&case, 20, 4, &runs);
         assert_eq!(document["runs"][1]["lambda"], "default");
         assert!(text(&case, 20, 4, &runs).contains("20 heads of 4 timescales"));

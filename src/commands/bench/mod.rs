@@ -47,6 +47,9 @@ pub(crate) struct Bench {
     /// Timescales of these heads: 0.1 s and its doubles
     #[arg(long, value_name = "T", default_value_t = 8, requires = "heads", value_parser = clap::value_parser!(u64).range(1..=16))]
     timescales: u64,
+    /// Half of these heads have a kernel and a dictionary of their own
+    #[arg(long, requires = "heads")]
+    two_kernels: bool,
     /// When rows become durable, as the setting `sync`: always, os, interval:10ms
     #[arg(long, value_name = "WHEN", default_value = "always")]
     sync: SyncMode,
@@ -97,7 +100,7 @@ impl Bench {
         let timescales = self.timescales as usize;
         let (mut text, mut documents) = (String::new(), Vec::new());
         for case in self.cases() {
-            let runs = heads::measure(&case, count, timescales, self.seconds)?;
+            let runs = heads::measure(&case, count, timescales, self.two_kernels, self.seconds)?;
             text += &heads::text(&case, count, timescales, &runs);
             documents.push(heads::document(&case, count, timescales, &runs));
         }

@@ -61,7 +61,7 @@ impl Acted {
     fn discount(self) -> f64 {
         match self {
             Self::Swingup => 0.97,
-            Self::Cartpole => 0.98,
+            Self::Cartpole => 0.995,
         }
     }
 

@@ -4,7 +4,7 @@ use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use criticd::transport::Endpoints;
-use criticd::wire::status::{LastRefit, RefitFound};
+use criticd::wire::status::LastRefit;
 use criticd::wire::{self, Status};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -223,14 +223,19 @@ impl Member {
     }
 }
 
-/// One line on what an adoption changed: evidence, lengthscales, error.
+/// One line on what an adoption changed: why the model was chosen, lengthscales, error.
 fn adoption(event: &LastRefit, before: &View, kernel: &Kernel, rms: f64) -> String {
     let found = event.found.as_ref();
-    let evidence = |read: fn(&RefitFound) -> Option<f64>| found.and_then(read);
-    let evidence = match (evidence(|found| found.evidence_before), evidence(|found| found.evidence_after)) {
-        (Some(from), Some(to)) => format!("evidence {from:.0} → {to:.0}"),
-        (None, Some(to)) => format!("evidence {to:.0}"),
-        _ => "evidence unknown".into(),
+    let chosen = match found.and_then(|found| found.selection.as_ref()) {
+        Some(held_out) => ("held-out error", held_out.present_score, Some(held_out.score), 3),
+        None => {
+            ("evidence", found.and_then(|found| found.evidence_before), found.and_then(|found| found.evidence_after), 0)
+        }
+    };
+    let why = match chosen {
+        (what, Some(from), Some(to), places) => format!("{what} {from:.places$} → {to:.places$}, "),
+        (what, None, Some(to), places) => format!("{what} {to:.places$}, "),
+        _ => String::new(),
     };
     let scales: Vec<String> = kernel
         .variables
@@ -242,5 +247,5 @@ fn adoption(event: &LastRefit, before: &View, kernel: &Kernel, rms: f64) -> Stri
         })
         .collect();
     let error = before.accuracy.map(|a| format!("{:.3} → ", a.rms)).unwrap_or_default();
-    format!("model {}: {evidence}, {}, RMS error {error}{rms:.3}", event.generation, scales.join(", "))
+    format!("model {}: {why}{}, RMS error {error}{rms:.3}", event.generation, scales.join(", "))
 }

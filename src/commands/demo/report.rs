@@ -146,10 +146,7 @@ impl Report {
         row("kernel", format!("amplitude {:.3}, bias {:.3}", self.kernel.amplitude, self.kernel.bias));
         for (i, v) in self.kernel.variables.iter().enumerate() {
             let scale = format!("lengthscale {} {}", lengthscale(v.lengthscale), v.unit);
-            row(
-                &format!("  {}", v.name),
-                format!("{:<16} {scale}, relevance {:.3e}", self.kernel.bar(i, 16), v.relevance),
-            );
+            row(&format!("  {}", v.name), format!("{:<16} {scale}", self.kernel.bar(i, 16)));
         }
         for v in self.kernel.variables.iter().filter(|v| v.relative > IRRELEVANT) {
             let times = if v.relative < 1e4 { format!("{:.0} times", v.relative) } else { "far beyond".into() };

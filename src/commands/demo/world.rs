@@ -218,18 +218,20 @@ fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
     let axes =
         || (Axis::angle("angle φ [rad], 0 is upright", -PI, PI), Axis::new("speed φ' [rad/s]", -SPEED_MAX, SPEED_MAX));
     let (x, y) = axes();
-    let centres = Heatmap::centres(&x, &y, COLUMNS, ROWS);
-    let (mean, deviation) = evaluate(snapshot, &centres);
-    let prior = snapshot.hyperparameters.kernel.signal_variance.sqrt();
-    let amount = deviation.iter().map(|s| (s / prior).min(1.0)).collect();
+    let (mean, deviation) = evaluate(snapshot, &Heatmap::centres(&x, &y, COLUMNS, ROWS));
     let mut value = Heatmap::new("Value learned", x, y, COLUMNS, mean, "discounted sum of rewards");
-    value.fade = Some(Fade { label: "hatched: not known".into(), amount });
+    // Before a refit has selected the model, its deviations are the prior's and say nothing about places.
+    value.fade = (!snapshot.provisional).then(|| {
+        let prior = snapshot.hyperparameters.kernel.signal_variance.sqrt();
+        Fade { label: "hatched: not known".into(), amount: deviation.iter().map(|s| (s / prior).min(1.0)).collect() }
+    });
     value.points = vec![Points { label: "latest states".into(), at: recent, marker: Marker::Dot }];
     let (x, y) = axes();
-    let rollouts: Vec<f64> = Heatmap::centres(&x, &y, COARSE_COLUMNS, COARSE_ROWS)
-        .iter()
-        .map(|&state| average_return(state, snapshot.discount, COARSE_ROLLOUTS))
-        .collect();
+    let coarse = Heatmap::centres(&x, &y, COARSE_COLUMNS, COARSE_ROWS);
+    let rollouts: Vec<f64> =
+        coarse.iter().map(|&state| average_return(state, snapshot.discount, COARSE_ROLLOUTS)).collect();
+    let (learned, _) = evaluate(snapshot, &coarse);
+    let errors: Vec<f64> = learned.iter().zip(&rollouts).map(|(learned, truth)| learned - truth).collect();
     // One scale for both, set by the true value.
     let bound = |f: fn(f64, f64) -> f64, start| rollouts.iter().copied().fold(start, f);
     let range = [bound(f64::min, f64::INFINITY), bound(f64::max, f64::NEG_INFINITY)];
@@ -238,11 +240,11 @@ fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
     let mut truth = Heatmap::new(title, x, y, COARSE_COLUMNS, rollouts, "discounted sum of rewards");
     truth.value_range = Some(range);
     let (x, y) = axes();
-    let mut spread =
-        Heatmap::new("Standard deviation of the learned value", x, y, COLUMNS, deviation, "standard deviation");
-    spread.colours = Colours::Deviation;
-    spread.points = vec![dictionary(snapshot)];
-    Figure { panels: vec![Panel::Heatmap(value), Panel::Heatmap(truth), Panel::Heatmap(spread)] }
+    let most = errors.iter().fold(0.0f64, |most, error| most.max(error.abs()));
+    let mut error = Heatmap::new("Error", x, y, COARSE_COLUMNS, errors, "learned − true value");
+    (error.colours, error.value_range) = (Colours::Difference, Some([-most, most]));
+    error.points = vec![dictionary(snapshot)];
+    Figure { panels: vec![Panel::Heatmap(value), Panel::Heatmap(truth), Panel::Heatmap(error)] }
 }
 
 fn average_return(state: [f64; 2], discount: f64, rollouts: u64) -> f64 {
@@ -260,10 +262,9 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
     value.points = vec![dictionary(snapshot)];
 
     let at: Vec<f64> = (0..CURVE).map(|k| 1.0 + f64::from(size - 1) * k as f64 / (CURVE - 1) as f64).collect();
-    let line = |label: &str, y: f64, band: bool| {
-        let (mean, deviation) = evaluate(snapshot, &at.iter().map(|&x| [x, y]).collect::<Vec<_>>());
-        Line { label: label.into(), mean, deviation: band.then_some(deviation) }
-    };
+    let middle = f64::from(1 + size) / 2.0;
+    let (mean, deviation) = evaluate(snapshot, &at.iter().map(|&x| [x, middle]).collect::<Vec<_>>());
+    let line = Line { label: format!("y = {middle}"), mean, deviation: Some(deviation) };
     let true_value = |x| [f64::from(x), gridworld::true_value(x, snapshot.discount)];
     let true_values = (1..=size).map(true_value).collect();
     let curves = Curves {
@@ -272,7 +273,8 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
         y_label: "value".into(),
         y_scale: Scale::Linear,
         y_range: None,
-        lines: vec![line("y = 6", 6.0, true), line("y = 1", 1.0, false), line("y = 11", 11.0, false)],
+        lines: vec![line],
+        fade: None,
         at,
         points: vec![Points { label: "true value".into(), at: true_values, marker: Marker::Ring }],
     };

@@ -1,5 +1,6 @@
 //! Heads of `criticd fit`: reading them, and one kernel for them and the critic.
 
+use super::choices::SelectionChoice;
 use super::{Failure, Fit, Fitted, finish, labels, write};
 use crate::commands::dictionary::Chosen;
 use crate::commands::output::{columns, in_file, number};
@@ -27,7 +28,7 @@ const SHOWN: usize = 10;
 pub(super) struct HeadOptions {
     /// Learn these predictions as well: JSON, a list of heads, or TOML with [[heads]]. A head has a name, a cumulant, a
     /// discount or timescale, and what proto/README.md, "Heads", says. They share kernel and dictionary with the value;
-    /// each has its own noise and scale
+    /// each has its own noise and scale. The evidence of both selects, and lambda is 1 unless given
     #[arg(long, value_name = "FILE")]
     heads: Option<PathBuf>,
     /// Where two kernels gain at least 0.02 nats for each row and head, learn the heads that want another kernel than the value under
@@ -50,7 +51,7 @@ impl HeadOptions {
         let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
         let mut list = head_list_from_str(&text).map_err(|e| in_file(path, e))?;
         self.own = Some(table.rewards_per_row());
-        labels::resolve(&mut list, path, table)?;
+        labels::resolve(&mut list, path, table, discount)?;
         self.list = heads_from_list(list, discount).map_err(|e| in_file(path, e))?;
         if self.list.is_empty() {
             return Err(in_file(path, "no head in it"));
@@ -114,9 +115,19 @@ pub(super) fn select(
     settings: Settings,
     names: Option<Vec<String>>,
 ) -> Result<Fitted, Failure> {
+    if fit.selection == Some(SelectionChoice::Returns) {
+        return Err(Failure::usage(
+            "--selection returns: with --heads the evidence of value and heads selects, leave it out",
+        ));
+    }
     let lambda = match fit.lambda {
         Some(Lambda::Fixed(lambda)) => lambda,
-        _ => 1.0,
+        Some(Lambda::Auto) => {
+            return Err(Failure::usage(
+                "--lambda auto: with --heads nothing selects lambda, name it; it is 1 if left out",
+            ));
+        }
+        None => 1.0,
     };
     let defaults = Settings::default();
     let settings = Settings {
@@ -157,7 +168,7 @@ pub(super) fn select(
         match attempt.map_err(|e| in_file(&fit.table.table, wire::refit_error(&e)))? {
             Attempt::Together(gain) => by.gain = Some(gain),
             Attempt::Split(found) => {
-                let Split { kernels: [first, other], second, gain } = *found;
+                let Split { kernels: [first, other], second, gain, .. } = *found;
                 let (own, others): (Vec<_>, Vec<_>) =
                     settings.heads.iter().cloned().enumerate().partition(|(h, _)| second.contains(h));
                 let heads = |list: Vec<(usize, Head)>| list.into_iter().map(|(_, head)| head).collect();

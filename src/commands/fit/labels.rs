@@ -1,22 +1,13 @@
 //! Cumulants that a file holds: a value for each stream and `seq`, which becomes a reward column of the table.
 
 use crate::commands::Failure;
+use crate::commands::label_file::{self, InFile};
 use crate::commands::output::{in_file, note};
-use criticd::table::{Columns, Reading, Table};
-use serde::Deserialize;
+use criticd::math::returns::chains;
+use criticd::table::Table;
 use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-
-/// A cumulant of this kind.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InFile {
-    #[serde(rename = "kind")]
-    _kind: String,
-    file: PathBuf,
-    column: String,
-}
 
 /// A column that has been read, and where it stands in the table.
 struct Known {
@@ -30,20 +21,17 @@ struct Known {
 
 /// Put the columns of files that `list`, the heads of the file `of`, names as cumulants into `table`; the heads then name reward
 /// columns.
-pub(super) fn resolve(list: &mut Value, of: &Path, table: &mut Table) -> Result<(), Failure> {
+/// Heads without discount and timescale have `discount`.
+pub(super) fn resolve(list: &mut Value, of: &Path, table: &mut Table, discount: f64) -> Result<(), Failure> {
     let mut known: Vec<Known> = Vec::new();
     for (i, head) in list.as_array_mut().into_iter().flatten().enumerate() {
-        if head["cumulant"]["kind"] != "column" {
-            continue;
-        }
+        let Some(wanted) = InFile::of(head, i, of)? else { continue };
         let name = head["name"].as_str().unwrap_or_default().to_owned();
-        let wanted: InFile = serde_json::from_value(head["cumulant"].clone())
-            .map_err(|e| in_file(of, format!("heads[{i}] ({name}): cumulant: {e}")))?;
-        let path = of.parent().unwrap_or(Path::new("")).join(&wanted.file);
+        let path = wanted.path(of);
         let at = match known.iter().position(|known| known.path == path && known.column == wanted.column) {
             Some(at) => at,
             None => {
-                known.push(read(path, wanted.column, table)?);
+                known.push(read(path, wanted.column.clone(), table)?);
                 known.len() - 1
             }
         };
@@ -52,6 +40,16 @@ pub(super) fn resolve(list: &mut Value, of: &Path, table: &mut Table) -> Result<
         let missing = present.iter().filter(|present| **present == 0.0).count();
         if missing == 0 {
             continue;
+        }
+        let sums = !head["timescale"].is_null() || head["discount"].as_f64().unwrap_or(discount) != 0.0;
+        if let Some(row) = sums.then(|| torn(table, present)).flatten() {
+            let (seq, stream) = (table.seq(row), &table.streams()[table.rows().streams[row] as usize]);
+            let what = format!(
+                "seq {seq} of stream {stream} has no value for {}, other rows of its chain have one, and head {name} sums them: give \
+                 all rows of a chain a value or none, or the head discount 0",
+                wanted.column
+            );
+            return Err(in_file(&known[at].path, what));
         }
         note(&format!(
             "head {name}: {} of {} rows have a value, the others do not count",
@@ -73,20 +71,18 @@ pub(super) fn resolve(list: &mut Value, of: &Path, table: &mut Table) -> Result<
     Ok(())
 }
 
-/// The values of a column, as a reward of `table`. Chains are cut where values begin and end.
+/// The first row without a value that follows, or is followed by, one with a value in its chain.
+fn torn(table: &Table, present: &[f64]) -> Option<usize> {
+    let next = chains(table.rows());
+    let torn = |i: usize| next[i].filter(|&next| present[i] != present[next]).map(|next| (i, next));
+    (0..next.len()).find_map(torn).map(|(i, next)| if present[i] == 0.0 { i } else { next })
+}
+
+/// The values of a column, as a reward of `table`.
 fn read(path: PathBuf, column: String, table: &mut Table) -> Result<Known, Failure> {
-    let columns = Columns { state: vec![column.clone()], reward: vec![column.clone()], ..Columns::default() };
-    let reading = Reading { independent: true, ..Reading::default() };
-    let found = Table::read_as(&path, reading, &columns, &mut |_| {})?;
-    let mut values = HashMap::with_capacity(found.rows().len());
-    for i in 0..found.rows().len() {
-        let stream = found.streams()[found.rows().streams[i] as usize].as_str();
-        if values.insert((stream, found.seq(i)), found.rows().reward(i)[0]).is_some() {
-            return Err(in_file(&path, format!("seq {} of stream {stream} occurs twice", found.seq(i))));
-        }
-    }
+    let values = label_file::read(&path, &column)?;
     let rows = table.rows();
-    let key = |i: usize| (table.streams()[rows.streams[i] as usize].as_str(), table.seq(i));
+    let key = |i: usize| (table.streams()[rows.streams[i] as usize].clone(), table.seq(i));
     let mut named = HashSet::with_capacity(rows.len());
     if let Some(i) = (0..rows.len()).find(|&i| values.contains_key(&key(i)) && !named.insert(key(i))) {
         let (stream, seq) = key(i);
@@ -100,6 +96,5 @@ fn read(path: PathBuf, column: String, table: &mut Table) -> Result<Known, Failu
     }
     let numbers: Vec<f64> = of_rows.into_iter().map(|value| value.unwrap_or(0.0)).collect();
     let values = table.add_reward(&numbers);
-    table.cut_between(&kept);
     Ok(Known { path, column, values, present: kept.into_iter().map(|kept| f64::from(u8::from(kept))).collect() })
 }

@@ -73,7 +73,7 @@ impl Report<'_> {
         let Self { fitted, snapshot, shares, held_out, .. } = self;
         let names = names(snapshot);
         let mut text = match held_out {
-            Some(held_out) => held_out.text(),
+            Some(held_out) => held_out.text(&snapshot.reward_names),
             None if self.fit.hold_out == Some(0.0) || (self.fit.no_optimise && self.fit.hold_out.is_none()) => {
                 String::new()
             }

@@ -3,7 +3,7 @@
 use super::HeadValues;
 use crate::commands::Failure;
 use crate::commands::answers::table;
-use crate::commands::client::Connection;
+use crate::commands::client::{Connection, with_critic};
 use crate::commands::given::read_states_as;
 use crate::commands::output::{columns, print, print_json};
 use criticd::client::Requester;
@@ -17,6 +17,8 @@ use std::path::Path;
 const ANSWERS: [&str; 5] = ["mean", "variance", "return_variance", "known", "extrapolates"];
 /// Values that one request asks for, which all fit into one message.
 const VALUES_PER_REQUEST: usize = 8192;
+/// Heads that one request asks for.
+const HEADS_PER_REQUEST: usize = 1024;
 
 /// Whether an argument that may be a file is the control endpoint of a daemon.
 pub(in crate::commands) fn is_endpoint(model: &Path) -> bool {
@@ -43,8 +45,21 @@ pub(super) fn run(endpoint: &str, path: &Path, said: Columns, critics: &[String]
     }
     let dim = usize::try_from(dim).unwrap_or(usize::MAX);
     let states = read_states_as(path, &said, dim, "daemon's models")?;
-    let answers = ask(&mut requester, &connection, critics, &states, dim)?;
+    let mut answers = ask(&mut requester, &connection, critics, &states, dim)?;
     if json {
+        if features.iter().any(|feature| feature == "heads") {
+            for (critic, answer) in critics.iter().zip(&mut answers) {
+                let mut asked = Asked { requester: &mut requester, connection: &connection, critic: Some(critic) };
+                let names = asked.names()?;
+                let (heads, learning) = asked.heads(&names, &states, dim)?;
+                if !names.is_empty() {
+                    answer["heads"] = heads.iter().map(|head| (head.name.clone(), head.document())).collect();
+                }
+                if !learning.is_empty() {
+                    answer["learning"] = Json::Object(learning);
+                }
+            }
+        }
         return print_json(&if critics.len() == 1 { answers[0].clone() } else { by_name(critics, answers) });
     }
     let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
@@ -81,31 +96,84 @@ pub(super) fn run_head(
         return Err(Failure::usage(format!("{endpoint} has no model yet")));
     };
     let states = read_states_as(path, &said, dim, "daemon's models")?;
-    let (mut mean, mut variance, mut return_variance) = (Vec::new(), Vec::new(), Vec::new());
-    for part in states.chunks(VALUES_PER_REQUEST * dim) {
-        let rows: Vec<&[f64]> = part.chunks_exact(dim).collect();
-        let mut fields = json!({"states": rows, "variance": true, "returns": true, "heads": [head], "arrays": "list"});
-        if let [critic] = critics {
-            fields["critic"] = json!(critic);
-        }
-        let reply = requester.ask("value", fields, connection.timeout())?;
-        let found = &reply["heads"];
-        if let Some(share) = found["learning"][head].as_f64() {
-            let message = format!("head {head} has learned {:.0} % of the rows so far; ask again later", 100.0 * share);
-            return Err(Failure::new(message));
-        }
-        // One number for each state, in a row of its own.
-        let numbers = |key: &str| {
-            let rows = found[key].as_array().into_iter().flatten();
-            rows.filter_map(|row| row.get(0).unwrap_or(row).as_f64()).collect::<Vec<f64>>()
-        };
-        mean.extend(numbers("mean"));
-        variance.extend(numbers("variance"));
-        return_variance.extend(numbers("return_variance"));
+    let critic = critics.first().map(String::as_str);
+    let mut asked = Asked { requester: &mut requester, connection: &connection, critic };
+    let (mut heads, learning) = asked.heads(&[head.to_owned()], &states, dim)?;
+    if let Some(share) = learning.get(head).and_then(Json::as_f64) {
+        let message = format!("head {head} has learned {:.0} % of the rows so far; ask again later", 100.0 * share);
+        return Err(Failure::new(message));
     }
-    let [variance, return_variance] = [variance, return_variance].map(|of| (of.len() == mean.len()).then_some(of));
+    let Some(values) = heads.pop() else { return Err(Failure::new(format!("no answer for head {head}"))) };
     let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
-    HeadValues { name: head.to_owned(), mean, variance, return_variance }.print(&names, &states, json)
+    values.print(&names, &states, json)
+}
+
+/// Questions about heads of a critic, of the first one without a name.
+struct Asked<'a> {
+    requester: &'a mut Requester,
+    connection: &'a Connection,
+    critic: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    fn ask(&mut self, op: &str, fields: Json) -> Result<Json, Failure> {
+        Ok(self.requester.ask(op, with_critic(fields, self.critic), self.connection.timeout())?)
+    }
+
+    /// Names of all heads.
+    fn names(&mut self) -> Result<Vec<String>, Failure> {
+        let (mut names, mut from) = (Vec::new(), Some(0));
+        while let Some(first) = from {
+            let page = self.ask("heads", json!({"from": first}))?;
+            let heads = page["heads"].as_array().into_iter().flatten();
+            names.extend(heads.filter_map(|head| head["name"].as_str()).map(String::from));
+            from = page["next"].as_u64();
+        }
+        Ok(names)
+    }
+
+    /// The answers of these heads at states (n, D), of those that are ready, and the share of the rows that each other has learned.
+    fn heads(
+        &mut self,
+        names: &[String],
+        states: &[f64],
+        dim: usize,
+    ) -> Result<(Vec<HeadValues>, Map<String, Json>), Failure> {
+        let (mut answers, mut learning) = (Vec::new(), Map::new());
+        for names in names.chunks(HEADS_PER_REQUEST) {
+            let mut found: Vec<HeadValues> = Vec::new();
+            for part in states.chunks((VALUES_PER_REQUEST / names.len()).max(1) * dim) {
+                let rows: Vec<&[f64]> = part.chunks_exact(dim).collect();
+                let fields =
+                    json!({"states": rows, "variance": true, "returns": true, "heads": names, "arrays": "list"});
+                let reply = &mut self.ask("value", fields)?["heads"];
+                if let Json::Object(shares) = reply["learning"].take() {
+                    learning.extend(shares);
+                }
+                let ready: Vec<&str> =
+                    reply["names"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+                for (c, name) in ready.into_iter().enumerate() {
+                    // One row for each state, with a column for each head.
+                    let column = |key: &str| -> Option<Vec<f64>> {
+                        reply[key].as_array().map(|rows| rows.iter().filter_map(|row| row.get(c)?.as_f64()).collect())
+                    };
+                    let place = found.iter().position(|head| head.name == name).unwrap_or_else(|| {
+                        found.push(HeadValues::of(name));
+                        found.len() - 1
+                    });
+                    found[place].extend(
+                        column("mean").unwrap_or_default(),
+                        column("variance"),
+                        column("return_variance"),
+                    );
+                }
+            }
+            answers.append(&mut found);
+        }
+        // A head that became ready in between lacks states.
+        answers.retain(|head| head.mean.len() * dim == states.len());
+        Ok((answers, learning))
+    }
 }
 
 fn by_name(critics: &[String], answers: Vec<Json>) -> Json {

@@ -61,7 +61,7 @@ pub(super) struct Intake {
     appends: Vec<(Caller, Admitted)>,
     /// Who has announced a policy, and from which row on: answered when that is stored.
     announced: Vec<(Caller, u64)>,
-    /// Callers that changed heads, the row before, and a hash of the change: the core answers them when it is stored.
+    /// Callers that changed heads, the row before, and a hash of the change: the core answers them when it is in force.
     changed_heads: Vec<(Caller, u64, u64)>,
     /// Hashes of the changes whose callers heard that they could not be stored. They are stored later.
     late_changes: VecDeque<u64>,
@@ -212,7 +212,7 @@ impl Intake {
         self.announced.push((caller, self.end));
     }
 
-    /// Change the heads of a critic; `caller` gets the answer when the change is stored.
+    /// Change the heads of a critic; the core answers `caller` when the change is in force.
     pub(super) fn change_heads(&mut self, change: HeadsChange, caller: Caller) {
         self.changed_heads.push((caller, self.start, hash(&change)));
         self.decide(Record::Heads(change));
@@ -242,6 +242,11 @@ impl Intake {
             Record::Heads(change) if change.critic == critic => Some(change),
             _ => None,
         })
+    }
+
+    /// Whether a change waits that may begin, use or end labels.
+    pub(super) fn may_change_labels(&self) -> bool {
+        self.decisions.iter().any(|record| matches!(record, Record::Heads(_)))
     }
 
     /// The row that waits and lacks what heads ask for, in words; none if there is none.
@@ -282,9 +287,13 @@ impl Intake {
         });
         let announced = self.announced.drain(..);
         let announced = announced.map(|(caller, offset)| caller.reply(&wire::Reply::NewPolicy { offset }));
+        appends.chain(announced)
+    }
+
+    /// The answers to the changes of heads that are stored.
+    pub(super) fn acknowledge_heads(&mut self) -> impl Iterator<Item = Reply> {
         let changed = self.changed_heads.drain(..);
-        let changed = changed.map(|(caller, offset, _)| caller.reply(&wire::Reply::ChangeHeads { offset }));
-        appends.chain(announced).chain(changed)
+        changed.map(|(caller, offset, _)| caller.reply(&wire::Reply::ChangeHeads { offset }))
     }
 
     /// The answers to requests of which nothing may be stored. If it is stored later, sending them again does no harm.

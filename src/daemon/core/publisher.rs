@@ -4,13 +4,14 @@ use super::ports::{Now, Output};
 use crate::board::Board;
 use crate::config::Config;
 use crate::learner::Learner;
+use crate::learner::heads::Head;
 use crate::panics;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::transport::Publication;
 use crate::wire::status::ReturnsStatus;
 use crate::wire::{self, ArrayForm};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -47,8 +48,8 @@ impl Shown {
 #[derive(Debug, Default)]
 struct Published {
     revision: u64,
-    /// Generation and dictionary size of the last publication.
-    last: Option<(u64, usize)>,
+    /// Generation and dictionary sizes of the last publication.
+    last: Option<(u64, Sizes)>,
     /// Uptime of the last one; none before the first.
     at: Option<f64>,
     /// Uptime of the last whole snapshot.
@@ -59,8 +60,11 @@ struct Published {
     unpublished: bool,
     shown: Option<Shown>,
     failed_snapshots: u64,
-    /// Heads of which the last publication had the value function, by topic.
-    heads: BTreeSet<String>,
+    /// Heads that the newest snapshot lacks, since they cannot be solved for.
+    unsolved: usize,
+    /// Heads of which the last publication had the value function, by topic: how each was defined, and whether it had the second
+    /// kernel. One that was removed and has come back otherwise is another.
+    heads: BTreeMap<String, (Head, bool)>,
 }
 
 /// What came of a refresh of one critic.
@@ -205,7 +209,18 @@ impl Publisher {
             }
             Err(panic) => return Refreshed::Panicked(panics::message(&*panic)),
         };
-        let snapshot = Snapshot { time: now.unix, ..snapshot };
+        let learned = learner.model().map_or(0, |model| model.all_heads().count());
+        let unsolved = learned - snapshot.all_heads().count();
+        if unsolved != critic.unsolved {
+            let shown: HashSet<&str> = snapshot.all_heads().map(|head| head.name.as_str()).collect();
+            let mut names =
+                learner.model().into_iter().flat_map(|model| model.all_heads()).map(|head| head.name.as_str());
+            let first = names.find(|&name| !shown.contains(name)).unwrap_or_default();
+            log::warn!("event=heads_unsolved critic={} heads={unsolved} first={first:?}", learner.settings().name);
+            critic.unsolved = unsolved;
+        }
+        let reward_names = config.reward_names(learner.settings());
+        let snapshot = Snapshot { time: now.unix, reward_names, ..snapshot };
         let due = Due { config, last, run: self.run, now };
         let (snapshot, part) = critic.publish(snapshot, &due);
         if let Some(part) = part {
@@ -239,7 +254,7 @@ impl Published {
     /// The snapshot with its revision, and what subscribers get of it, if anything is due.
     fn publish(&mut self, mut snapshot: Snapshot, due: &Due<'_>) -> (Snapshot, Option<Part>) {
         let Due { config, last, now, .. } = *due;
-        let present = (snapshot.generation, snapshot.dictionary.nrows());
+        let present = (snapshot.generation, Sizes::of(&snapshot));
         let same_generation = self.last.is_some_and(|(generation, _)| generation == present.0);
         let interval = config.snapshot_interval_ms as f64 / 1000.0;
         let whole = last || !same_generation || self.since(self.whole_at, now) >= interval;
@@ -251,7 +266,7 @@ impl Published {
         }
         self.revision += 1;
         snapshot.revision = self.revision;
-        let known = self.last.map_or(0, |(_, rows)| rows);
+        let known = self.last.map_or_else(Sizes::default, |(_, sizes)| sizes);
         let part = if whole {
             (self.whole_at, self.whole_offset) = (Some(now.uptime), snapshot.offset);
             Part::Whole
@@ -262,7 +277,8 @@ impl Published {
         (snapshot, Some(part))
     }
 
-    /// The value functions of the heads that subscribers ask for: whole where the critic's is or their last one was not published.
+    /// The value functions of the heads that subscribers ask for: whole where the critic's is, and where the last publication had none
+    /// of this head under this kernel.
     fn publish_heads(
         &mut self,
         snapshot: &Snapshot,
@@ -276,12 +292,16 @@ impl Published {
         let mut publications = Vec::new();
         for topic in asked {
             let Some(head) = topic.strip_prefix(&beginning) else { continue };
-            let Some(place) = snapshot.heads.as_ref().and_then(|heads| heads.position(head)) else { continue };
-            let part = if before.contains(topic) { part } else { Part::Whole };
-            let alone = snapshot.head_alone(place, part.has_variance(snapshot, due.config));
+            let Some(place) = snapshot.position_of_head(head) else { continue };
+            let (of, heads, number) = snapshot.place_of_head(place);
+            let is_apart = !std::ptr::eq(of, snapshot);
+            let present = (heads.heads[number].clone(), is_apart);
+            let part = if before.get(topic) == Some(&present) { part } else { Part::Whole };
+            let part = if is_apart { part.of_branch() } else { part };
+            let alone = snapshot.head_alone(place, part.has_variance(of, due.config));
             let payload = wire::with_run(wire::with_head(part.encode(&alone, due.config), head), due.run).into();
             publications.push(Publication { topic: topic.clone(), payload });
-            self.heads.insert(topic.clone());
+            self.heads.insert(topic.clone(), present);
         }
         publications
     }
@@ -293,10 +313,33 @@ enum Part {
     /// All of it.
     Whole,
     /// What has changed since a publication with so many elements.
-    Changed { known: usize },
+    Changed { known: Sizes },
+}
+
+/// Sizes of the dictionaries of a snapshot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sizes {
+    own: usize,
+    /// That of the heads that have a kernel of their own; 0 where there are none.
+    branch: usize,
+}
+
+impl Sizes {
+    fn of(snapshot: &Snapshot) -> Self {
+        let branch = snapshot.branch.as_ref().map_or(0, |branch| branch.dictionary.nrows());
+        Self { own: snapshot.dictionary.nrows(), branch }
+    }
 }
 
 impl Part {
+    /// The same of the heads that have a kernel of their own.
+    fn of_branch(self) -> Self {
+        match self {
+            Self::Whole => Self::Whole,
+            Self::Changed { known } => Self::Changed { known: Sizes { own: known.branch, branch: 0 } },
+        }
+    }
+
     fn publication(self, snapshot: &Snapshot, name: &str, due: &Due<'_>) -> Publication {
         let kind = if matches!(self, Self::Whole) { "snapshot" } else { "weights" };
         let payload = wire::with_run(self.encode(snapshot, due.config), due.run).into();
@@ -305,7 +348,7 @@ impl Part {
 
     fn has_variance(self, snapshot: &Snapshot, config: &Config) -> bool {
         // A grown dictionary needs a variance of its own size.
-        let needs = if let Self::Changed { known } = self { known < snapshot.dictionary.nrows() } else { true };
+        let needs = if let Self::Changed { known } = self { known.own < snapshot.dictionary.nrows() } else { true };
         needs && config.publish_variance
     }
 
@@ -313,8 +356,9 @@ impl Part {
         let Self::Changed { known } = self else {
             return encode_bounded(snapshot, config.publish_variance, config.publish_bytes_max);
         };
-        let payload = wire::encode_weights(snapshot, known, self.has_variance(snapshot, config));
-        if payload.len() > config.publish_bytes_max { wire::encode_weights(snapshot, known, false) } else { payload }
+        let encode = |variance| wire::encode_weights(snapshot, known.own, variance);
+        let payload = encode(self.has_variance(snapshot, config));
+        if payload.len() > config.publish_bytes_max { encode(false) } else { payload }
     }
 }
 

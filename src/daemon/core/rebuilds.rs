@@ -4,7 +4,7 @@
 use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
-use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt};
+use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt, RebuiltCritic, RebuiltHeads};
 use crate::learner::Learner;
 use crate::learner::heads::Head;
 use crate::panics;
@@ -19,7 +19,10 @@ use std::sync::Arc;
 
 /// Rows that may be missing and are learned by the core, between two groups.
 const TAIL_ROWS: u64 = 256;
-/// Rounds of following the journal. After these the rows that are missing still are left out, as if they had been lost.
+/// The same for late heads, which learn faster.
+const HEADS_TAIL_ROWS: u64 = 1024;
+/// Rounds of following the journal. After these the rows that are missing still are left out, as if they had been lost; late heads,
+/// which must have the rows of their model, give up, and the critic is learned again.
 const ROUNDS: u32 = 8;
 /// Requests that may wait.
 const WAITERS_MAX: usize = 64;
@@ -30,6 +33,8 @@ struct Wanted {
     critic: String,
     /// Whether a model is selected, or the present kernel and dictionary stay.
     selects: bool,
+    /// Whether the critic is learned again as a whole, and not its missing heads alone.
+    whole: bool,
     waiting: Vec<Caller>,
 }
 
@@ -78,7 +83,7 @@ impl RebuildDesk {
         }
         match self.wanted.iter_mut().find(|wanted| wanted.critic == critic) {
             Some(wanted) => {
-                wanted.selects = true;
+                (wanted.selects, wanted.whole) = (true, true);
                 wanted.waiting.extend(caller);
             }
             None => self.push(critic, true, caller),
@@ -113,7 +118,8 @@ impl RebuildDesk {
     }
 
     fn push(&mut self, critic: &str, selects: bool, caller: Option<Caller>) {
-        self.wanted.push(Wanted { critic: critic.to_owned(), selects, waiting: caller.into_iter().collect() });
+        let (critic, waiting) = (critic.to_owned(), caller.into_iter().collect());
+        self.wanted.push(Wanted { critic, selects, whole: selects, waiting });
     }
 
     /// Share of the rows that the rebuild of a critic has learned, 0 if none runs.
@@ -149,13 +155,16 @@ impl RebuildDesk {
         let Some(wanted) = self.wanted.first() else { return };
         let (critic, learner) = (wanted.critic.clone(), of(wanted));
         let mut settings = learner.settings().clone();
-        settings.heads.retain(|head| !self.unlearnable.iter().any(|(of, other)| *of == critic && other == head));
+        let cannot = |head: &Head| self.unlearnable.iter().any(|(of, other)| *of == critic && other == head);
+        let late = if wanted.whole { None } else { learner.late_heads(cannot) }.map(Box::new);
+        settings.heads.retain(|head| !cannot(head));
         // The data-driven first model is a stopgap, which nothing was selected for.
         let selected = learner.model().filter(|_| learner.is_selected() && !wanted.selects);
         let like = selected.map(|model| Box::new(model.emptied()));
         let progress: Arc<RebuildProgress> = Arc::default();
         let names = state.configured().and_then(|configured| configured.names.clone());
-        let job = RebuildJob { settings, names, like, window: window.clone(), progress: Arc::clone(&progress) };
+        let (window, known) = (window.clone(), Arc::clone(&progress));
+        let job = RebuildJob { settings, names, like, late, window, progress: known };
         log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
         out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
         let (selects, generation) = (wanted.selects, learner.generation());
@@ -188,13 +197,26 @@ impl RebuildDesk {
             return None;
         }
         let of_heads = |rebuilt: Box<Rebuilt>| self.some_head(rebuilt, before, selects);
-        let mut rebuilt = match result.and_then(small_enough).and_then(of_heads) {
-            Ok(rebuilt) => rebuilt,
+        let rebuilt = result.and_then(|rebuilt| small_enough(rebuilt, before)).and_then(of_heads);
+        match rebuilt.map(|rebuilt| *rebuilt) {
+            Ok(Rebuilt::Critic(rebuilt)) => self.judge_critic(rebuilt, state, before, window_rows, (now, out)),
+            Ok(Rebuilt::Heads(rebuilt)) => self.judge_heads(rebuilt, state, before, (now, out)),
             Err(why) => {
                 self.failed(before, why, now, out);
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    /// Judge a critic that was learned again.
+    fn judge_critic(
+        &mut self,
+        mut rebuilt: Box<RebuiltCritic>,
+        state: &State,
+        before: &Learner,
+        window_rows: usize,
+        (now, out): (Now, &mut Vec<Output>),
+    ) -> Option<Record> {
         let end = state.end().offset;
         // A window that has been made larger, or whose journal is shorter, has fewer rows than it may.
         let kept = state.window().map_or(end, |window| window.start());
@@ -203,10 +225,10 @@ impl RebuildDesk {
         // The window has no actions: a critic of action values is complete, or leaves rows out.
         let most = if rebuilt.learner.has_rows_of_its_own() { 0 } else { TAIL_ROWS.min(end - from) };
         if missing > most && rebuilt.rounds < ROUNDS {
-            out.push(Output::FollowRebuild(rebuilt));
+            out.push(Output::FollowRebuild(Box::new(Rebuilt::Critic(rebuilt))));
             return None;
         }
-        let Rebuilt { learner, first_row, unlearnable, .. } = &mut *rebuilt;
+        let RebuiltCritic { learner, first_row, unlearnable, .. } = &mut *rebuilt;
         let unlearnable = std::mem::take(unlearnable);
         let finish = || {
             if missing > most {
@@ -226,20 +248,65 @@ impl RebuildDesk {
             return None;
         }
         self.running = None;
-        self.adopting = Some(Adopting { critic, rows, unlearnable });
+        self.adopting = Some(Adopting { critic: before.settings().name.clone(), rows, unlearnable });
         Some(Record::Rebuilt(Box::new(rebuilt.learner)))
+    }
+
+    /// Judge heads that came late: the critic as it is, with them, is recorded.
+    fn judge_heads(
+        &mut self,
+        mut rebuilt: Box<RebuiltHeads>,
+        state: &State,
+        before: &Learner,
+        (now, out): (Now, &mut Vec<Output>),
+    ) -> Option<Record> {
+        let critic = before.settings().name.clone();
+        let (end, learned) = (state.end().offset, rebuilt.heads.learned());
+        let window = state.window().filter(|window| window.start() <= learned && end - learned <= HEADS_TAIL_ROWS);
+        if window.is_none() && rebuilt.rounds < ROUNDS {
+            out.push(Output::FollowRebuild(Box::new(Rebuilt::Heads(rebuilt))));
+            return None;
+        }
+        self.running = None;
+        let rows = end - rebuilt.heads.first_row();
+        let unlearnable = std::mem::take(&mut rebuilt.unlearnable);
+        let finish = || {
+            let Some(window) = window else { return Err("the stream is faster than they are".to_owned()) };
+            let mut late = rebuilt.heads;
+            late.learn(window, end);
+            let mut learner = before.clone();
+            learner.take_late_heads(late).map_err(|unlike| unlike.to_string())?;
+            Ok(learner)
+        };
+        match catch_unwind(AssertUnwindSafe(finish)) {
+            Ok(Ok(learner)) => {
+                self.adopting = Some(Adopting { critic, rows, unlearnable });
+                Some(Record::Rebuilt(Box::new(learner)))
+            }
+            Ok(Err(why)) => {
+                log::info!("event=late_heads_given_up critic={critic} why={why:?}");
+                let wanted = self.wanted.iter_mut().find(|wanted| wanted.critic == critic);
+                wanted.into_iter().for_each(|wanted| wanted.whole = true);
+                None
+            }
+            // A bug costs this rebuild.
+            Err(panic) => {
+                self.failed(before, panics::message(&*panic), now, out);
+                None
+            }
+        }
     }
 
     /// A critic that was rebuilt for its heads has one of them at least.
     fn some_head(&mut self, rebuilt: Box<Rebuilt>, before: &Learner, selects: bool) -> Result<Box<Rebuilt>, String> {
         let critic = &before.settings().name;
-        for (head, _) in &rebuilt.unlearnable {
+        for (head, _) in rebuilt.unlearnable() {
             let known = (critic.clone(), head.clone());
             if !self.unlearnable.contains(&known) {
                 self.unlearnable.push(known);
             }
         }
-        match rebuilt.unlearnable.first() {
+        match rebuilt.unlearnable().first() {
             Some((_, why)) if !selects && !self.lacks_heads(before) => Err(why.clone()),
             _ => Ok(rebuilt),
         }
@@ -307,8 +374,12 @@ impl RebuildDesk {
     }
 }
 
-fn small_enough(rebuilt: Box<Rebuilt>) -> Result<Box<Rebuilt>, String> {
-    let bytes = rebuilt.learner.bytes();
+/// The record of what has been rebuilt has room in the journal.
+fn small_enough(rebuilt: Box<Rebuilt>, before: &Learner) -> Result<Box<Rebuilt>, String> {
+    let bytes = match &*rebuilt {
+        Rebuilt::Critic(rebuilt) => rebuilt.learner.bytes(),
+        Rebuilt::Heads(rebuilt) => before.bytes() + rebuilt.heads.bytes(),
+    };
     if bytes > RECORD_BYTES_MAX {
         Err(format!("a critic of {bytes} bytes is too large for the journal"))
     } else {

@@ -1,6 +1,5 @@
 //! What `status` says.
 
-use super::heads;
 use super::ports::Now;
 use super::publisher::Shown;
 use crate::daemon::recovery::Recovered;
@@ -135,9 +134,9 @@ pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64
         revision,
         learned: learner.learned(),
         discount: settings.discount,
+        rewards: settings.rewards.iter().map(|&column| column as u64).collect(),
         dictionary_max: settings.dictionary_max as u64,
         warmup_rows: settings.warmup_rows as u64,
-        heads: heads::status(learner),
         counts: CountsStatus {
             novel_when_full: counts.novel_when_full,
             refreshes: counts.refreshes,

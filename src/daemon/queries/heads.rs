@@ -1,7 +1,7 @@
 //! The heads that a `value` request asks for, and their answers, slice by slice.
 
 use crate::board::LearningHeads;
-use crate::learner::heads::HeadEvaluation;
+use crate::learner::heads::{Head, HeadEvaluation};
 use crate::snapshot::{Ask, Snapshot};
 use crate::wire::{ErrorCode, HeadAnswers, HeadNames, WireError};
 use nalgebra::DMatrix;
@@ -33,12 +33,17 @@ impl HeadQuery {
         ask: Ask,
         most: usize,
     ) -> Result<Self, WireError> {
-        let count = snapshot.heads.as_ref().map_or(0, |heads| heads.heads.len());
+        let count = snapshot.all_heads().count();
         let (mut which, mut late) = (Vec::new(), Vec::new());
         match names {
+            // Mostly none is late, and names need not be looked up.
+            HeadNames::All if learning.names.is_empty() => which.extend(0..count),
             HeadNames::All => {
                 which.extend(0..count);
-                late.extend(0..learning.names.len());
+                // The list is a moment older than a model that has just learned them.
+                let ready = Places::of(snapshot, &learning).ready;
+                let missing = |&place: &usize| !ready.contains_key(learning.names[place].as_str());
+                late.extend((0..learning.names.len()).filter(missing));
             }
             HeadNames::These(names) => {
                 let places = Places::of(snapshot, &learning);
@@ -60,8 +65,7 @@ impl HeadQuery {
             );
             return Err(WireError::of(ErrorCode::TooLarge, "heads", text));
         }
-        let variance =
-            (ask.variance || ask.returns) && snapshot.heads.as_ref().is_some_and(|heads| !heads.bases.is_empty());
+        let variance = (ask.variance || ask.returns) && snapshot.has_head_variances();
         let zeros = || DMatrix::zeros(rows, which.len());
         let found = HeadEvaluation { mean: zeros(), variance: variance.then(zeros) };
         Ok(Self { which, ask, variance, found, late, learning })
@@ -69,9 +73,12 @@ impl HeadQuery {
 
     /// Multiplications that a state takes, about.
     pub(super) fn work(&self, snapshot: &Snapshot) -> usize {
-        let (m, bases) = (snapshot.dictionary.nrows(), snapshot.heads.as_ref().map_or(0, |heads| heads.bases.len()));
-        let spreads = if self.variance { m * (bases * m + 3 * self.which.len()) } else { 0 };
-        m * (32 + snapshot.dim() + self.which.len()) + spreads
+        let part = |of: &Snapshot| {
+            let (m, bases) = (of.dictionary.nrows(), of.heads.as_ref().map_or(0, |heads| heads.bases.len()));
+            let spreads = if self.variance { m * (bases * m + 3 * self.which.len()) } else { 0 };
+            m * (32 + of.dim() + self.which.len()) + spreads
+        };
+        part(snapshot) + snapshot.branch.as_deref().map_or(0, part)
     }
 
     /// Evaluate the states (n, D) numbered `range`, where the model has heads.
@@ -84,7 +91,7 @@ impl HeadQuery {
         states: &[f64],
         range: Range<usize>,
     ) -> Result<(), WireError> {
-        if self.which.is_empty() || snapshot.heads.is_none() {
+        if self.which.is_empty() {
             return Ok(());
         }
         let part = snapshot.evaluate_heads(states, &self.which, self.variance)?;
@@ -98,12 +105,14 @@ impl HeadQuery {
 
     /// The answers so far, for the reply.
     pub(super) fn answers<'a>(&'a self, snapshot: &'a Snapshot) -> HeadAnswers<'a> {
-        let name = |&head: &usize| snapshot.heads.as_ref().map_or("", |heads| heads.heads[head].name.as_str());
+        let all: Vec<&Head> = snapshot.all_heads().collect();
+        let name = |&head: &usize| all[head].name.as_str();
         let LearningHeads { names, share } = &*self.learning;
         let learning = self.late.iter().map(|&place| (names[place].as_str(), *share)).collect();
-        let carried = self.found.variance.as_ref().filter(|_| self.ask.returns).zip(snapshot.heads.as_ref());
-        let return_variance = carried.map(|(variance, heads)| {
-            let of = |i: usize, c: usize| heads.return_variance(self.which[c], variance[(i, c)]);
+        let carried = self.found.variance.as_ref().filter(|_| self.ask.returns);
+        let return_variance = carried.map(|variance| {
+            let places: Vec<_> = self.which.iter().map(|&head| snapshot.place_of_head(head)).collect();
+            let of = |i: usize, c: usize| places[c].1.return_variance(places[c].2, variance[(i, c)]);
             DMatrix::from_fn(variance.nrows(), variance.ncols(), of)
         });
         let names = self.which.iter().map(name).collect();
@@ -119,7 +128,7 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     fn of(snapshot: &'a Snapshot, learning: &'a LearningHeads) -> Self {
-        let ready = snapshot.heads.iter().flat_map(|heads| &heads.heads).map(|head| head.name.as_str());
+        let ready = snapshot.all_heads().map(|head| head.name.as_str());
         let late = learning.names.iter().map(String::as_str);
         Self { ready: ready.zip(0..).collect(), late: late.zip(0..).collect() }
     }
@@ -129,8 +138,7 @@ impl<'a> Places<'a> {
 pub(super) fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
     /// Heads that are named.
     const NAMED: usize = 10;
-    let known: Vec<&str> =
-        snapshot.heads.iter().flat_map(|heads| &heads.heads).take(NAMED + 1).map(|head| head.name.as_str()).collect();
+    let known: Vec<&str> = snapshot.all_heads().take(NAMED + 1).map(|head| head.name.as_str()).collect();
     let more = if known.len() > NAMED { ", ..." } else { "" };
     let there = if known.is_empty() {
         "it has none".to_owned()

@@ -1,6 +1,6 @@
 // The actions of a critic: their names, and colours that tell them apart.
 
-import { critic } from '/known.js';
+import { chosen, critic, ofReward, rewardWord } from '/known.js';
 
 /** Colours of discrete actions, which eyes of all kinds tell apart; with more actions they come again, paler. */
 const PALETTE = [
@@ -20,6 +20,26 @@ const LETTERS = 14;
 
 /** Whether the critic that is shown learns values of actions. */
 export const ofActions = () => Boolean(critic()?.actions);
+
+/** What the value on the map is a sum of, in words. */
+export function summed() {
+  if (chosen.named !== null) return 'expected sum of its cumulant';
+  const word = rewardWord();
+  if (word) return `expected discounted sum of ${ofReward(word)}`;
+  return `expected discounted return${ofActions() ? ' of the best action' : ''}`;
+}
+
+/**
+ * Why the values of the chosen critic are not compared with the returns that come; null where they are.
+ * @returns {?string}
+ */
+export function unverified() {
+  const successor = critic()?.actions?.successor;
+  if (!successor || successor === 'sarsa') return null;
+  return successor === 'improve'
+    ? 'these are values of the best actions, and the returns that come are those of the policy that acts'
+    : 'these are values of another policy than the one that acts, whose returns do not come';
+}
 
 /** The name of a discrete action, or the first coordinate of one of a box. @param {number} action @param {(v: number) => string} format */
 export function actionWords(action, format) {
@@ -42,6 +62,6 @@ export function actionScale() {
   }
   const every = Math.ceil(count / NAMES);
   const short = (/** @type {string} */ name) => (name.length > LETTERS ? `${name.slice(0, LETTERS - 1)}…` : name);
-  const ticks = names.flatMap((name, k) => (k % every === 0 ? [[k, short(name)]] : []));
+  const ticks = names.flatMap((/** @type {string} */ name, /** @type {number} */ k) => (k % every === 0 ? [[k, short(name)]] : []));
   return { table, scale: [-0.5, count - 0.5], ticks, blocks: true };
 }

@@ -1,28 +1,29 @@
 // The page: its parts put together, and what its controls do.
 
-import { ofActions } from '/actions.js';
+import { ofActions, unverified } from '/actions.js';
 import { addressedCritic, addressedSpan, addressedView, leave, note } from '/address.js';
-import { averageOthers, axes, choices, chooseAxes, medians, standAt } from '/axes.js';
-import { calibrationCard, calibrationColumns } from '/calibration.js';
+import { averageOthers, axes, choices, chooseAxes, medians, standAt, zoom } from '/axes.js';
+import { calibrationCard, calibrationColumns, groupColumns } from '/calibration.js';
 import { readTheme, repaint } from '/canvas.js';
-import { modelCard, streams, vitals } from '/cards.js';
+import { modelCard, modelColumns, refusedColumns, streamColumns, streams, vitals } from '/cards.js';
 import { againstChoices } from '/compare.js';
 import { buildCritics, criticList } from '/critics.js';
 import { $, el, remembered } from '/dom.js';
 import { empty } from '/empty.js';
 import { episodeColumns, episodesCard } from '/episodes.js';
-import { buildErrors, errorColumns, learnErrors, showErrors, worstColumns } from '/errors.js';
+import { buildErrors, errorColumns, learnErrors, showErrors, worstColumns, worstRows } from '/errors.js';
 import { buildGlossary } from '/glossary.js';
-import { buildHeads, learnHeads } from '/heads.js';
-import { chosen, critic, dim, known } from '/known.js';
-import { ask, listen } from '/listen.js';
-import { markList } from '/marks.js';
+import { buildHeads, headColumns, learnHeads } from '/heads.js';
+import { chosen, critic, dim, known, rewardName } from '/known.js';
+import { listen, turn } from '/listen.js';
+import { markColumns, markList } from '/marks.js';
 import { buildPath, follow, pathChoices, pathColumns } from '/path.js';
-import { learnShares, ranked, relevanceCard, shareColumns } from '/relevance.js';
-import { saveButtons } from '/save.js';
+import { learnShares, ranked, relevanceCard, shareColumns, shareRows } from '/relevance.js';
+import { learnRobots } from '/robots.js';
+import { listPart, saveButtons } from '/save.js';
 import { buildLines, timeColumns, timeParts, timelines } from '/time.js';
 import { trust } from '/trust.js';
-import { blank, forget, heads, see, show, valueColumns } from '/value.js';
+import { blank, forget, heads, onZooming, see, show, valueColumns } from '/value.js';
 
 /** Whether the page stands still while its reader looks. */
 let paused = false;
@@ -35,6 +36,8 @@ let revision = '';
 
 /** Everything as it is known now. */
 function render() {
+  // A critic that has just been chosen is not known yet.
+  if (critic()?.brief) return;
   empty();
   if (!known.status) return;
   vitals();
@@ -45,12 +48,15 @@ function render() {
   if (critic().kernel) modelCard();
   episodesCard();
   if (!$('view').hidden) {
-    if (!ofActions()) learnShares();
+    learnShares();
     axes();
     againstChoices();
     arrive();
     note();
-    if (!ofActions()) ofStates();
+    relevanceCard();
+    pathChoices();
+    if (!ofActions()) learnHeads();
+    if (!unverified()) calibrationCard();
     headChoice();
     const c = critic();
     const now = `${chosen.critic} ${chosen.x} ${chosen.y} ${c.generation} ${c.revision} ${c.learned}`;
@@ -58,20 +64,11 @@ function render() {
       revision = now;
       see();
     }
-    if (!ofActions()) {
-      follow();
-      learnErrors();
-    }
+    learnRobots();
+    follow();
+    learnErrors();
   }
   timelines();
-}
-
-/** The parts that values of states alone have. */
-function ofStates() {
-  relevanceCard();
-  learnHeads();
-  calibrationCard();
-  pathChoices();
 }
 
 /** Go where the address says, once the axes are there. */
@@ -79,10 +76,14 @@ function arrive() {
   if (chosen.x === null) return;
   const view = addressedView();
   if (view?.axes) chooseAxes(view.axes[0], view.axes[1]);
+  if (view?.part) zoom(view.part);
   if (view?.state) standAt(view.state);
   if (view?.average) averageOthers(true);
-  if (view?.against) {
-    chosen.against = view.against;
+  if (view) Object.assign(chosen, { head: view.reward, error: view.error, named: view.named });
+  $('error-kind', HTMLSelectElement).value = chosen.error;
+  if (view?.reward) see();
+  if (view?.against || view?.earlier != null) {
+    Object.assign(chosen, { against: view.against, earlier: view.earlier });
     againstChoices();
     see();
   }
@@ -92,9 +93,18 @@ function arrive() {
 function seen() {
   note();
   see();
-  if (ofActions()) return;
+  learnRobots();
   follow(true);
   learnErrors();
+}
+
+/** Show the map of a head, or that of the value. @param {?string} name */
+function showHead(name) {
+  chosen.named = name;
+  if (name !== null) chosen.against = '';
+  againstChoices();
+  seen();
+  if (name !== null) $('view').scrollIntoView({ behavior: 'auto', block: 'start' });
 }
 
 /** Which critics there are, and which of them is shown. */
@@ -123,51 +133,59 @@ function follows(/** @type {boolean} */ all) {
   else render();
 }
 
-/** Another critic has been chosen: its past is asked for, and meanwhile its present shown. */
+/** Another critic has been chosen: it is shown once it has been asked for. */
 function other() {
   leave();
-  met();
-  ask(met);
+  turn(met);
 }
 
 function headChoice() {
   const count = heads();
   $('head-choice').hidden = count < 2;
-  if ($('head').childElementCount !== count) {
-    $('head').replaceChildren(
-      ...Array.from({ length: count }, (_, k) => el('option', { value: k, textContent: String(k) })),
-    );
-    $('head').value = chosen.head;
+  const names = Array.from({ length: count }, (_, k) => rewardName(k) ?? String(k));
+  if ($('head', HTMLSelectElement).dataset.names !== names.join('\n')) {
+    $('head', HTMLSelectElement).dataset.names = names.join('\n');
+    $('head', HTMLSelectElement).replaceChildren(...names.map((textContent, value) => el('option', { value, textContent })));
+    $('head', HTMLSelectElement).value = String(chosen.head);
   }
 }
 
 function controls() {
-  $('axis-x').addEventListener('change', () => {
-    const x = Number($('axis-x').value);
+  $('axis-x', HTMLSelectElement).addEventListener('change', () => {
+    const x = Number($('axis-x', HTMLSelectElement).value);
     chooseAxes(x, x === chosen.y ? chosen.x : chosen.y);
   });
-  $('axis-y').addEventListener('change', () => {
-    const y = $('axis-y').value === '' ? null : Number($('axis-y').value);
+  $('axis-y', HTMLSelectElement).addEventListener('change', () => {
+    const y = $('axis-y', HTMLSelectElement).value === '' ? null : Number($('axis-y', HTMLSelectElement).value);
     chooseAxes(y === chosen.x ? (chosen.y ?? ranked().find((k) => k !== y) ?? null) : chosen.x, y);
   });
-  $('swap').addEventListener('click', () => chooseAxes(chosen.y, chosen.x));
-  $('medians').addEventListener('click', () => {
+  $('swap', HTMLButtonElement).addEventListener('click', () => chooseAxes(chosen.y, chosen.x));
+  $('medians', HTMLButtonElement).addEventListener('click', () => {
     medians();
     seen();
   });
-  $('mode').addEventListener('change', () => averageOthers($('mode').value === 'average'));
-  $('against').addEventListener('change', () => {
-    chosen.against = $('against').value;
-    seen();
-  });
-  for (const id of ['show-dictionary', 'show-recent', 'fade']) $(id).addEventListener('change', show);
-  $('head').addEventListener('change', () => {
-    chosen.head = Number($('head').value);
+  $('whole', HTMLButtonElement).addEventListener('click', () => zoom(null));
+  onZooming(zoom);
+  $('mode', HTMLSelectElement).addEventListener('change', () => averageOthers($('mode', HTMLSelectElement).value === 'average'));
+  $('shown', HTMLSelectElement).addEventListener('change', () => {
+    const { value } = $('shown', HTMLSelectElement);
+    chosen.earlier = value === '' ? null : Number(value);
     againstChoices();
     seen();
   });
-  $('critic').addEventListener('change', () => {
-    chosen.critic = Number($('critic').value);
+  $('against', HTMLSelectElement).addEventListener('change', () => {
+    chosen.against = $('against', HTMLSelectElement).value;
+    seen();
+  });
+  for (const id of ['show-dictionary', 'show-recent', 'fade']) $(id).addEventListener('change', show);
+  $('head', HTMLSelectElement).addEventListener('change', () => {
+    chosen.head = Number($('head', HTMLSelectElement).value);
+    againstChoices();
+    seen();
+    render();
+  });
+  $('critic', HTMLSelectElement).addEventListener('change', () => {
+    chosen.critic = Number($('critic', HTMLSelectElement).value);
     other();
   });
   buildCritics((k) => {
@@ -185,10 +203,11 @@ function theme(name) {
   readTheme();
   show();
   showErrors();
+  repaint($('path'));
   if (known.status) render();
 }
 
-$('theme').addEventListener('click', () => {
+$('theme', HTMLButtonElement).addEventListener('click', () => {
   const now = document.documentElement.dataset.theme ?? (dark.matches ? 'dark' : 'light');
   const next = now === 'dark' ? 'light' : 'dark';
   remembered.set('theme', next);
@@ -196,9 +215,9 @@ $('theme').addEventListener('click', () => {
 });
 dark.addEventListener('change', () => theme());
 
-$('pause').addEventListener('click', () => {
+$('pause', HTMLButtonElement).addEventListener('click', () => {
   paused = !paused;
-  $('pause').setAttribute('aria-pressed', String(paused));
+  $('pause', HTMLButtonElement).setAttribute('aria-pressed', String(paused));
   follows(false);
 });
 /** The words above a picture: what its card is about, and the slice. @param {string} id */
@@ -226,18 +245,22 @@ for (const [id, name, columns] of SAVED) {
   saveButtons($(`${id}-save`), name, part, columns);
 }
 saveButtons($('time-save'), 'over-time', timeParts, timeColumns);
-saveButtons($('worst-save'), 'worst-states', null, worstColumns);
-saveButtons($('relevance-save'), 'relevance', null, shareColumns);
+saveButtons($('worst-save'), 'worst-states', () => [listPart($('worst'), 'Where it is most wrong', worstRows)], worstColumns);
+saveButtons($('relevance-save'), 'relevance', () => [listPart($('relevance'), 'Relevance', shareRows)], shareColumns);
+saveButtons($('groups-save'), 'groups', null, groupColumns);
+saveButtons($('heads-save'), 'heads', null, headColumns);
+saveButtons($('marks-save'), 'model-selection', null, markColumns);
+saveButtons($('streams-save'), 'streams', null, streamColumns);
+saveButtons($('model-save'), 'model', null, modelColumns);
+saveButtons($('rejected-save'), 'refused', null, refusedColumns);
 chosen.span = addressedSpan() ?? chosen.span;
 buildGlossary();
 controls();
 buildLines();
 buildPath();
 buildErrors();
-buildHeads();
+buildHeads(showHead);
+$('named-back', HTMLButtonElement).addEventListener('click', () => showHead(null));
 theme(remembered.get('theme'));
 render();
-listen(
-  () => follows(true),
-  () => follows(false),
-);
+listen({ met: () => follows(true), heard: () => follows(false), left: trust });

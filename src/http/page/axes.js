@@ -13,9 +13,9 @@ let changed = () => {};
 export function choices(seeing) {
   const critics = known.status?.critics ?? [];
   if (chosen.critic >= critics.length) chosen.critic = 0;
-  $('critic').replaceChildren(...critics.map(({ name }, k) => el('option', { value: k, textContent: name })));
-  $('critic').value = chosen.critic;
-  Object.assign(chosen, { x: null, y: null, head: 0, at: {} });
+  $('critic', HTMLSelectElement).replaceChildren(...critics.map(({ name }, k) => el('option', { value: k, textContent: name })));
+  $('critic', HTMLSelectElement).value = String(chosen.critic);
+  Object.assign(chosen, { x: null, y: null, head: 0, named: null, earlier: null, at: {}, part: null });
   ranges.clear();
   chosenBy = -1;
   changed = seeing;
@@ -29,10 +29,9 @@ export function axes() {
   const { name, kernel, generation } = critic();
   if (!kernel || !known.states?.median.length) return;
   const kept = remembered.get(`axes.${name}.${dim()}`);
-  const own = kept?.every((k) => k === null || k < dim());
+  const own = kept?.every((/** @type {number} */ k) => k === null || k < dim());
   if (chosen.x !== null && (own || !shares() || chosenBy === generation)) return;
-  // Values of actions have no shares: the kernel alone says what matters.
-  if (!own && dim() > 2 && !shares() && !withoutShares() && !ofActions()) return;
+  if (!own && dim() > 2 && !shares() && !withoutShares()) return;
   if (ofActions()) chosen.average = false;
   const best = ranked().slice(0, 2);
   const [x, y] = own ? kept : best.sort((i, j) => i - j);
@@ -47,7 +46,7 @@ export function axes() {
     $(id).replaceChildren(...options);
   }
   $('axis-x').parentElement.hidden = dim() < 2;
-  $('swap').hidden = dim() < 2;
+  $('swap', HTMLButtonElement).hidden = dim() < 2;
   $('axis-y-label').hidden = dim() < 2;
   medians();
 }
@@ -55,7 +54,7 @@ export function axes() {
 /** Put all variables where most states are: at their medians. */
 export function medians() {
   chosen.at = {};
-  known.states.median.forEach((v, k) => {
+  known.states.median.forEach((/** @type {number} */ v, /** @type {number} */ k) => {
     chosen.at[k] = v;
   });
   sliders();
@@ -63,7 +62,8 @@ export function medians() {
 
 /** Show these variables; a curve without y. @param {?number} x @param {?number} y */
 export function chooseAxes(x, y) {
-  Object.assign(chosen, { x, y });
+  Object.assign(chosen, { x, y, part: null });
+  $('whole', HTMLButtonElement).hidden = true;
   remembered.set(`axes.${critic().name}.${dim()}`, [x, y]);
   sliders();
   changed();
@@ -72,7 +72,7 @@ export function chooseAxes(x, y) {
 /** Let the other variables stand at one place, or average over them. @param {boolean} average */
 export function averageOthers(average) {
   chosen.average = average;
-  $('mode').value = average ? 'average' : 'slice';
+  $('mode', HTMLSelectElement).value = average ? 'average' : 'slice';
   sliders();
   changed();
 }
@@ -104,19 +104,19 @@ const SLIDERS = 12;
 
 /** A slider for each variable that is on neither axis, the most relevant first. */
 function sliders() {
-  $('axis-x').value = chosen.x;
-  $('axis-y').value = chosen.y ?? '';
-  $('swap').disabled = chosen.y === null;
+  $('axis-x', HTMLSelectElement).value = String(chosen.x);
+  $('axis-y', HTMLSelectElement).value = String(chosen.y ?? '');
+  $('swap', HTMLButtonElement).disabled = chosen.y === null;
   const others = ranked()
     .filter((k) => k !== chosen.x && k !== chosen.y)
     .slice(0, SLIDERS);
   $('mode-choice').hidden = others.length === 0 || ofActions();
-  $('others').hidden = others.length === 0 || chosen.average;
+  $('others', HTMLDetailsElement).hidden = others.length === 0 || chosen.average;
   const summary = () =>
     say($('others-summary'), others.map((k) => `${plain(k)} ${inUnit(k, format(chosen.at[k], 3))}`).join(', '));
   $('sliders').replaceChildren(
     ...others.map((k) => {
-      const [low, high] = rangeOf(k);
+      const [low, high] = wholeOf(k);
       const out = el('output', { textContent: inUnit(k, format(chosen.at[k], 3)) });
       const input = el('input', { type: 'range', min: low, max: high, step: (high - low) / 200, value: chosen.at[k] });
       input.addEventListener('input', () => {
@@ -133,8 +133,18 @@ function sliders() {
 
 const ranges = new Map();
 
-/** From where to where a variable is shown: round numbers around what was visited, which only ever widen. */
-export function rangeOf(k) {
+/** Show a part of each axis: [[x0, x1], [y0, y1]]; the whole of both without one. @param {?number[][]} part */
+export function zoom(part) {
+  chosen.part = part;
+  $('whole', HTMLButtonElement).hidden = !part;
+  changed();
+}
+
+/** From where to where a variable is shown. @param {number} k @returns {number[]} */
+export const rangeOf = (k) => chosen.part?.[axesNow().indexOf(k)] ?? wholeOf(k);
+
+/** Round numbers around what was visited, which only ever widen. */
+export function wholeOf(/** @type {number} */ k) {
   const [low, high] = [known.states.low[k], known.states.high[k]];
   const now = ranges.get(k);
   if (now && now[0] <= low && high <= now[1]) return now;

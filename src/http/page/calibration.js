@@ -1,7 +1,7 @@
 // Predictions against the returns that came: each of them, by the size of what was predicted, and by the length of returns.
 
 import { $, el, list, say } from '/dom.js';
-import { chosen, known } from '/known.js';
+import { compared, inReward, ofReward } from '/known.js';
 import { Scatter } from '/scatter.js';
 import { scaleOf } from '/value.js';
 import { format, grouped } from '/words.js';
@@ -12,13 +12,14 @@ export const NINETY = 1.644854;
 const GROUP_MIN = 8;
 
 /** @typedef {import('/known.js').Pair} Pair */
-/** @typedef {{from: number, to: number, count: number, bias: number, rms: number, within: number}} Group */
+/** @typedef {{from: number, to: number, predicted: number, count: number, bias: number, rms: number, within: number}} Group */
 
 /** Error, bias and coverage of some pairs. @param {Pair[]} pairs */
 export function quality(pairs) {
   const mean = (/** @type {(pair: Pair) => number} */ f) => pairs.reduce((sum, pair) => sum + f(pair), 0) / pairs.length;
   return {
     count: pairs.length,
+    predicted: mean(([p]) => p),
     bias: mean(([p, r]) => r - p),
     rms: Math.sqrt(mean(([p, r]) => (r - p) ** 2)),
     within: mean(([p, r, s]) => Number(Math.abs(r - p) <= NINETY * s)),
@@ -26,8 +27,7 @@ export function quality(pairs) {
 }
 
 /**
- * The pairs in groups of equal size, in the order of `key`. They are grouped by what was predicted and not by what came: a
- * high return is a lucky one, and would look underestimated under a perfect model.
+ * The pairs in groups of equal size, in the order of `key`.
  * @param {Pair[]} pairs
  * @param {(pair: Pair) => number} key
  * @param {number} most
@@ -46,8 +46,8 @@ const scatter = new Scatter($('calibration'), (pair) => {
   $('calibration-out').replaceChildren(
     ...(pair
       ? [
-          `predicted ${format(pair[0])} ± ${format(NINETY * pair[2], 3)} (90 %): `,
-          el('b', { textContent: `realised ${format(pair[1])}` }),
+          `predicted ${inReward(`${format(pair[0])} ± ${format(NINETY * pair[2], 3)}`)} (90 %): `,
+          el('b', { textContent: `realised ${inReward(format(pair[1]))}` }),
         ]
       : []),
   );
@@ -55,7 +55,7 @@ const scatter = new Scatter($('calibration'), (pair) => {
 
 /** Rows of a table of groups. @param {string} what @param {Group[]} found @param {number} digits */
 function table(what, found, digits) {
-  const head = [what, 'returns', 'bias', 'error', 'in 90 %'].map((words) => el('th', { textContent: words, scope: 'col' }));
+  const head = [what, 'returns', ofReward('bias'), ofReward('error'), 'in 90 %'].map((words) => el('th', { textContent: words, scope: 'col' }));
   const rows = found.map((group) => {
     const span =
       format(group.from, digits) === format(group.to, digits)
@@ -70,11 +70,11 @@ function table(what, found, digits) {
 
 /** Show them. */
 export function calibrationCard() {
-  const { pairs, summary } = known.calibration[chosen.critic] ?? { pairs: [] };
-  $('groups').hidden = pairs.length < 2 * GROUP_MIN;
+  const { pairs, summary } = compared() ?? { pairs: [], summary: null };
+  $('groups', HTMLDetailsElement).hidden = pairs.length < 2 * GROUP_MIN;
   $('calibration-legend').hidden = !pairs.length;
   $('calibration-save').hidden = !pairs.length;
-  if (!pairs.length) {
+  if (!pairs.length || !summary) {
     say(
       $('calibration-text'),
       'The predicted value of a state, against the return that followed. A point appears when an episode ' +
@@ -87,20 +87,38 @@ export function calibrationCard() {
   say(
     $('calibration-text'),
     `${format(100 * (summary.within_90 ?? NaN), 3)} % of the last ${summary.count} returns lie within the ` +
-      `90 % interval · correlation ${format(summary.correlation, 3)} · bias ${format(summary.bias, 2)} · RMS error ` +
-      format(summary.rms, 3),
+      `90 % interval · correlation ${format(summary.correlation, 3)} · bias ${inReward(format(summary.bias, 2))} · RMS error ` +
+      inReward(format(summary.rms, 3)),
   );
   const all = pairs.flatMap(([p, r]) => [p, r]);
-  scatter.show({ pairs, range: scaleOf('calibration', [Math.min(...all), Math.max(...all)]) });
+  const tenths = groups(pairs, ([p]) => p, 10);
+  const means = tenths.map(({ predicted, bias }) => [predicted, predicted + bias]);
+  scatter.show({ pairs, means, range: scaleOf('calibration', [Math.min(...all), Math.max(...all)]) });
   $('calibration').setAttribute('aria-label', $('calibration-text').textContent);
-  if ($('groups').hidden) return;
-  list($('by-value'), table('predicted', groups(pairs, ([p]) => p, 10), 3));
+  if ($('groups', HTMLDetailsElement).hidden) return;
+  list($('by-value'), table(ofReward('predicted'), tenths, 3));
+  list($('by-return'), table(ofReward('return'), groups(pairs, ([, r]) => r, 10), 3));
   list($('by-length'), table('rows until known', groups(pairs, (pair) => pair[3], 4), 3));
+}
+
+/** The groups of the tables as columns; null before there are any. */
+export function groupColumns() {
+  const pairs = compared()?.pairs ?? [];
+  /** @type {[string, Group[]][]} */
+  const tables = [
+    ['predicted', groups(pairs, ([p]) => p, 10)],
+    ['rows', groups(pairs, (pair) => pair[3], 4)],
+    ['return', groups(pairs, ([, r]) => r, 10)],
+  ];
+  const all = tables.flatMap(([by, found]) => found.map((group) => ({ by, ...group })));
+  if (!all.length) return null;
+  const of = (/** @type {'by' | 'from' | 'to' | 'count' | 'bias' | 'rms' | 'within'} */ key) => all.map((group) => group[key]);
+  return { by: of('by'), from: of('from'), to: of('to'), count: of('count'), bias: of('bias'), error: of('rms'), within_90: of('within') };
 }
 
 /** The pairs as columns. */
 export function calibrationColumns() {
-  const pairs = known.calibration[chosen.critic]?.pairs ?? [];
+  const pairs = compared()?.pairs ?? [];
   const names = ['predicted', 'return', 'deviation', 'rows', 'generation'];
   return Object.fromEntries(names.map((name, k) => [name, pairs.map((pair) => pair[k])]));
 }

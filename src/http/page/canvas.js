@@ -55,8 +55,8 @@ function diverging() {
   }
 }
 
-export function setColours(name, hex) {
-  maps[name] = Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
+export function setColours(/** @type {string} */ name, /** @type {string} */ hex) {
+  maps[name] = Uint8Array.from(hex.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 
 /** The canvas that is being painted on another context, and that context. @type {?{canvas: any, c: any}} */
@@ -96,11 +96,34 @@ export function context(canvas) {
   return { c, width, height };
 }
 
+/**
+ * @param {CanvasRenderingContext2D} c
+ * @param {string} words
+ * @param {number} x
+ * @param {number} y
+ * @param {CanvasTextAlign} [align]
+ * @param {CanvasTextBaseline} [baseline]
+ */
 export function text(c, words, x, y, align = 'left', baseline = 'middle', colour = inks.soft) {
   c.fillStyle = colour;
   c.textAlign = align;
   c.textBaseline = baseline;
   c.fillText(words, x, y);
+}
+
+/**
+ * The words of a vertical axis, upright about height y, at the left edge or at x.
+ * @param {CanvasRenderingContext2D} c
+ * @param {string} words
+ * @param {number} y
+ * @param {number} [x]
+ */
+export function upright(c, words, y, x = 8) {
+  c.save();
+  c.translate(x, y);
+  c.rotate(-Math.PI / 2);
+  text(c, words, 0, 0, 'center', 'middle', inks.ink);
+  c.restore();
 }
 
 /** Numbers on a grid, from the lowest row up. */
@@ -113,7 +136,7 @@ export class Field {
   }
 
   /** Between the centres of cells, at shares (across, up) of the whole; beyond the outermost centres as there. */
-  at(across, up) {
+  at(/** @type {number} */ across, /** @type {number} */ up) {
     const [i0, i1, s] = between(across, this.columns);
     const [j0, j1, t] = between(up, this.rows);
     const v = this.values;
@@ -123,13 +146,13 @@ export class Field {
   }
 
   /** The number of the cell at shares (across, up) of the whole. */
-  cell(across, up) {
-    const place = (share, count) => Math.min(Math.max(Math.floor(share * count), 0), count - 1);
+  cell(/** @type {number} */ across, /** @type {number} */ up) {
+    const place = (/** @type {number} */ share, /** @type {number} */ count) => Math.min(Math.max(Math.floor(share * count), 0), count - 1);
     return this.values[place(up, this.rows) * this.columns + place(across, this.columns)];
   }
 
   /** The same, for every pixel of an image, from the top down; in `blocks`, not between centres. */
-  enlarge(width, height, blocks = false) {
+  enlarge(/** @type {number} */ width, /** @type {number} */ height, blocks = false) {
     const out = new Float32Array(width * height);
     if (blocks) {
       for (let k = 0; k < out.length; k += 1)
@@ -152,13 +175,16 @@ export class Field {
   }
 }
 
-function between(share, count) {
+function between(/** @type {number} */ share, /** @type {number} */ count) {
   const place = Math.min(Math.max(share * count - 0.5, 0), count - 1);
   const k = Math.min(Math.floor(place), Math.max(count - 2, 0));
   return [k, Math.min(k + 1, count - 1), place - k];
 }
 
-const smooth = (t) => t * t * (3 - 2 * t);
+/** Pixels by which a key moves the pointer. @type {Record<string, number[]>} */
+const STEPS = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -8], ArrowDown: [0, 8] };
+
+const smooth = (/** @type {number} */ t) => t * t * (3 - 2 * t);
 
 /** A picture that eases from what it showed to what it should show, and says where the pointer is. */
 export class Picture {
@@ -179,12 +205,12 @@ export class Picture {
     /** What it eases from. @type {any} */
     this.from = null;
     pictures.set(canvas, [...(pictures.get(canvas) ?? []), this]);
-    canvas.addEventListener('pointermove', (e) => this.point(e.offsetX, e.offsetY));
-    canvas.addEventListener('pointerdown', (e) => this.point(e.offsetX, e.offsetY));
+    canvas.addEventListener('pointermove', (/** @type {PointerEvent} */ e) => this.point(e.offsetX, e.offsetY));
+    canvas.addEventListener('pointerdown', (/** @type {PointerEvent} */ e) => this.point(e.offsetX, e.offsetY));
     canvas.addEventListener('pointerleave', () => this.point(null));
     canvas.addEventListener('blur', () => this.point(null));
-    canvas.addEventListener('keydown', (e) => {
-      const by = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -8], ArrowDown: [0, 8] }[e.key];
+    canvas.addEventListener('keydown', (/** @type {KeyboardEvent} */ e) => {
+      const by = STEPS[e.key];
       if (!by) return;
       e.preventDefault();
       const [x, y] = this.pointer ?? [canvas.clientWidth / 2, canvas.clientHeight / 2];
@@ -222,7 +248,7 @@ export class Picture {
   }
 }
 
-export const mix = (a, b, t) => a + (b - a) * t;
+export const mix = (/** @type {number} */ a, /** @type {number} */ b, /** @type {number} */ t) => a + (b - a) * t;
 
 /** A cross at a place. @param {any} c @param {any} plot @param {number[]} place */
 export function cross(c, plot, [x, y]) {
@@ -243,7 +269,15 @@ export function cross(c, plot, [x, y]) {
   c.globalAlpha = 1;
 }
 
-/** Grid, ticks and their texts. */
+/**
+ * Grid, ticks and their texts.
+ * @param {CanvasRenderingContext2D} c
+ * @param {import('./types').Plot} plot
+ * @param {import('./types').Ticks} xTicks
+ * @param {import('./types').Ticks} yTicks
+ * @param {import('./types').Scale} x
+ * @param {import('./types').Scale} y
+ */
 export function frame(c, plot, xTicks, yTicks, x, y) {
   c.fillStyle = inks.grid;
   for (const [v] of xTicks) c.fillRect(Math.round(x(v)), plot.top, 1, plot.bottom - plot.top);

@@ -7,22 +7,22 @@ import { kernelName } from '/marks.js';
 import { bytes, duration, format, grouped } from '/words.js';
 
 /** "from 431 verified pairs; 82 % were in the 90 % interval before" */
-function verified({ pairs, coverage }) {
+function verified(/** @type {import('./status').ReturnsStatus} */ { pairs, coverage }) {
   if (!pairs) return 'not verified yet';
   const before = typeof coverage === 'number' ? `; ${format(100 * coverage, 3)} % in the 90 % interval before the correction` : '';
   return `from ${grouped(pairs)} verified pairs${before}`;
 }
 
-export function modelCard() {
+/** What the model is: words, numbers, and remarks. @returns {any[]} */
+function modelFacts() {
   const c = critic();
-  const { kernel, noise, refit, adoption_pause_ms: pause } = c;
-  $('provisional').hidden = !c.provisional;
+  const { kernel, noise, refit } = c;
   const next = refit.running
     ? 'running now'
     : refit.next_at === null
       ? 'on request'
       : `at row ${grouped(refit.next_at)}`;
-  facts($('model'), [
+  return [
     [
       term('generation'),
       String(c.generation),
@@ -48,6 +48,14 @@ export function modelCard() {
       ),
     ],
     [term('noise'), `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
+  ].filter(Boolean);
+}
+
+/** How the model was chosen and how it runs: nothing here says whether to believe it. @returns {any[]} */
+function modelDetails() {
+  const c = critic();
+  const pause = c.adoption_pause_ms;
+  return [
     typeof c.log_evidence === 'number'
       ? [term('evidence', 'log evidence'), format(c.log_evidence), small('nats')]
       : typeof c.held_out_error === 'number'
@@ -59,7 +67,29 @@ export function modelCard() {
       ? ['adoption pause', `${format(pause.p50, 2)} ms`, small(`median, ${format(pause.max, 2)} ms at most`)]
       : null,
     ['memory', bytes(c.bytes), small(`model · ${bytes(known.history.resident_bytes.at(-1) ?? NaN)} process`)],
-  ]);
+  ].filter(Boolean);
+}
+
+export function modelCard() {
+  $('provisional').hidden = !critic().provisional;
+  facts($('model'), modelFacts());
+  facts($('model-details'), modelDetails());
+}
+
+/** The facts of the model as columns, then what its last refit found; null before there is a model. */
+export function modelColumns() {
+  if (!critic()?.kernel) return null;
+  const words = (/** @type {any} */ said) => (said?.textContent ?? said ?? '').trim();
+  const rows = [...modelFacts(), ...modelDetails()].map((each) => each.map(words));
+  const findings = [...$('findings').children, ...$('findings-rest').children].map((each) => ['finding', words(each), '']);
+  const all = [...rows, ...findings];
+  return { fact: all.map(([fact]) => fact), value: all.map(([, value]) => value), remark: all.map(([, , remark]) => remark ?? '') };
+}
+
+/** Refused messages as columns; null where there are none. */
+export function refusedColumns() {
+  const refused = Object.entries(known.status?.rejected ?? {});
+  return refused.length ? { reason: refused.map(([code]) => code), messages: refused.map(([, count]) => count) } : null;
 }
 
 export function vitals() {
@@ -84,10 +114,18 @@ export function vitals() {
   say($('version'), `criticd ${s.version}`);
 }
 
+/** The streams as columns; null before there is one. */
+export function streamColumns() {
+  const rows = Object.entries(known.status?.recent_streams ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
+  if (!rows.length) return null;
+  const of = (/** @type {'session' | 'next_seq' | 'rows' | 'last_seen'} */ key) => rows.map(([, stream]) => stream[key]);
+  return { stream: rows.map(([name]) => name), session: of('session'), next_seq: of('next_seq'), rows: of('rows'), last_seen: of('last_seen') };
+}
+
 export function streams() {
   const status = /** @type {import('/known.js').Status} */ (known.status);
   const rows = Object.entries(status.recent_streams).sort(([a], [b]) => (a < b ? -1 : 1));
-  const ago = (seen) => {
+  const ago = (/** @type {number} */ seen) => {
     const seconds = Math.max(0, status.time - seen);
     return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
   };
@@ -110,6 +148,7 @@ export function streams() {
     cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} idle streams` })));
   list($('streams'), rows.length ? [head, ...cells] : [el('tr', {}, el('td', { textContent: 'none yet' }))]);
   const refused = Object.entries(status.rejected);
+  $('rejected-save').hidden = !refused.length;
   list(
     $('rejected'),
     refused.length

@@ -1,12 +1,13 @@
-// What the value is compared with: an earlier model, another critic, or what a simulator knows to be true.
+// Which model is shown, and what its value is compared with: an earlier model, another critic, or what a simulator knows to be true.
 
+import { Field } from '/canvas.js';
 import { $, el, list } from '/dom.js';
 import { chosen, critic, known } from '/known.js';
 
 /** Critics that can be chosen from a list at once. */
 const CRITICS_LISTED = 200;
 
-/** Earlier generations of the chosen critic, newest first. */
+/** Generations of the chosen critic before the present one, newest first. */
 function earlier() {
   const all = known.kept.generations[chosen.critic] ?? [];
   return all.filter((generation) => generation !== critic()?.generation).reverse();
@@ -17,29 +18,37 @@ function earlier() {
  * @returns {[string, [string, string][]][]}
  */
 function offers() {
-  /** @type {any[]} */
   const critics = known.status?.critics ?? [];
   const others = critics.filter(({ name, kernel, actions }) => kernel && !actions && name !== critic()?.name);
+  const present = /** @type {[string, string]} */ ([`generation ${critic()?.generation}`, 'the present model']);
+  const models = earlier().map((generation) => /** @type {[string, string]} */ ([`generation ${generation}`, `generation ${generation}`]));
+  const shown = `generation ${chosen.earlier ?? critic()?.generation}`;
   return [
-    ['earlier models', earlier().map((generation) => [`generation ${generation}`, `generation ${generation}`])],
+    ['models of this critic', [present, ...models].filter(([value]) => value !== shown)],
     // A simulator knows the value of its first reward alone.
     ['simulator', known.truth && chosen.head === 0 ? [['truth', 'what is true']] : []],
     ['other critics', others.slice(0, CRITICS_LISTED).map(({ name }) => [`critic ${name}`, name])],
   ];
 }
 
-/** Bring the list up to date; what is compared with and has gone is no longer compared with. */
+/** Bring the lists up to date; what has gone is no longer shown, nor compared with. */
 export function againstChoices() {
+  const option = (/** @type {[string, string]} */ [value, words]) => el('option', { value, textContent: words });
+  const models = earlier();
+  if (!models.includes(chosen.earlier ?? -1) || chosen.named !== null) chosen.earlier = null;
+  const shown = $('shown', HTMLSelectElement);
+  list(shown, [option(['', 'present']), ...models.map((generation) => option([String(generation), `generation ${generation}`]))]);
+  shown.value = String(chosen.earlier ?? '');
+  $('shown-choice').hidden = !models.length || chosen.named !== null;
   const groups = offers().filter(([, entries]) => entries.length);
-  const option = ([value, words]) => el('option', { value, textContent: words });
-  const select = $('against');
+  const select = $('against', HTMLSelectElement);
   list(select, [
     el('option', { value: '', textContent: 'nothing' }),
     ...groups.map(([label, entries]) => el('optgroup', { label }, ...entries.map(option))),
   ]);
   if (!groups.some(([, entries]) => entries.some(([value]) => value === chosen.against))) chosen.against = '';
   select.value = chosen.against;
-  $('against-choice').hidden = !groups.length;
+  $('against-choice').hidden = !groups.length || chosen.named !== null;
 }
 
 /** The question for the other picture, from that for the shown one; null where nothing is compared. @param {URLSearchParams} query */
@@ -47,6 +56,7 @@ export function againstQuery(query) {
   const [kind, ...rest] = chosen.against.split(' ');
   if (!kind) return null;
   const other = new URLSearchParams(query);
+  other.delete('of');
   if (kind === 'critic') other.set('critic', rest.join(' '));
   else other.set('of', kind === 'truth' ? 'truth' : rest[0]);
   if (kind === 'critic') other.set('head', '0');
@@ -56,7 +66,18 @@ export function againstQuery(query) {
 /** What is compared with, in words. */
 export function againstWords() {
   if (chosen.against === 'truth') return 'what is true';
+  if (chosen.against === `generation ${critic()?.generation}`) return 'the present model';
   return chosen.against.startsWith('critic ') ? chosen.against.slice(7) : chosen.against;
+}
+
+/**
+ * Where one of two models does not know, as far as the one that knows less. @param {?Field} one @param {?Field} other @returns {?Field}
+ */
+export function eitherUnknown(one, other) {
+  if (!one || !other) return one ?? other;
+  const { columns, rows } = one.values.length >= other.values.length ? one : other;
+  const at = (/** @type {number} */ k) => /** @type {[number, number]} */ ([((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows]);
+  return new Field(columns, rows, Float32Array.from({ length: columns * rows }, (_, k) => Math.max(one.at(...at(k)), other.at(...at(k)))));
 }
 
 /**
@@ -67,15 +88,20 @@ export function againstWords() {
  */
 export function difference(shown, other) {
   const { columns, rows, values } = shown;
-  const place = (k) => [((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows];
+  const place = (/** @type {number} */ k) => [((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows];
   return Float32Array.from(values, (v, k) => v - other.at(place(k)[0], place(k)[1]));
 }
 
-/** Root mean square and largest size of a field at places (n, 2) or (n, 1) on these ranges; null without places. */
+/**
+ * Root mean square and largest size of a field at places (n, 2) or (n, 1) on these ranges; null without places.
+ * @param {import('/canvas.js').Field} field
+ * @param {number[][]} places
+ * @param {number[][]} range
+ */
 export function sizes(field, places, range) {
-  const share = (v, [low, high]) => (v - low) / (high - low);
-  const found = places.map(([x, y]) => field.at(share(x, range[0]), y === undefined ? 0 : share(y, range[1])));
+  const share = (/** @type {number} */ v, /** @type {number[]} */ [low, high]) => (v - low) / (high - low);
+  const found = places.map((/** @type {number[]} */ [x, y]) => field.at(share(x, range[0]), y === undefined ? 0 : share(y, range[1])));
   if (!found.length) return null;
-  const square = found.reduce((sum, v) => sum + v * v, 0) / found.length;
+  const square = found.reduce((/** @type {number} */ sum, /** @type {number} */ v) => sum + v * v, 0) / found.length;
   return { rms: Math.sqrt(square), most: Math.max(...found.map(Math.abs)) };
 }

@@ -1,7 +1,13 @@
 // Elements of the page. Text from outside is only ever set as text.
 
-/** The element of this id, which the page has. @returns {any} */
-export const $ = (/** @type {string} */ id) => document.getElementById(id);
+/**
+ * The element of this id, which the page has. With its kind, as in `$('mode', HTMLSelectElement)`, its properties are checked.
+ * @template {HTMLElement} [E=any]
+ * @param {string} id
+ * @param {new () => E} [_kind]
+ * @returns {E}
+ */
+export const $ = (id, _kind) => /** @type {E} */ (document.getElementById(id));
 
 /**
  * An element with properties and children; strings become text.
@@ -23,19 +29,19 @@ export function el(tag, properties = {}, ...children) {
 }
 
 /** Set text only where it has changed: screen readers and selections stay undisturbed. */
-export function say(element, words) {
+export function say(/** @type {Element} */ element, /** @type {string} */ words) {
   if (element.textContent !== words) element.textContent = words;
 }
 
 export const remembered = {
-  get(key) {
+  get(/** @type {string} */ key) {
     try {
       return JSON.parse(localStorage.getItem(`criticd.${key}`) ?? 'null');
     } catch {
       return null;
     }
   },
-  set(key, value) {
+  set(/** @type {string} */ key, /** @type {any} */ value) {
     try {
       localStorage.setItem(`criticd.${key}`, JSON.stringify(value));
     } catch {
@@ -45,22 +51,22 @@ export const remembered = {
 };
 
 /** Replace the children only if their text differs. */
-export function list(parent, children) {
-  const text = children.map((child) => child.textContent).join('\n');
+export function list(/** @type {any} */ parent, /** @type {Element[]} */ children) {
+  const text = children.map((/** @type {Element} */ child) => child.textContent).join('\n');
   if (parent.dataset.text === text) return;
   parent.dataset.text = text;
   parent.replaceChildren(...children);
 }
 
 /** A list of words with what is said of each; where the words stay, their elements do, and so does the focus. */
-export function facts(list, entries) {
+export function facts(/** @type {any} */ list, /** @type {any[]} */ entries) {
   const shown = entries.filter(Boolean);
-  const words = shown.map(([word]) => word.textContent ?? word).join('\n');
+  const words = shown.map((/** @type {any[]} */ [word]) => word.textContent ?? word).join('\n');
   if (list.dataset.words !== words) {
     list.dataset.words = words;
-    list.replaceChildren(...shown.flatMap(([word]) => [el('dt', {}, word), el('dd')]));
+    list.replaceChildren(...shown.flatMap((/** @type {any[]} */ [word]) => [el('dt', {}, word), el('dd')]));
   }
-  shown.forEach(([, ...said], k) => list.children[2 * k + 1].replaceChildren(...said.filter((each) => each !== null)));
+  shown.forEach((/** @type {any[]} */ [, ...said], /** @type {number} */ k) => list.children[2 * k + 1].replaceChildren(...said.filter((each) => each !== null)));
 }
 
-export const small = (words) => el('small', { textContent: ` ${words}` });
+export const small = (/** @type {string} */ words) => el('small', { textContent: ` ${words}` });

@@ -1,17 +1,35 @@
 // What is said before there is a model to show.
 
+import { unverified } from '/actions.js';
 import { $, say } from '/dom.js';
 import { critic, known } from '/known.js';
 import { grouped } from '/words.js';
 
+/** Where rows are sent to: a daemon that listens everywhere is reached where its page is. @returns {string} */
+const ingest = () => known.endpoints.ingest.replace(/\/\/(0\.0\.0\.0|\[::\]|\*):/, `//${location.hostname}:`);
+
 /** A sender of states of `dim` numbers. @param {number} dim */
 function example(dim) {
   const numbers = (/** @type {string} */ each) => `[${Array(dim).fill(each).join(', ')}]`;
+  const action = critic()?.actions ? ', action=0' : '';
   return `from criticd import Sender
 
-with Sender(stream="walker") as sender:
+with Sender("${ingest()}", stream="walker") as sender:
     for step in range(1000):        # your robot instead: state, reward, next state
-        sender.send(${numbers('0.0')}, -1.0, ${numbers('0.1')}, truncated=step % 50 == 49)`;
+        sender.send(${numbers('0.0')}, -1.0, ${numbers('0.1')}, truncated=step % 50 == 49${action})`;
+}
+
+/** Numbers of a state of the simulated pendulum. */
+const PENDULUM = 2;
+
+/** A command that lets a simulator send: to this daemon where that fits its settings, else to one of its own. @returns {[string, string]} */
+function demo() {
+  const s = /** @type {import('/known.js').Status} */ (known.status);
+  const dim = s.state_dim ?? known.stateDim ?? PENDULUM;
+  const fits = dim === PENDULUM && s.critics.every((each) => !each.actions);
+  if (!s.data_dir || !fits) return ['Or watch a simulator, which a daemon of its own learns:', 'criticd demo pendulum --open'];
+  const folder = /^[\w./-]+$/.test(s.data_dir) ? s.data_dir : `'${s.data_dir.replaceAll("'", "'\\''")}'`;
+  return ['Or let a simulated pendulum send to this daemon, on its machine:', `criticd demo pendulum --into=${folder}`];
 }
 
 /** Show the page's parts, or why there is nothing in them yet. */
@@ -21,8 +39,10 @@ export function empty() {
   const ready = s && c?.kernel && known.states?.median.length;
   $('empty').hidden = Boolean(ready);
   for (const id of ['view', 'selection']) $(id).hidden = !ready;
-  // Along trajectories and over errors there is the value of states alone.
-  for (const id of ['trajectory', 'wrong', 'trio', 'heads']) $(id).hidden = !ready || Boolean(c.actions);
+  for (const id of ['trajectory', 'relevance-card', 'trio']) $(id).hidden = !ready;
+  $('heads').hidden = !ready || Boolean(c.actions);
+  if (!ready) $('wrong').hidden = true;
+  $('calibration-card').hidden = unverified() !== null;
   $('time').hidden = !s || s.offset === 0;
   if (ready) return;
   const none = !s || s.offset === 0;
@@ -36,7 +56,10 @@ export function empty() {
     say($('empty-text'), `It has stopped learning: ${c.failed}. The other critics continue. Please report this with the log.`);
   } else if (none) {
     say($('empty-title'), 'No rows yet');
-    say($('empty-text'), `Send some transitions to ${known.endpoints.ingest}. In Python:`);
+    say($('empty-text'), `Send some transitions to ${ingest()}. In Python:`);
+    const [what, command] = demo();
+    say($('empty-demo-text'), what);
+    say($('empty-demo'), command);
     say($('empty-code'), example(s.state_dim ?? known.stateDim ?? 1));
   } else {
     const needed = c.warmup_rows;

@@ -1,16 +1,16 @@
 // Returns of the last episodes, as an agent earned them.
 
 import { ofActions } from '/actions.js';
-import { Picture, context, frame, inks, mix, text } from '/canvas.js';
+import { Picture, context, frame, inks, mix, text, upright } from '/canvas.js';
 import { $, say } from '/dom.js';
-import { critic, known } from '/known.js';
+import { chosen, critic, inReward, known, ofReward } from '/known.js';
 import { format, grouped, round, ticks } from '/words.js';
 
 /** Episodes that a mean goes over. */
 const MEAN_OF = 10;
 
 /** The sum of the critic's reward over each episode. */
-const totals = () => known.episodes.map(([, , sums]) => sums[critic()?.rewards?.[0] ?? 0]);
+const totals = () => known.episodes.map(([, , sums]) => sums[critic()?.rewards?.[chosen.head] ?? 0]);
 
 /** The mean of ten episodes behind each; null before there are ten. @param {number[]} values */
 function means(values) {
@@ -36,14 +36,15 @@ class Episodes extends Picture {
     const scale = round([Math.min(...values), Math.max(...values)]);
     const yTicks = ticks(scale[0], scale[1], 4);
     const widest = Math.max(...yTicks.map(([, words]) => c.measureText(words).width));
-    const plot = { left: widest + 12, top: 8, right: width - 8, bottom: height - 36 };
-    const x = (v) => mix(plot.left, plot.right, (v - 0.5) / count);
-    const y = (v) => mix(plot.bottom, plot.top, (v - scale[0]) / (scale[1] - scale[0]));
+    const plot = { left: widest + 30, top: 8, right: width - 8, bottom: height - 36 };
+    const x = (/** @type {number} */ v) => mix(plot.left, plot.right, (v - 0.5) / count);
+    const y = (/** @type {number} */ v) => mix(plot.bottom, plot.top, (v - scale[0]) / (scale[1] - scale[0]));
     const whole = ticks(1, Math.max(count, 2), 6).filter(([v]) => Number.isInteger(v));
     frame(c, plot, whole, yTicks, x, y);
+    upright(c, ofReward('return'), (plot.top + plot.bottom) / 2);
     text(c, 'episode', (plot.left + plot.right) / 2, height - 1, 'center', 'bottom', inks.ink);
     c.fillStyle = inks.second;
-    values.forEach((v, k) => {
+    values.forEach((/** @type {number} */ v, /** @type {number} */ k) => {
       c.beginPath();
       c.arc(x(k + 1), y(v), 2.4, 0, 7);
       c.fill();
@@ -66,7 +67,7 @@ class Episodes extends Picture {
 
 const picture = new Episodes($('episodes-plot'), (at) => {
   const found = at === null ? null : known.episodes[at];
-  const words = found ? `episode ${at + 1} of those shown: return ${format(totals()[at])}, ${grouped(found[1])} rows` : '';
+  const words = found ? `episode ${at + 1} of those shown: return ${inReward(format(totals()[at]))}, ${grouped(found[1])} rows` : '';
   say($('episodes-out'), words);
 });
 
@@ -76,7 +77,7 @@ export function episodesCard() {
   $('episodes').hidden = !ofActions() || values.length < 2;
   if ($('episodes').hidden) return;
   const last = means(values).at(-1);
-  const mean = last === null || last === undefined ? '' : `; mean of the last ${MEAN_OF}: ${format(last)}`;
+  const mean = last === null || last === undefined ? '' : `; mean of the last ${MEAN_OF}: ${inReward(format(last))}`;
   say($('episodes-note'), `${grouped(values.length)} episodes${mean}`);
   picture.show({ values });
 }

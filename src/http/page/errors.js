@@ -1,19 +1,19 @@
 // Where the model is wrong: errors over the axes of the map, and the ten worst states.
 
-import { standAt } from '/axes.js';
+import { note } from '/address.js';
+import { averageOthers, chooseAxes, standAt } from '/axes.js';
 import { Field } from '/canvas.js';
+import { Curve } from '/curve.js';
 import { $, el, list, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
-import { axesNow, chosen, inUnit, plain, variable } from '/known.js';
+import { axesNow, chosen, inReward, inUnit, ofReward, plain, rewardUnit, variable } from '/known.js';
 import { lookBack } from '/path.js';
 import { ranked } from '/relevance.js';
-import { scaleOf, spot, viewQuery } from '/value.js';
+import { join, link, scaleOf, spot, viewQuery } from '/value.js';
 import { format, grouped } from '/words.js';
 
 /** Milliseconds between two questions under the same axes. */
 const EVERY_MS = 5000;
-/** Rows shown behind a state, so that what followed it is seen as well. */
-const BEHIND = 60;
 /** Variables that are named of a state. */
 const NAMED = 4;
 
@@ -23,9 +23,12 @@ let asked = { key: '', at: 0 };
 let asking = false;
 
 /** "1.4 higher", with a true word for the sign. @param {number} error */
-const beside = (error) => `${format(Math.abs(error), 2)} ${error > 0 ? 'higher' : 'lower'}`;
+const beside = (error) => `${inReward(format(Math.abs(error), 2))} ${error > 0 ? 'higher' : 'lower'}`;
 
-const map = new HeatMap($('map-error'), 'signed', (at) => {
+/** The picture that is shown: over one variable a curve. @param {HeatMap | Curve} picture @param {any} at its answer to the pointer */
+function pointed(picture, at) {
+  if (picture.asleep) return;
+  link(picture, at);
   if (!at || !answer) {
     $('map-error-out').replaceChildren();
     return;
@@ -36,12 +39,22 @@ const map = new HeatMap($('map-error'), 'signed', (at) => {
   const place = axesNow().map((k, j) => `${plain(Number(k))} ${inUnit(Number(k), format(at.place[j], 3))}`);
   $('map-error-out').replaceChildren(
     `${place.join(', ')}: `,
-    el('b', { textContent: count ? `${which()} ${beside(at.value)} than predicted` : 'no return is known here' }),
+    el('b', { textContent: count ? `${which()} ${beside(at.value)} than predicted` : answer.returns ? 'no return is known here' : 'no row is known here' }),
     count ? ` · mean of ${grouped(count)}` : '',
   );
-});
+}
 
-const which = () => ($('error-kind').value === 'td' ? 'reward and next value' : 'returns');
+const map = new HeatMap($('map-error'), 'signed', (at) => pointed(map, at));
+/** @type {Curve} */
+const curve = new Curve($('map-error'), (at) => pointed(curve, at));
+
+join(map);
+join(curve);
+
+/** Values of another policy than the one that acts have no returns: there is the TD error alone. */
+const ofTd = () => chosen.error === 'td' || answer?.returns === false;
+
+const which = () => (ofTd() ? 'reward and next value' : 'returns');
 
 /** Ask where the model is wrong, where it may have changed. */
 export async function learnErrors() {
@@ -66,28 +79,60 @@ export async function learnErrors() {
 /** Draw what was answered. */
 export function showErrors() {
   if (!answer || answer.key !== viewQuery().toString()) return;
-  const curve = answer.cell_rows === 1;
-  $('error-card').hidden = curve || !answer.samples;
+  $('error-card').hidden = !answer.samples;
   worstList();
-  if (curve || !answer.samples) return;
-  const values = ($('error-kind').value === 'td' ? answer.td : answer.error).map((v) => v ?? 0);
-  const most = Math.max(...values.map(Math.abs), 1e-9);
-  const [, end] = scaleOf(`error ${$('error-kind').value}`, [0, most]);
+  if (!answer.samples) return;
+  $('error-kind').hidden = !answer.returns;
+  say($('error-of'), answer.returns ? 'return' : 'row');
+  const means = ofTd() ? answer.td : answer.error;
   const numbers = new URLSearchParams(answer.key).get('range')?.split(',').map(Number) ?? [];
-  const unknown = answer.count.map((n) => (n ? 0 : 1));
+  [map.asleep, curve.asleep] = [answer.cell_rows === 1, answer.cell_rows > 1];
+  const common = { range: [numbers.slice(0, 2), numbers.slice(2)], points: [], key: `${answer.key} ${chosen.error}`, generation: answer.generation };
+  const most = Math.max(...means.map((/** @type {?number} */ v) => Math.abs(v ?? 0)), 1e-9);
+  if (curve.asleep) showMap(means, most, common);
+  else showCurve(means, common);
+  say($('error-note'), `${answer.returns ? '' : 'TD error: reward and next value − Q, '}mean over ${grouped(answer.samples)} visited states${curve.asleep ? '' : '; dots: single ones'}`);
+  $('map-error').setAttribute('aria-label', `Errors between −${format(most, 3)} and ${format(most, 3)}${curve.asleep ? ', zero in the middle' : ''}`);
+}
+
+/** @param {(?number)[]} means @param {number} most @param {any} common */
+function showMap(means, most, common) {
+  const [, end] = scaleOf(`error ${chosen.error}`, [0, most]);
+  const unknown = answer.count.map((/** @type {number} */ n) => (n ? 0 : 1));
   map.show({
-    field: new Field(answer.columns, answer.cell_rows, values),
+    ...common,
+    field: new Field(answer.columns, answer.cell_rows, means.map((v) => v ?? 0)),
     fade: new Field(answer.columns, answer.cell_rows, unknown),
-    range: [numbers.slice(0, 2), numbers.slice(2)],
     names: axesNow().map((k) => variable(Number(k))),
+    unit: rewardUnit(),
     scale: [-end, end],
-    points: [],
     blocks: true,
-    key: `${answer.key} ${$('error-kind').value}`,
-    generation: answer.generation,
   });
-  say($('error-note'), `mean over ${grouped(answer.samples)} visited states`);
-  $('map-error').setAttribute('aria-label', `Errors between −${format(most, 3)} and ${format(most, 3)}, zero in the middle`);
+}
+
+/** The means as a line, and errors of single states as dots. @param {(?number)[]} means @param {any} common */
+function showCurve(means, common) {
+  const came = answer.points.map((/** @type {number[]} */ [at, error, td]) => [at, ofTd() ? td : error]);
+  const heights = [0, ...came.map((/** @type {number[]} */ [, v]) => v), ...means.map((v) => v ?? 0)];
+  curve.show({
+    ...common,
+    range: common.range[0],
+    scale: scaleOf(`error curve ${chosen.error}`, [Math.min(...heights), Math.max(...heights)]),
+    mean: means.map((v) => v ?? NaN),
+    deviation: [],
+    other: [],
+    unknown: answer.count.map((/** @type {number} */ n) => n === 0),
+    came,
+    zero: true,
+    name: variable(Number(chosen.x)),
+    height: ofReward('error'),
+  });
+}
+
+/** "angle 0.3, speed −2": the variables of the axes first, then the most relevant. @param {{state: number[]}} worst */
+function placeWords({ state }) {
+  const shown = [...new Set([...axesNow().map(Number), ...ranked()])].slice(0, NAMED);
+  return shown.map((k) => `${plain(k)} ${inUnit(k, format(state[k], 3))}`).join(', ');
 }
 
 /** The worst states, each a button that shows the place. */
@@ -95,13 +140,11 @@ function worstList() {
   $('wrong').hidden = !answer.worst.length;
   say(
     $('worst-text'),
-    `Each is a mean over ${answer.worst[0]?.count ?? 0} neighbouring states: a single return scatters. Over all states the ` +
-      `returns are off by ${format(answer.rms, 2)} (root mean square).`,
+    `Each is a mean over ${answer.worst[0]?.count ?? 0} neighbouring states: a single ${answer.returns ? 'return' : 'row'} scatters. Over all states the ` +
+      `${answer.returns ? 'returns' : 'reward and next value'} are off by ${inReward(format(answer.rms, 2))} (root mean square).`,
   );
-  const shown = [...new Set([...axesNow().map(Number), ...ranked()])].slice(0, NAMED);
-  const items = answer.worst.map((worst) => {
-    const words = shown.map((k) => `${plain(k)} ${inUnit(k, format(worst.state[k], 3))}`).join(', ');
-    const button = el('button', { type: 'button', textContent: words });
+  const items = answer.worst.map((/** @type {import('./types').Worst} */ worst) => {
+    const button = el('button', { type: 'button', textContent: placeWords(worst) });
     button.addEventListener('click', () => goTo(worst));
     const sign = worst.error > 0 ? '▲' : '▼';
     return el(
@@ -115,13 +158,15 @@ function worstList() {
   list($('worst'), items);
 }
 
-const detail = ({ spread, td, stream, offset }) =>
-  `scatter ${format(spread, 2)} · TD error ${format(td, 2)}${stream ? ` · ${stream}` : ''}, row ${grouped(offset)}`;
+const detail = (/** @type {import('./types').Worst} */ { spread, td, stream, offset }) =>
+  `scatter ${inReward(format(spread, 2))} · TD error ${inReward(format(td, 2))}${stream ? ` · ${stream}` : ''}, row ${grouped(offset)}`;
 
-/** Put axes and sliders at a state, and show the rows around it. */
-function goTo(worst) {
+/** Put the axes to the variables along which an error is most local, and the sliders to its state, and show the rows around it. */
+function goTo(/** @type {import('./types').Worst} */ worst) {
+  if (chosen.average) averageOthers(false);
+  if (worst.axes.length > 1) chooseAxes(worst.axes[0], worst.axes[1]);
   standAt(worst.state);
-  lookBack(worst.stream, worst.offset + BEHIND);
+  lookBack(worst.stream, worst.offset);
   spot(axesNow().map((k) => worst.state[Number(k)]));
   $('view').scrollIntoView({ behavior: 'auto', block: 'start' });
 }
@@ -131,26 +176,36 @@ export function errorColumns() {
   if (!answer || answer.key !== viewQuery().toString()) return null;
   const ends = new URLSearchParams(answer.key).get('range')?.split(',').map(Number) ?? [];
   const { columns, cell_rows: rows, count, error, td } = answer;
-  const centre = (j, k, of) => ends[2 * j] + ((ends[2 * j + 1] - ends[2 * j]) * (k + 0.5)) / of;
+  const centre = (/** @type {number} */ j, /** @type {number} */ k, /** @type {number} */ of) => ends[2 * j] + ((ends[2 * j + 1] - ends[2 * j]) * (k + 0.5)) / of;
   /** @type {Record<string, any>} */
   const out = {};
   axesNow().forEach((axis, j) => {
-    out[variable(Number(axis))] = count.map((_, k) => (j ? centre(1, Math.floor(k / columns), rows) : centre(0, k % columns, columns)));
+    out[variable(Number(axis))] = count.map((/** @type {number} */ _, /** @type {number} */ k) => (j ? centre(1, Math.floor(k / columns), rows) : centre(0, k % columns, columns)));
   });
   return { ...out, returns: count, error, td_error: td };
 }
+
+/** The worst states in words, for a picture. */
+export const worstRows = () =>
+  (answer?.worst ?? []).map((/** @type {any} */ worst) => ({
+    words: [placeWords(worst), `${beside(worst.error)} than predicted`, detail(worst)],
+  }));
 
 /** The worst states as columns; null before there are any. */
 export function worstColumns() {
   if (!answer?.worst.length) return null;
   const { worst } = answer;
-  const names = worst[0].state.map((_, k) => variable(k));
-  const states = names.map((name, k) => [name, worst.map(({ state }) => state[k])]);
+  const names = worst[0].state.map((/** @type {number} */ _, /** @type {number} */ k) => variable(k));
+  const states = names.map((/** @type {string} */ name, /** @type {number} */ k) => [name, worst.map((/** @type {import('./types').Worst} */ { state }) => state[k])]);
   const rest = ['error', 'spread', 'td', 'count', 'stream', 'offset'];
-  return { ...Object.fromEntries(states), ...Object.fromEntries(rest.map((key) => [key, worst.map((each) => each[key])])) };
+  return { ...Object.fromEntries(states), ...Object.fromEntries(rest.map((key) => [key, worst.map((/** @type {any} */ each) => each[key])])) };
 }
 
 /** The control, once. */
 export function buildErrors() {
-  $('error-kind').addEventListener('change', showErrors);
+  $('error-kind', HTMLSelectElement).addEventListener('change', () => {
+    chosen.error = $('error-kind', HTMLSelectElement).value;
+    note();
+    showErrors();
+  });
 }

@@ -1,12 +1,15 @@
 // A function of two variables in colour, with what is not known hatched, a trajectory over it, and a spot.
 
-import { Field, Picture, context, cross, inks, maps, mix, text } from '/canvas.js';
+import { Field, Picture, context, cross, inks, maps, mix, text, upright } from '/canvas.js';
+import { arrow, diamond, marker, ring } from '/shapes.js';
 import { ticks } from '/words.js';
 
 // Pixels of a heat map's image in each direction; the canvas enlarges it smoothly.
 const IMAGE = { width: 210, height: 150 };
 /** Share of the colour that must be lost before a place counts as not known. */
 const UNKNOWN = 0.55;
+/** Pixels that a mouse is dragged at least, across and up, to mark a part of the axes. */
+const DRAGGED = 12;
 /** Pixels between two arrows on a trajectory. */
 const ARROWS = 46;
 
@@ -16,9 +19,11 @@ export class HeatMap extends Picture {
    * @param {any} canvas
    * @param {string} colours
    * @param {(at: any) => void} say
+   * @param {?(part: number[][]) => void} [zoom] called with the part of the axes that a mouse is dragged over
    */
-  constructor(canvas, colours, say) {
+  constructor(canvas, colours, say, zoom = null) {
     super(canvas, say);
+    if (zoom) this.draggable(zoom);
     this.colours = colours;
     this.image = document.createElement('canvas');
     this.image.width = IMAGE.width;
@@ -30,20 +35,28 @@ export class HeatMap extends Picture {
     this.hatching = document.createElement('canvas');
     this.stale = true;
     this.surface = '';
+    /** Where a mouse was pressed, in pixels. @type {?number[]} */
+    this.pressed = null;
+    /** Where the picture lies. @type {?import('./types').Plot} */
+    this.plot = null;
     /** A trajectory: lists of places, each an unbroken line. @type {number[][][]} */
     this.path = [];
     /** A place that is pointed out elsewhere. @type {?number[]} */
     this.spot = null;
+    /** The place of the pointer on another picture over the same axes. @type {?number[]} */
+    this.linked = null;
+    /** Where each stream is now. @type {import('/value.js').Marker[]} */
+    this.robots = [];
   }
 
   /**
-   * `next`: field; bar: whether there is a colour bar, unless false; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null;
+   * `next`: field; bar: whether there is a colour bar, unless false; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; unit: that of the numbers, or none; fade (a field of 0 to 1) or null;
    * points [{at: [[x, y]], kind}]; table and ticks: colours and ticks of their own, else null; blocks: whether cells are shown as such; generation; key, which changes where easing would mix what does not belong together.
    */
-  show(next) {
+  show(/** @type {any} */ next) {
     const before = this.next;
     const same = before && before.key === next.key && before.field.values.length === next.field.values.length;
-    const moved = same && (before.generation !== next.generation || before.scale.some((v, k) => v !== next.scale[k]));
+    const moved = same && (before.generation !== next.generation || before.scale.some((/** @type {number} */ v, /** @type {number} */ k) => v !== next.scale[k]));
     if (!same) {
       this.from = null;
       this.began = -Infinity;
@@ -61,8 +74,8 @@ export class HeatMap extends Picture {
     const t = this.from ? this.progress() : 1;
     const { field, scale } = this.next;
     if (t >= 1) return { values: field.values, scale };
-    const values = field.values.map((v, k) => mix(this.from.values[k], v, t));
-    return { values, scale: scale.map((v, k) => mix(this.from.scale[k], v, t)) };
+    const values = field.values.map((/** @type {number} */ v, /** @type {number} */ k) => mix(this.from.values[k], v, t));
+    return { values, scale: scale.map((/** @type {number} */ v, /** @type {number} */ k) => mix(this.from.scale[k], v, t)) };
   }
 
   paint() {
@@ -79,33 +92,34 @@ export class HeatMap extends Picture {
 
     const barTicks = this.next.ticks ?? ticks(scale[0], scale[1], 5);
     const yTicks = ticks(range[1][0], range[1][1], Math.max(3, height / 60));
-    const widest = (list) => Math.max(...list.map(([, words]) => c.measureText(words).width), 10);
+    const widest = (/** @type {import('./types').Ticks} */ list) => Math.max(...list.map((/** @type {[number, string]} */ [, words]) => c.measureText(words).width), 10);
+    const { unit } = this.next;
     const plot = {
       left: widest(yTicks) + 30,
-      top: 6,
+      // The unit stands above the colour bar.
+      top: unit ? 20 : 6,
       right: width - widest(barTicks) - 38,
       bottom: height - 38,
     };
-    const x = (v) => plot.left + ((v - range[0][0]) / (range[0][1] - range[0][0])) * (plot.right - plot.left);
-    const y = (v) => plot.bottom - ((v - range[1][0]) / (range[1][1] - range[1][0])) * (plot.bottom - plot.top);
+    this.plot = plot;
+    const x = (/** @type {number} */ v) => plot.left + ((v - range[0][0]) / (range[0][1] - range[0][0])) * (plot.right - plot.left);
+    const y = (/** @type {number} */ v) => plot.bottom - ((v - range[1][0]) / (range[1][1] - range[1][0])) * (plot.bottom - plot.top);
     c.imageSmoothingEnabled = true;
     c.imageSmoothingQuality = 'high';
     c.drawImage(this.image, plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
     this.hatch(c, plot);
     if (!this.next.blocks)
-      this.contours(
-        c,
-        shown,
-        barTicks.map(([v]) => v),
-        plot,
-      );
+      this.contours(c, shown, barTicks, plot);
     c.save();
     c.beginPath();
     c.rect(plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
     c.clip();
     const size = Math.min(1, Math.max(0.7, (plot.right - plot.left) / 480));
-    for (const { at, kind } of points) at.forEach(([px, py]) => marker(c, kind, x(px), y(py), size));
+    for (const { at, kind } of points) at.forEach((/** @type {number[]} */ [px, py]) => marker(c, kind, x(px), y(py), size));
     this.trajectory(c, x, y);
+    // The one whose trajectory is shown lies above the others.
+    for (const robot of [...this.robots].sort((a, b) => Number(a.own) - Number(b.own)))
+      diamond(c, x(robot.at[0]), y(robot.at[1]), robot, this.robots.length, plot.right);
     if (this.spot) ring(c, x(this.spot[0]), y(this.spot[1]));
     c.restore();
 
@@ -124,13 +138,43 @@ export class HeatMap extends Picture {
       text(c, words, plot.left - 9, y(v), 'right');
     }
     text(c, names[0], (plot.left + plot.right) / 2, height - 1, 'center', 'bottom', inks.ink);
-    c.save();
-    c.translate(8, (plot.top + plot.bottom) / 2);
-    c.rotate(-Math.PI / 2);
-    text(c, names[1], 0, 0, 'center', 'middle', inks.ink);
-    c.restore();
-    if (this.next.bar !== false) this.bar(c, plot, scale, barTicks);
+    upright(c, names[1], (plot.top + plot.bottom) / 2);
+    if (this.next.bar !== false) {
+      this.bar(c, plot, scale, barTicks);
+      if (unit) text(c, `[${unit}]`, width - 4, plot.top - 5, 'right', 'bottom', inks.ink);
+    }
+    if (this.linked && !this.pointer) cross(c, plot, [x(this.linked[0]), y(this.linked[1])]);
     this.hover(c, plot, shown);
+  }
+
+  /** Let a mouse drag over a part of the axes, and keys zoom about the pointer. @param {(part: number[][]) => void} zoom */
+  draggable(zoom) {
+    this.canvas.addEventListener('pointerdown', (/** @type {PointerEvent} */ e) => {
+      this.pressed = e.pointerType === 'mouse' ? [e.offsetX, e.offsetY] : null;
+    });
+    this.canvas.addEventListener('pointerleave', () => {
+      this.pressed = null;
+    });
+    this.canvas.addEventListener('pointerup', (/** @type {PointerEvent} */ e) => {
+      const from = this.pressed;
+      this.pressed = null;
+      if (!from || Math.abs(e.offsetX - from[0]) < DRAGGED || Math.abs(e.offsetY - from[1]) < DRAGGED) return;
+      const [a, b] = [this.placeOf(from), this.placeOf([e.offsetX, e.offsetY])];
+      zoom(a.map((v, j) => [Math.min(v, b[j]), Math.max(v, b[j])]));
+    });
+    this.canvas.addEventListener('keydown', (/** @type {KeyboardEvent} */ e) => {
+      if (e.key !== '+' || !this.pointer || !this.next) return;
+      const place = this.placeOf(this.pointer);
+      zoom(this.next.range.map((/** @type {number[]} */ [low, high], /** @type {number} */ j) => [place[j] - (high - low) / 4, place[j] + (high - low) / 4]));
+    });
+  }
+
+  /** The place on the axes at some pixels, within the picture. @param {number[]} pixels @returns {number[]} */
+  placeOf([x, y]) {
+    const plot = /** @type {import('./types').Plot} */ (this.plot);
+    const share = (/** @type {number} */ v) => Math.min(Math.max(v, 0), 1);
+    const shares = [share((x - plot.left) / (plot.right - plot.left)), share((plot.bottom - y) / (plot.bottom - plot.top))];
+    return this.next.range.map((/** @type {number[]} */ [low, high], /** @type {number} */ j) => mix(low, high, shares[j]));
   }
 
   /** Red, green and blue of 256 colours. */
@@ -139,7 +183,7 @@ export class HeatMap extends Picture {
   }
 
   /** Colour the image. */
-  colour(shown, [low, high]) {
+  colour(/** @type {Field} */ shown, /** @type {number[]} */ [low, high]) {
     const { width, height } = IMAGE;
     const { blocks } = this.next;
     const values = shown.enlarge(width, height, blocks);
@@ -164,7 +208,7 @@ export class HeatMap extends Picture {
   }
 
   /** Lines over what is not known, alike in every theme and for every eye. */
-  hatch(c, plot) {
+  hatch(/** @type {CanvasRenderingContext2D} */ c, /** @type {import('./types').Plot} */ plot) {
     if (!this.next.fade) return;
     const [width, height] = [Math.ceil(plot.right - plot.left), Math.ceil(plot.bottom - plot.top)];
     if (width < 1 || height < 1) return;
@@ -187,7 +231,12 @@ export class HeatMap extends Picture {
     c.drawImage(this.hatching, plot.left, plot.top);
   }
 
-  /** The trajectory with arrows in its direction. */
+  /**
+   * The trajectory with arrows in its direction.
+   * @param {CanvasRenderingContext2D} c
+   * @param {import('./types').Scale} x
+   * @param {import('./types').Scale} y
+   */
   trajectory(c, x, y) {
     for (const [colour, wide] of [
       [inks.rim, 2.6],
@@ -212,12 +261,40 @@ export class HeatMap extends Picture {
     }
   }
 
-  /** Lines of equal value, where it is known. */
+  /**
+   * The numbers of lines, those that stand clear of each other and of the edges.
+   * @param {CanvasRenderingContext2D} c
+   * @param {{x: number, y: number, words: string}[]} labels
+   * @param {import('./types').Plot} plot
+   */
+  levels(c, labels, plot) {
+    /** @type {number[][]} */
+    const taken = [];
+    for (const { x, y, words } of labels) {
+      const inside = x > plot.left + 16 && x < plot.right - 16 && y > plot.top + 10 && y < plot.bottom - 10;
+      if (!inside || taken.some(([tx, ty]) => Math.abs(tx - x) < 34 && Math.abs(ty - y) < 15)) continue;
+      taken.push([x, y]);
+      const wide = c.measureText(words).width;
+      c.fillStyle = 'rgba(0, 0, 0, 0.45)';
+      c.fillRect(x - wide / 2 - 2, y - 7, wide + 4, 14);
+      text(c, words, x, y, 'center', 'middle', 'rgba(255, 255, 255, 0.92)');
+    }
+  }
+
+  /**
+   * Lines of equal value with their numbers, where it is known.
+   * @param {CanvasRenderingContext2D} c
+   * @param {Field} shown
+   * @param {import('./types').Ticks} levels
+   * @param {import('./types').Plot} plot
+   */
   contours(c, shown, levels, plot) {
     const { columns, rows, values } = shown;
     const { fade } = this.next;
-    const px = (i) => plot.left + ((i + 0.5) / columns) * (plot.right - plot.left);
-    const py = (j) => plot.bottom - ((j + 0.5) / rows) * (plot.bottom - plot.top);
+    /** @type {Map<number, {x: number, y: number, words: string, away: number}>} */
+    const labels = new Map();
+    const px = (/** @type {number} */ i) => plot.left + ((i + 0.5) / columns) * (plot.right - plot.left);
+    const py = (/** @type {number} */ j) => plot.bottom - ((j + 0.5) / rows) * (plot.bottom - plot.top);
     c.beginPath();
     for (let j = 0; j + 1 < rows; j += 1) {
       for (let i = 0; i + 1 < columns; i += 1) {
@@ -229,7 +306,7 @@ export class HeatMap extends Picture {
         ];
         const least = Math.min(...corners);
         const most = Math.max(...corners);
-        for (const level of levels) {
+        for (const [level, words] of levels) {
           if (level <= least || level > most) continue;
           if (fade && fade.at((i + 1) / columns, (j + 1) / rows) > UNKNOWN) continue;
           /** @type {number[][]} */
@@ -250,6 +327,9 @@ export class HeatMap extends Picture {
           for (let k = 0; k + 1 < ends.length; k += 2) {
             c.moveTo(px(ends[k][0]), py(ends[k][1]));
             c.lineTo(px(ends[k + 1][0]), py(ends[k + 1][1]));
+            const away = Math.abs(i / columns - 0.35) + Math.abs(j / rows - 0.5);
+            const label = labels.get(level);
+            if (!label || away < label.away) labels.set(level, { x: px(ends[k][0]), y: py(ends[k][1]), words, away });
           }
         }
       }
@@ -257,9 +337,16 @@ export class HeatMap extends Picture {
     c.strokeStyle = 'rgba(255, 255, 255, 0.38)';
     c.lineWidth = 0.9;
     c.stroke();
+    this.levels(c, [...labels.values()], plot);
   }
 
-  /** The colour bar. */
+  /**
+   * The colour bar.
+   * @param {CanvasRenderingContext2D} c
+   * @param {import('./types').Plot} plot
+   * @param {number[]} range
+   * @param {import('./types').Ticks} barTicks
+   */
   bar(c, plot, [low, high], barTicks) {
     const left = plot.right + 12;
     const table = this.table();
@@ -277,7 +364,12 @@ export class HeatMap extends Picture {
     }
   }
 
-  /** A cross at the pointer, and what is there. */
+  /**
+   * A cross at the pointer, and what is there.
+   * @param {CanvasRenderingContext2D} c
+   * @param {import('./types').Plot} plot
+   * @param {Field} shown
+   */
   hover(c, plot, shown) {
     const { range } = this.next;
     if (!this.pointer) return this.say(null);
@@ -285,6 +377,11 @@ export class HeatMap extends Picture {
     const up = (plot.bottom - this.pointer[1]) / (plot.bottom - plot.top);
     if (across < 0 || across > 1 || up < 0 || up > 1) return this.say(null);
     cross(c, plot, this.pointer);
+    if (this.pressed) {
+      c.strokeStyle = inks.ink;
+      c.lineWidth = 1.5;
+      c.strokeRect(this.pressed[0], this.pressed[1], this.pointer[0] - this.pressed[0], this.pointer[1] - this.pressed[1]);
+    }
     const place = [mix(range[0][0], range[0][1], across), mix(range[1][0], range[1][1], up)];
     const value = this.next.blocks ? shown.cell(across, up) : shown.at(across, up);
     // How far a pixel reaches on either axis.
@@ -294,52 +391,5 @@ export class HeatMap extends Picture {
   }
 }
 
-function marker(c, kind, x, y, size) {
-  c.beginPath();
-  if (kind === 'dictionary') {
-    c.arc(x, y, 3.1 * size, 0, 7);
-    c.lineWidth = 2.4 * size;
-    c.strokeStyle = 'rgba(0, 0, 0, 0.5)';
-    c.stroke();
-    c.lineWidth = 1.15 * size;
-    c.strokeStyle = 'rgba(255, 255, 255, 0.95)';
-    c.stroke();
-  } else {
-    c.arc(x, y, 1.7 * size, 0, 7);
-    c.fillStyle = 'rgba(0, 0, 0, 0.55)';
-    c.fill();
-    c.beginPath();
-    c.arc(x, y, 1.05 * size, 0, 7);
-    c.fillStyle = '#fff';
-    c.fill();
-  }
-}
-
 /** @param {HTMLCanvasElement} canvas @returns {CanvasRenderingContext2D} */
 const context2d = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
-
-function arrow(c, x, y, angle, size) {
-  c.save();
-  c.translate(x, y);
-  c.rotate(angle);
-  c.beginPath();
-  c.moveTo(size, 0);
-  c.lineTo(-size, -0.75 * size);
-  c.lineTo(-size, 0.75 * size);
-  c.fill();
-  c.restore();
-}
-
-/** A ring about a place that is pointed out. */
-function ring(c, x, y) {
-  for (const [colour, wide] of [
-    [inks.rim, 5],
-    [inks.warn, 2.4],
-  ]) {
-    c.strokeStyle = colour;
-    c.lineWidth = wide;
-    c.beginPath();
-    c.arc(x, y, 8, 0, 7);
-    c.stroke();
-  }
-}

@@ -6,16 +6,16 @@ import { critic, dim } from '/known.js';
 export function relevances() {
   const { kernel } = critic();
   const own = Array.isArray(kernel.relevance) ? kernel.relevance : Array(dim()).fill(kernel.relevance);
-  return own.map((a, k) => a + (kernel.factors ?? []).reduce((sum, factor) => sum + factor[k] ** 2, 0));
+  return own.map((/** @type {number} */ a, /** @type {number} */ k) => a + (kernel.factors ?? []).reduce((/** @type {number} */ sum, /** @type {number[]} */ factor) => sum + factor[k] ** 2, 0));
 }
 
 /**
  * How far state variable k has to move, in its own unit, for a value to change: null for a category, which is equal or
  * different; Infinity where the kernel leaves the variable out. A period is gone round as a circle of that length.
  */
-export function lengthscale({ kernel, scale }, k) {
+export function lengthscale(/** @type {any} */ { kernel, scale }, /** @type {number} */ k) {
   const own = Array.isArray(kernel.relevance) ? kernel.relevance[k] : kernel.relevance;
-  const relevance = own + (kernel.factors ?? []).reduce((sum, factor) => sum + factor[k] ** 2, 0);
+  const relevance = own + (kernel.factors ?? []).reduce((/** @type {number} */ sum, /** @type {number[]} */ factor) => sum + factor[k] ** 2, 0);
   const kind = kernel.kinds?.[k] ?? 'real';
   if (kind === 'category') return relevance > 0 ? null : Infinity;
   const unit = kind.startsWith('periodic:') ? Number(kind.slice(9)) / (2 * Math.PI) : scale[k];

@@ -2,61 +2,93 @@
 
 import { shownCritic } from '/address.js';
 import { $, say } from '/dom.js';
-import { apply, begin, known } from '/known.js';
+import { apply, begin, critic, known } from '/known.js';
 import { grouped } from '/words.js';
 
 // Beyond this the history is asked for again: the daemon thins what is old.
 const POINTS = 2600;
 let asking = false;
-/** When the connection was lost, milliseconds; null while it stands. @type {?number} */
-let lost = null;
+/** What is done when all is known anew, at each news, and when the daemon no longer answers or answers again. */
+let on = { met: () => {}, heard: () => {}, left: () => {} };
+/** The connection on which the news of the chosen critic come. @type {?EventSource} */
+let events = null;
+/** What is done in place of that when another critic has been asked for. @type {?() => void} */
+let arrived = null;
 
-/** Follow the daemon: `met` is called when all is known anew, `heard` at each news. */
-export function listen(met, heard) {
-  const events = new EventSource('/api/events');
-  events.onopen = () => {
+const query = (/** @type {?string} */ shown) => (shown === null ? '' : `?${new URLSearchParams({ critic: shown })}`);
+
+/** Follow the daemon. @param {typeof on} hearers */
+export function listen(hearers) {
+  on = hearers;
+  connect();
+}
+
+/** Another critic has been chosen: its news are followed, its past is asked for, and then `done` called. @param {() => void} done */
+export function turn(done) {
+  arrived = done;
+  connect();
+  ask();
+}
+
+function connect() {
+  events?.close();
+  const own = new EventSource(`/api/events${query(shownCritic())}`);
+  events = own;
+  own.onopen = () => {
     live('live', 'live');
-    ask(met);
+    ask();
   };
-  events.onerror = () => {
-    lost ??= Date.now();
-    const since = new Date(lost).toLocaleTimeString([], { hour12: false });
+  own.onerror = () => {
+    const since = new Date(known.lost ?? Date.now()).toLocaleTimeString([], { hour12: false });
     live('lost', `no connection to the daemon since ${since}; retrying`);
     progress();
     // A browser gives up after a refusal (too many pages, a daemon that starts); we do not.
-    if (events.readyState === EventSource.CLOSED) setTimeout(() => listen(met, heard), 2000);
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => events === own && connect(), 2000);
   };
-  events.onmessage = ({ data }) => {
+  own.onmessage = ({ data }) => {
     const news = JSON.parse(data);
     live('live', 'live');
     if (asking || news.number === known.number) return;
     const times = known.history.time ?? [];
-    if (news.number !== known.number + 1 || !known.columns.length || times.length > POINTS) {
-      ask(met);
-      return;
+    if (news.number !== known.number + 1 || !known.status || times.length > POINTS) {
+      ask();
+    } else if (news.critic !== critic().name) {
+      // A daemon that has started again with other critics.
+      connect();
+    } else {
+      apply(news);
+      on.heard();
     }
-    const first = !known.status;
-    apply(news);
-    if (first) met();
-    else heard();
   };
 }
 
-/** Ask for everything, the past of the shown critic included. @param {() => void} met called when it is known */
-export async function ask(met) {
+function live(/** @type {string} */ state, /** @type {string} */ words) {
+  const turned = (state === 'lost') !== (known.lost !== null);
+  known.lost = state === 'lost' ? (known.lost ?? Date.now()) : null;
+  said(state, words);
+  if (turned) on.left();
+}
+
+/** Ask for everything, the past of the shown critic included. */
+async function ask() {
   if (asking) return;
   asking = true;
   const shown = shownCritic();
   try {
-    const reply = await fetch(`/api/history${shown === null ? '' : `?${new URLSearchParams({ critic: shown })}`}`);
+    const reply = await fetch(`/api/history${query(shown)}`);
     if (reply.ok) begin(await reply.json());
   } catch {
     /* the event stream says that the daemon is away */
   }
   asking = false;
   // Another critic may have been chosen meanwhile: its past is still to come.
-  if (shown !== null && shownCritic() !== shown) ask(met);
-  else met();
+  if (shown !== null && shownCritic() !== shown) {
+    ask();
+    return;
+  }
+  const done = arrived ?? on.met;
+  arrived = null;
+  done();
 }
 
 /** While a daemon starts it tells how much of its journal it has learned again. */
@@ -64,16 +96,15 @@ async function progress() {
   try {
     const reply = await fetch('/api/status');
     const { starting } = await reply.json();
-    if (!starting || lost === null) return;
+    if (!starting || known.lost === null) return;
     const share = starting.of ? `${Math.floor((100 * starting.rows) / starting.of)} % of ${grouped(starting.of)} rows learned again` : 'soon';
-    live('lost', `the daemon starts: ${share}`);
+    said('lost', `the daemon starts: ${share}`);
   } catch {
     /* there is no daemon */
   }
 }
 
-function live(state, words) {
-  if (state === 'live') lost = null;
+function said(/** @type {string} */ state, /** @type {string} */ words) {
   $('live').dataset.state = state;
   document.body.classList.toggle('gone', state === 'lost');
   say($('live-text'), words);

@@ -1,10 +1,12 @@
 // What happened to the model: refits with their outcome, and changes of the world.
 
+import { helped } from '/adoption.js';
 import { $, el, list } from '/dom.js';
 import { critic, known, plain } from '/known.js';
 import { lengthscale } from '/kernel.js';
 import { format, grouped } from '/words.js';
 
+/** @type {Record<string, string>} */
 const KINDS = {
   adopted: 'adopted',
   swapped: 'adopted',
@@ -13,7 +15,7 @@ const KINDS = {
   drift: 'drift',
   new_policy: 'drift',
 };
-export const kindOf = (mark) => KINDS[mark.event] ?? 'other';
+export const kindOf = (/** @type {import('./types').Mark} */ mark) => KINDS[mark.event] ?? 'other';
 const SHOWN_EVENTS = [
   'adopted',
   'refit_rejected',
@@ -28,12 +30,12 @@ const SHOWN_EVENTS = [
   'checkpoint',
 ];
 
-/** Marks of the chosen critic, oldest first. */
-export function marks() {
-  const name = critic()?.name;
+/** Marks of a critic, by default the chosen one, oldest first. */
+export function marks(name = critic()?.name) {
   return [...known.marks.values()].filter((m) => SHOWN_EVENTS.includes(m.event) && (m.critic ?? name) === name);
 }
 
+/** @type {Record<string, string>} */
 const TRIGGERS = {
   rows: 'enough new rows',
   score_drop: 'predictions got worse',
@@ -41,7 +43,7 @@ const TRIGGERS = {
   requested: 'asked for',
 };
 
-export function title(mark) {
+export function title(/** @type {import('./types').Mark} */ mark) {
   if (mark.event === 'adopted') return `Generation ${mark.generation} adopted`;
   if (mark.event === 'refit_rejected') return `Generation ${mark.generation} stays`;
   if (mark.event === 'drift') return 'The world has changed';
@@ -54,6 +56,7 @@ export function title(mark) {
   return mark.event.replaceAll('_', ' ');
 }
 
+/** @type {Record<string, string>} */
 const UNLIKE = {
   higher: 'rewards and values are higher than predicted',
   lower: 'rewards and values are lower than predicted',
@@ -61,25 +64,25 @@ const UNLIKE = {
 };
 
 /** What an alarm says: what differs, since when, in which streams, and which state variables moved. */
-export function unlike({ statistic, since, streams, variables }) {
+export function unlike(/** @type {any} */ { statistic, since, streams, variables }) {
   const where = streams?.length ? ` in ${streams.join(', ')}` : '';
-  const moved = variables?.length ? `; moved: ${variables.map((v) => v.name).join(', ')}` : '';
+  const moved = variables?.length ? `; moved: ${variables.map((/** @type {any} */ v) => v.name).join(', ')}` : '';
   return `${UNLIKE[statistic] ?? statistic}${where}, probably since row ${grouped(since)}${moved}`;
 }
 
 /** "ard, matern52": form and profile. */
-export const kernelName = ({ kind, profile }) => `${kind}, ${profile ?? 'gaussian'}`;
+export const kernelName = (/** @type {import('./status').KernelStatus} */ { kind, profile }) => `${kind}, ${profile ?? 'gaussian'}`;
 
 /** What an adoption changed in the kernel: "angle 0.42 → 0.38, noise sd 0.31 → 0.28". */
-export function changes({ kernel_before: before, kernel_after: after }) {
+export function changes(/** @type {any} */ { kernel_before: before, kernel_after: after }) {
   if (!before || !after) return null;
   /** @type {[string, number, number][]} */
   const pairs = after.scale
-    .map((_, k) => [`lengthscale of ${plain(k)}`, lengthscale(before, k), lengthscale(after, k)])
-    .filter(([, from, to]) => from !== null && to !== null);
+    .map((/** @type {number} */ _, /** @type {number} */ k) => [`lengthscale of ${plain(k)}`, lengthscale(before, k), lengthscale(after, k)])
+    .filter((/** @type {any[]} */ [, from, to]) => from !== null && to !== null);
   pairs.push(['noise sd', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
   pairs.push(['signal sd', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);
-  const short = (v) => (v > 1e4 ? '∞' : format(v, 3));
+  const short = (/** @type {number} */ v) => (v > 1e4 ? '∞' : format(v, 3));
   const moved = pairs
     .filter(([, a, b]) => Math.abs(Math.log(b / a)) > 0.05 && short(a) !== short(b))
     .slice(0, 6)
@@ -91,10 +94,10 @@ export function changes({ kernel_before: before, kernel_after: after }) {
 }
 
 /** How held-out returns chose: what other lambdas lose, the kernels compared, and why the present model stayed or went. */
-function selection({ selection: s }) {
+function selection(/** @type {any} */ { selection: s }) {
   if (!s) return [];
-  const loss = ({ lambda, score }) => `${lambda} ${score === 1 ? 'best' : `+${format(100 * (score - 1), 2)} %`}`;
-  const kernels = s.candidates.map((c) => `${c.name} ${format(c.score, 4)} (λ ${c.lambda}, ${c.elements} states)`);
+  const loss = (/** @type {import('./status').LambdaFound} */ { lambda, score }) => `${lambda} ${score === 1 ? 'best' : `+${format(100 * (score - 1), 2)} %`}`;
+  const kernels = s.candidates.map((/** @type {any} */ c) => `${c.name} ${format(c.score, 4)} (λ ${c.lambda}, ${c.elements} states)`);
   const present =
     typeof s.gain === 'number'
       ? `the current model ${s.present_stays ? 'stays' : 'is replaced'}: the best error is lower by ` +
@@ -103,7 +106,13 @@ function selection({ selection: s }) {
   return [`λ ${s.lambdas.map(loss).join(', ')}`, `held-out errors: ${kernels.join(', ')}`, present];
 }
 
-export function gain(mark) {
+/** Whether an adoption helped, in words; null before that is known. */
+export function effect(/** @type {import('./types').Mark} */ mark) {
+  const found = helped(mark.generation);
+  return found && `${found.numbers}: ${found.verdict}`;
+}
+
+export function gain(/** @type {import('./types').Mark} */ mark) {
   if (typeof mark.evidence_after !== 'number' || typeof mark.evidence_before !== 'number') return null;
   const nats = mark.evidence_after - mark.evidence_before;
   const className = mark.event !== 'adopted' ? 'hint' : nats >= 0 ? 'gain' : 'loss';
@@ -120,6 +129,7 @@ export function markList() {
       if (mark.trigger) {
         const parts = [
           TRIGGERS[mark.trigger] ?? mark.trigger,
+          mark.heads ? `evidence of ${grouped(mark.heads)} heads` : null,
           mark.selection
             ? `held-out returns of ${grouped(mark.selection.rows)} rows`
             : `evidence on ${grouped(mark.evidence_rows)} rows`,
@@ -128,8 +138,9 @@ export function markList() {
         ];
         if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
         if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
-        lines.push(parts.join(' · '), ...selection(mark));
+        lines.push(parts.filter(Boolean).join(' · '), ...selection(mark));
       }
+      if (kindOf(mark) === 'adopted') lines.push(effect(mark));
       if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
       const when = new Date(1000 * mark.time);
       return el(
@@ -154,6 +165,21 @@ export function markList() {
           }),
         ],
   );
+}
+
+/** The marks as columns; null before there is one. */
+export function markColumns() {
+  const all = marks();
+  if (!all.length) return null;
+  const of = (/** @type {(mark: any) => any} */ read) => all.map((mark) => read(mark) ?? null);
+  return {
+    time: of(({ time }) => new Date(1000 * time).toISOString()),
+    event: of(({ event }) => event),
+    generation: of(({ generation }) => generation),
+    trigger: of(({ trigger }) => trigger),
+    changes: of((mark) => (mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason))),
+    effect: of((mark) => (kindOf(mark) === 'adopted' ? effect(mark) : null)),
+  };
 }
 
 /** What was said of the model in use when it was adopted; the last selection may have been of another one. */

@@ -1,208 +1,47 @@
 // The value along the trajectory of one stream: what was predicted, what came, and where an episode ended.
 
-import { rangeOf } from '/axes.js';
-import { Picture, context, frame, inks, mix, text } from '/canvas.js';
+import { ofActions } from '/actions.js';
+import { addressedLast, addressedRow, addressedStream, noteStream } from '/address.js';
+import { wholeOf } from '/axes.js';
 import { $, el, say } from '/dom.js';
 import { period } from '/kernel.js';
-import { axesNow, chosen, critic, inUnit, known, plain, variable } from '/known.js';
+import { axesNow, chosen, critic, inReward, inUnit, known, plain, variable } from '/known.js';
+import { Strip } from '/strip.js';
 import { onPointing, overlay, spot } from '/value.js';
-import { format, grouped, round, ticks } from '/words.js';
+import { duration, format, grouped } from '/words.js';
 
-/** Rows that may be looked back on, and how many of them the map shows. */
-const LENGTHS = [100, 400, 1600];
-const MAP_ROWS = 60;
+/** What may be looked back on, in seconds or rows; the first leaves the seconds to the daemon, by the rate. @type {[string, string][]} */
+const LENGTHS = [
+  ['automatic', 'automatic'],
+  ['60s', '1 min'],
+  ['300s', '5 min'],
+  ['900s', '15 min'],
+  ['100', '100 rows'],
+  ['400', '400 rows'],
+  ['1600', '1 600 rows'],
+];
+/** Rows that are shown where nothing says when they came: those of before a restart. */
+const ROWS_ELSE = 400;
+/** Rows of the same stream that are shown behind a row that is looked back on. */
+const BEHIND = 60;
 /** Pixels from a trajectory within which the pointer on the map finds it. */
 const NEAR = 14;
-/** Ends of episodes beyond which only some are marked, without a line through the picture. */
-const ENDS_LINED = 60;
 /** Milliseconds between two questions: the daemon answers within a small share of its time. */
 const EVERY_MS = 1500;
 
-/** The stream that is followed, the newest where none is chosen; up to which row; how many rows. */
-const wanted = { /** @type {?string} */ stream: null, /** @type {?number} */ until: null, rows: 400 };
+/**
+ * The stream that is followed, where none is chosen the newest until it falls silent; the row that is looked back on, none for the
+ * newest rows; how much is shown; and the stream that is followed again after looking back.
+ * @type {{stream: ?string, until: ?number, span: string, home: ?string}}
+ */
+const wanted = { stream: addressedStream(), until: addressedRow(), span: LENGTHS.find(([value]) => value === addressedLast())?.[0] ?? LENGTHS[0][0], home: null };
 
 /** @type {any} */
 let path = null;
 let asked = 0;
 let asking = false;
-
-/** Value with its band above, rewards below. */
-class Strip extends Picture {
-  /** Show the answer of the daemon. @param {any} next */
-  show(next) {
-    this.next = next;
-    this.draw();
-  }
-
-  /** Row k of the answer that the pointer is at, or that is pointed out on the map. @type {?number} */
-  marked = null;
-
-  paint() {
-    const drawn = context(this.canvas);
-    if (!drawn || !this.next?.offset.length) return;
-    const { c, width, height } = drawn;
-    const { offset, value, deviation, realised, reward } = this.next;
-    // Rows of this stream alone, counted back from the last one.
-    const first = Math.min(1 - this.next.rows, -1);
-    const row = (k) => (offset.length > 1 ? first * (1 - k / (offset.length - 1)) : 0);
-    const scale = heights(this.next);
-    const yTicks = ticks(scale[0], scale[1], Math.max(3, height / 60));
-    const widest = Math.max(...yTicks.map(([, words]) => c.measureText(words).width), 20);
-    const lane = 34;
-    const plot = { left: widest + 30, top: 8, right: width - 8, bottom: height - 34 - lane };
-    const x = (v) => mix(plot.left, plot.right, 1 - v / first);
-    const y = (v) => mix(plot.bottom, plot.top, (v - scale[0]) / (scale[1] - scale[0]));
-    const xTicks = ticks(first, 0, Math.max(3, width / 130)).filter(([v]) => Number.isInteger(v));
-    frame(c, plot, [], yTicks, x, y);
-    for (const [v] of xTicks) text(c, grouped(v), x(v), height - 16, v === 0 ? 'right' : 'center', 'bottom');
-    text(c, 'rows before the last', (plot.left + plot.right) / 2, height - 1, 'center', 'bottom', inks.ink);
-    c.save();
-    c.translate(8, (plot.top + plot.bottom) / 2);
-    c.rotate(-Math.PI / 2);
-    text(c, 'value', 0, 0, 'center', 'middle', inks.ink);
-    c.restore();
-    const places = offset.map((_, k) => x(row(k)));
-    for (const [from, to] of pieces(this.next)) {
-      band(c, places, value, deviation, [from, to], y);
-      line(c, places, value, [from, to], y, inks.accent, 2, []);
-      line(c, places, realised, [from, to], y, inks.second, 1.4, [4, 3]);
-    }
-    this.rewards(c, plot, places, reward, lane);
-    this.ends(c, plot, places);
-    this.hover(c, plot, places, y);
-  }
-
-  /** Rewards as bars in a lane of their own, about zero. */
-  rewards(c, plot, places, reward, lane) {
-    const most = Math.max(...reward.map(Math.abs), 1e-12);
-    const middle = plot.bottom + 4 + lane / 2;
-    c.fillStyle = inks.grid;
-    c.fillRect(plot.left, middle, plot.right - plot.left, 1);
-    c.fillStyle = inks.soft;
-    const wide = Math.max(1, (plot.right - plot.left) / places.length - 1);
-    reward.forEach((r, k) => {
-      const tall = (r / most) * (lane / 2 - 2);
-      c.fillRect(places[k] - wide / 2, Math.min(middle, middle - tall), wide, Math.max(Math.abs(tall), 0.5));
-    });
-    text(c, 'reward', plot.left - 6, middle, 'right');
-  }
-
-  /** Where episodes ended: a filled square where they terminated, a hollow one where they were cut off. */
-  ends(c, plot, places) {
-    // Where every other row ends an episode, marks would hide the values.
-    const lined = this.next.end.filter(Boolean).length <= ENDS_LINED;
-    this.next.end.forEach((end, k) => {
-      if (!end || !(lined || k % 10 === 0)) return;
-      c.strokeStyle = inks.soft;
-      c.fillStyle = end === 1 ? inks.ink : inks.card;
-      c.lineWidth = 1.2;
-      if (lined) {
-        c.globalAlpha = 0.5;
-        c.beginPath();
-        c.moveTo(places[k], plot.top);
-        c.lineTo(places[k], plot.bottom);
-        c.stroke();
-        c.globalAlpha = 1;
-      }
-      c.beginPath();
-      c.rect(places[k] - 3, plot.top - 3, 6, 6);
-      c.fill();
-      c.stroke();
-    });
-  }
-
-  hover(c, plot, places, y) {
-    if (this.pointer) {
-      const px = this.pointer[0];
-      let best = 0;
-      places.forEach((place, k) => {
-        if (Math.abs(place - px) < Math.abs(places[best] - px)) best = k;
-      });
-      this.marked = best;
-    }
-    const k = this.marked;
-    if (k !== null && k < places.length) {
-      c.fillStyle = inks.warn;
-      c.fillRect(places[k] - 0.75, plot.top, 1.5, plot.bottom - plot.top);
-      c.beginPath();
-      c.arc(places[k], y(this.next.value[k]), 4, 0, 7);
-      c.fill();
-    }
-    this.say(k);
-  }
-}
-
-/** Unbroken runs [from, to] of rows: an episode that ends, or a chain that begins, breaks them. */
-function pieces({ end, starts }) {
-  /** @type {number[][]} */
-  const out = [];
-  let from = 0;
-  for (let k = 0; k < end.length; k += 1) {
-    const breaks = end[k] !== 0 || k + 1 === end.length || starts[k + 1];
-    if (!breaks) continue;
-    out.push([from, k]);
-    from = k + 1;
-  }
-  return out;
-}
-
-/** The ends of the axis: everything that is drawn, in round numbers that only change when it no longer fits. */
-let kept = { key: '', scale: [0, 1] };
-
-function heights({ value, deviation, realised, stream, critic: name }) {
-  const all = value.flatMap((v, k) => [v - 2 * (deviation[k] ?? 0), v + 2 * (deviation[k] ?? 0), realised[k] ?? v]);
-  const [low, high] = [Math.min(...all), Math.max(...all)];
-  const key = `${name} ${stream} ${wanted.rows}`;
-  const fits = kept.key === key && kept.scale[0] <= low && high <= kept.scale[1];
-  if (!fits || high - low < 0.4 * (kept.scale[1] - kept.scale[0])) kept = { key, scale: round([low, high], 5) };
-  return kept.scale;
-}
-
-/** Two standard deviations about the value. */
-function band(c, places, value, deviation, [from, to], y) {
-  if (deviation[from] === null) return;
-  if (from === to) {
-    // An episode of one row.
-    c.fillStyle = inks['accent-soft'];
-    c.fillRect(places[from] - 2, y(value[from] + 2 * deviation[from]), 4, y(-2 * deviation[from]) - y(2 * deviation[from]));
-    return;
-  }
-  c.beginPath();
-  for (let k = from; k <= to; k += 1) c.lineTo(places[k], y(value[k] + 2 * deviation[k]));
-  for (let k = to; k >= from; k -= 1) c.lineTo(places[k], y(value[k] - 2 * deviation[k]));
-  c.fillStyle = inks['accent-soft'];
-  c.fill();
-}
-
-function line(c, places, values, [from, to], y, colour, wide, dashes) {
-  if (from === to && values[from] !== null) {
-    // One row is a dot: hollow where a line would be dashed.
-    c.beginPath();
-    c.arc(places[from], y(values[from]), dashes.length ? 2.6 : 1.8, 0, 7);
-    c.fillStyle = colour;
-    c.strokeStyle = colour;
-    c.lineWidth = 1;
-    if (dashes.length) c.stroke();
-    else c.fill();
-    return;
-  }
-  c.beginPath();
-  let running = false;
-  for (let k = from; k <= to; k += 1) {
-    if (values[k] === null) {
-      running = false;
-      continue;
-    }
-    if (running) c.lineTo(places[k], y(values[k]));
-    else c.moveTo(places[k], y(values[k]));
-    running = true;
-  }
-  c.strokeStyle = colour;
-  c.lineWidth = wide;
-  c.setLineDash(dashes);
-  c.stroke();
-  c.setLineDash([]);
-}
+/** Whether the reader has asked for something else meanwhile. */
+let again = false;
 
 /** Row of the answer that was announced last, which need not be announced again. @type {?number} */
 let announced = null;
@@ -219,45 +58,52 @@ const strip = new Strip($('path'), (k) => {
     .filter((axis) => axis !== null)
     .map((axis, j) => `${plain(Number(axis))} ${inUnit(Number(axis), format(path.at[k][j], 3))}`);
   const ends = ['', ' · the episode terminated', ' · the episode was cut off'][path.end[k]];
-  const came = path.realised[k] === null ? 'return not known yet' : `return ${format(path.realised[k])}`;
+  const came = !path.returns ? '' : path.realised[k] === null ? ' · return not known yet' : ` · return ${inReward(format(path.realised[k]))}`;
   $('path-out').replaceChildren(
     `row ${grouped(path.offset[k])}, ${place.join(', ')}: `,
-    el('b', { textContent: `value ${format(path.value[k])} ± ${format(2 * path.deviation[k], 2)}` }),
-    ` · ${came} · reward ${format(path.reward[k], 3)} · TD error ${format(path.td[k], 2)}${ends}`,
+    el('b', { textContent: `${ofActions() ? 'Q' : 'value'} ${inReward(`${format(path.value[k])} ± ${format(2 * path.deviation[k], 2)}`)}` }),
+    `${came} · reward ${inReward(format(path.reward[k], 3))} · TD error ${inReward(format(path.td[k], 2))}${ends}`,
   );
   spot(path.at[k]);
 });
+$('path').addEventListener('pointermove', () => {
+  keyed = null;
+});
 $('path').addEventListener('pointerleave', () => {
-  strip.marked = null;
+  keyed = null;
+  strip.marked = path?.pinned ?? null;
   strip.draw();
 });
-$('path').addEventListener('keydown', (e) => {
-  const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+$('path').addEventListener('keydown', (/** @type {KeyboardEvent} */ e) => {
+  const by = e.key === 'ArrowLeft' ? -1 : e.key === 'ArrowRight' ? 1 : 0;
   if (!by || !path) return;
   e.preventDefault();
   e.stopImmediatePropagation();
   strip.pointer = null;
   fromMap = false;
   strip.marked = Math.min(Math.max((strip.marked ?? path.offset.length) + by, 0), path.offset.length - 1);
+  keyed = path.offset[strip.marked];
   strip.draw();
 });
 
 /** Whether the marked row is one that the pointer on the map has found. */
 let fromMap = false;
+/** Row that keys have led to: it stays marked when others come. @type {?number} */
+let keyed = null;
 
 // From the map to the strip.
 onPointing((at) => {
   if (!path || !at) {
     if (fromMap) {
       fromMap = false;
-      strip.marked = null;
+      strip.marked = path?.pinned ?? null;
       strip.draw();
     }
     return;
   }
   const reach = NEAR * at.reach;
   let [best, away] = [-1, 1];
-  path.at.forEach((place, k) => {
+  path.at.forEach((/** @type {number[]} */ place, /** @type {number} */ k) => {
     // The other axis has pixels of another size: its share of the picture counts.
     const across = (place[0] - at.place[0]) / reach;
     const up = place.length > 1 ? (place[1] - at.place[1]) / (NEAR * (at.reachUp ?? at.reach)) : 0;
@@ -267,29 +113,45 @@ onPointing((at) => {
   const found = best < 0 ? null : best;
   if (found === strip.marked) return;
   fromMap = true;
+  keyed = null;
   strip.marked = found;
   strip.draw();
 });
 
 /** Ask for the trajectory where it may have changed. @param {boolean} [now] whether the reader waits for it */
 export async function follow(now = false) {
-  if (asking || document.hidden || chosen.x === null || $('trajectory').hidden) return;
+  if (document.hidden || chosen.x === null || $('trajectory').hidden) return;
+  if (asking) {
+    again ||= now;
+    return;
+  }
   if (!now && Date.now() - asked < EVERY_MS) return;
   asking = true;
   asked = Date.now();
+  const { span } = wanted;
   const query = new URLSearchParams({
     critic: critic().name,
     head: String(chosen.head),
-    rows: String(wanted.rows),
+    rows: /^\d+$/.test(span) ? span : String(ROWS_ELSE),
     x: String(chosen.x),
   });
+  if (span === 'automatic') query.set('automatic', 'true');
+  else if (span.endsWith('s')) query.set('seconds', span.slice(0, -1));
   if (chosen.y !== null) query.set('y', String(chosen.y));
   if (wanted.stream !== null) query.set('stream', wanted.stream);
-  if (wanted.until !== null) query.set('until', String(wanted.until));
+  else if (path?.stream) query.set('follow', path.stream);
+  const { until } = wanted;
+  if (until !== null) {
+    query.set('until', String(until));
+    query.set('behind', String(BEHIND));
+  }
   try {
     const reply = await fetch(`/api/path?${query}`);
     if (reply.ok) {
-      path = await reply.json();
+      const before = path?.stream;
+      path = { ...(await reply.json()), wanted: span, pinned: null };
+      if (path.stream !== before) keyed = null;
+      if (until !== null) path.pinned = Math.max(path.offset.findLastIndex((/** @type {number} */ row) => row <= until), 0);
       shown();
     } else if (reply.status === 400) {
       say($('path-note'), (await reply.text()).trim());
@@ -298,18 +160,30 @@ export async function follow(now = false) {
     /* the event stream says that the daemon is away */
   }
   asking = false;
+  if (again) {
+    again = false;
+    follow(true);
+  }
 }
+
+/** The stream that is shown; null before there is one. @returns {?string} */
+export const shownStream = () => path?.stream ?? null;
 
 function shown() {
   say($('path-note'), noteOf(path));
+  say($('path-of'), ofActions() ? 'Q of the action taken' : 'value');
+  $('path-came').hidden = !path.returns;
+  const from = keyed;
+  const stays = from === null ? -1 : path.offset.findLastIndex((/** @type {number} */ row) => row <= from);
+  if (stays < 0) keyed = null;
+  if (!strip.pointer && !fromMap) strip.marked = stays < 0 ? path.pinned : stays;
   strip.show(path);
+  $('path-failure', HTMLButtonElement).disabled = path.last_terminated === null;
   $('path').setAttribute('aria-label', `Value along the trajectory: ${$('path-note').textContent}`);
-  const from = Math.max(0, path.offset.length - MAP_ROWS);
-  const lines = pieces(path)
-    .filter(([, to]) => to >= from)
-    .map(([begin, to]) => path.at.slice(Math.max(begin, from), to + 1));
-  const came = path.at.map(([v], k) => [v, path.realised[k]]).filter(([, v]) => v !== null);
-  overlay(lines.flatMap(unbroken), came);
+  const came = path.at.map((/** @type {any[]} */ [v], /** @type {number} */ k) => [v, path.realised[k]]).filter((/** @type {any[]} */ [, v]) => v !== null);
+  // Rows one by one: points of a thinned trajectory may be far apart.
+  // On the map of actions is the value of the best one.
+  overlay(path.lines.flatMap(unbroken), ofActions() ? [] : came);
 }
 
 /**
@@ -319,7 +193,7 @@ function shown() {
  */
 export function unbroken(line) {
   const spans = axesNow().map((k) => {
-    const [low, high] = rangeOf(k);
+    const [low, high] = wholeOf(Number(k));
     return Math.min(high - low, period(Number(k)));
   });
   /** @type {number[][][]} */
@@ -332,63 +206,72 @@ export function unbroken(line) {
   return parts;
 }
 
-function noteOf({ stream, rows, every, realised, offset }) {
-  const known_ = realised.filter((v) => v !== null).length;
-  const thinned = every > 1 ? `, one in ${every} drawn` : '';
-  const back = wanted.until === null ? '' : ` up to row ${grouped(wanted.until)}`;
-  return `${grouped(rows)} rows of ${stream ?? 'the newest stream'}${back}${thinned}; the return is known of ${Math.round((100 * known_) / Math.max(offset.length, 1))} %`;
+function noteOf(/** @type {import('./types').Path} */ { stream, rows, every, realised, offset, seconds, returns }) {
+  const known_ = realised.filter((/** @type {?number} */ v) => v !== null).length;
+  const thinned = every > 1 ? `, ${seconds ? `a point for about ${every}` : `one in ${every} drawn`}` : '';
+  const back = wanted.until === null ? '' : ` about row ${grouped(wanted.until)}`;
+  const lasting = seconds ? ` in ${duration(-seconds[0])}` : '';
+  return `${grouped(rows)} rows of ${stream ?? 'the newest stream'}${lasting}${back}${thinned}${returns ? `; the return is known of ${Math.round((100 * known_) / Math.max(offset.length, 1))} %` : ''}`;
 }
 
 /** Streams to choose from. */
 export function pathChoices() {
-  const names = Object.keys(known.status?.recent_streams ?? {}).sort();
+  // The status names those that sent last: one that was chosen stays.
+  const listed = new Set(Object.keys(known.status?.recent_streams ?? {}));
+  if (wanted.stream !== null) listed.add(wanted.stream);
+  const names = [...listed].sort();
   const key = names.join('\n');
-  const select = $('path-stream');
+  const select = $('path-stream', HTMLSelectElement);
   if (select.dataset.names !== key) {
     select.dataset.names = key;
     select.replaceChildren(
-      el('option', { value: '', textContent: 'the newest' }),
+      el('option', { value: '', textContent: 'the newest, until it falls silent' }),
       ...names.map((name) => el('option', { value: `=${name}`, textContent: name })),
     );
-    if (wanted.stream !== null && !names.includes(wanted.stream)) wanted.stream = null;
     select.value = wanted.stream === null ? '' : `=${wanted.stream}`;
   }
-  $('path-live').hidden = wanted.until === null;
+  $('path-live', HTMLButtonElement).hidden = wanted.until === null;
 }
 
-/** Show the rows of a stream up to one of them. @param {?string} stream @param {?number} until */
+/** Show a row of a stream with those around it, or its newest rows. @param {?string} stream @param {?number} until */
 export function lookBack(stream, until) {
+  if (until !== null && wanted.until === null) wanted.home = wanted.stream;
   Object.assign(wanted, { stream, until });
-  $('path-stream').value = stream === null ? '' : `=${stream}`;
-  $('path-live').hidden = until === null;
+  keyed = null;
+  noteStream(stream, until, wanted.span);
+  $('path-stream', HTMLSelectElement).value = stream === null ? '' : `=${stream}`;
+  $('path-live', HTMLButtonElement).hidden = until === null;
   follow(true);
 }
 
 /** The controls, once. */
 export function buildPath() {
-  $('path-rows').replaceChildren(
-    ...LENGTHS.map((rows) => el('option', { value: rows, textContent: grouped(rows), selected: rows === wanted.rows })),
+  $('path-rows', HTMLSelectElement).replaceChildren(
+    ...LENGTHS.map(([value, words]) => el('option', { value, textContent: words })),
   );
-  $('path-rows').addEventListener('change', () => {
-    wanted.rows = Number($('path-rows').value);
+  $('path-rows', HTMLSelectElement).value = wanted.span;
+  $('path-rows', HTMLSelectElement).addEventListener('change', () => {
+    wanted.span = $('path-rows', HTMLSelectElement).value;
+    noteStream(wanted.stream, wanted.until, wanted.span);
     follow(true);
   });
-  $('path-stream').addEventListener('change', () => {
-    const { value } = $('path-stream');
+  $('path-stream', HTMLSelectElement).addEventListener('change', () => {
+    const { value } = $('path-stream', HTMLSelectElement);
     lookBack(value === '' ? null : value.slice(1), null);
   });
-  $('path-live').addEventListener('click', () => lookBack(wanted.stream, null));
-  $('show-path').addEventListener('change', () => path && shown());
+  $('path-failure', HTMLButtonElement).addEventListener('click', () => path?.last_terminated != null && lookBack(path.stream, path.last_terminated));
+  $('path-live', HTMLButtonElement).addEventListener('click', () => lookBack(wanted.home, null));
+  $('show-path', HTMLInputElement).addEventListener('change', () => path && shown());
 }
 
 /** What is drawn as columns; null before there is any. */
 export function pathColumns() {
   if (!path) return null;
-  const { offset, at, value, deviation, return_deviation, realised, reward, td, end } = path;
+  const { offset, seconds, at, value, deviation, return_deviation, realised, reward, td, end } = path;
   /** @type {Record<string, any[]>} */
-  const out = { offset };
+  const out = seconds ? { offset, seconds } : { offset };
   [chosen.x, chosen.y].forEach((k, j) => {
-    if (k !== null) out[variable(k)] = at.map((place) => place[j]);
+    if (k !== null) out[variable(k)] = at.map((/** @type {number[]} */ place) => place[j]);
   });
   const ended = end.map((/** @type {number} */ k) => ['', 'terminated', 'truncated'][k]);
   return { ...out, value, deviation, return_deviation, return: realised, reward, td_error: td, end: ended };

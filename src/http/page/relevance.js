@@ -1,5 +1,6 @@
 // How much of the value hangs on each state variable: its share of the variance of V over visited states.
 
+import { ofActions } from '/actions.js';
 import { $, el, list, say } from '/dom.js';
 import { lengthscale, relevances } from '/kernel.js';
 import { chosen, critic, dim, plain, variable } from '/known.js';
@@ -10,6 +11,8 @@ import { format } from '/words.js';
 const AGE_MS = 60_000;
 /** Variables that are shown. */
 const ROWS_SHOWN = 12;
+/** Findings of a refit that are shown unfolded. */
+const FINDINGS_SHOWN = 4;
 /** A share below which a variable counts as without influence. */
 const NOTHING = 0.001;
 
@@ -17,7 +20,7 @@ const NOTHING = 0.001;
 let answer = { key: '', at: 0, shares: null, tried: 0 };
 let asking = false;
 
-/** The shares of the chosen critic, null for variables that were not examined; null before they are known. */
+/** The shares of the chosen critic, null for variables that were not examined, of values of actions that of the action last; null before they are known. */
 export const shares = () => (answer.key.startsWith(`${critic()?.name} ${chosen.head} `) ? answer.shares : null);
 /** Whether to go on without them: the daemon is too busy to give them. */
 export const withoutShares = () => answer.tried > 3;
@@ -43,16 +46,27 @@ export async function learnShares() {
 export function ranked() {
   const a = relevances();
   const s = shares();
-  const share = (k) => s?.[k] ?? -1;
+  const share = (/** @type {number} */ k) => s?.[k] ?? -1;
   // Coordinates of actions are no variables of the state.
   const states = a.slice(0, dim());
   return states.map((_, k) => k).sort((i, j) => share(j) - share(i) || a[j] - a[i] || i - j);
 }
 
+/** The name of a variable; that behind the last one is the action. @param {number} k */
+const named = (k) => (k < dim() ? variable(k) : 'action');
+
 /** The shares as columns; null before they are known. */
 export function shareColumns() {
   const share = shares();
-  return share && { variable: share.map((_, k) => variable(k)), share, relevance: relevances() };
+  // The kernel has a relevance of each coordinate of an action.
+  return share && { variable: share.map((_, k) => named(k)), share, relevance: share.map((_, k) => (k < dim() ? relevances()[k] : null)) };
+}
+
+/** The shares in words, for a picture. */
+export function shareRows() {
+  const share = shares() ?? [];
+  const shown = [...ranked().slice(0, ROWS_SHOWN), ...(share.length > dim() ? [dim()] : [])];
+  return shown.map((k) => ({ words: [`${named(k)}: ${Math.round(100 * (share[k] ?? 0))} %`], share: share[k] ?? 0 }));
 }
 
 /** A bar for each variable, and what the last refit found. */
@@ -66,6 +80,9 @@ export function relevanceCard() {
   const shown = ranked()
     .slice(0, ROWS_SHOWN)
     .sort((i, j) => i - j);
+  const more = dim() - shown.length;
+  if (share && share.length > dim()) shown.push(dim());
+  say($('relevance-of'), ofActions() ? ' of the actions taken' : '');
   const box = $('relevance');
   if (box.childElementCount !== shown.length || box.dataset.shown !== shown.join()) {
     box.dataset.shown = shown.join();
@@ -83,11 +100,11 @@ export function relevanceCard() {
   }
   shown.forEach((k, row) => {
     const [name, numbers, track] = box.children[row].children;
-    say(name, variable(k));
-    const length = lengthscale({ kernel, scale: inputs.scale }, k);
+    say(name, named(k));
+    const length = k < dim() ? lengthscale({ kernel, scale: inputs.scale }, k) : null;
     const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
     box.children[row].title = nats ? 'nats: evidence that the model would lose without this variable' : '';
-    const scale = length === null ? 'category' : `lengthscale ${format(length, 3)}`;
+    const scale = k >= dim() ? '' : length === null ? 'category' : `lengthscale ${format(length, 3)}`;
     const part = share?.[k];
     const none = typeof part === 'number' ? part < NOTHING : a[k] < 1e-6;
     const label = typeof part === 'number' ? `${none ? 'no influence' : `${Math.round(100 * part)} %`}` : 'not examined';
@@ -98,17 +115,17 @@ export function relevanceCard() {
   const sentences = report.relevance_report ?? [];
   // Shares say what matters; the sentences of a refit stand with the model.
   const words = [...(report.findings ?? []), ...sentences.slice(0, ROWS_SHOWN)];
-  (sentences.length ? [] : (kernel.factors ?? [])).forEach((factor, j) => {
+  (sentences.length ? [] : (kernel.factors ?? [])).forEach((/** @type {number[]} */ factor, /** @type {number} */ j) => {
     const parts = factor
-      .map((f, k) => [f, k])
-      .sort((x, y) => Math.abs(y[0]) - Math.abs(x[0]))
+      .map((f, /** @type {number} */ k) => [f, k])
+      .sort((/** @type {number[]} */ x, /** @type {number[]} */ y) => Math.abs(y[0]) - Math.abs(x[0]))
       .slice(0, 4);
-    words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${plain(k)}`).join(', ')}`);
+    words.push(`direction ${j + 1}: ${parts.map((/** @type {number[]} */ [f, k]) => `${format(f, 2)} ${plain(k)}`).join(', ')}`);
   });
-  const more = dim() - shown.length;
   say($('relevance-more'), more > 0 ? `${more} variables with smaller shares are not shown.` : '');
-  list(
-    $('findings'),
-    words.map((each) => el('li', { textContent: each })),
-  );
+  const items = words.map((each) => el('li', { textContent: each }));
+  list($('findings'), items.slice(0, FINDINGS_SHOWN));
+  $('findings-more', HTMLDetailsElement).hidden = items.length <= FINDINGS_SHOWN;
+  say($('findings-count'), `${items.length - FINDINGS_SHOWN} more`);
+  list($('findings-rest'), items.slice(FINDINGS_SHOWN));
 }

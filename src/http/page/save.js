@@ -1,6 +1,6 @@
 // Files of the page: pictures as PNG and SVG, numbers as CSV.
 
-import { inks, paintOn } from '/canvas.js';
+import { context, inks, paintOn, text } from '/canvas.js';
 import { el } from '/dom.js';
 import { Svg } from '/svg.js';
 
@@ -15,7 +15,7 @@ const SHARP = 2;
  * @typedef {{canvas: any, paint: () => void, title: string[]}} Part
  */
 
-function download(name, blob) {
+function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
   const link = el('a', { href: URL.createObjectURL(blob), download: name });
   document.body.append(link);
   link.click();
@@ -56,14 +56,14 @@ function painted(c, parts, { places, tall }) {
   });
 }
 
-function saveSvg(name, parts) {
+function saveSvg(/** @type {string} */ name, /** @type {Part[]} */ parts) {
   const layout = laidOut(parts);
   const svg = new Svg();
   painted(svg, parts, layout);
   download(`${name}.svg`, new Blob([svg.file(layout.width, layout.height, inks.card)], { type: 'image/svg+xml' }));
 }
 
-function savePng(name, parts) {
+function savePng(/** @type {string} */ name, /** @type {Part[]} */ parts) {
   const layout = laidOut(parts);
   const copy = document.createElement('canvas');
   [copy.width, copy.height] = [SHARP * layout.width, SHARP * layout.height];
@@ -77,16 +77,43 @@ function savePng(name, parts) {
 }
 
 /** A field of a table: quoted where a comma or a quote would break it. A spreadsheet takes a name such as "=a" for a formula. */
-function cell(value) {
+function cell(/** @type {any} */ value) {
   const formula = typeof value === 'string' && /^[=+\-@]/.test(value) && Number.isNaN(Number(value));
   const text = `${formula ? "'" : ''}${value ?? ''}`;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-function saveCsv(name, lists) {
+function saveCsv(/** @type {string} */ name, /** @type {Record<string, any>} */ lists) {
   const names = Object.keys(lists);
   const rows = Array.from({ length: lists[names[0]].length }, (_, k) => names.map((each) => cell(lists[each][k])).join());
   download(`${name}.csv`, new Blob([`${[names.map(cell).join(), ...rows].join('\n')}\n`], { type: 'text/csv' }));
+}
+
+/**
+ * A list of the page as a part of a picture: the words of its rows, and a bar beneath each that has a share.
+ * @param {any} box the list @param {string} title @param {() => {words: string[], share?: number}[]} rows
+ * @returns {Part}
+ */
+export function listPart(box, title, rows) {
+  const paint = () => {
+    const drawn = context(box);
+    if (!drawn) return;
+    const { c, width } = drawn;
+    let y = LINE;
+    for (const { words, share } of rows()) {
+      words.forEach((line, k) => text(c, line, 4, y + k * LINE, 'left', 'middle', k === 0 ? inks.ink : inks.soft));
+      y += words.length * LINE;
+      if (share !== undefined) {
+        c.fillStyle = inks.grid;
+        c.fillRect(4, y - 4, width - 8, 8);
+        c.fillStyle = inks.accent;
+        c.fillRect(4, y - 4, (width - 8) * Math.min(share, 1), 8);
+        y += LINE;
+      }
+      y += 4;
+    }
+  };
+  return { canvas: box, paint, title: [title] };
 }
 
 /**
@@ -97,7 +124,7 @@ function saveCsv(name, lists) {
  * @param {?() => ?Record<string, any>} columns lists of one length by name; null before there is any
  */
 export function saveButtons(box, name, parts, columns) {
-  const button = (kind, save) => {
+  const button = (/** @type {string} */ kind, /** @type {() => void} */ save) => {
     const made = el('button', { type: 'button', className: 'save', textContent: kind, 'aria-label': `Save ${name} as ${kind}` });
     made.addEventListener('click', save);
     box.append(made);

@@ -1,11 +1,12 @@
 // Predictions against returns.
 
-import { Picture, context, frame, inks, mix, text } from '/canvas.js';
+import { Picture, context, frame, inks, mix, text, upright } from '/canvas.js';
+import { ofReward } from '/known.js';
 import { ticks } from '/words.js';
 
-/** Pairs against each other, with the line on which both are equal. `pairs`: [predicted, realised, deviation]. */
+/** Pairs against each other, with the line on which both are equal. `pairs`: [predicted, realised, deviation]; `means`: mean of each by groups. */
 export class Scatter extends Picture {
-  /** @param {{pairs: number[][], range: number[]}} next */
+  /** @param {{pairs: number[][], means: number[][], range: number[]}} next */
   show(next) {
     this.next = next;
     this.draw();
@@ -22,15 +23,11 @@ export class Scatter extends Picture {
     const side = Math.min(width - widest - 36, height - 44);
     const left = widest + 28 + (width - widest - 36 - side) / 2;
     const plot = { left, top: 6, right: left + side, bottom: 6 + side };
-    const x = (v) => mix(plot.left, plot.right, (v - range[0]) / (range[1] - range[0]));
-    const y = (v) => mix(plot.bottom, plot.top, (v - range[0]) / (range[1] - range[0]));
+    const x = (/** @type {number} */ v) => mix(plot.left, plot.right, (v - range[0]) / (range[1] - range[0]));
+    const y = (/** @type {number} */ v) => mix(plot.bottom, plot.top, (v - range[0]) / (range[1] - range[0]));
     frame(c, plot, xTicks, xTicks, x, y);
-    text(c, 'predicted', (plot.left + plot.right) / 2, plot.bottom + 36, 'center', 'bottom', inks.ink);
-    c.save();
-    c.translate(plot.left - widest - 21, (plot.top + plot.bottom) / 2);
-    c.rotate(-Math.PI / 2);
-    text(c, 'realised', 0, 0, 'center', 'middle', inks.ink);
-    c.restore();
+    text(c, ofReward('predicted'), (plot.left + plot.right) / 2, plot.bottom + 36, 'center', 'bottom', inks.ink);
+    upright(c, ofReward('realised'), (plot.top + plot.bottom) / 2, plot.left - widest - 21);
     c.save();
     c.beginPath();
     c.rect(plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
@@ -68,6 +65,15 @@ export class Scatter extends Picture {
         const away = Math.hypot(x(predicted) - this.pointer[0], y(realised) - this.pointer[1]);
         if (away < 24 && away < (nearest?.away ?? Infinity)) nearest = { away, pair };
       }
+    }
+    if (this.next.means.length > 1) {
+      c.beginPath();
+      for (const [predicted, realised] of this.next.means) c.lineTo(x(predicted), y(realised));
+      c.strokeStyle = inks.second;
+      c.lineWidth = 2;
+      c.setLineDash([4, 3]);
+      c.stroke();
+      c.setLineDash([]);
     }
     if (nearest) {
       const [predicted, realised, deviation] = nearest.pair;

@@ -138,6 +138,10 @@ export interface CriticStatus {
   returns?: ReturnsStatus | null;
   /** Number of the last publication. */
   revision: number;
+  /** (H,), the setting `reward_names` of its rewards; empty if they have none. */
+  reward_names: string[];
+  /** (H,), the setting `rewards`: columns of its rewards, from 0. */
+  rewards: number[];
   /** Sum of the weights of these rows; nil if no rows are forgotten. */
   rows_effective?: number | null;
   /** Noise chains that are running. */
@@ -154,6 +158,8 @@ export interface CriticStatus {
   tolerance_to_noise?: number;
   /** Rows that the model's statistics hold. */
   transitions?: number;
+  /** (H,), whether to believe the values of each reward; empty before the dashboard has judged them, and where it is switched off. */
+  trust: TrustStatus[];
   /** Rows that a first model needs. */
   warmup_rows: number;
 }
@@ -346,17 +352,25 @@ export interface DriftStatus {
 export interface HeadsStatus {
   /** Heads that were added at run time and are not in the configuration. */
   added: number;
+  /** Those that a refit has given a kernel of their own; nil where all share the kernel of the values. */
+  apart: ApartStatus | null;
   /** Bytes of their statistics. */
   bytes: number;
   /** How many there are. */
   count: number;
+  /** Mean coverage of the verified heads, 0 to 1; nil if there are none. */
+  coverage: number | null;
   /** Different discounts and continuations among those that the model has learned. */
   groups: number;
   /** Heads that are not ready: the critic's rebuild learns them, and its `rebuild` has the progress. */
   learning: number;
+  /** Largest unexplained variance of a verified head, over that of its returns; nil where none vary. */
+  unexplained_max: number | null;
+  /** Heads that the model has learned and its newest snapshot lacks: it is not made yet, or they cannot be solved for. */
+  unsolved: number;
   /** Heads of which enough returns have been compared with their predictions. */
   verified: number;
-  /** Of these the ten whose coverage is farthest from 0.9. */
+  /** Of the verified heads the ten whose coverage is farthest from 0.9. */
   worst: VerifiedHead[];
 }
 
@@ -440,6 +454,20 @@ export interface ReturnsStatus {
   pairs: number;
 }
 
+/** Whether to believe the values of a reward: judged by the returns that came, by refusals, storage and drift. */
+export interface TrustStatus {
+  /** `good`, `wait` (too few returns), `never` (no return says), `warn` or `bad`. */
+  level: string;
+  /** Why the level is `warn` or `bad`. */
+  reasons: TrustReason[];
+  /** Error, coverage and drift, a sentence. */
+  sentence: string;
+  /** A sign for it, which colours go with: ●, ○, ▲ or ■. */
+  sign: string;
+  /** The same in words, without a full stop. */
+  title: string;
+}
+
 /** A checkpoint that was written. */
 export interface CheckpointStatus {
   /** Bytes on disk. */
@@ -502,6 +530,16 @@ export interface DriftAlarm {
   variables: MovedVariable[];
 }
 
+/** Heads that have a kernel and a dictionary of their own. */
+export interface ApartStatus {
+  /** Bytes of the model that learns them, its statistics among them. */
+  bytes: number;
+  /** How many there are. */
+  count: number;
+  /** Elements of their dictionary. */
+  dictionary_size: number;
+}
+
 /** The verified returns of one head. */
 export interface VerifiedHead {
   /** Mean of the returns less the predicted values, in the unit of the return. */
@@ -550,6 +588,8 @@ export interface LastRefit {
   fit_ratio?: number | null;
   /** Number of the model in use afterwards. */
   generation: number;
+  /** Heads whose summed evidence chose the kernel, rewards among them; nil if the rewards alone chose. */
+  heads?: number | null;
   /** How the sweeps of an improvement ended; nil if actions were not improved. */
   improvement?: ImprovementFound | null;
   /** Rows learned when the refit ended. */
@@ -574,8 +614,10 @@ export interface LastRefit {
   score_before?: number | null;
   /** Seconds that the refit took. */
   seconds?: number | null;
-  /** How held-out returns chose the model; nil if the evidence chose it. */
+  /** How held-out returns chose the model, or lambda and ridge alone where there are `heads`; nil if the evidence chose it. */
   selection?: SelectionFound | null;
+  /** Whether two kernels are better than one for all heads; nil where that was not tried. */
+  split?: SplitFound | null;
   /** Name of the structure that was chosen. */
   structure?: string;
   /** The structures compared, in the order in which they were tried. */
@@ -588,6 +630,18 @@ export interface LastRefit {
   trigger?: string;
   /** What each state variable means to the value. */
   variables?: VariableFound[];
+}
+
+/** A reason for care. */
+export interface TrustReason {
+  /** `warn` or `bad`. */
+  level: string;
+  /** `critic`, or `daemon` where it holds for all critics. */
+  of: string;
+  /** What to do about it, in sentences. */
+  remedy: string;
+  /** In words, without a full stop. */
+  text: string;
 }
 
 /** A state variable that moved with the errors. */
@@ -648,6 +702,14 @@ export interface SelectionFound {
   score: number;
   /** Standard error of that gain over the pieces. */
   standard_error: number | null;
+}
+
+/** What a second kernel gains for some of the heads. */
+export interface SplitFound {
+  /** Over one kernel for all, nats for each row and head. */
+  gain: number;
+  /** Heads that the second kernel was given; 0 where one for all stays, as below 0.02 nats. */
+  heads: number;
 }
 
 /** A structure of the covariance that a refit tried. */

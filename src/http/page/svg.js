@@ -75,15 +75,15 @@ export class Svg {
     Object.assign(this, this.saved.pop());
   }
 
-  translate(x, y) {
+  translate(/** @type {number} */ x, /** @type {number} */ y) {
     this.transform += ` translate(${short(x)} ${short(y)})`;
   }
 
-  rotate(angle) {
+  rotate(/** @type {number} */ angle) {
     this.transform += ` rotate(${short((180 * angle) / Math.PI)})`;
   }
 
-  setLineDash(dash) {
+  setLineDash(/** @type {number[]} */ dash) {
     this.dash = dash;
   }
 
@@ -91,20 +91,20 @@ export class Svg {
     this.path = '';
   }
 
-  moveTo(x, y) {
+  moveTo(/** @type {number} */ x, /** @type {number} */ y) {
     this.path += `M${short(x)} ${short(y)}`;
   }
 
-  lineTo(x, y) {
+  lineTo(/** @type {number} */ x, /** @type {number} */ y) {
     this.path += `${this.path ? 'L' : 'M'}${short(x)} ${short(y)}`;
   }
 
-  rect(x, y, width, height) {
+  rect(/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ width, /** @type {number} */ height) {
     this.path += `M${short(x)} ${short(y)}h${short(width)}v${short(height)}h${short(-width)}z`;
   }
 
   /** A whole circle: the page draws no other arcs. */
-  arc(x, y, radius) {
+  arc(/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ radius) {
     const r = short(radius);
     this.path += `M${short(x - radius)} ${short(y)}a${r} ${r} 0 1 0 ${short(2 * radius)} 0a${r} ${r} 0 1 0 ${short(-2 * radius)} 0z`;
   }
@@ -125,22 +125,34 @@ export class Svg {
     this.add(`path d="${this.path}"${this.stroked()}`);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
   fillRect(x, y, width, height) {
     this.add(
       `rect x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" fill="${this.fillStyle}"${this.faded()}`,
     );
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
   strokeRect(x, y, width, height) {
     this.add(`rect x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"${this.stroked()}`);
   }
 
-  measureText(words) {
+  measureText(/** @type {string} */ words) {
     measure.font = this.font;
     return measure.measureText(words);
   }
 
-  fillText(words, x, y) {
+  fillText(/** @type {string} */ words, /** @type {number} */ x, /** @type {number} */ y) {
     const place = `x="${short(x)}" y="${short(y + BASELINES[this.textBaseline])}"`;
     const weight = this.font.startsWith('bold') ? ' font-weight="bold"' : '';
     this.add(

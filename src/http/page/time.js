@@ -1,9 +1,10 @@
 // The numbers of the past: quality first, the machinery behind "details".
 
+import { unverified } from '/actions.js';
 import { $, el, remembered, say } from '/dom.js';
-import { chosen, critic, known, series } from '/known.js';
+import { chosen, critic, known, ofHead, rewardUnit, series } from '/known.js';
 import { timeAt, timeline } from '/lines.js';
-import { changes, gain, kindOf, marks, title } from '/marks.js';
+import { changes, effect, gain, kindOf, marks, title } from '/marks.js';
 import { bytes, duration, format } from '/words.js';
 
 /** @type {[number, string][]} */
@@ -13,24 +14,26 @@ const SPANS = [
   [7200, '2 h'],
   [43200, '12 h'],
 ];
-/** What is shown over time; `main` says whether a reader needs it to trust the model. @type {any[]} */
+/** What is shown over time; `main` says whether a reader needs it to trust the model, `ofReward` that its unit is the reward's. @type {any[]} */
 const LINES = [
   {
     title: 'Error',
     hint: 'root mean square of return minus prediction, over the last 100 returns',
-    unit: '',
+    ofReward: true,
     main: true,
     zero: true,
-    of: () => [{ values: series('error'), colour: 'accent' }],
+    wanted: () => !unverified(),
+    of: () => [{ values: series(ofHead('error')), colour: 'accent' }],
   },
   {
     title: 'Bias',
     hint: 'mean of return minus prediction; above zero the values are too low',
-    unit: '',
+    ofReward: true,
     main: true,
     limit: () => 0,
     around: true,
-    of: () => [{ values: series('bias'), colour: 'accent' }],
+    wanted: () => !unverified(),
+    of: () => [{ values: series(ofHead('bias')), colour: 'accent' }],
   },
   {
     title: 'Returns in their 90 % interval',
@@ -39,7 +42,8 @@ const LINES = [
     main: true,
     limit: () => 90,
     around: true,
-    of: () => [{ values: series('coverage').map((v) => (v === null ? null : 100 * v)), colour: 'accent' }],
+    wanted: () => !unverified(),
+    of: () => [{ values: series(ofHead('coverage')).map((v) => (v === null ? null : 100 * v)), colour: 'accent' }],
   },
   {
     title: 'Log evidence',
@@ -58,11 +62,11 @@ const LINES = [
   },
   {
     title: 'Log score',
-    hint: 'recent average; grey: since the adoption',
+    hint: 'recent average, and since the adoption (dashed)',
     unit: 'nats/row',
     of: () => [
-      { values: series('score'), colour: 'soft', thin: true },
-      { values: series('score_recent'), colour: 'accent' },
+      { values: series('score'), colour: 'soft', thin: true, name: 'since the adoption' },
+      { values: series('score_recent'), colour: 'accent', name: 'recent' },
     ],
   },
   {
@@ -84,23 +88,23 @@ const LINES = [
   { title: 'Rows taken in', unit: '', zero: true, of: () => [{ values: known.history.offset, colour: 'accent' }] },
   {
     title: 'Messages waiting',
-    hint: 'on ingest; orange: calls',
+    hint: 'on ingest, and calls (dashed)',
     unit: '',
     zero: true,
     of: () => [
-      { values: known.history.queue_calls, colour: 'second', thin: true },
-      { values: known.history.queue_ingest, colour: 'accent' },
+      { values: known.history.queue_calls, colour: 'second', thin: true, name: 'calls' },
+      { values: known.history.queue_ingest, colour: 'accent', name: 'ingest' },
     ],
   },
   {
     title: 'Memory',
-    hint: 'of the process; grey: the rows kept',
+    hint: 'of the process, and of the rows kept (dashed)',
     unit: 'bytes',
     zero: true,
     mebibytes: true,
     of: () => [
-      { values: known.history.window_bytes, colour: 'soft', thin: true },
-      { values: known.history.resident_bytes, colour: 'accent' },
+      { values: known.history.window_bytes, colour: 'soft', thin: true, name: 'rows kept' },
+      { values: known.history.resident_bytes, colour: 'accent', name: 'process' },
     ],
   },
 ];
@@ -136,16 +140,16 @@ export function buildLines() {
         'aria-label': label,
         title: line.hint ?? '',
       });
-      const point = (offset) => {
+      const point = (/** @type {?number} */ offset) => {
         pointed = offset === null ? null : timeAt(line.canvas, offset, spanNow());
         timelines();
       };
-      line.canvas.addEventListener('pointermove', (e) => point(e.offsetX));
-      line.canvas.addEventListener('pointerdown', (e) => point(e.offsetX));
+      line.canvas.addEventListener('pointermove', (/** @type {PointerEvent} */ e) => point(e.offsetX));
+      line.canvas.addEventListener('pointerdown', (/** @type {PointerEvent} */ e) => point(e.offsetX));
       line.canvas.addEventListener('pointerleave', () => point(null));
       line.canvas.addEventListener('blur', () => point(null));
-      line.canvas.addEventListener('keydown', (e) => {
-        const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+      line.canvas.addEventListener('keydown', (/** @type {KeyboardEvent} */ e) => {
+        const by = e.key === 'ArrowLeft' ? -1 : e.key === 'ArrowRight' ? 1 : 0;
         if (!by) return;
         e.preventDefault();
         const [from, to] = spanNow();
@@ -157,7 +161,7 @@ export function buildLines() {
     line.card.hidden = Boolean(line.wanted);
     $(line.main ? 'lines' : 'lines-more').append(line.card);
   }
-  $('time-more').addEventListener('toggle', timelines);
+  $('time-more', HTMLDetailsElement).addEventListener('toggle', timelines);
 }
 
 /**
@@ -172,19 +176,20 @@ function spanNow() {
 
 let timelinePending = 0;
 
-const isShown = (line) => !line.card.hidden && (line.main || $('time-more').open);
+const isShown = (/** @type {any} */ line) => !line.card.hidden && (line.main || $('time-more', HTMLDetailsElement).open);
 
-function drawLine(line) {
+function drawLine(/** @type {any} */ line) {
   const span = spanNow();
   const shown = marks()
     .filter((m) => kindOf(m) !== 'other')
     .map((m) => ({ time: m.time, kind: kindOf(m) }));
-  const inMebibytes = (v) => (v === null ? null : v / 1048576);
-  const lines = line.of().map((each) => (line.mebibytes ? { ...each, values: each.values.map(inMebibytes) } : each));
+  const inMebibytes = (/** @type {?number} */ v) => (v === null ? null : v / 1048576);
+  const lines = line.of().map((/** @type {any} */ each) => (line.mebibytes ? { ...each, values: each.values.map(inMebibytes) } : each));
   const { canvas, zero, around } = line;
   const at = pointed !== null && pointed >= span[0] ? pointed : null;
   const times = /** @type {number[]} */ (known.history.time);
-  timeline(canvas, { lines, times, span, marks: shown, at, zero, limit: line.limit?.(), around });
+  const key = `${critic()?.name} ${chosen.head} ${chosen.span}`;
+  timeline(canvas, { lines, times, span, marks: shown, at, zero, limit: line.limit?.(), around, key });
 }
 
 /** The time lines that are shown, to be saved. */
@@ -227,7 +232,7 @@ export function timelines() {
       if (!isShown(line)) continue;
       drawLine(line);
       const value = line.of().at(-1).values[k] ?? null;
-      say(line.value, line.mebibytes ? bytes(value ?? NaN) : `${format(value)} ${line.unit}`);
+      say(line.value, line.mebibytes ? bytes(value ?? NaN) : `${format(value)} ${line.ofReward ? rewardUnit() : line.unit}`);
     }
     const near =
       at === null
@@ -247,7 +252,7 @@ export function timelines() {
                   el('b', { textContent: title(near) }),
                   ' ',
                   gain(near),
-                  ` ${near.reason ?? changes(near) ?? ''}`,
+                  ` ${(kindOf(near) === 'adopted' && effect(near)) || near.reason || changes(near) || ''}`,
                 ].filter((x) => x !== null)
               : []),
           ]),

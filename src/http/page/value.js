@@ -1,18 +1,26 @@
 // The pictures of the value function and of its standard deviation.
 
-import { actionScale, actionWords, ofActions } from '/actions.js';
+import { actionScale, actionWords, ofActions, summed } from '/actions.js';
 import { rangeOf, sliceWords } from '/axes.js';
 import { Field } from '/canvas.js';
-import { againstQuery, againstWords, difference, sizes } from '/compare.js';
+import { againstQuery, againstWords, difference, eitherUnknown, sizes } from '/compare.js';
 import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
-import { axesNow, chosen, critic, dim, inUnit, plain, variable } from '/known.js';
+import { axesNow, chosen, critic, dim, inUnit, inValue, plain, valueUnit, variable } from '/known.js';
 import { format, round } from '/words.js';
+
+/** Where a stream is now: its place on the axes, whether its trajectory is shown, whether it has fallen silent.
+ * @typedef {{stream: string, at: number[], own: boolean, silent: boolean}} Marker */
+
+/** Share of the deviation of the prior from which on a place of a curve counts as not known. */
+const UNKNOWN = 0.55;
 
 let mapTimer = 0;
 /** Called with the place of the pointer on the value's picture, and how far a pixel reaches; null without one. */
 let pointing = (/** @type {any} */ _at) => {};
+/** Called with a part of the axes, [[x0, x1], [y0, y1]]. */
+let zooming = (/** @type {number[][]} */ _part) => {};
 /** Places on a curve, and the returns that came there. @type {number[][]} */
 let came = [];
 let fetching = false;
@@ -47,7 +55,7 @@ export function viewQuery() {
 }
 
 /** Value functions of the critic that is shown. */
-export const heads = () => drawn?.heads ?? 1;
+export const heads = () => (drawn?.named != null ? 1 : (drawn?.heads ?? 1));
 /** Whether there is no picture of this critic yet. */
 export const blank = () => drawn?.critic !== critic()?.name;
 
@@ -58,9 +66,9 @@ export function forget() {
 }
 
 /** Call `heard` with each place of the pointer. @param {(at: any) => void} heard */
-export function onPointing(heard) {
-  pointing = heard;
-}
+export const onPointing = (heard) => (pointing = heard);
+/** Call `heard` with each part of the axes that is dragged over. @param {(part: number[][]) => void} heard */
+export const onZooming = (heard) => (zooming = heard);
 
 /** Draw a trajectory over the value: lists of places; on a curve the returns that came, [place, return]. @param {number[][][]} lines
  * @param {number[][]} returns */
@@ -68,14 +76,58 @@ export function overlay(lines, returns) {
   came = returns;
   if (drawn?.rows === 1) show();
   if (!viewers.map) return;
-  viewers.map.path = chosen.y !== null && $('show-path').checked ? lines : [];
+  viewers.map.path = chosen.y !== null && $('show-path', HTMLInputElement).checked ? lines : [];
   viewers.map.draw();
 }
 
+/** Pictures of other modules over the same axes. @type {(HeatMap | Curve)[]} */
+const joined = [];
+
+/** Let a picture show the marks of the others as well. @param {HeatMap | Curve} picture */
+export function join(picture) {
+  joined.push(picture);
+}
+
+/** All pictures over the axes. */
+const pictures = () => [viewers.map, viewers.curve, deviationMap, chosenMap, otherMap, differenceMap, ...joined].filter(Boolean);
+
+/** The picture that the pointer is on. @type {any} */
+let source = null;
+
+/** Show the place of the pointer on one picture on all others. @param {any} picture @param {any} at its answer to the pointer, or null */
+export function link(picture, at) {
+  if (at ? at.place.join() === source?.place && source.picture === picture : source?.picture !== picture) return;
+  source = at && { picture, place: at.place.join() };
+  for (const each of pictures()) {
+    if (each === picture || !(each instanceof HeatMap)) continue;
+    each.linked = at && at.place.length === 2 ? at.place : null;
+    each.draw();
+  }
+}
+
+/** Mark where the streams are now. @param {Marker[]} robots */
+export function markers(robots) {
+  for (const each of pictures()) {
+    each.robots = robots.filter(({ at }) => at.length === (each instanceof HeatMap ? 2 : 1));
+    each.draw();
+  }
+}
+
+/** At which places of the curve hardly anything is known; empty without a curve. @returns {boolean[]} */
+export const unknownOfCurve = () => viewers.curve?.next?.unknown ?? [];
+
+/** How much of their colours the value, what it is compared with, and their difference lose. */
+export const veils = () => [viewers.map, otherMap, differenceMap].map((each) => each?.next?.fade ?? null);
+
+/** How many maps show the pointer of another one. */
+export const linkedMaps = () => pictures().filter((each) => each.linked && each.canvas.offsetHeight > 0).length;
+
+/** The marks on the picture of the value that is shown. @returns {Marker[]} */
+export const shownMarkers = () => viewers[viewer]?.robots ?? [];
+
 /** Point a place out on all pictures. @param {?number[]} place */
 export function spot(place) {
-  for (const each of [viewers.map, viewers.curve, deviationMap, chosenMap, otherMap, differenceMap]) {
-    if (!each) continue;
+  for (const each of pictures()) {
     each.spot = place;
     each.draw();
   }
@@ -87,11 +139,16 @@ async function picture() {
   const query = viewQuery();
   query.set('at', Array.from({ length: dim() }, (_, k) => (used.includes(k) ? 0 : (chosen.at[k] ?? 0))).join());
   if (chosen.average) query.set('average', 'true');
-  const against = againstQuery(query);
+  if (chosen.named !== null) {
+    query.set('head', '0');
+    query.set('of', `head:${chosen.named}`);
+  }
+  if (chosen.named === null && chosen.earlier !== null) query.set('of', String(chosen.earlier));
+  const against = chosen.named === null ? againstQuery(query) : null;
   const [own, other] = await Promise.all([asked(query), against && asked(against)]);
   // One model may be gone, the other not have arrived yet: the old pictures stay until both have.
   if (!own || (against && !other)) return;
-  drawn = { ...own, used, key: `${query} ${chosen.against}`, other: other?.value ?? null };
+  drawn = { ...own, used, named: chosen.named, key: `${query} ${chosen.against}`, earlier: chosen.earlier !== null, other: other?.value ?? null, otherFade: other && fading(other) };
   show();
 }
 
@@ -103,6 +160,8 @@ async function asked(query) {
     mapTimer = setTimeout(see, 1000);
   }
   if (reply.status === 400) say($('value-note'), (await reply.text()).trim());
+  // A head may be gone.
+  if (reply.status === 400 && query.get('of')?.startsWith('head:')) chosen.named = null;
   if (!reply.ok) return null;
   const buffer = await reply.arrayBuffer();
   const length = new DataView(buffer).getUint32(0, true);
@@ -110,13 +169,14 @@ async function asked(query) {
   const cells = head.columns * head.rows;
   const coarse = head.deviation_columns * head.deviation_rows;
   const numbers = new Float32Array(buffer, 4 + length);
-  const deviations = (given, from) =>
+  const deviations = (/** @type {boolean} */ given, /** @type {number} */ from) =>
     given ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(from, from + coarse)) : null;
   return {
     ...head,
     value: new Field(head.columns, head.rows, numbers.subarray(0, cells)),
     deviation: deviations(coarse > 0, cells),
     returns: deviations(head.return_deviation, cells + coarse),
+    far: head.extrapolates ? new Field(head.known_columns, head.known_rows, Float32Array.from(head.extrapolates, Number)) : null,
     chosen: head.chosen ? new Field(head.columns, head.rows, numbers.subarray(numbers.length - cells)) : null,
   };
 }
@@ -124,8 +184,8 @@ async function asked(query) {
 const scales = new Map();
 
 /** The ends of a colour scale: round numbers around what is known, changed only when they no longer fit. */
-export function scaleOf(name, [low, high]) {
-  const key = `${name} ${critic().name} ${chosen.head}`;
+export function scaleOf(/** @type {string} */ name, /** @type {number[]} */ [low, high]) {
+  const key = `${name} ${critic().name} ${chosen.head} ${chosen.named ?? ''}`;
   const wanted = round([low, high], 6);
   const now = scales.get(key);
   const fits = now && now[0] <= low && high <= now[1] && high - low > 0.4 * (now[1] - now[0]);
@@ -133,8 +193,8 @@ export function scaleOf(name, [low, high]) {
   return scales.get(key);
 }
 
-/** The least and greatest value where something is known; anywhere, if that is hardly anywhere. */
-function extent(field, fade, most = 0.6) {
+/** The least and greatest value where something is known; anywhere, if that is hardly anywhere. @returns {number[]} */
+function extent(/** @type {Field} */ field, /** @type {?Field} */ fade, most = 0.6) {
   let [low, high, count] = [Infinity, -Infinity, 0];
   const { columns, rows, values } = field;
   for (let k = 0; k < values.length; k += 1) {
@@ -147,10 +207,13 @@ function extent(field, fade, most = 0.6) {
   return fade && count < 0.02 * values.length ? extent(field, null) : [low, high];
 }
 
-/** How much of its colour each place loses: nothing where the deviation is small, all where it is that of the prior. */
-function fading({ deviation, prior_deviation: prior }) {
-  if (!deviation) return null;
-  const share = deviation.values.map((s) => Math.min(1, Math.max(0, (s / prior - 0.08) / 0.85)));
+/**
+ * How much of its colour each place loses: nothing where the deviation is small, all where it is that of the prior. Of an earlier model,
+ * whose deviations are not kept, all where no element of its dictionary is near.
+ */
+function fading(/** @type {any} */ { deviation, prior_deviation: prior, far }) {
+  if (!deviation) return far;
+  const share = deviation.values.map((/** @type {number} */ s) => Math.min(1, Math.max(0, (s / prior - 0.08) / 0.85)));
   return new Field(deviation.columns, deviation.rows, share);
 }
 
@@ -163,25 +226,29 @@ export function show() {
   $('deviation-card').hidden = curve || !drawn.deviation || drawn.other;
   $('chosen-card').hidden = curve || !drawn.chosen || drawn.other;
   for (const id of ['other-card', 'difference-card']) $(id).hidden = curve || !drawn.other;
-  $('value-word').hidden = ofActions();
+  $('value-word').hidden = ofActions() || drawn.named !== null;
   $('q-word').hidden = !ofActions();
+  say($('named-word'), drawn.named === null ? '' : `Head ${drawn.named}`);
+  $('named-back', HTMLButtonElement).hidden = drawn.named === null;
   $('fade-choice').hidden = curve;
   /** @type {any[]} */
   const points = [];
-  if ($('show-recent').checked) points.push({ kind: 'recent', at: drawn.recent });
-  if ($('show-dictionary').checked) points.push({ kind: 'dictionary', at: drawn.dictionary });
+  $('recent-choice').hidden = curve;
+  // A curve always has its rug.
+  if (curve || $('show-recent', HTMLInputElement).checked) points.push({ kind: 'recent', at: drawn.recent });
+  if ($('show-dictionary', HTMLInputElement).checked) points.push({ kind: 'dictionary', at: drawn.dictionary });
   say($('slice'), sliceWords());
   if (curve) showCurve(points);
   else showMaps(points);
 }
 
 /** "Value of angle and speed, generation 3" */
-const subject = () => `${ofActions() ? 'Largest Q' : 'Value'} of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
+const subject = () => `${drawn.named !== null ? `Head ${drawn.named}` : ofActions() ? 'Largest Q' : 'Value'} of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
 
 /** The size of the difference over the visited states, in words. @param {Field} field */
 function differs(field) {
   const found = sizes(field, drawn.recent, drawn.range);
-  return found ? `at visited places ${format(found.rms, 2)} (root mean square), at most ${format(found.most, 2)}` : '';
+  return found ? `at visited places ${inValue(format(found.rms, 2))} (root mean square), at most ${inValue(format(found.most, 2))}` : '';
 }
 
 /** @param {any[]} points */
@@ -193,23 +260,29 @@ function showCurve(points) {
   const spread = deviation.length ? mean.map((_, k) => drawn.deviation.at((k + 0.5) / mean.length, 0)) : [];
   const other = drawn.other ? mean.map((_, k) => drawn.other.at((k + 0.5) / mean.length, 0)) : null;
   const heights = mean.flatMap((v, k) => [v - 2 * (spread[k] ?? 0), v + 2 * (spread[k] ?? 0), other?.[k] ?? v]);
-  const shown = $('show-path').checked ? came.filter(([v]) => range[0][0] <= v && v <= range[0][1]) : [];
+  const shown = $('show-path', HTMLInputElement).checked && drawn.named === null ? came.filter(([v]) => range[0][0] <= v && v <= range[0][1]) : [];
   heights.push(...shown.map(([, v]) => v));
-  const scale = scaleOf(`curve ${drawn.key}`, [Math.min(...heights), Math.max(...heights)]);
+  // The same for every slice, so that a slider does not move the range.
+  const scale = scaleOf(`curve ${drawn.used} ${chosen.against}`, [Math.min(...heights), Math.max(...heights)]);
   const apart = other && new Field(mean.length, 1, mean.map((v, k) => v - other[k]));
-  const words = ['with one and two standard deviations'];
+  const words = [summed(), ...(spread.length ? ['with one and two standard deviations'] : [])];
+  if (drawn.earlier) words.unshift(`generation ${generation}, not the present one`);
   if (shown.length) words.push('dots: returns that came');
   if (apart) words.push(`dashed: ${againstWords()}; they differ ${differs(apart)}`);
   say($('value-note'), words.join('; '));
-  $('map-legend').hidden = true;
+  const fade = eitherUnknown(fading(drawn), drawn.otherFade);
+  const unknown = mean.map((_, k) => fade !== null && fade.at((k + 0.5) / mean.length, 0) > UNKNOWN);
+  $('map-legend').hidden = !unknown.some(Boolean);
   picked('curve').show({
     range: range[0],
     scale,
     mean,
     deviation: spread,
     other: other ?? [],
+    unknown,
     came: shown,
     name: variable(drawn.used[0]),
+    height: valueUnit() ? `value [${valueUnit()}]` : 'value',
     points,
     key: drawn.key,
     generation,
@@ -220,19 +293,20 @@ function showCurve(points) {
 /** @param {any[]} points */
 function showMaps(points) {
   const { generation, range } = drawn;
-  say($('value-note'), drawn.other ? `of generation ${generation}` : ofActions() ? 'expected discounted return of the best action' : 'expected discounted return');
-  $('map-legend').hidden = !$('fade').checked;
+  say($('value-note'), drawn.other ? `of generation ${generation}` : drawn.earlier ? `of generation ${generation}, not the present one; ${summed()}` : summed());
+  $('map-legend').hidden = !$('fade', HTMLInputElement).checked;
   const fade = fading(drawn);
   const ends = extent(drawn.value, fade);
-  const others = drawn.other ? extent(drawn.other, fade) : ends;
+  const others = drawn.other ? extent(drawn.other, drawn.otherFade) : ends;
   // Both maps have one scale, and its colour bar is drawn once.
   const scale = scaleOf(`value ${chosen.against}`, [Math.min(ends[0], others[0]), Math.max(ends[1], others[1])]);
-  const common = { range, names: drawn.used.map(variable), key: drawn.key, generation, points };
-  const faded = { ...common, fade: $('fade').checked ? fade : null };
+  const common = { range, names: drawn.used.map(variable), unit: valueUnit(), key: drawn.key, generation, points };
+  const veiled = (/** @type {?Field} */ by) => ({ ...common, fade: $('fade', HTMLInputElement).checked ? by : null });
+  const faded = veiled(fade);
   picked('map').show({ ...faded, field: drawn.value, scale, bar: !drawn.other });
   $('map-value').setAttribute('aria-label', `${subject()}: from ${format(scale[0])} to ${format(scale[1])}`);
   if (drawn.other) {
-    showDifference(faded, scale, fade);
+    showDifference(veiled, scale, fade);
     return;
   }
   if (drawn.chosen) showChosen(faded);
@@ -241,33 +315,34 @@ function showMaps(points) {
   // Relative to the range of the value, so that a small deviation looks small.
   const most = scaleOf('deviation', [0, Math.max(high, 0.25 * (scale[1] - scale[0]))]);
   deviationMap.show({ ...common, field: drawn.deviation, scale: [0, most[1]], fade: null });
-  say($('deviation-note'), ofActions() ? 'of Q of the chosen action' : drawn.averaged ? 'of the value at a typical state there' : 'of the value, not of returns');
+  say($('deviation-note'), drawn.named !== null ? 'of the head, not of its returns' : ofActions() ? 'of Q of the chosen action' : drawn.averaged ? 'of the value at a typical state there' : 'of the value, not of returns');
   $('map-deviation').setAttribute('aria-label', `Standard deviation, from ${format(low)} to ${format(high)}`);
 }
 
 /** The action that has the largest Q. */
-function showChosen(faded) {
+function showChosen(/** @type {any} */ faded) {
   const { names } = critic().actions;
   say($('chosen-note'), names.length ? 'the one with the largest Q' : 'first coordinate of the one with the largest Q');
   // Nothing eases: between two actions there is none.
   const key = `${drawn.key} ${drawn.generation} ${drawn.revision}`;
-  chosenMap.show({ ...faded, field: drawn.chosen, ...actionScale(), key });
+  chosenMap.show({ ...faded, unit: '', field: drawn.chosen, ...actionScale(), key });
   const found = new Set(drawn.chosen.values);
   const words = names.length ? [...found].sort().map((a) => actionWords(a, format)).join(', ') : `${found.size} values`;
   $('map-chosen').setAttribute('aria-label', `Chosen action: ${words}`);
 }
 
-/** The compared map, and the difference about zero. */
-function showDifference(faded, scale, fade) {
+/** The compared map, and the difference about zero: hatched where either model does not know. @param {(by: ?Field) => any} veiled @param {number[]} scale @param {?Field} fade */
+function showDifference(veiled, scale, fade) {
   const words = againstWords();
   say($('other-title'), `${words[0].toUpperCase()}${words.slice(1)}`);
-  otherMap.show({ ...faded, field: drawn.other, scale });
+  otherMap.show({ ...veiled(drawn.otherFade), field: drawn.other, scale });
+  const either = eitherUnknown(fade, drawn.otherFade);
   $('map-other').setAttribute('aria-label', `${againstWords()}: from ${format(scale[0])} to ${format(scale[1])}`);
   const { columns, rows } = drawn.value;
   const field = new Field(columns, rows, difference(drawn.value, drawn.other));
-  const [low, high] = extent(field, fade);
+  const [low, high] = extent(field, either);
   const [, end] = scaleOf(`difference ${chosen.against}`, [0, Math.max(Math.abs(low), Math.abs(high), 1e-9)]);
-  differenceMap.show({ ...faded, field, scale: [-end, end] });
+  differenceMap.show({ ...veiled(either), field, scale: [-end, end] });
   say($('difference-note'), differs(field));
   $('map-difference').setAttribute(
     'aria-label',
@@ -275,13 +350,18 @@ function showDifference(faded, scale, fade) {
   );
 }
 
-/** "angle 0.3, speed −2: value 4.1 ± 0.2 · 90 % of returns 1.2 to 7 · 93 % known" */
+/**
+ * "angle 0.3, speed −2: value 4.1 ± 0.2 · 90 % of returns 1.2 to 7 · 93 % known"
+ * @param {any} output
+ * @param {import('./types').At} at
+ * @param {(at: import('./types').At) => string} words
+ */
 export function readout(output, at, words, more = (/** @type {any} */ _at) => /** @type {string[]} */ ([])) {
   if (!at) {
     output.replaceChildren();
     return;
   }
-  const place = drawn.used.map((k, j) => `${plain(k)} ${inUnit(k, format(at.place[j], 3))}`).join(', ');
+  const place = drawn.used.map((/** @type {number} */ k, /** @type {number} */ j) => `${plain(k)} ${inUnit(k, format(at.place[j], 3))}`).join(', ');
   const rest = more(at).map((each) => ` · ${each}`);
   output.replaceChildren(`${place}: `, el('b', { textContent: words(at) }), ...rest);
 }
@@ -293,46 +373,44 @@ export function valueColumns() {
   const cells = Array.from(values, (_, k) => [((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows]);
   /** @type {Record<string, any>} */
   const out = {};
-  drawn.used.forEach((axis, j) => {
+  drawn.used.forEach((/** @type {number} */ axis, /** @type {number} */ j) => {
     const [low, high] = drawn.range[j];
     out[variable(axis)] = cells.map((cell) => low + (high - low) * cell[j]);
   });
   out.value = values;
-  const read = (field) => cells.map(([across, up]) => field.at(across, up));
+  const read = (/** @type {Field} */ field) => cells.map(([across, up]) => field.at(across, up));
   if (drawn.deviation) out.deviation = read(drawn.deviation);
   if (drawn.chosen) out.action = drawn.chosen.values;
   if (drawn.other) Object.assign(out, { compared: read(drawn.other), difference: difference(drawn.value, drawn.other) });
   return out;
 }
 
-const withDeviation = (at) => {
+const withDeviation = (/** @type {import('./types').At} */ at) => {
   const s = at.deviation ?? drawn.deviation?.at(at.across, at.up);
-  const word = ofActions() ? 'Q' : 'value';
-  return s === undefined ? `${word} ${format(at.value)}` : `${word} ${format(at.value)} ± ${format(s, 3)}`;
+  const word = ofActions() ? 'Q' : drawn.named !== null ? drawn.named : 'value';
+  return `${word} ${inValue(s === undefined ? format(at.value) : `${format(at.value)} ± ${format(s, 3)}`)}`;
 };
 
 const NINETY = 1.644854;
 
 /** Further facts about the place: where returns will lie, how much of V is known, whether it extrapolates. */
-function certainty({ value, across, up }) {
-  const { deviation, returns, extrapolates, prior_variance: prior } = drawn;
+function certainty(/** @type {import('./types').At} */ { value, across, up }) {
+  const { deviation, returns, far, prior_variance: prior } = drawn;
   /** @type {string[]} */
   const words = [];
   if (drawn.other) {
     const other = drawn.other.at(across, up);
-    words.push(`${againstWords()} ${format(other)}`, `difference ${format(value - other, 3)}`);
+    words.push(`${againstWords()} ${inValue(format(other))}`, `difference ${inValue(format(value - other, 3))}`);
   }
   if (drawn.chosen) words.push(`action ${actionWords(drawn.chosen.cell(across, up), format)}`);
   if (!deviation) return words;
   if (returns) {
     const reach = NINETY * returns.at(across, up);
-    words.push(`90 % of returns ${format(value - reach, 3)} to ${format(value + reach, 3)}`);
+    words.push(`90 % of returns ${format(value - reach, 3)} to ${inValue(format(value + reach, 3))}`);
   }
   const known_ = Math.max(0, 1 - deviation.at(across, up) ** 2 / prior);
   words.push(`${format(100 * known_, 3)} % known`);
-  const cell = (share, count) => Math.min(Math.floor(share * count), count - 1);
-  const at = cell(up, deviation.rows) * deviation.columns + cell(across, deviation.columns);
-  if (extrapolates[at] === '1') words.push('extrapolated');
+  if (far?.cell(across, up)) words.push('extrapolated');
   return words;
 }
 
@@ -340,28 +418,33 @@ function certainty({ value, across, up }) {
 const viewers = {};
 let viewer = 'map';
 
-function picked(which) {
+function picked(/** @type {string} */ which) {
   viewer = which;
-  const reader = (of) => (at) => {
+  const reader = (/** @type {string} */ of) => (/** @type {import('./types').At} */ at) => {
     if (viewer !== of) return;
     readout($('map-value-out'), at, withDeviation, certainty);
+    link(viewers[of], at);
     pointing(at);
   };
-  viewers.map ??= new HeatMap($('map-value'), 'value', reader('map'));
+  viewers.map ??= new HeatMap($('map-value'), 'value', reader('map'), (part) => zooming(part));
   viewers.curve ??= new Curve($('map-value'), reader('curve'));
   for (const [name, each] of Object.entries(viewers)) each.asleep = name !== which;
   return viewers[which];
 }
 
 const deviationMap = new HeatMap($('map-deviation'), 'deviation', (at) => {
-  readout($('map-deviation-out'), at, ({ value }) => `standard deviation ${format(value)}`);
+  link(deviationMap, at);
+  readout($('map-deviation-out'), at, (/** @type {import('./types').At} */ { value }) => `standard deviation ${inValue(format(value))}`);
 });
 const chosenMap = new HeatMap($('map-chosen'), 'value', (at) => {
-  readout($('map-chosen-out'), at, ({ value }) => `action ${actionWords(value, format)}`);
+  link(chosenMap, at);
+  readout($('map-chosen-out'), at, (/** @type {import('./types').At} */ { value }) => `action ${actionWords(value, format)}`);
 });
 const otherMap = new HeatMap($('map-other'), 'value', (at) => {
-  readout($('map-other-out'), at, ({ value }) => `value ${format(value)}`);
+  link(otherMap, at);
+  readout($('map-other-out'), at, (/** @type {import('./types').At} */ { value }) => `value ${inValue(format(value))}`);
 });
 const differenceMap = new HeatMap($('map-difference'), 'signed', (at) => {
-  readout($('map-difference-out'), at, ({ value }) => `${format(Math.abs(value), 3)} ${value < 0 ? 'lower' : 'higher'} than ${againstWords()}`);
+  link(differenceMap, at);
+  readout($('map-difference-out'), at, (/** @type {import('./types').At} */ { value }) => `${inValue(format(Math.abs(value), 3))} ${value < 0 ? 'lower' : 'higher'} than ${againstWords()}`);
 });

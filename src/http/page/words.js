@@ -1,7 +1,7 @@
 // Numbers, times and sizes in the words of people, and round places on an axis.
 
 /** A number for people: `digits` significant ones, a true minus, powers of ten only where needed. */
-export function format(value, digits = 4) {
+export function format(/** @type {any} */ value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
   const size = Math.abs(value);
@@ -17,17 +17,17 @@ export function format(value, digits = 4) {
   return text.replace('-', '−');
 }
 
-const superscript = (n) => String(n).replace(/./g, (c) => (c === '-' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]));
+const superscript = (/** @type {number} */ n) => String(n).replace(/./g, (c) => (c === '-' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[Number(c)]));
 
 /** A whole number in groups of three. */
-export function grouped(value) {
+export function grouped(/** @type {any} */ value) {
   return String(Math.round(value))
     .replace('-', '−')
     .replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
 /** Seconds for people. */
-export function duration(seconds) {
+export function duration(/** @type {number} */ seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
@@ -36,7 +36,7 @@ export function duration(seconds) {
 }
 
 /** Bytes for people. */
-export function bytes(value) {
+export function bytes(/** @type {any} */ value) {
   if (!Number.isFinite(value)) return '–';
   const units = ['B', 'KiB', 'MiB', 'GiB'];
   let k = 0;
@@ -45,17 +45,18 @@ export function bytes(value) {
 }
 
 /** The step of about `count` ticks over a span: 1, 2 or 5 times a power of ten. */
-export function step(span, count) {
+export function step(/** @type {number} */ span, /** @type {number} */ count) {
   const rough = span / count;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const r = rough / unit;
   return unit * (r < Math.SQRT2 ? 1 : r < Math.sqrt(10) ? 2 : r < Math.sqrt(50) ? 5 : 10);
 }
 
-/** Places of about `count` ticks in [low, high], each with its text. */
-export function ticks(low, high, count) {
+/** Places of about `count` ticks in [low, high], each with its text. @returns {import('./types').Ticks} */
+export function ticks(/** @type {number} */ low, /** @type {number} */ high, /** @type {number} */ count) {
   const by = step(high - low, count);
   const decimals = Math.max(0, -Math.floor(Math.log10(by) + 1e-9));
+  /** @type {import('./types').Ticks} */
   const out = [];
   for (let k = Math.ceil(low / by - 1e-6); k <= Math.floor(high / by + 1e-6); k += 1) {
     const value = k * by;

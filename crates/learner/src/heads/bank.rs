@@ -1,10 +1,15 @@
 //! What a model knows of its heads: statistics, scales, and how rows change them.
 
-use super::ring::{CutChains, Ring};
-use super::verified::{HeadVerification, Start, Verdict};
-use super::{Columns, Continuation, Cumulant, Head, Rate};
+mod changed;
+mod scales;
+
+pub(crate) use scales::tuning_is_due;
+
+use super::ring::{CutChains, Parted, Ring};
+use super::verified::{HeadVerification, Start, Verdict, in_single_precision};
+use super::{Columns, Continuation, Cumulant, Head, Rate, Weighting};
 use crate::math::backfill::BackfillBuffer;
-use crate::math::dense::{Matrix, axpy};
+use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
 use crate::math::forgetting::Forgetting;
 use crate::math::heads::{Gram, Group, HeadStatistics, Observed, Spectrum, Targets};
 use crate::math::posterior::{Scale, SolveError};
@@ -12,20 +17,11 @@ use crate::math::statistics::Running;
 use crate::transition::Rows;
 use crate::verification::expected_length;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
-/// Steps between two ratios of the grid: a factor of the square root of 2.
-const STEP: f64 = 0.5;
-/// Steps of the grid to both sides of the variance of the kernel.
-const STEPS: i32 = 40;
-/// Nats that another ratio has to gain before a head moves to it.
-const MOVES_AT: f64 = 1.0;
 /// Rows from which on scales are chosen.
-const TUNED_FROM: u64 = 64;
-/// Rounds in which ratios and the values that close chains are brought together.
-const ROUNDS: usize = 6;
-
+pub(crate) const TUNED_FROM: u64 = 64;
 /// Heads whose rows have one sequence of discounts and weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Rule {
@@ -56,7 +52,7 @@ impl Rule {
 
     /// Rows that a return takes by its discount, 0 if only times tell.
     fn length(&self) -> u64 {
-        match (self.rate, self.continuation) {
+        match (self.rate, &self.continuation) {
             (Rate::Discount(discount), Continuation::Constant(share)) => expected_length(discount * share) as u64,
             (Rate::Discount(discount), _) => expected_length(discount) as u64,
             (Rate::Timescale(_), _) => 0,
@@ -78,8 +74,8 @@ pub struct Bank {
     heads: Vec<Head>,
     /// The different cumulants.
     signals: Vec<Cumulant>,
-    /// The different weightings: a reward column, or none.
-    weightings: Vec<Option<usize>>,
+    /// The different weightings; none: every row counts once.
+    weightings: Vec<Option<Weighting>>,
     rules: Vec<Rule>,
     statistics: HeadStatistics,
     forgetting: Option<Forgetting>,
@@ -166,14 +162,14 @@ impl Bank {
         let (mut signals, mut weightings, mut rules) = (Vec::new(), Vec::new(), Vec::<Rule>::new());
         for (number, head) in heads.iter().enumerate() {
             let signal = position(&mut signals, head.cumulant.clone());
-            let gram = position(&mut weightings, head.weight);
+            let gram = position(&mut weightings, head.weighting());
             let column = Column { signal, terminal_reward: head.terminal_reward, head: number };
             let same =
-                |rule: &&mut Rule| (rule.rate, rule.continuation, rule.gram) == (head.rate, head.continuation, gram);
+                |rule: &&mut Rule| (rule.rate, &rule.continuation, rule.gram) == (head.rate, &head.continuation, gram);
             match rules.iter_mut().find(same) {
                 Some(rule) => rule.columns.push(column),
                 None => {
-                    let (rate, continuation) = (head.rate, head.continuation);
+                    let (rate, continuation) = (head.rate, head.continuation.clone());
                     rules.push(Rule { rate, continuation, gram, columns: vec![column], kept: Vec::new() });
                 }
             }
@@ -226,6 +222,15 @@ impl Bank {
         found.expect("every head has a column")
     }
 
+    /// Of each head its group and its column there (H,).
+    pub fn places(&self) -> Vec<(usize, usize)> {
+        let mut out = vec![(0, 0); self.heads.len()];
+        for (g, rule) in self.rules.iter().enumerate() {
+            rule.columns.iter().enumerate().for_each(|(c, column)| out[column.head] = (g, c));
+        }
+        out
+    }
+
     /// Numbers of the heads of group number `g`, in the order of their columns.
     pub(super) fn heads_of(&self, g: usize) -> impl Iterator<Item = usize> {
         self.rules[g].columns.iter().map(|column| column.head)
@@ -252,60 +257,6 @@ impl Bank {
         }
     }
 
-    /// Forget the heads that do not stay. Sums that they share with others are kept.
-    pub(crate) fn retain(&mut self, stays: impl Fn(&Head) -> bool) {
-        let kept: Vec<bool> = self.heads.iter().map(stays).collect();
-        let numbers: Vec<usize> = kept
-            .iter()
-            .scan(0, |next, &kept| {
-                let number = *next;
-                *next += usize::from(kept);
-                Some(number)
-            })
-            .collect();
-        let groups = self.rules.len();
-        let mut stay = Vec::with_capacity(groups);
-        for (rule, group) in self.rules.iter_mut().zip(&mut self.statistics.groups) {
-            let columns: Vec<usize> = (0..rule.columns.len()).filter(|&c| kept[rule.columns[c].head]).collect();
-            if columns.len() < rule.columns.len() {
-                group.select(&columns);
-                rule.columns = columns.iter().map(|&c| rule.columns[c]).collect();
-            }
-            rule.columns.iter_mut().for_each(|column| column.head = numbers[column.head]);
-            stay.push((!columns.is_empty()).then_some(columns));
-        }
-        if let Some(ring) = &mut self.ring {
-            ring.select(&stay);
-        }
-        self.verified.select(&stay);
-        let mut of_group = stay.iter().map(Option::is_some);
-        self.rules.retain(|_| of_group.next().expect("as many as before"));
-        let mut of_group = stay.iter().map(Option::is_some);
-        self.statistics.groups.retain(|_| of_group.next().expect("as many as before"));
-        self.drop_unused_weightings();
-        let mut of_head = kept.iter();
-        self.heads.retain(|_| *of_head.next().expect("as many as before"));
-        let mut of_head = kept.iter();
-        self.scales.retain(|_| *of_head.next().expect("as many as before"));
-    }
-
-    /// Weightings and cumulants that no head has any more go with their sums.
-    fn drop_unused_weightings(&mut self) {
-        for gram in (0..self.weightings.len()).rev() {
-            if self.rules.iter().all(|rule| rule.gram != gram) {
-                self.weightings.remove(gram);
-                self.statistics.grams.remove(gram);
-                self.rules.iter_mut().filter(|rule| rule.gram > gram).for_each(|rule| rule.gram -= 1);
-            }
-        }
-        let used: BTreeSet<usize> =
-            self.rules.iter().flat_map(|rule| &rule.columns).map(|column| column.signal).collect();
-        let numbers: HashMap<usize, usize> = used.iter().enumerate().map(|(to, &from)| (from, to)).collect();
-        self.signals = used.iter().map(|&signal| self.signals[signal].clone()).collect();
-        let columns = self.rules.iter_mut().flat_map(|rule| &mut rule.columns);
-        columns.for_each(|column| column.signal = numbers[&column.signal]);
-    }
-
     /// How often the newest row counts in what is kept.
     pub(super) fn unit(&self) -> f64 {
         self.forgetting.map_or(1.0, |forgetting| forgetting.unit())
@@ -327,9 +278,7 @@ impl Bank {
         let mut work = std::mem::take(&mut self.work);
         work.signals.renew(self.signals.len(), end - start);
         for (k, i) in (start..end).enumerate() {
-            for (out, signal) in work.signals.col_mut(k).iter_mut().zip(&self.signals) {
-                *out = signal.of(block.rows, i);
-            }
+            Cumulant::all_of(&self.signals, block.rows, i, work.signals.col_mut(k));
         }
         self.measure(block, &mut work);
         let places = self.remember(block);
@@ -362,7 +311,38 @@ impl Bank {
     /// How often row i of the stream, at this offset, counts for weighting number `gram`, and how often it is remembered.
     fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
         let remembered = self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset));
-        (self.weightings[gram].map_or(1.0, |column| rows.reward(i)[column]), remembered)
+        let of_column = |column: usize| rows.reward(i)[column];
+        let weight = match self.weightings[gram] {
+            _ if self.lacks_label(gram, rows, i) => 0.0,
+            None => 1.0,
+            Some(Weighting::Column(column)) => of_column(column),
+            Some(Weighting::Labelled { column, .. }) => column.map_or(1.0, of_column),
+        };
+        (weight, remembered)
+    }
+
+    /// Whether row i has no label where weighting number `gram` asks for one.
+    fn lacks_label(&self, gram: usize, rows: &Rows, i: usize) -> bool {
+        match self.weightings[gram] {
+            Some(Weighting::Labelled { label, .. }) => rows.labels.get(label, i).is_none(),
+            _ => false,
+        }
+    }
+
+    /// End the chain in `slot` of group number `g`, and of no other, before a row that does not count for it and whose state has
+    /// these features, as a cut would: its return goes on with the value there. The row has this place in the ring.
+    fn part(&mut self, g: usize, slot: usize, features: &[f64], place: Option<usize>) {
+        let chain = &self.statistics.groups[g].chains()[slot];
+        if chain.weight_sum == 0.0 || chain.discount == 0.0 {
+            return;
+        }
+        let decay = chain.discount;
+        if let (Some(ring), Some(place)) = (&mut self.ring, place) {
+            let row = ring.first + (place / self.rules.len()) as u64;
+            ring.parted.push(Parted { group: g, row, slot, chain: chain.clone(), features: features.to_vec() });
+        }
+        self.verified.cut(g, slot, decay, features);
+        self.statistics.groups[g].cut(slot, features);
     }
 
     /// Put the rows into the ring: where the discounts of each stand there. Empty if there is none.
@@ -387,6 +367,11 @@ impl Bank {
         let decay = self.statistics.groups[g].chains()[slot].discount;
         self.verified.cut(g, slot, decay, features);
         self.statistics.groups[g].cut(slot, features);
+    }
+
+    /// m.
+    fn features(&self) -> usize {
+        self.statistics.grams.first().map_or(0, |gram| gram.matrix().rows())
     }
 
     /// Number of groups.
@@ -419,6 +404,9 @@ impl Bank {
             self.statistics.groups[g].chain_mut(nodes.slot);
             if let Some(node) = nodes.gap {
                 self.cut_group(g, nodes.slot, features.col(node), &mut cut);
+            }
+            if self.lacks_label(self.rules[g].gram, rows, i) {
+                self.part(g, nodes.slot, features.col(nodes.state), places.get(k).copied());
             }
             let (rule, group) = (&mut self.rules[g], &mut self.statistics.groups[g]);
             if rule.kept.len() <= nodes.slot {
@@ -506,6 +494,7 @@ impl Bank {
         for g in 0..self.group_count() {
             self.grow_group(g, from, recent, &mut ring);
         }
+        ring.grow_parted(recent);
         for (cut, (_, _, _, value)) in ring.cuts.iter_mut().zip(recent.cuts()) {
             cut.features.push(value);
         }
@@ -538,6 +527,12 @@ impl Bank {
             let k = (row - ring.first) as usize;
             let slot = ring.slots[k] as usize;
             let phi = recent.features_of(row);
+            if let Some(parted) = ring.parted.iter_mut().find(|of| (of.group, of.row) == (g, row)) {
+                let Parted { chain, features, .. } = parted;
+                self.statistics.groups[g].close_newest(chain, features, phi[phi.len() - 1], traces[slot]);
+                chain.trace.push(traces[slot]);
+                traces[slot] = 0.0;
+            }
             let (weight, remembered) = self.weight(self.weighting_of(g), &ring.rows, k, ring.offsets[k]);
             let share = weight * remembered * ring.shares[k];
             traces[slot] = ring.decays[k * groups + g] * traces[slot] + share * phi[phi.len() - 1];
@@ -568,17 +563,17 @@ impl Bank {
         self.verified.forget();
     }
 
-    /// Weights of all heads at their scales. `running` are the model's running chains.
+    /// Weights of all heads at their scales, NaN for a head that cannot be solved for. `running` are the model's running chains.
     ///
     /// # Errors
-    /// If a system is singular to working precision.
+    /// If no head can be solved for.
     pub fn solve(&self, running: &Running) -> Result<Solution, SolveError> {
         let mut solution = self.decompose(running)?;
         for g in 0..self.group_count() {
-            let weights = self.solve_group(g, &solution)?;
+            let weights = self.solve_group(g, &solution);
             solution.weights.push(weights);
         }
-        Ok(solution)
+        if solution.weights.iter().any(has_solution) { Ok(solution) } else { Err(unsolved(self.features())) }
     }
 
     /// A solution that lacks the weights.
@@ -590,55 +585,20 @@ impl Bank {
     }
 
     /// u (m, H) of the heads of group number `g` at their scales.
-    pub(super) fn solve_group(&self, g: usize, solution: &Solution) -> Result<Matrix, SolveError> {
+    pub(super) fn solve_group(&self, g: usize, solution: &Solution) -> Matrix {
+        self.solve_columns(g, solution, &self.columns_of(g), Accuracy::Refined)
+    }
+
+    fn columns_of(&self, g: usize) -> Vec<usize> {
+        (0..self.rules[g].columns.len()).collect()
+    }
+
+    /// u (m, n) of the heads in the columns `which` (n,) of group number `g`.
+    fn solve_columns(&self, g: usize, solution: &Solution, which: &[usize], accuracy: Accuracy) -> Matrix {
         let (rule, unit) = (&self.rules[g], self.unit());
-        let ridges: Vec<f64> = rule.columns.iter().map(|column| unit * self.scales[column.head].ratio).collect();
+        let ridges: Vec<f64> = which.iter().map(|&c| unit * self.scales[rule.columns[c].head].ratio).collect();
         let (gram, spectrum) = (&self.statistics.grams[rule.gram], &solution.spectra[rule.gram]);
-        self.statistics.groups[g].solve(gram, spectrum, &solution.running[g], &ridges)
-    }
-
-    /// Choose noise and scale of each head that does not name its own, by its evidence on a grid of ratios; weights at these.
-    /// `diagonal` is k(x, x) of the base kernel, `floor` the least noise variance relative to that of the targets, `rows` how many
-    /// have been learned.
-    ///
-    /// # Errors
-    /// As [`Bank::solve`]; the scales are then as they were.
-    pub(crate) fn tune(
-        &mut self,
-        running: &Running,
-        diagonal: f64,
-        floor: f64,
-        rows: u64,
-    ) -> Result<Solution, SolveError> {
-        self.tuned_at = rows;
-        let before = self.scales.clone();
-        let mut solution = self.solve(running)?;
-        let ratios: Vec<f64> = (-STEPS..=STEPS).map(|k| diagonal * (STEP * f64::from(k)).exp2()).collect();
-        for _ in 0..ROUNDS {
-            let mut moved = false;
-            for g in 0..self.rules.len() {
-                if self.tune_group(g, &solution, &ratios, floor) {
-                    moved = true;
-                    match self.solve_group(g, &solution) {
-                        Ok(weights) => solution.weights[g] = weights,
-                        Err(e) => {
-                            self.scales = before;
-                            return Err(e);
-                        }
-                    }
-                }
-            }
-            if !moved {
-                break;
-            }
-        }
-        self.verified.foresee(rows, self.unit(), &solution.spectra, &solution.weights);
-        Ok(solution)
-    }
-
-    /// Whether there are twice as many rows as when scales were chosen last.
-    pub(crate) fn tuning_is_due(&self, rows: u64) -> bool {
-        rows >= 2 * self.tuned_at.max(TUNED_FROM / 2)
+        self.statistics.groups[g].solve(gram, spectrum, &solution.running[g], &ridges, which, accuracy)
     }
 
     /// Whether the weights whose predictions are verified are to be renewed: there are an eighth more rows than when they were
@@ -649,13 +609,37 @@ impl Bank {
         rows >= self.verified.foreseen_at().map_or(TUNED_FROM, |before| before + apart)
     }
 
-    /// Verify what the weights of now predict. `rows` is how many have been learned.
+    /// Verify what the weights of now predict. `rows` is how many have been learned. New weights take the memory of those before, so
+    /// that they exist once.
     ///
     /// # Errors
-    /// As [`Bank::solve`]; the weights before stay.
+    /// As [`Bank::solve`]; nothing is then verified until the next success.
     pub(crate) fn foresee(&mut self, running: &Running, rows: u64) -> Result<(), SolveError> {
-        let solution = self.solve(running)?;
-        self.verified.foresee(rows, self.unit(), &solution.spectra, &solution.weights);
+        let mut weights = self.verified.take_weights();
+        let mut foreseen = || -> Result<Vec<Spectrum>, SolveError> {
+            let (solution, mut is_solved) = (self.decompose(running)?, false);
+            for g in 0..self.group_count() {
+                // Refinement would be lost in single precision.
+                let u = self.solve_columns(g, &solution, &self.columns_of(g), Accuracy::Plain);
+                is_solved |= has_solution(&u);
+                in_single_precision(&u, g, &mut weights);
+            }
+            if is_solved { Ok(solution.spectra) } else { Err(unsolved(self.features())) }
+        };
+        let spectra = foreseen();
+        self.verify_with(spectra, weights, rows)
+    }
+
+    /// Verify what these weights predict, or nothing where there are none.
+    fn verify_with(
+        &mut self,
+        spectra: Result<Vec<Spectrum>, SolveError>,
+        mut weights: Vec<Vec<f32>>,
+        rows: u64,
+    ) -> Result<(), SolveError> {
+        weights.truncate(self.rules.len());
+        let spectra = spectra.inspect_err(|_| self.verified.give_up())?;
+        self.verified.foresee(rows, self.unit(), spectra, weights);
         Ok(())
     }
 
@@ -678,47 +662,39 @@ impl Bank {
         out
     }
 
+    /// Of each head the variance of verified returns less predictions over that of the returns (H,); none below 40 pairs, and where
+    /// returns do not vary.
+    pub fn unexplained(&self) -> Vec<Option<f64>> {
+        let mut out = self.coverage();
+        for (g, rule) in self.rules.iter().enumerate() {
+            for (column, share) in rule.columns.iter().zip(self.verified.unexplained(g)) {
+                out[column.head] = out[column.head].and(share);
+            }
+        }
+        out
+    }
+
     /// What has been verified of head number `head`; none below 40 pairs.
     ///
     /// # Panics
     /// If there is no such head.
     pub fn verdict(&self, head: usize) -> Option<Verdict> {
-        let (g, column) = self.place(head);
+        self.verdict_at(self.place(head))
+    }
+
+    /// What has been verified of the head in this place, one of [`Bank::places`]; none below 40 pairs.
+    ///
+    /// # Panics
+    /// If there is no such group.
+    pub fn verdict_at(&self, (g, column): (usize, usize)) -> Option<Verdict> {
         self.verified.verdict(g, column)
     }
 
-    fn tune_group(&mut self, g: usize, solution: &Solution, ratios: &[f64], floor: f64) -> bool {
-        let (targets, images) = self.targets(g, solution);
-        let rule = &self.rules[g];
-        let observed = Observed::new(&self.statistics.grams[rule.gram], &solution.spectra[rule.gram], self.unit());
-        if observed.rows() < 1.0 {
-            return false;
-        }
-        let (values, signals) = observed.profile(&targets, &images, ratios, floor);
-        let mut moved = false;
-        for (h, column) in rule.columns.iter().enumerate() {
-            let head = &self.heads[column.head];
-            if head.noise_variance.is_some() || head.signal.is_some() {
-                continue;
-            }
-            let present = observed.log_evidence(targets[h], images.col(h), self.scales[column.head]);
-            let best = (0..ratios.len()).max_by(|&a, &b| values.at(a, h).total_cmp(&values.at(b, h)));
-            let best = best.expect("a grid of ratios");
-            let gain = values.at(best, h) - present;
-            // A gain over no evidence at all is no number, and wanted.
-            if values.at(best, h) > f64::NEG_INFINITY && (gain >= MOVES_AT || gain.is_nan()) {
-                self.scales[column.head] = Scale { signal: signals.at(best, h), ratio: ratios[best] };
-                moved = true;
-            }
-        }
-        moved
-    }
-
-    /// Targets of the heads of one group, and their images.
-    fn targets(&self, g: usize, solution: &Solution) -> (Vec<Targets>, Matrix) {
-        let (group, running, u) = (&self.statistics.groups[g], &solution.running[g], &solution.weights[g]);
-        let targets = (0..group.heads()).map(|h| group.targets(running, u.col(h), h)).collect();
-        (targets, group.images(&solution.spectra[self.rules[g].gram], running, u))
+    /// Targets of the heads in the columns `which` (n,) of one group, closed by their weights u (m, n), and their images.
+    fn targets(&self, g: usize, solution: &Solution, (which, u): (&[usize], &Matrix)) -> (Vec<Targets>, Matrix) {
+        let (group, running) = (&self.statistics.groups[g], &solution.running[g]);
+        let images = group.images(&solution.spectra[self.rules[g].gram], running, u, which);
+        (group.targets(running, u, which), images)
     }
 
     /// Log evidence of each head, nats, of the rows that its statistics hold, targets closed by `solution`. Where rows are forgotten
@@ -726,10 +702,12 @@ impl Bank {
     pub fn log_evidence(&self, solution: &Solution) -> Vec<f64> {
         let mut out = vec![0.0; self.heads.len()];
         for (g, rule) in self.rules.iter().enumerate() {
-            let (targets, images) = self.targets(g, solution);
+            let (targets, images) = self.targets(g, solution, (&self.columns_of(g), solution.weights(g)));
             let observed = Observed::new(&self.statistics.grams[rule.gram], &solution.spectra[rule.gram], self.unit());
             for (h, column) in rule.columns.iter().enumerate() {
-                out[column.head] = observed.log_evidence(targets[h], images.col(h), self.scales[column.head]);
+                let scale = self.scales[column.head];
+                let determinant = observed.log_determinant(scale.ratio);
+                out[column.head] = observed.log_evidence(targets[h], images.col(h), scale, determinant);
             }
         }
         out
@@ -739,7 +717,7 @@ impl Bank {
     pub fn closed_energy(&self, solution: &Solution) -> Vec<f64> {
         let mut out = vec![0.0; self.heads.len()];
         for (g, rule) in self.rules.iter().enumerate() {
-            let (targets, _) = self.targets(g, solution);
+            let (targets, _) = self.targets(g, solution, (&self.columns_of(g), solution.weights(g)));
             rule.columns.iter().zip(targets).for_each(|(column, of)| out[column.head] = of.energy / self.unit());
         }
         out
@@ -784,6 +762,16 @@ impl Bank {
             + self.verified.bytes()
             + self.heads.iter().map(|head| size_of::<Head>() + head.name.len()).sum::<usize>()
     }
+}
+
+/// Whether some column of u (m, n) is a solution.
+fn has_solution(u: &Matrix) -> bool {
+    (0..u.cols()).any(|h| u.col(h).iter().all(|u| u.is_finite()))
+}
+
+/// No head over `m` features can be solved for.
+fn unsolved(m: usize) -> SolveError {
+    Singular { size: m }.into()
 }
 
 /// Where `value` stands in `list`, at its end if it was not there.

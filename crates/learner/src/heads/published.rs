@@ -7,7 +7,7 @@ use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;
 use crate::math::posterior::SolveError;
 use crate::math::statistics::Running;
-use nalgebra::DMatrix;
+use nalgebra::{DMatrix, Dyn, VecStorage};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -52,6 +52,22 @@ pub struct HeadEvaluation {
     pub variance: Option<DMatrix<f64>>,
 }
 
+/// Numbers from which on a matrix of weights is set apart.
+const LARGE: usize = 1 << 20;
+/// Numbers that the allocator of glibc maps on their own, more than 32 MiB: given back as soon as they are freed, and without
+/// raising the size up to which it keeps what is freed. Room that is not written to takes no memory.
+const APART: usize = (32 << 20) / size_of::<f64>() + 1;
+
+/// Zeros for the weights of a snapshot, which lives until the next one replaces it: a large one is set apart from all that stays.
+fn zeros(rows: usize, cols: usize) -> DMatrix<f64> {
+    if rows * cols < LARGE {
+        return DMatrix::zeros(rows, cols);
+    }
+    let mut numbers = vec![0.0; APART.max(rows * cols)];
+    numbers.truncate(rows * cols);
+    DMatrix::from_data(VecStorage::new(Dyn(rows), Dyn(cols), numbers))
+}
+
 impl HeadsSnapshot {
     /// Number of the head called `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
@@ -69,10 +85,11 @@ impl HeadsSnapshot {
     }
 
     /// The heads of `bank` with the model's `running` chains closed. `signal` is the model's scale of its base kernel, the
-    /// dictionary's. Groups are solved one after the other, so that the weights of all heads exist once.
+    /// dictionary's. Groups are solved one after the other, so that the weights of all heads exist once. Heads that cannot be solved
+    /// for are left out.
     ///
     /// # Errors
-    /// As [`Bank::solve`].
+    /// If statistics that heads share are not finite.
     pub(crate) fn of(
         bank: &Bank,
         running: &Running,
@@ -82,12 +99,14 @@ impl HeadsSnapshot {
     ) -> Result<Self, SolveError> {
         let (m, count) = (dictionary.len(), bank.heads().len());
         let solution = bank.decompose(running)?;
-        let mut weights = DMatrix::zeros(m, count);
+        let mut weights = zeros(m, count);
         let mut weightings = vec![0; count];
+        let mut is_sound = vec![false; count];
         for g in 0..bank.group_count() {
-            let mut w = bank.solve_group(g, &solution)?;
+            let mut w = bank.solve_group(g, &solution);
             solve_lower_transposed(dictionary.factor().view(), w.view_mut());
             for (h, head) in bank.heads_of(g).enumerate() {
+                is_sound[head] = w.col(h).iter().all(|w| w.is_finite());
                 weights.column_mut(head).iter_mut().zip(w.col(h)).for_each(|(to, w)| *to = w / signal);
                 weightings[head] = bank.weighting_of(g);
             }
@@ -102,7 +121,7 @@ impl HeadsSnapshot {
                 values: spectrum.values.iter().map(|value| signal * value / unit).collect(),
             }
         };
-        Ok(Self {
+        let mut out = Self {
             heads: bank.heads().to_vec(),
             weights,
             signals: bank.scales().iter().map(|scale| scale.signal / signal).collect(),
@@ -110,7 +129,22 @@ impl HeadsSnapshot {
             weightings,
             bases: if variance { solution.spectra.iter().map(basis).collect() } else { Vec::new() },
             factors: bank.factors(),
-        })
+        };
+        if is_sound.contains(&false) {
+            out.retain(&is_sound);
+        }
+        Ok(out)
+    }
+
+    /// Leave out the heads that do not stay (H,).
+    fn retain(&mut self, stays: &[bool]) {
+        let places: Vec<usize> = (0..stays.len()).filter(|&h| stays[h]).collect();
+        self.weights = self.weights.select_columns(&places);
+        self.heads = places.iter().map(|&h| self.heads[h].clone()).collect();
+        self.weightings = places.iter().map(|&h| self.weightings[h]).collect();
+        for numbers in [&mut self.signals, &mut self.ratios, &mut self.factors] {
+            *numbers = places.iter().map(|&h| numbers[h]).collect();
+        }
     }
 
     /// Answers about `count` states and `heads` heads, to be filled in; with a variance where it is asked for and carried.
@@ -186,5 +220,19 @@ impl HeadsSnapshot {
         let values = &self.bases[weighting].values;
         let explained: f64 = images.iter().zip(values).map(|(t, value)| t * t * value / (value + ratio)).sum();
         (diagonal - explained).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_weights_have_memory_of_their_own() {
+        let capacity = |of: DMatrix<f64>| Vec::from(of.data).capacity();
+        assert!(capacity(zeros(400, 6000)) * size_of::<f64>() > 32 << 20);
+        assert_eq!(capacity(zeros(40, 60)), 2400);
+        let large = zeros(1024, 1024);
+        assert_eq!((large.shape(), large.amax()), ((1024, 1024), 0.0));
     }
 }

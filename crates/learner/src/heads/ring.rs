@@ -1,5 +1,6 @@
 //! Recent rows of heads, from which a new element of the dictionary gets its part of their sums.
 
+use crate::math::backfill::BackfillBuffer;
 use crate::math::statistics::Chain;
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,24 @@ pub(super) struct Ring {
     #[serde(with = "crate::math::raw")]
     pub(super) decays: Vec<f64>,
     pub(super) cuts: VecDeque<CutChains>,
+    /// Chains of one group alone that ended before a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) parted: Vec<Parted>,
+}
+
+/// A chain of one group that ended before a row which does not count for it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Parted {
+    /// Number of the group.
+    pub(super) group: usize,
+    /// Number of the row.
+    pub(super) row: u64,
+    pub(super) slot: usize,
+    /// The chain just before.
+    pub(super) chain: Chain,
+    /// Features (m,) of the row's state.
+    #[serde(with = "crate::math::raw")]
+    pub(super) features: Vec<f64>,
 }
 
 /// A cut, of the chain in one slot.
@@ -42,14 +61,7 @@ impl Ring {
         let stale = start.saturating_sub(self.first) as usize;
         // Moved together when half of it is stale, so that each row is moved about once.
         if stale > 0 && 2 * stale >= self.rows.len() {
-            let mut kept = self.rows.without_rows();
-            kept.extend(&self.rows, stale..self.rows.len());
-            self.rows = kept;
-            self.offsets.drain(..stale);
-            self.slots.drain(..stale);
-            self.shares.drain(..stale);
-            self.decays.drain(..stale * groups);
-            self.first = start;
+            self.begin_at(start, self.cuts.len(), groups);
         }
     }
 
@@ -67,6 +79,7 @@ impl Ring {
     /// Sums are kept in another unit from here on, `factor` times as large.
     pub(super) fn scale(&mut self, factor: f64) {
         self.cuts.iter_mut().flat_map(|cut| &mut cut.chains).for_each(|chain| chain.scale(factor));
+        self.parted.iter_mut().for_each(|parted| parted.chain.scale(factor));
     }
 
     /// Let all rows so far count `factor` times as often.
@@ -98,6 +111,71 @@ impl Ring {
             }
             let mut of_group = stay.iter().map(Option::is_some);
             cut.chains.retain(|_| of_group.next().unwrap_or(false));
+        }
+        self.parted.retain(|parted| stay[parted.group].is_some());
+        for Parted { group, chain, .. } in &mut self.parted {
+            let columns = stay[*group].as_ref().expect("the others are gone");
+            chain.weighted_target = columns.iter().map(|&c| chain.weighted_target[c]).collect();
+            *group = stay[..*group].iter().flatten().count();
+        }
+    }
+
+    /// This ring, of `groups` groups, with the columns that `other` has of the same rows: those of its group k are in the group
+    /// `places[k]` of both, behind those there are. Rows and cuts that either has forgotten are.
+    pub(super) fn joined(mut self, mut other: Self, groups: usize, places: &[usize]) -> Self {
+        let (first, cuts) = (self.first.max(other.first), self.cuts.len().min(other.cuts.len()));
+        self.begin_at(first, cuts, groups);
+        other.begin_at(first, cuts, places.len());
+        let new: Vec<usize> = (0..places.len()).filter(|&k| places[k] >= groups).collect();
+        let of_row = |row: usize| {
+            let theirs = &other.decays[row * places.len()..];
+            let own = &self.decays[row * groups..][..groups];
+            own.iter().copied().chain(new.iter().map(|&k| theirs[k])).collect::<Vec<f64>>()
+        };
+        self.decays = (0..self.rows.len()).flat_map(of_row).collect();
+        for (cut, theirs) in self.cuts.iter_mut().zip(other.cuts) {
+            for (chain, &place) in theirs.chains.into_iter().zip(places) {
+                match cut.chains.get_mut(place) {
+                    Some(own) => own.weighted_target.extend(chain.weighted_target),
+                    None => cut.chains.push(chain),
+                }
+            }
+        }
+        for theirs in other.parted {
+            let group = places[theirs.group];
+            let at = (group, theirs.row, theirs.slot);
+            match self.parted.iter_mut().find(|own| (own.group, own.row, own.slot) == at) {
+                Some(own) => own.chain.weighted_target.extend(theirs.chain.weighted_target),
+                None => self.parted.push(Parted { group, ..theirs }),
+            }
+        }
+        self.rows.labels.join(other.rows.labels);
+        self
+    }
+
+    /// Forget the rows before number `first`, and all but the last `cuts` cuts.
+    fn begin_at(&mut self, first: u64, cuts: usize, groups: usize) {
+        self.cuts.drain(..self.cuts.len() - cuts);
+        let stale = (first - self.first) as usize;
+        let mut kept = self.rows.without_rows();
+        kept.extend(&self.rows, stale..self.rows.len());
+        (self.rows, self.first) = (kept, first);
+        self.offsets.drain(..stale);
+        self.slots.drain(..stale);
+        self.shares.drain(..stale);
+        self.decays.drain(..stale * groups);
+        self.parted.retain(|parted| parted.row >= first);
+    }
+
+    /// Give the chains that ended in one group the newest coordinate, as far as [`super::bank::Bank::grow`] has not, and forget those
+    /// before rows that `recent` has forgotten.
+    pub(super) fn grow_parted(&mut self, recent: &BackfillBuffer) {
+        let span = recent.span();
+        self.parted.retain(|parted| parted.row >= span.start);
+        for Parted { row, chain, features, .. } in &mut self.parted {
+            let phi = recent.features_of(*row);
+            features.push(phi[phi.len() - 1]);
+            chain.trace.resize(features.len(), 0.0);
         }
     }
 

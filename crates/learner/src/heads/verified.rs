@@ -10,11 +10,13 @@
 //! weights are refreshed decide about all of this: no clock, no batch.
 
 use crate::math::backfill::difference_residual;
-use crate::math::dense::{Matrix, Op, View, ViewMut, axpy, multiply};
+use crate::math::dense::{Matrix, axpy, axpy_single, dot};
 use crate::math::heads::Spectrum;
 use crate::math::posterior::Scale;
 use crate::math::raw;
-use crate::verification::{FACTOR_MAX, LENGTHS_MAX, NINETY, PAIRS_MIN, ROWS_MAX, WEIGHT_END, open_rank, scrambled};
+use crate::verification::{
+    FACTOR_MAX, LENGTHS_MAX, NINETY, PAIRS_MIN, ROWS_MAX, Trial, WEIGHT_END, following, open_rank, rows_apart,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -55,24 +57,6 @@ struct Forecast {
     weights: Vec<Vec<f32>>,
 }
 
-/// A start row that is followed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Trial {
-    /// Whose chain; none while it is free.
-    slot: Option<u64>,
-    rows: u64,
-    weight: f64,
-    /// V(x) when the row arrived (H,).
-    #[serde(with = "raw")]
-    mean: Vec<f64>,
-    /// Deviation of the return then (H,).
-    #[serde(with = "raw")]
-    deviation: Vec<f64>,
-    /// y (H,): the return so far.
-    #[serde(with = "raw")]
-    gathered: Vec<f64>,
-}
-
 /// The heads of one group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Followed {
@@ -86,6 +70,9 @@ struct Followed {
     lengths: u64,
     /// Pairs so far.
     pairs: u64,
+    /// Pairs before each head came (H,); empty where all were there from the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    before: Vec<u64>,
     /// Levels of |z| (PAIRS_MAX, H), by columns: rings. Empty before the first pair.
     levels: Vec<u8>,
     /// (FIGURES, H), by columns.
@@ -146,31 +133,28 @@ impl HeadVerification {
         self.forecast.as_ref().map(|forecast| forecast.rows)
     }
 
-    /// Predict with these weights (m, H) of each group from here on. `unit` is how often the newest row counts in `spectra`.
-    pub(super) fn foresee(&mut self, rows: u64, unit: f64, spectra: &[Spectrum], weights: &[Matrix]) {
-        let in_rows = |spectrum: &Spectrum| Spectrum {
-            values: spectrum.values.iter().map(|value| value / unit).collect(),
-            vectors: spectrum.vectors.clone(),
-        };
-        let turned = |u: &Matrix| {
-            let mut out = vec![0.0; u.rows() * u.cols()];
-            for h in 0..u.cols() {
-                let to = out.iter_mut().skip(h).step_by(u.cols());
-                to.zip(u.col(h)).for_each(|(to, &weight)| *to = weight as f32);
-            }
-            out
-        };
-        self.forecast = Some(Forecast {
-            rows,
-            spectra: spectra.iter().map(in_rows).collect(),
-            weights: weights.iter().map(turned).collect(),
-        });
+    /// The weights that predict, as memory for those that will: there are none until [`HeadVerification::foresee`] gets them.
+    pub(super) fn take_weights(&mut self) -> Vec<Vec<f32>> {
+        self.forecast.take().map(|forecast| forecast.weights).unwrap_or_default()
+    }
+
+    /// There are no weights that predict any more: what is followed begins again.
+    pub(super) fn give_up(&mut self) {
+        self.forecast = None;
+        self.drop_trials();
+    }
+
+    /// Predict with these weights of each group, [`in_single_precision`], from here on. `unit` is how often the newest row counts in
+    /// `spectra`.
+    pub(super) fn foresee(&mut self, rows: u64, unit: f64, mut spectra: Vec<Spectrum>, weights: Vec<Vec<f32>>) {
+        spectra.iter_mut().flat_map(|spectrum| &mut spectrum.values).for_each(|value| *value /= unit);
+        self.forecast = Some(Forecast { rows, spectra, weights });
     }
 
     /// A row of `slot` with features (m,) has arrived for group number `g`, `decay` the discount of the row before it: what is
     /// followed there ends, if it has far enough.
     pub(super) fn arrive(&mut self, g: usize, slot: usize, decay: f64, features: &[f64]) {
-        for k in self.groups[g].following(slot) {
+        for k in following(&self.groups[g].trials, slot) {
             let trial = &mut self.groups[g].trials[k];
             trial.weight *= decay;
             // What is not a number ends too, and counts for no head.
@@ -199,14 +183,12 @@ impl HeadVerification {
             });
             trial.deviation.push((signal * (variance + ratio / row.weight)).sqrt());
         }
-        trial.gathered.clear();
-        trial.gathered.resize(trial.mean.len(), 0.0);
-        (trial.slot, trial.rows, trial.weight) = (Some(row.slot as u64), 0, 1.0);
+        trial.follow(row.slot);
     }
 
     /// The row of `slot` that has just arrived pays group number `g` these rewards (H,), and terminates its chain or not.
     pub(super) fn take(&mut self, g: usize, slot: usize, rewards: &[f64], terminated: bool) {
-        for k in self.groups[g].following(slot) {
+        for k in following(&self.groups[g].trials, slot) {
             let trial = &mut self.groups[g].trials[k];
             axpy(&mut trial.gathered, trial.weight, rewards);
             trial.rows += 1;
@@ -226,7 +208,7 @@ impl HeadVerification {
             return;
         }
         self.arrive(g, slot, decay, features);
-        for k in self.groups[g].following(slot) {
+        for k in following(&self.groups[g].trials, slot) {
             self.groups[g].trials[k].slot = None;
         }
     }
@@ -244,13 +226,25 @@ impl HeadVerification {
     /// Forget the groups of which nothing stays, and of each other one all heads but the columns that do. What predicts and what is
     /// followed begins again.
     pub(super) fn select(&mut self, stay: &[Option<Vec<usize>>]) {
-        self.forecast = None;
-        self.drop_trials();
+        self.give_up();
         let mut of_group = stay.iter();
         self.groups.retain_mut(|group| {
             let columns = of_group.next().and_then(Option::as_ref);
             columns.inspect(|columns| group.select(columns)).is_some()
         });
+    }
+
+    /// There are heads behind those there were: now `heads` in each group. What predicts and what is followed begins again, what
+    /// has been verified stays.
+    pub(super) fn join(&mut self, heads: &[usize]) {
+        self.give_up();
+        for (group, &count) in self.groups.iter_mut().zip(heads) {
+            group.widen(count);
+        }
+        // Before the first row there is none.
+        if !self.groups.is_empty() {
+            self.groups.extend(heads.iter().skip(self.groups.len()).map(|&count| Followed::new(count)));
+        }
     }
 
     /// Factors on the deviations of returns of the heads of group number `g`, in the order of their columns; 1 below 40 pairs.
@@ -270,6 +264,12 @@ impl HeadVerification {
         })
     }
 
+    /// Variance of y - V over that of y of the heads of group number `g`; none where returns do not vary, however few pairs there are.
+    pub(super) fn unexplained(&self, g: usize) -> impl Iterator<Item = Option<f64>> {
+        let figures = self.groups.get(g).map_or(&[][..], |group| &group.figures);
+        figures.chunks_exact(FIGURES).map(|of| unexplained(of[1], of[3]))
+    }
+
     /// The verdict about the head in this column of group number `g`; none below 40 pairs.
     pub(super) fn verdict(&self, g: usize, column: usize) -> Option<Verdict> {
         let group = self.groups.get(g)?;
@@ -281,7 +281,7 @@ impl HeadVerification {
             pairs,
             coverage: inside as f64 / pairs as f64,
             bias,
-            unexplained: (all > 0.0).then(|| left / all),
+            unexplained: unexplained(left, all),
             factor: factor(&mut known),
         })
     }
@@ -313,6 +313,8 @@ impl HeadVerification {
         let followed = |(group, &heads): (&Followed, &usize)| {
             (group.levels.is_empty() || group.levels.len() == PAIRS_MAX * heads)
                 && group.figures.len() == FIGURES * heads
+                && (group.before.is_empty() || group.before.len() == heads)
+                && group.before.iter().all(|&before| before <= group.pairs)
                 && group.length >= 0.0
                 && group.trials.iter().all(|trial| trial.fits(heads, slots))
         };
@@ -337,6 +339,19 @@ impl HeadVerification {
     }
 }
 
+/// u' (H, m), by columns, of u (m, H): into what group number `g` has in `weights`, in its memory.
+pub(super) fn in_single_precision(u: &Matrix, g: usize, weights: &mut Vec<Vec<f32>>) {
+    weights.resize_with(weights.len().max(g + 1), Vec::new);
+    let out = &mut weights[g];
+    if out.len() != u.rows() * u.cols() {
+        *out = vec![0.0; u.rows() * u.cols()];
+    }
+    for h in 0..u.cols() {
+        let to = out.iter_mut().skip(h).step_by(u.cols());
+        to.zip(u.col(h)).for_each(|(to, &weight)| *to = weight as f32);
+    }
+}
+
 impl Forecast {
     /// V of the heads of group number `g` (H,) at features (m,), into `out`. Elements admitted since are not known yet.
     fn values(&self, g: usize, features: &[f64], out: &mut Vec<f64>) {
@@ -346,27 +361,16 @@ impl Forecast {
         out.clear();
         out.resize(heads, 0.0);
         for (row, phi) in weights.chunks_exact(heads.max(1)).zip(features) {
-            out.iter_mut().zip(row).for_each(|(value, weight)| *value += phi * f64::from(*weight));
+            axpy_single(out, *phi, row);
         }
     }
 
     /// Q'phi of weighting number `weighting`.
     fn turn(&self, weighting: usize, features: &[f64], out: &mut Vec<f64>) {
         let vectors = &self.spectra[weighting].vectors;
-        let known = View::column(&features[..vectors.rows()]);
+        let known = &features[..vectors.rows()];
         out.clear();
-        out.resize(vectors.cols(), 0.0);
-        multiply(ViewMut::column(out), false, 1.0, vectors.view(), Op::Transposed, known, Op::Plain);
-    }
-}
-
-impl Trial {
-    fn fits(&self, heads: usize, slots: usize) -> bool {
-        self.slot.is_none_or(|slot| {
-            (slot as usize) < slots
-                && self.rows <= ROWS_MAX
-                && [&self.mean, &self.deviation, &self.gathered].iter().all(|part| part.len() == heads)
-        })
+        out.extend((0..vectors.cols()).map(|j| dot(vectors.col(j), known)));
     }
 }
 
@@ -379,6 +383,7 @@ impl Followed {
             length: 0.0,
             lengths: 0,
             pairs: 0,
+            before: Vec::new(),
             levels: Vec::new(),
             figures: vec![0.0; FIGURES * heads],
         }
@@ -386,12 +391,6 @@ impl Followed {
 
     fn heads(&self) -> usize {
         self.figures.len() / FIGURES
-    }
-
-    /// Those of the two that follow the chain of `slot`.
-    fn following(&self, slot: usize) -> impl Iterator<Item = usize> + use<> {
-        let follows = [0, 1].map(|k| self.trials[k].slot == Some(slot as u64));
-        (0..2).filter(move |&k| follows[k])
     }
 
     /// A free trial, where a start is due with this row. Asked once a row.
@@ -409,19 +408,18 @@ impl Followed {
         self.trials.iter_mut().find(|trial| trial.slot.is_none())
     }
 
-    /// Rows from one start to the next: half a return and up to a quarter of that more. A start predicts for H heads, which takes
-    /// as long as to learn two rows for them; with H/4 rows between starts that is little.
+    /// Rows from one start to the next. A start predicts for H heads, which takes as long as to learn two rows for them; with H/4
+    /// rows between starts that is little.
     fn apart(&self, row: &Start<'_>) -> u64 {
         let length = if self.lengths > 0 { self.length } else { row.length as f64 };
         let least = (self.heads() as u64 / 4).max(row.features.len() as u64 / 8).max(16);
-        let half = ((length / 2.0).ceil() as u64).max(least);
-        half + scrambled(self.starts) % (half / 4 + 1)
+        rows_apart(length, least, self.starts)
     }
 
     /// The return of trial k is known.
     fn conclude(&mut self, k: usize) {
         let heads = self.heads();
-        let Self { trials, levels, figures, .. } = self;
+        let Self { trials, before, levels, figures, .. } = self;
         let trial = &mut trials[k];
         trial.slot = None;
         self.lengths = LENGTHS_MAX.min(self.lengths + 1);
@@ -431,11 +429,12 @@ impl Followed {
         }
         let place = (self.pairs % PAIRS_MAX as u64) as usize;
         self.pairs += 1;
-        let rate = 1.0 / self.pairs.min(PAIRS_MAX as u64) as f64;
         for h in 0..heads {
             let (found, error) = (trial.gathered[h], trial.gathered[h] - trial.mean[h]);
             levels[h * PAIRS_MAX + place] = level((error / trial.deviation[h]).abs());
             if error.is_finite() {
+                let pairs = self.pairs - before.get(h).copied().unwrap_or(0);
+                let rate = 1.0 / pairs.min(PAIRS_MAX as u64) as f64;
                 let (errors, values) = figures[h * FIGURES..][..FIGURES].split_at_mut(2);
                 for (value, known) in [(error, errors), (found, values)] {
                     let before = value - known[0];
@@ -452,6 +451,18 @@ impl Followed {
                 columns.iter().flat_map(|c| self.levels[c * PAIRS_MAX..][..PAIRS_MAX].iter().copied()).collect();
         }
         self.figures = columns.iter().flat_map(|c| self.figures[c * FIGURES..][..FIGURES].iter().copied()).collect();
+        if !self.before.is_empty() {
+            self.before = columns.iter().map(|&c| self.before[c]).collect();
+        }
+    }
+
+    fn widen(&mut self, heads: usize) {
+        if !self.levels.is_empty() {
+            self.before.resize(self.heads(), 0);
+            self.before.resize(heads, self.pairs);
+            self.levels.resize(PAIRS_MAX * heads, NONE);
+        }
+        self.figures.resize(FIGURES * heads, 0.0);
     }
 
     /// The levels of the pairs of one head, 40 at least.
@@ -464,6 +475,11 @@ impl Followed {
     fn factor(&self, column: usize) -> Option<f64> {
         self.known(column).map(|mut known| factor(&mut known))
     }
+}
+
+/// Variance that is `left` over `all` there is, if there is any; none where one has overflowed.
+fn unexplained(left: f64, all: f64) -> Option<f64> {
+    (all > 0.0).then(|| left / all).filter(|share| share.is_finite())
 }
 
 /// The level of |z|: each is 2 % above the one before, and [`INSIDE`] the last of the 90 % interval.
@@ -489,13 +505,14 @@ fn factor(levels: &mut [u8]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verification::scrambled;
 
     /// One group of two heads over one feature, whose value is 1 and whose deviation is `stated`: with S = 0 all variance is noise.
     fn verification(stated: f64) -> (HeadVerification, impl Fn(usize) -> Scale) {
         let mut verification = HeadVerification::default();
         verification.settle([2].into_iter());
         let spectrum = Spectrum { values: vec![1e9], vectors: Matrix::identity(1) };
-        verification.foresee(0, 1.0, &[spectrum], &[Matrix::from_columns(1, 2, vec![1.0, 1.0])]);
+        verification.foresee(0, 1.0, vec![spectrum], vec![vec![1.0, 1.0]]);
         (verification, move |_| Scale { signal: 1.0, ratio: stated * stated })
     }
 
@@ -530,6 +547,7 @@ mod tests {
         assert!((narrow.bias + 1.0).abs() < 0.05 && narrow.coverage == 1.0 && narrow.factor < 1.0, "{narrow:?}");
         assert_eq!(verification.factors(0, 2), [wide.factor, narrow.factor]);
         assert_eq!(verification.coverage(0).collect::<Vec<_>>(), [Some(wide.coverage), Some(1.0)]);
+        assert_eq!(verification.unexplained(0).collect::<Vec<_>>(), [wide.unexplained, narrow.unexplained]);
     }
 
     #[test]
@@ -593,6 +611,23 @@ mod tests {
         assert!(verification.is_consistent(&[1], 1, 1, 1) && verification.foreseen_at().is_none());
         verification.select(&[None]);
         assert!(verification.groups.is_empty());
+    }
+
+    #[test]
+    fn new_weights_take_the_memory_of_those_before() {
+        let (mut verification, scale) = verification(1.0);
+        let before = verification.forecast.as_ref().map(|forecast| forecast.weights[0].as_ptr());
+        let mut weights = verification.take_weights();
+        in_single_precision(&Matrix::from_columns(1, 2, vec![2.0, 3.0]), 0, &mut weights);
+        let spectrum = Spectrum { values: vec![1e9], vectors: Matrix::identity(1) };
+        verification.foresee(9, 1.0, vec![spectrum], weights);
+        let forecast = verification.forecast.as_ref().unwrap();
+        assert_eq!((forecast.rows, &forecast.weights[0][..]), (9, &[2.0, 3.0][..]));
+        assert_eq!(before, Some(forecast.weights[0].as_ptr()));
+        row(&mut verification, &scale, 0.9, [1.0, 1.0]);
+        assert!(verification.groups[0].trials[0].slot.is_some());
+        verification.give_up();
+        assert!(verification.foreseen_at().is_none() && verification.groups[0].trials[0].slot.is_none());
     }
 
     #[test]

@@ -365,7 +365,9 @@ impl Learner {
             let rows = offset..offset + batch.len() as u64;
             assert!(!rows.contains(&at), "a fault made on purpose in the learner with seed {seed}");
         }
-        let Some(mut rows) = self.action_rows.take() else { return };
+        // Rows from before its beginning come again behind a checkpoint: with none but those it stays as it is.
+        let is_new = |rows: &mut Box<ActionRows>| rows.end < offset + batch.len() as u64;
+        let Some(mut rows) = self.action_rows.take_if(is_new) else { return };
         let of = self.settings.action_value.as_ref().expect("a critic of action values");
         if rows.window.is_none() {
             self.names = Some(self.settings.input_names(self.names.take(), batch.dim()));

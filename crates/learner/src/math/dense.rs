@@ -9,9 +9,10 @@ pub(super) mod matrix;
 mod spectrum;
 mod triangular;
 
-pub use super::vector::{Sides, add_outer, axpy, dot, sum, turn_and_multiply};
+pub use super::vector::{Sides, add_outer, axpy, axpy_single, dot, gain_targets, sum, turn_and_multiply};
 pub use factor::{
-    Cholesky, Scratch, factorise, invert, log_determinant, solve_and_invert, solve_general, solve_general_into,
+    Accuracy, Cholesky, Scratch, factorise, invert, log_determinant, solve_and_invert, solve_general,
+    solve_general_into, solve_in_place,
 };
 pub(crate) use matrix::tight;
 pub use matrix::{Matrix, View, ViewMut};
@@ -247,6 +248,24 @@ mod tests {
             assert!(distance(&product(scaled.view(), Op::Plain, vectors.view(), Op::Transposed), &s) < 1e-11);
         }
         assert!(solve_general(&Matrix::zeros(3, 3), &Matrix::zeros(3, 1)).is_err());
+    }
+
+    #[test]
+    fn right_hand_sides_beyond_a_piece_are_solved_where_they_stand() {
+        let (size, cols) = (30, 500);
+        let mut a = sample(size, size);
+        (0..size).for_each(|i| *a.at_mut(i, i) += 3.0);
+        let whole = sample(size, cols + 2);
+        for accuracy in [Accuracy::Plain, Accuracy::Refined] {
+            let mut found = whole.clone();
+            solve_in_place(&a, found.block_mut(0, 1, size, cols), accuracy, &mut Scratch::default()).unwrap();
+            let solved = found.block(0, 1, size, cols);
+            let back = product(a.view(), Op::Plain, solved, Op::Plain);
+            assert!((0..cols).all(|j| (0..size).all(|i| (back.at(i, j) - whole.at(i, j + 1)).abs() < 1e-12)));
+            assert!([0, cols + 1].into_iter().all(|j| found.col(j) == whole.col(j)), "columns beside them stay");
+        }
+        *a.at_mut(0, 0) = f64::NAN;
+        assert!(solve_in_place(&a, whole.clone().view_mut(), Accuracy::Plain, &mut Scratch::default()).is_err());
     }
 
     #[test]

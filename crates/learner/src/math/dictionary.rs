@@ -111,6 +111,16 @@ impl Dictionary {
         Ok(out)
     }
 
+    /// The first `count` elements, with the tolerance and the cap of all.
+    pub(crate) fn first(&self, count: usize) -> Self {
+        let Self { kernel, dim, tolerance, max, basis, factor, .. } = self.clone();
+        let mut first = Matrix::with_capacity(max.min(4096), max.min(4096));
+        first.resize(count, count);
+        (0..count).for_each(|j| first.col_mut(j).copy_from_slice(&factor.col(j)[..count]));
+        let basis = basis[..count * dim].to_vec();
+        Written { kernel, dim, tolerance, max, basis, factor: first }.into()
+    }
+
     /// Whether its parts are of sizes that fit each other and states (`dim`,).
     pub(crate) fn is_consistent(&self, dim: usize) -> bool {
         let m = self.factor.rows();

@@ -35,7 +35,7 @@ pub use exact::{Evaluator, exact, exact_value};
 pub(super) use gram::{Projected, covariance};
 pub use parameters::{from_parameters, parameter_names, to_parameters};
 pub use problem::{Difference, Problem};
-pub use profiled::{profiled_gradients, profiled_values};
+pub use profiled::{Best, profiled_bests, profiled_gradients};
 pub use sparse::{sparse, sparse_value};
 
 use super::dense::{Matrix, NotPositiveDefinite, Singular, dot};

@@ -11,15 +11,18 @@
 //! head with its own weights. With w = 1 and one head this is [`super::statistics::Statistics::absorb`].
 
 use super::dense::{
-    Matrix, Op, Singular, View, ViewMut, axpy, dot, multiply, product, rank_k, solve_general, symmetric_eigen,
+    Accuracy, Matrix, Op, Scratch, Singular, View, ViewMut, axpy, dot, gain_targets, multiply, product, rank_k,
+    solve_in_place, symmetric_eigen,
 };
-use super::posterior::{Scale, SolveError};
+use super::posterior::Scale;
 use super::raw;
-use super::statistics::{BootstrapTerms, Chain, Cut, Running};
+use super::statistics::{BootstrapTerms, Chain, Running};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::f64::consts::PI;
 
+/// Cuts that B, E and h gain together: one alone would move all of h through the processor.
+pub(crate) const CUTS_TOGETHER: usize = 32;
 /// Rows that P gains together at least. A row alone would move all of P through the processor.
 pub(crate) const TOGETHER: usize = 64;
 
@@ -116,8 +119,10 @@ pub struct Group {
     /// t (H,).
     #[serde(with = "raw")]
     target_sum: Vec<f64>,
-    /// What chains add that were cut.
+    /// What chains add that were cut, but for the cuts that wait.
     closed: BootstrapTerms,
+    #[serde(default)]
+    cuts: WaitingCuts,
 }
 
 /// Rows whose part of P waits for others, fewer than [`TOGETHER`].
@@ -143,6 +148,71 @@ impl Waiting {
     }
 }
 
+/// Cuts whose part of B, E and h waits for others, fewer than [`CUTS_TOGETHER`]; a and the number of chains have theirs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct WaitingCuts {
+    /// g z (m, n), by columns.
+    #[serde(with = "raw")]
+    traces: Vec<f64>,
+    /// phi of what closed the chain (m, n), by columns.
+    #[serde(with = "raw")]
+    features: Vec<f64>,
+    /// g c (H, n), by columns.
+    #[serde(with = "raw")]
+    targets: Vec<f64>,
+    /// g times the root of d (n,).
+    #[serde(with = "raw")]
+    roots: Vec<f64>,
+}
+
+impl WaitingCuts {
+    fn len(&self) -> usize {
+        self.roots.len()
+    }
+
+    fn push(&mut self, chain: &Chain, features: &[f64]) {
+        let (gamma, room) = (chain.discount, CUTS_TOGETHER - self.len());
+        self.traces.reserve(room * features.len());
+        self.features.reserve(room * features.len());
+        self.targets.reserve(room * chain.weighted_target.len());
+        self.traces.extend(chain.trace.iter().map(|z| gamma * z));
+        self.features.extend_from_slice(features);
+        self.targets.extend(chain.weighted_target.iter().map(|c| gamma * c));
+        self.roots.push(gamma * chain.weight_energy.sqrt());
+    }
+
+    fn clear(&mut self) {
+        let Self { traces, features, targets, roots } = self;
+        [traces, features, targets, roots].into_iter().for_each(Vec::clear);
+    }
+
+    /// g z (m, n).
+    fn traces(&self) -> View<'_> {
+        View::from_columns(self.traces.len() / self.len().max(1), self.len(), &self.traces)
+    }
+
+    /// phi (m, n).
+    fn features(&self) -> View<'_> {
+        View::from_columns(self.features.len() / self.len().max(1), self.len(), &self.features)
+    }
+
+    /// Add them to `closed`. The features are weighted for that: they are good for nothing then.
+    fn add_to(&mut self, closed: &mut BootstrapTerms) {
+        if self.len() == 0 {
+            return;
+        }
+        let targets = View::from_columns(closed.response.cols(), self.len(), &self.targets);
+        let coupling = closed.coupling.view_mut();
+        multiply(coupling, true, 1.0, self.traces(), Op::Plain, self.features(), Op::Transposed);
+        multiply(closed.response.view_mut(), true, 1.0, self.features(), Op::Plain, targets, Op::Transposed);
+        let m = closed.sum.len();
+        for (features, root) in self.features.chunks_exact_mut(m.max(1)).zip(&self.roots) {
+            features.iter_mut().for_each(|phi| *phi *= root);
+        }
+        rank_k(closed.energy.view_mut(), 1.0, self.features(), Op::Plain);
+    }
+}
+
 /// Targets of one head at given weights, chains closed by the values these give: what its evidence depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Targets {
@@ -162,6 +232,7 @@ impl Group {
             energy: vec![0.0; heads],
             target_sum: vec![0.0; heads],
             closed: BootstrapTerms::new(m, heads, m),
+            cuts: WaitingCuts::default(),
         }
     }
 
@@ -180,11 +251,21 @@ impl Group {
         Cow::Owned(response)
     }
 
-    /// Let P gain the rows that wait.
-    fn settle(&mut self) {
+    /// Let P gain the rows that wait, and B, E and h the cuts.
+    pub(crate) fn settle(&mut self) {
+        self.settle_rows();
+        self.settle_cuts();
+    }
+
+    fn settle_rows(&mut self) {
         self.waiting.add_to(&mut self.response);
         self.waiting.traces.clear();
         self.waiting.rewards.clear();
+    }
+
+    fn settle_cuts(&mut self) {
+        self.cuts.add_to(&mut self.closed);
+        self.cuts.clear();
     }
 
     /// q of each head (H,), bootstrapped values left out.
@@ -193,8 +274,13 @@ impl Group {
     }
 
     /// What chains add that were cut.
-    pub fn closed(&self) -> &BootstrapTerms {
-        &self.closed
+    pub fn closed(&self) -> Cow<'_, BootstrapTerms> {
+        if self.cuts.len() == 0 {
+            return Cow::Borrowed(&self.closed);
+        }
+        let mut closed = self.closed.clone();
+        self.cuts.clone().add_to(&mut closed);
+        Cow::Owned(closed)
     }
 
     /// The chain in `slot`, which is made if there is none.
@@ -232,11 +318,7 @@ impl Group {
         let d = decay * decay * chain.weight_energy + weight;
         let e = decay * chain.weight_sum + weight;
         (chain.weight_energy, chain.weight_sum) = (d, e);
-        for ((q, c), &r) in self.energy.iter_mut().zip(&mut chain.weighted_target).zip(rewards) {
-            let (before, gained) = (decay * *c, r * d);
-            *q += r * (2.0 * before + gained);
-            *c = before + gained;
-        }
+        gain_targets(&mut self.energy, &mut chain.weighted_target, rewards, decay, d);
         chain.rows += 1;
         e
     }
@@ -245,7 +327,7 @@ impl Group {
     /// blocks wait for others.
     pub fn absorb_response(&mut self, traces: View<'_>, rewards: View<'_>, weight_sums: &[f64]) {
         if rewards.cols() >= TOGETHER {
-            self.settle();
+            self.settle_rows();
             multiply(self.response.view_mut(), true, 1.0, traces, Op::Plain, rewards, Op::Transposed);
         } else {
             for k in 0..rewards.cols() {
@@ -253,7 +335,7 @@ impl Group {
                 self.waiting.rewards.extend_from_slice(rewards.col(k));
             }
             if self.waiting.rewards.len() >= TOGETHER * self.energy.len() {
-                self.settle();
+                self.settle_rows();
             }
         }
         let sums = View::column(weight_sums);
@@ -263,21 +345,36 @@ impl Group {
     /// Close the chain in `slot`, whose last row has the discount that the chain carries, with the value at features (m,).
     pub fn cut(&mut self, slot: usize, features: &[f64]) {
         let chain = &mut self.chains[slot];
-        self.closed.add(Cut { chain, features });
+        self.cuts.push(chain, features);
+        axpy(&mut self.closed.sum, chain.discount * chain.weight_sum, features);
+        self.closed.chains += 1;
         chain.reset();
+        if self.cuts.len() >= CUTS_TOGETHER {
+            self.settle_cuts();
+        }
     }
 
     /// Keep these columns alone.
-    pub(crate) fn select(&mut self, columns: &[usize]) {
+    pub(crate) fn select(&mut self, which: &[usize]) {
         self.settle();
-        let matrix = |of: &Matrix| {
-            let values = columns.iter().flat_map(|&c| of.col(c).iter().copied()).collect();
-            Matrix::from_columns(of.rows(), columns.len(), values)
-        };
-        let vector = |of: &[f64]| columns.iter().map(|&c| of[c]).collect::<Vec<f64>>();
-        (self.response, self.closed.response) = (matrix(&self.response), matrix(&self.closed.response));
+        let vector = |of: &[f64]| which.iter().map(|&c| of[c]).collect::<Vec<f64>>();
+        self.response = columns(&self.response, which);
+        self.closed.response = columns(&self.closed.response, which);
         (self.energy, self.target_sum) = (vector(&self.energy), vector(&self.target_sum));
         self.chains.iter_mut().for_each(|chain| chain.weighted_target = vector(&chain.weighted_target));
+    }
+
+    /// Take in the heads of `other`, which have learned the same rows with the same features: columns behind those there are.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.settle();
+        other.settle();
+        self.response = beside(&self.response, &other.response);
+        self.closed.response = beside(&self.closed.response, &other.closed.response);
+        self.energy.append(&mut other.energy);
+        self.target_sum.append(&mut other.target_sum);
+        for (chain, other) in self.chains.iter_mut().zip(&mut other.chains) {
+            chain.weighted_target.append(&mut other.weighted_target);
+        }
     }
 
     /// End all chains without a trace of them.
@@ -350,7 +447,7 @@ impl Group {
         add(&mut self.response, &other.response(), sign);
         axpy(&mut self.energy, sign, &other.energy);
         axpy(&mut self.target_sum, sign, &other.target_sum);
-        self.closed.merge(&other.closed, sign);
+        self.closed.merge(&other.closed(), sign);
     }
 
     /// Whether a cut chain, or one of `running`, takes the value of its last successor.
@@ -358,76 +455,132 @@ impl Group {
         self.closed.chains > 0 || running.chains() > 0
     }
 
-    /// u (m, H): weights of each head at its own ridge (H,), in the unit of `gram`, docs/mathematics.md (H4).
+    /// u (m, n): weights of the heads `which` (n,), each at its own ridge (n,), in the unit of `gram`, docs/mathematics.md (H4).
     /// ```text
     /// (S - B + ridge_h I) u_h = p_h
     /// ```
-    /// One LU decomposition for each ridge in use; where nothing is bootstrapped the spectrum of S serves all of them.
-    ///
-    /// # Errors
-    /// If a system is singular to working precision.
+    /// One LU decomposition for each ridge in use, of this `accuracy`; where nothing is bootstrapped the spectrum of S serves all
+    /// of them. A head that cannot be solved for has a column of NaN and takes no other along: its system is singular to working
+    /// precision, or its sums have overflowed.
     pub fn solve(
         &self,
         gram: &Gram,
         spectrum: &Spectrum,
         running: &Running,
         ridges: &[f64],
-    ) -> Result<Matrix, SolveError> {
-        let (m, response) = (self.response.rows(), self.response());
-        if !self.bootstraps(running) {
-            let mut images = product(spectrum.vectors.view(), Op::Transposed, response.view(), Op::Plain);
-            for (h, &ridge) in ridges.iter().enumerate() {
-                let values = spectrum.values.iter();
-                images.col_mut(h).iter_mut().zip(values).for_each(|(b, value)| *b /= value + ridge);
+        which: &[usize],
+        accuracy: Accuracy,
+    ) -> Matrix {
+        let mut out = self.solve_finite(gram, spectrum, running, ridges, which, accuracy);
+        for (k, &h) in which.iter().enumerate() {
+            let u = out.col_mut(k);
+            if !(self.energy[h].is_finite() && self.target_sum[h].is_finite() && u.iter().all(|u| u.is_finite())) {
+                u.fill(f64::NAN);
             }
-            let u = product(spectrum.vectors.view(), Op::Plain, images.view(), Op::Plain);
-            return if u.is_finite() { Ok(u) } else { Err(Singular { size: m }.into()) };
         }
-        let mut base = gram.matrix.clone();
-        base.mirror_lower();
-        add(&mut base, &self.closed.coupling, -1.0);
+        out
+    }
+
+    /// As [`Group::solve`], where every column is finite.
+    fn solve_finite(
+        &self,
+        gram: &Gram,
+        spectrum: &Spectrum,
+        running: &Running,
+        ridges: &[f64],
+        which: &[usize],
+        accuracy: Accuracy,
+    ) -> Matrix {
+        let m = self.response.rows();
+        if !self.bootstraps(running) {
+            let mut out = self.responses(which);
+            let mut images = product(spectrum.vectors.view(), Op::Transposed, out.view(), Op::Plain);
+            for (k, &ridge) in ridges.iter().enumerate() {
+                let values = spectrum.values.iter();
+                images.col_mut(k).iter_mut().zip(values).for_each(|(b, value)| *b /= value + ridge);
+            }
+            multiply(out.view_mut(), false, 1.0, spectrum.vectors.view(), Op::Plain, images.view(), Op::Plain);
+            return out;
+        }
+        let mut system = gram.matrix.clone();
+        system.mirror_lower();
+        add(&mut system, &self.closed.coupling, -1.0);
+        if self.cuts.len() > 0 {
+            let (traces, features) = (self.cuts.traces(), self.cuts.features());
+            multiply(system.view_mut(), true, -1.0, traces, Op::Plain, features, Op::Transposed);
+        }
         if running.chains() > 0 {
             let (z, f) = (running.traces(), running.features.view());
-            multiply(base.view_mut(), true, -1.0, z, Op::Plain, f, Op::Transposed);
+            multiply(system.view_mut(), true, -1.0, z, Op::Plain, f, Op::Transposed);
         }
+        // Heads of one ridge side by side, solved where they stand, and then put back into their order.
         let mut order: Vec<usize> = (0..ridges.len()).collect();
         order.sort_by(|&a, &b| ridges[a].total_cmp(&ridges[b]));
-        let mut out = Matrix::zeros(m, ridges.len());
-        for heads in order.chunk_by(|&a, &b| ridges[a].to_bits() == ridges[b].to_bits()) {
-            let mut system = base.clone();
-            (0..m).for_each(|i| *system.at_mut(i, i) += ridges[heads[0]]);
-            let mut right = Matrix::zeros(m, heads.len());
-            for (k, &h) in heads.iter().enumerate() {
-                right.col_mut(k).copy_from_slice(response.col(h));
+        let mut out = self.responses(&order.iter().map(|&k| which[k]).collect::<Vec<_>>());
+        let (diagonal, mut scratch): (Vec<f64>, _) = ((0..m).map(|i| system.at(i, i)).collect(), Scratch::default());
+        let mut first = 0;
+        for alike in order.chunk_by(|&a, &b| ridges[a].to_bits() == ridges[b].to_bits()) {
+            (0..m).for_each(|i| *system.at_mut(i, i) = diagonal[i] + ridges[alike[0]]);
+            let end = first + alike.len();
+            if solve_in_place(&system, out.block_mut(0, first, m, alike.len()), accuracy, &mut scratch).is_err() {
+                (first..end).for_each(|k| out.col_mut(k).fill(f64::NAN));
             }
-            let found = solve_general(&system, &right)?;
-            for (k, &h) in heads.iter().enumerate() {
-                out.col_mut(h).copy_from_slice(found.col(k));
-            }
+            first = end;
         }
-        Ok(out)
+        put_in_order(&mut out, order);
+        out
     }
 
-    /// Targets of head h, chains closed by what its weights u (m,) give.
-    pub fn targets(&self, running: &Running, u: &[f64], h: usize) -> Targets {
-        let (mut energy, mut sum) = (self.energy[h], self.target_sum[h]);
-        if self.closed.chains > 0 {
-            energy += 2.0 * dot(self.closed.response.col(h), u);
-            for j in 0..u.len() {
-                let column = &self.closed.energy.col(j)[j..];
-                energy += u[j] * (2.0 * dot(column, &u[j..]) - column[0] * u[j]);
-            }
-            sum += dot(&self.closed.sum, u);
+    /// p of the heads `which` (m, n), bootstrapped values left out.
+    fn responses(&self, which: &[usize]) -> Matrix {
+        let mut out = columns(&self.response, which);
+        let (heads, rows) = (self.heads(), self.waiting.rewards.len() / self.heads().max(1));
+        if rows > 0 {
+            let rewards = self.waiting.rewards.chunks_exact(heads).flat_map(|row| which.iter().map(|&h| row[h]));
+            let rewards = Matrix::from_columns(which.len(), rows, rewards.collect());
+            let traces = View::from_columns(out.rows(), rows, &self.waiting.traces);
+            multiply(out.view_mut(), true, 1.0, traces, Op::Plain, rewards.view(), Op::Transposed);
         }
-        let (more, total) = running.targets(u, h);
-        Targets { energy: energy + more, sum: sum + total }
+        out
     }
 
-    /// Q'(p + B u) of each head (m, H): what its targets come to in the coordinates of the spectrum.
-    pub fn images(&self, spectrum: &Spectrum, running: &Running, u: &Matrix) -> Matrix {
-        let mut closed = self.response().into_owned();
+    /// Targets of the heads `which` (n,), chains closed by what their weights u (m, n) give.
+    pub fn targets(&self, running: &Running, u: &Matrix, which: &[usize]) -> Vec<Targets> {
+        // E u of all heads at once: that of one would move E through the processor.
+        let closed = (self.closed.chains > 0).then(|| {
+            let mut energies = self.closed.energy.clone();
+            energies.mirror_lower();
+            product(energies.view(), Op::Plain, u.view(), Op::Plain)
+        });
+        // Without cuts there is nothing to turn.
+        let values = match self.cuts.len() {
+            0 => Matrix::zeros(0, u.cols()),
+            _ => product(self.cuts.features(), Op::Transposed, u.view(), Op::Plain),
+        };
+        let of = |(k, &h): (usize, &usize)| {
+            let (mut energy, mut sum, u) = (self.energy[h], self.target_sum[h], u.col(k));
+            if let Some(closed) = &closed {
+                energy += 2.0 * dot(self.closed.response.col(h), u) + dot(closed.col(k), u);
+                sum += dot(&self.closed.sum, u);
+            }
+            for (cut, (root, value)) in self.cuts.roots.iter().zip(values.col(k)).enumerate() {
+                energy += value * (2.0 * self.cuts.targets[cut * self.heads() + h] + root * root * value);
+            }
+            let (more, total) = running.targets(u, h);
+            Targets { energy: energy + more, sum: sum + total }
+        };
+        which.iter().enumerate().map(of).collect()
+    }
+
+    /// Q'(p + B u) of the heads `which` (m, n), u (m, n): what their targets come to in the coordinates of the spectrum.
+    pub fn images(&self, spectrum: &Spectrum, running: &Running, u: &Matrix, which: &[usize]) -> Matrix {
+        let mut closed = self.responses(which);
         if self.closed.chains > 0 {
             multiply(closed.view_mut(), true, 1.0, self.closed.coupling.view(), Op::Plain, u.view(), Op::Plain);
+        }
+        if self.cuts.len() > 0 {
+            let values = product(self.cuts.features(), Op::Transposed, u.view(), Op::Plain);
+            multiply(closed.view_mut(), true, 1.0, self.cuts.traces(), Op::Plain, values.view(), Op::Plain);
         }
         if running.chains() > 0 {
             let values = product(running.features.view(), Op::Transposed, u.view(), Op::Plain);
@@ -443,6 +596,8 @@ impl Group {
             && self.waiting.rewards.len().is_multiple_of(heads.max(1))
             && self.waiting.traces.len() == m * (self.waiting.rewards.len() / heads.max(1))
             && (self.energy.len(), self.target_sum.len()) == (heads, heads)
+            && (self.cuts.traces.len(), self.cuts.features.len()) == (m * self.cuts.len(), m * self.cuts.len())
+            && self.cuts.targets.len() == heads * self.cuts.len()
             && self.closed.is_consistent(m, heads)
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == heads)
     }
@@ -450,12 +605,25 @@ impl Group {
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         let chain = self.response.rows() + self.heads() + 4;
-        let waiting = size_of_val(&self.waiting.traces[..]) + size_of_val(&self.waiting.rewards[..]);
+        let (rows, cuts) = (&self.waiting, &self.cuts);
+        let waiting = [&rows.traces, &rows.rewards, &cuts.traces, &cuts.features, &cuts.targets];
+        let waiting = waiting.iter().map(|of| size_of_val(&of[..])).sum::<usize>();
         self.response.bytes()
             + waiting
             + self.closed.bytes()
             + size_of::<f64>() * (self.chains.len() * chain + 2 * self.heads())
     }
+}
+
+/// What a head says of its own scale: its evidence chooses the rest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Named {
+    /// Nothing.
+    Nothing,
+    /// Its noise variance.
+    Noise(f64),
+    /// Its kernel over the base kernel.
+    Signal(f64),
 }
 
 /// What the evidence of a head is made of besides its scale: n, log weights and targets, where rows are forgotten in the unit that
@@ -482,31 +650,41 @@ impl<'a> Observed<'a> {
     /// ```text
     /// -1/2 [n log s + (n - m) log ratio - sum log w + log|S + ratio I| + (q - b'(Lambda + ratio I)^-1 b) / (s ratio) + n log 2 pi]
     /// ```
-    pub fn log_evidence(&self, targets: Targets, images: &[f64], scale: Scale) -> f64 {
+    /// `log_determinant` is that of [`Observed::log_determinant`] at the ratio.
+    pub fn log_evidence(&self, targets: Targets, images: &[f64], scale: Scale, log_determinant: f64) -> f64 {
         let (n, m, ridge) = (self.rows(), images.len() as f64, self.unit * scale.ratio);
         let explained: f64 = images.iter().zip(&self.spectrum.values).map(|(b, v)| b * b / (v + ridge)).sum();
         let residual = (targets.energy - explained) / self.unit;
-        self.value(self.log_determinant(scale.ratio), n, m, residual, scale)
+        let fixed = (n - m) * scale.ratio.ln() + log_determinant;
+        self.value(fixed, n, residual, scale)
     }
 
-    /// log|S + ratio I|.
-    fn log_determinant(&self, ratio: f64) -> f64 {
+    /// log|S + ratio I|: the same for all heads of one ratio.
+    pub fn log_determinant(&self, ratio: f64) -> f64 {
         self.spectrum.values.iter().map(|v| (v / self.unit + ratio).ln()).sum()
     }
 
-    fn value(&self, log_determinant: f64, n: f64, m: f64, residual: f64, scale: Scale) -> f64 {
-        let fixed = n * scale.signal.ln() + (n - m) * scale.ratio.ln() - self.gram.log_weights / self.unit;
-        -0.5 * (fixed + log_determinant + residual / (scale.signal * scale.ratio) + n * (2.0 * PI).ln())
+    /// `of_ratio` is (n - m) log ratio + log|S + ratio I|.
+    fn value(&self, of_ratio: f64, n: f64, residual: f64, scale: Scale) -> f64 {
+        let fixed = n * scale.signal.ln() + of_ratio - self.gram.log_weights / self.unit;
+        -0.5 * (fixed + residual / (scale.signal * scale.ratio) + n * (2.0 * PI).ln())
     }
 
-    /// Of each head the log evidence at every ratio of a grid (K, H), each with the best s, and these s (K, H): one product,
-    /// docs/mathematics.md (H6).
+    /// Of each head the log evidence at every ratio of a grid (K, H), each with the best s that its part `named` (H,) leaves, and
+    /// these s (K, H): one product, docs/mathematics.md (H6).
     /// ```text
     /// s = (q - b'(Lambda + ratio I)^-1 b) / (n ratio)
     /// ```
-    /// The noise variance stays at or above `floor` times the variance of the head's targets. Where a head has no targets but
-    /// zeros its column is minus infinity.
-    pub fn profile(&self, targets: &[Targets], images: &Matrix, ratios: &[f64], floor: f64) -> (Matrix, Matrix) {
+    /// A noise variance that is not named stays at or above `floor` times the variance of the head's targets. Where a head has no
+    /// targets but zeros its column is minus infinity.
+    pub fn profile(
+        &self,
+        targets: &[Targets],
+        images: &Matrix,
+        ratios: &[f64],
+        floor: f64,
+        named: &[Named],
+    ) -> (Matrix, Matrix) {
         let (n, m) = (self.rows(), images.rows());
         let mut squares = images.clone();
         (0..squares.cols()).for_each(|h| squares.col_mut(h).iter_mut().for_each(|b| *b *= *b));
@@ -516,7 +694,8 @@ impl<'a> Observed<'a> {
             inverses.col_mut(k).iter_mut().zip(values).for_each(|(i, v)| *i = 1.0 / (v + self.unit * ratio));
         }
         let explained = product(inverses.view(), Op::Transposed, squares.view(), Op::Plain);
-        let determinants: Vec<f64> = ratios.iter().map(|&ratio| self.log_determinant(ratio)).collect();
+        let of_ratio = |&ratio: &f64| (n - m as f64) * ratio.ln() + self.log_determinant(ratio);
+        let of_ratios: Vec<f64> = ratios.iter().map(of_ratio).collect();
         let mut values = Matrix::zeros(ratios.len(), targets.len());
         let mut signals = values.clone();
         for (h, of) in targets.iter().enumerate() {
@@ -524,9 +703,15 @@ impl<'a> Observed<'a> {
             let least = (floor * (energy / n.max(1.0) - mean * mean)).max(f64::MIN_POSITIVE);
             for (k, &ratio) in ratios.iter().enumerate() {
                 let residual = (energy - explained.at(k, h) / self.unit).max(0.0);
-                let scale = Scale { signal: (residual / n).max(least) / ratio, ratio };
-                let value = self.value(determinants[k], n, m as f64, residual, scale);
-                let counts = energy > f64::MIN_POSITIVE && value.is_finite();
+                let signal = match named[h] {
+                    Named::Nothing => (residual / n).max(least) / ratio,
+                    Named::Noise(variance) => variance / ratio,
+                    Named::Signal(signal) => signal,
+                };
+                let scale = Scale { signal, ratio };
+                let value = self.value(of_ratios[k], n, residual, scale);
+                let allowed = !matches!(named[h], Named::Signal(_)) || signal * ratio >= least;
+                let counts = energy > f64::MIN_POSITIVE && value.is_finite() && allowed;
                 *values.at_mut(k, h) = if counts { value } else { f64::NEG_INFINITY };
                 *signals.at_mut(k, h) = scale.signal;
             }
@@ -561,6 +746,31 @@ impl HeadStatistics {
 
 fn scale(matrix: &mut Matrix, factor: f64) {
     (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
+}
+
+/// These columns.
+fn columns(of: &Matrix, which: &[usize]) -> Matrix {
+    let mut values = Vec::with_capacity(of.rows() * which.len());
+    which.iter().for_each(|&c| values.extend_from_slice(of.col(c)));
+    Matrix::from_columns(of.rows(), which.len(), values)
+}
+
+/// Let column k become column number `order[k]`, for a permutation of all columns.
+fn put_in_order(matrix: &mut Matrix, mut order: Vec<usize>) {
+    for k in 0..order.len() {
+        while order[k] != k {
+            let to = order[k];
+            let (here, there) = matrix.two_columns_mut(k, to);
+            here.swap_with_slice(there);
+            order.swap(k, to);
+        }
+    }
+}
+
+/// The columns of both.
+fn beside(left: &Matrix, right: &Matrix) -> Matrix {
+    let values = |of: &Matrix| (0..of.cols()).flat_map(|j| of.col(j).to_vec()).collect::<Vec<f64>>();
+    Matrix::from_columns(left.rows(), left.cols() + right.cols(), [values(left), values(right)].concat())
 }
 
 fn add(to: &mut Matrix, from: &Matrix, sign: f64) {

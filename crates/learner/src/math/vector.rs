@@ -165,6 +165,38 @@ fn axpy_lanes(y: &mut [f64], alpha: f64, x: &[f64]) {
     }
 }
 
+/// y <- y + alpha x for x in single precision.
+#[inline]
+pub fn axpy_single(y: &mut [f64], alpha: f64, x: &[f32]) {
+    assert_eq!(x.len(), y.len(), "vectors of different lengths");
+    wide_axpy_single(y, alpha, x);
+}
+
+wide! {
+    fn wide_axpy_single(_simd, y: &'a mut [f64], alpha: f64, x: &'a [f32]) -> () {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y += alpha * f64::from(x);
+        }
+    }
+}
+
+/// One row of rewards r of a chain: c <- decay c, then q <- q + 2 r c + r^2 d and c <- c + r d.
+#[inline]
+pub fn gain_targets(q: &mut [f64], c: &mut [f64], r: &[f64], decay: f64, d: f64) {
+    assert!(q.len() == c.len() && q.len() == r.len(), "vectors of different lengths");
+    wide_gain_targets(q, c, r, decay, d);
+}
+
+wide! {
+    fn wide_gain_targets(_simd, q: &'a mut [f64], c: &'a mut [f64], r: &'a [f64], decay: f64, d: f64) -> () {
+        for ((q, c), &r) in q.iter_mut().zip(c).zip(r) {
+            let (before, gained) = (decay * *c, r * d);
+            *q += r * (2.0 * before + gained);
+            *c = before + gained;
+        }
+    }
+}
+
 /// z <- decay z + x, then y <- y + alpha z: one step of a trace and of what it is summed into.
 #[inline]
 pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f64) {

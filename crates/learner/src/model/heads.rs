@@ -21,26 +21,42 @@ impl Model {
         self.heads.as_deref()
     }
 
-    /// Choose noise and scale of each head that does not name its own, from what has been learned so far.
+    /// Choose noise and scale of each head, as far as it does not name them, from what has been learned so far.
     ///
     /// # Errors
     /// If a system cannot be solved; the scales are then as they were.
     pub fn tune_heads(&mut self) -> Result<(), SolveError> {
+        let branch = self.branch.as_mut().map_or(Ok(()), |branch| branch.tune_heads());
+        self.tune_own_heads().and(branch)
+    }
+
+    fn tune_own_heads(&mut self) -> Result<(), SolveError> {
         let running = self.running();
         let (diagonal, floor) = (self.basis.kernel().diagonal(), self.settings.noise_floor);
         if let Some(heads) = &mut self.heads {
             heads.tune(&running, diagonal, floor, self.statistics.rows)?;
         }
+        if let Some(history) = &mut self.history {
+            history.tune(self.statistics.rows);
+        }
         Ok(())
     }
 
-    /// Tune heads where there are twice as many rows as when that was done last, since noise and scale settle and it costs many
-    /// solutions, and renew the weights whose predictions are verified. Where no system can be solved all stays as it is.
+    /// Tune heads where the settings estimate scales and there are enough more rows than when that was done last, or enough of those
+    /// have been forgotten, since noise and scale settle and it costs many solutions, and renew the weights whose predictions are
+    /// verified. Where no system can be solved, nothing is verified until the next success.
     pub(super) fn refresh_heads(&mut self) {
-        let rows = self.statistics.rows;
-        let Some(heads) = &self.heads else { return };
-        let done = if heads.tuning_is_due(rows) {
-            self.tune_heads()
+        let (rows, tunes, half_life) = (self.statistics.rows, self.settings.estimate_scale, self.settings.forgetting);
+        let Some(heads) = &self.heads else {
+            // Heads that come late are tuned where they would have been.
+            self.history
+                .iter_mut()
+                .filter(|history| tunes && history.tuning_is_due(rows, half_life))
+                .for_each(|history| history.tune(rows));
+            return;
+        };
+        let done = if tunes && heads.tuning_is_due(rows) {
+            self.tune_own_heads()
         } else if heads.foresight_is_due(rows) {
             self.foresee_heads()
         } else {
@@ -60,20 +76,28 @@ impl Model {
 
     /// The same model that knows no heads.
     pub(crate) fn without_heads(self) -> Self {
-        Self { heads: None, ..self }
+        Self { heads: None, branch: None, ..self }
     }
 
-    /// Log evidence of each head, nats; empty where there is none.
+    /// Log evidence of each of [`Model::all_heads`], nats.
     ///
     /// # Errors
     /// If a system cannot be solved.
     pub fn head_evidence(&self) -> Result<Vec<f64>, SolveError> {
-        let Some(heads) = &self.heads else { return Ok(Vec::new()) };
-        Ok(heads.log_evidence(&heads.solve(&self.running())?))
+        let mut evidence = match &self.heads {
+            Some(heads) => heads.log_evidence(&heads.solve(&self.running())?),
+            None => Vec::new(),
+        };
+        if let Some(branch) = &self.branch {
+            evidence.extend(branch.head_evidence()?);
+        }
+        Ok(evidence)
     }
 
     /// Forget the heads that are not among those `wanted`.
     pub(crate) fn let_heads_go(&mut self, wanted: &[Head]) {
+        self.branch.iter_mut().for_each(|branch| branch.let_heads_go(wanted));
+        self.branch.take_if(|branch| branch.heads.is_none());
         let wanted: HashMap<&str, &Head> = wanted.iter().map(|head| (head.name.as_str(), head)).collect();
         let stays = |head: &Head| wanted.get(head.name.as_str()).is_some_and(|other| *other == head);
         if self.settings.heads.iter().all(stays) {
@@ -87,14 +111,19 @@ impl Model {
         self.heads = bank.filter(|bank| !bank.heads().is_empty());
     }
 
-    /// Learn these heads from the first row on, each with noise and scale of the one of its name, if there is one.
+    /// Learn these heads from the first row on, each with noise and scale of the one of its name, if there is one, and under the kernel
+    /// of that one.
     ///
     /// # Panics
     /// If rows have been learned already.
     pub(crate) fn want_heads(&mut self, heads: &[Head]) {
         assert_eq!(self.statistics.rows, 0, "rows were learned without these heads");
+        if let Some(branch) = &mut self.branch {
+            branch.let_heads_go(heads);
+        }
+        self.branch.take_if(|branch| branch.heads.is_none());
         let before = self.heads.take();
-        self.settings.heads = heads.to_vec();
+        self.settings.heads = heads.iter().filter(|head| !self.is_apart(head)).cloned().collect();
         self.start_heads();
         if let (Some(heads), Some(known)) = (&mut self.heads, &before) {
             heads.take_scales(known);

@@ -47,12 +47,21 @@ pub(super) struct Rule<'a> {
 impl Rule<'_> {
     /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.
     pub(super) fn ratio(&self, rows: &Rows, i: usize) -> f64 {
-        if self.noise == NoiseModel::White { 1.0 } else { rows.ratio(i, self.settings.rho_max) }
+        // Ratios weight the rows of the critic, and not those of heads.
+        if self.noise == NoiseModel::White || self.settings.heads_alone {
+            1.0
+        } else {
+            rows.ratio(i, self.settings.ratio_max())
+        }
     }
 
     /// c of row i: how much of the trace flows into it.
     pub(super) fn carry(&self, rows: &Rows, i: usize) -> f64 {
-        if self.noise == NoiseModel::White { 1.0 } else { self.lambda * rows.carry(i, self.settings.rho_max) }
+        match self.noise {
+            NoiseModel::White => 1.0,
+            NoiseModel::Correlated if self.settings.heads_alone => self.lambda,
+            NoiseModel::Correlated => self.lambda * rows.carry(i, self.settings.ratio_max()),
+        }
     }
 
     /// What decides which states of a block are needed.
@@ -285,7 +294,7 @@ impl Pass<'_> {
             self.end_row(row, nodes, gathered);
         }
         self.absorb_gathered(gathered);
-        if !gathered.revisits {
+        if !gathered.revisits && !self.rule.settings.heads_alone {
             if follows || self.statistics.forgets() {
                 self.weigh_observed(rows, block, offset, nodes);
             }

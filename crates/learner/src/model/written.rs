@@ -2,6 +2,7 @@
 
 use super::basis::Basis;
 use super::errors::{Errors, Scatter};
+use super::late::History;
 use super::returns::Returns;
 use super::scoring::Prequential;
 use super::streams::{Slot, Streams};
@@ -60,8 +61,12 @@ pub(super) struct Written<'a> {
     counts: Counts,
     #[serde(default, skip_serializing_if = "is_none")]
     heads: Cow<'a, Option<Box<Bank>>>,
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    history: Cow<'a, Option<History>>,
     #[serde(default)]
     watch: Cow<'a, Option<Box<Watch>>>,
+    #[serde(default, skip_serializing_if = "is_whole")]
+    branch: Cow<'a, Option<Box<Model>>>,
 }
 
 fn one() -> f64 {
@@ -74,6 +79,14 @@ fn unknown<'a>() -> Cow<'a, Arrivals> {
 
 fn is_none(heads: &Option<Box<Bank>>) -> bool {
     heads.is_none()
+}
+
+fn is_whole(branch: &Option<Box<Model>>) -> bool {
+    branch.is_none()
+}
+
+fn is_unknown(history: &Option<History>) -> bool {
+    history.is_none()
 }
 
 impl Serialize for Model {
@@ -105,6 +118,8 @@ impl Serialize for Model {
             score: self.prequential.score,
             counts: self.counts,
             heads: Cow::Borrowed(&self.heads),
+            history: Cow::Borrowed(&self.history),
+            branch: Cow::Borrowed(&self.branch),
             watch: Cow::Borrowed(&self.errors.watch),
         }
         .serialize(serializer)
@@ -144,6 +159,8 @@ impl From<Written<'_>> for Model {
             prequential: Prequential { score: of.score, td_square: of.td_square },
             counts: of.counts,
             heads: of.heads.into_owned(),
+            history: of.history.into_owned(),
+            branch: of.branch.into_owned(),
             foretold: None,
             work: None,
         }

@@ -6,7 +6,9 @@
 //! under that kernel. For improvement the sweeps come in between, and the adopted model follows the actions that they prefer
 //! (docs/mathematics.md (A4)).
 
+use super::apart::{is_table, tell_apart};
 use super::error::RefitError;
+use super::first_guess::initial_hyperparameters;
 use super::job::{Candidate, RefitJob};
 use super::rebuild::{look_again, rebuild, report_of_rebuilt};
 use super::report::{ImprovementReport, RefitReport, RefitTrigger};
@@ -17,7 +19,7 @@ use crate::batch::{BatchError, Given};
 use crate::diagnostics::Diagnostic;
 use crate::improve::{Acting, COPIES, Improved, Improvement, regression, sample};
 use crate::math::evidence::KeepGoing;
-use crate::math::kernel::{Hyperparameters, Metric};
+use crate::math::kernel::Hyperparameters;
 use crate::model::Model;
 use crate::settings::{Lambda, SelectionKind, Settings};
 use crate::snapshot::{Evaluator, Inputs};
@@ -31,9 +33,6 @@ const SELECTION_ROWS: usize = 2000;
 /// Least noise of a kernel for improvement, in parts of its signal variance: the error of the dictionary adds to the noise of
 /// deterministic rewards.
 const NOISE_MIN: f64 = 1e-3;
-
-/// Least relevance of a discrete action that improvement may choose: two of them correlate by 0.98 at most.
-const CHOICE_RELEVANCE_MIN: f64 = 0.02;
 
 /// A kernel, and the report of the search that found it.
 struct Chosen {
@@ -65,8 +64,13 @@ pub(super) fn run(
         Chosen { inputs: current.inputs.clone(), hyperparameters: current.hyperparameters.clone(), report: None }
     } else {
         let by_returns = !improves || rows.terminated.contains(&true);
-        let regressed = if by_returns { None } else { Some(some(SELECTION_ROWS).unwrap_or_else(|| rows.clone())) };
-        select(job, of, regressed.as_ref(), &rows, keep_going, time_left)?
+        let targets = || some(SELECTION_ROWS).unwrap_or_else(|| rows.clone());
+        if improves && is_table(&job.settings, rows.dim) {
+            of_table(job, of, &targets(), &rows, keep_going)?
+        } else {
+            let regressed = if by_returns { None } else { Some(targets()) };
+            select(job, of, regressed.as_ref(), &rows, keep_going, time_left)?
+        }
     };
     let rows = some(IMPROVED_ROWS).unwrap_or(rows);
     look(keep_going)?;
@@ -126,20 +130,10 @@ fn select(
     keep_going: KeepGoing<'_>,
     time_left: KeepGoing<'_>,
 ) -> Result<Chosen, RefitError> {
-    let settings = Settings {
-        action_value: Some(of.on_policy()),
-        drift_sensitivity: DriftSensitivity::Off,
-        ..job.settings.clone()
-    };
     let (rows, settings) = match regressed {
-        Some(rows) => {
-            let before = Evaluator::new(job.current.clone());
-            let rows = regression(rows, &job.settings, &of.space, &before);
-            let selection = SelectionKind::Evidence;
-            (rows, Settings { discount: 0.0, lambda: Lambda::Fixed(1.0), selection, ..settings })
-        }
+        Some(rows) => next_targets(job, of, rows),
         // The value of another policy has a lambda of its own.
-        None => (of.acted(rows), Settings { lambda: Lambda::Auto, ..settings }),
+        None => (of.acted(rows), Settings { lambda: Lambda::Auto, ..on_policy(job, of) }),
     };
     let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
     window.extend(&rows, 0..rows.len());
@@ -149,20 +143,48 @@ fn select(
     let mut hyperparameters = model.hyperparameters();
     job.settings.leave_constant_to_prior_mean(&mut hyperparameters.kernel);
     if of.successor == Successor::Improve {
-        let least = NOISE_MIN * hyperparameters.kernel.signal_variance;
-        hyperparameters.noise_variance = hyperparameters.noise_variance.max(least);
-        tell_apart(&mut hyperparameters.kernel.metric, of.space.choices());
+        keep_noise(&mut hyperparameters);
+        tell_apart(&mut hyperparameters.kernel, &job.settings, rows.dim);
     }
     Ok(Chosen { inputs: model.inputs().clone(), hyperparameters, report: Some(report) })
 }
 
-/// Keep the relevances of discrete actions, the last `choices` of a metric, above a least one: returns of policies that prefer one
-/// action say little about the others, and actions that are all alike cannot be chosen among.
-fn tell_apart(metric: &mut Metric, choices: usize) {
-    if let Metric::Ard(relevance) | Metric::Factor { relevance, .. } = metric {
-        let first = relevance.len() - choices;
-        relevance[first..].iter_mut().for_each(|each| *each = each.max(CHOICE_RELEVANCE_MIN));
-    }
+/// Let the noise be at least [`NOISE_MIN`].
+fn keep_noise(hyperparameters: &mut Hyperparameters) {
+    let least = NOISE_MIN * hyperparameters.kernel.signal_variance;
+    hyperparameters.noise_variance = hyperparameters.noise_variance.max(least);
+}
+
+/// The settings of the job for the policy that acted.
+fn on_policy(job: &RefitJob, of: &ActionValue) -> Settings {
+    let action_value = Some(of.on_policy());
+    Settings { action_value, drift_sensitivity: DriftSensitivity::Off, ..job.settings.clone() }
+}
+
+/// The regression that the next sweep would be, and settings for it.
+fn next_targets(job: &RefitJob, of: &ActionValue, rows: &Rows) -> (Rows, Settings) {
+    let before = Evaluator::new(job.current.clone());
+    let rows = regression(rows, &job.settings, &of.space, &before);
+    let (lambda, selection) = (Lambda::Fixed(1.0), SelectionKind::Evidence);
+    (rows, Settings { discount: 0.0, lambda, selection, ..on_policy(job, of) })
+}
+
+/// The kernel of a table, whose cells have nothing in common: evidence chooses signal and noise alone, by the targets of a sweep over
+/// `regressed`, some of `rows`.
+fn of_table(
+    job: &RefitJob,
+    of: &ActionValue,
+    regressed: &Rows,
+    rows: &Rows,
+    keep_going: KeepGoing<'_>,
+) -> Result<Chosen, RefitError> {
+    let (inputs, guess) = initial_hyperparameters(&of.acted(rows), &job.settings, job.names.clone());
+    let (rows, settings) = next_targets(job, of, regressed);
+    let settings = &Settings { estimate_scale: true, ..settings };
+    let given = Given { settings, rows: &rows, inputs: &inputs, hyperparameters: &guess, lambda: 1.0, first: 0 };
+    let mut hyperparameters = rebuild(job, &given, keep_going)?.hyperparameters();
+    keep_noise(&mut hyperparameters);
+    Ok(Chosen { inputs, hyperparameters, report: None })
 }
 
 /// Sweeps over the rows, from the maxima of the present Q.

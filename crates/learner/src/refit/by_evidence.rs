@@ -10,7 +10,7 @@ use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureRepor
 use super::{CATCH_UP_ROWS, Prepared, look};
 use crate::batch::Given;
 use crate::math::dense::Matrix;
-use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
+use crate::math::evidence::{EvidenceError, KeepGoing};
 use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::returns::Returns;
@@ -118,7 +118,7 @@ impl Round<'_> {
             SelectBy::Sparse if search.has_bound() => EvidenceKind::Sparse,
             _ => before.as_ref().map_or(EvidenceKind::Exact, |found| found.by),
         };
-        let mut climb = Climb { search, present, by, note: &mut note, keep_going, time_left };
+        let mut climb = Climb { search, present, also: &[], by, note: &mut note, keep_going, time_left };
         let found = match before {
             // Targets that have moved a little do not ask for another structure.
             Some(found) => climb.again(found)?,
@@ -141,9 +141,7 @@ impl Round<'_> {
         let Self { search, present, keep_going, time_left, .. } = *self;
         let Prepared { job, rows, inputs, dependence } = self.prepared;
         let hyperparameters = &found.hyperparameters();
-        let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
-        let bounds = active.iter().map(|b| HeldBound { parameter: names[b.parameter].clone(), upper: b.upper });
         let relevances = found.structure.relevances();
         let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
         let reached = search.value(found.by, hyperparameters, keep_going)?;
@@ -159,7 +157,7 @@ impl Round<'_> {
             fit_ratio: Some(reached.fit_ratio()),
             evaluations: tried.evaluations,
             structures: tried.structures,
-            active_bounds: bounds.collect(),
+            active_bounds: HeldBound::of(found, inputs.dim()),
             out_of_time,
             ascents: tried.ascents,
             ..report_of_rebuilt(job, rows, model, hyperparameters, dependence, support)?

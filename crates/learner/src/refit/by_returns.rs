@@ -6,12 +6,11 @@ use super::first_guess::rescaled;
 use super::job::Candidate;
 use super::rebuild::{report_of_rebuilt, selected_model};
 use super::referee::{self, Choice, Question};
-use super::report::{AscentReport, RefitReport, selection_diagnostics};
+use super::report::{AscentReport, RefitReport, rebuilt_diagnostics};
 use super::search::{EvidenceKind, Structure};
 use crate::batch::Given;
 use crate::math::evidence::KeepGoing;
 use crate::math::optimise::Ascent;
-use crate::settings::Lambda;
 
 /// Select by held-out returns, then rebuild under what was chosen.
 pub(super) fn select(
@@ -30,10 +29,8 @@ pub(super) fn select(
         left_out: &left_out,
         // The data-driven first model is a stopgap: nothing has been selected for it.
         present: (job.current.generation > 1).then_some((&present, job.current.lambda)),
-        lambda: match settings.lambda {
-            Lambda::Auto => None,
-            Lambda::Fixed(lambda) => Some(lambda),
-        },
+        kernel: None,
+        lambda: settings.lambda.fixed(),
         room: job.room(),
         seed: job.seed,
     };
@@ -59,7 +56,7 @@ pub(super) fn select(
         report.evidence_rows = search.rows(EvidenceKind::Exact);
         report.structure.clone_from(&found.structure.name);
     }
-    report.findings = selection_diagnostics(&report, &hyperparameters, inputs, dependence, job.room());
+    report.findings = rebuilt_diagnostics(&report, &hyperparameters, inputs, dependence, job.room());
     if !keep_going() {
         return Err(RefitError::Stopped);
     }

@@ -2,7 +2,9 @@
 
 use super::error::{DeadEnd, RefitError};
 use super::search::{EvidenceKind, Found, JITTER, PARAMETER_WORTH, Search, Structure, StructureReport, without};
-use crate::math::evidence::{Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, from_parameters, sparse};
+use crate::math::evidence::{
+    Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, from_parameters, sparse, to_parameters,
+};
 use crate::math::kernel::{Hyperparameters, Metric};
 use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, maximise, starts};
 use crate::settings::KernelKind;
@@ -21,6 +23,8 @@ const DIRECTIONS_MAX: usize = 4;
 pub(super) struct Climb<'a> {
     pub(super) search: &'a Search,
     pub(super) present: &'a Hyperparameters,
+    /// Further starts, in the same coordinates.
+    pub(super) also: &'a [Hyperparameters],
     /// What it climbs by at the moment.
     pub(super) by: EvidenceKind,
     /// Called with every ascent and the number of its rows.
@@ -220,11 +224,16 @@ impl Climb<'_> {
     /// All starts and `more` ones on few rows, then the best of them on many.
     fn climb(&mut self, structure: Structure, more: Vec<Vec<f64>>) -> Result<Found, RefitError> {
         // A present model of another structure is no start for this one.
-        let (present, metric) = (&self.present.kernel.metric, &structure.like.kernel.metric);
-        let same = present.kind() == metric.kind() && present.factors().len() == metric.factors().len();
-        let random = self.search.starts.saturating_sub(2 + usize::from(same) + more.len());
+        let metric = &structure.like.kernel.metric;
+        let is_like = |of: &Hyperparameters| {
+            let other = &of.kernel.metric;
+            other.kind() == metric.kind() && other.factors().len() == metric.factors().len()
+        };
+        let same = is_like(self.present);
         // What is known to be good goes first, in case the time does not suffice for all.
         let mut from = more;
+        let also: Vec<&Hyperparameters> = self.also.iter().filter(|of| is_like(of)).collect();
+        let random = self.search.starts.saturating_sub(2 + usize::from(same) + from.len() + also.len());
         from.extend(starts(
             metric,
             self.search.problem.dim(),
@@ -234,6 +243,7 @@ impl Climb<'_> {
             random,
             self.search.seed,
         ));
+        from.extend(also.into_iter().map(|of| inside(&structure.bounds, &to_parameters(of))));
         let screened = self.ascend(&structure, &self.search.screen, &from);
         (self.note)(&structure, self.search.screen.rows(), &screened);
         let evaluations = screened.iter().map(|a| a.evaluations).sum::<usize>();
@@ -348,9 +358,7 @@ impl Climb<'_> {
 
     /// A point as it is, with its evidence; if it is outside the structure's box, the nearest one inside.
     fn unclimbed(&self, structure: &Structure, parameters: &[f64]) -> Result<Ascent, RefitError> {
-        let Bounds { lower, upper } = &structure.bounds;
-        let inside = |((x, lower), upper): ((&f64, &f64), &f64)| x.max(*lower).min(*upper);
-        let parameters: Vec<f64> = parameters.iter().zip(lower).zip(upper).map(inside).collect();
+        let parameters = inside(&structure.bounds, parameters);
         let hyper = from_parameters(&structure.like, &parameters);
         let found = self.search.value(self.by, &hyper, self.keep_going).map_err(RefitError::from)?;
         Ok(Ascent {
@@ -364,6 +372,11 @@ impl Climb<'_> {
             outcome: Outcome::OutOfBudget,
         })
     }
+}
+
+/// The nearest point in a box.
+fn inside(Bounds { lower, upper }: &Bounds, parameters: &[f64]) -> Vec<f64> {
+    parameters.iter().zip(lower).zip(upper).map(|((x, lower), upper)| x.max(*lower).min(*upper)).collect()
 }
 
 /// Parameters of an isotropic model as those of an ARD one with the same covariance.

@@ -1,5 +1,6 @@
 //! Normalisation of states, and hyperparameters before anything has been selected.
 
+use super::apart::tell_apart;
 use super::screening::scale_of;
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
@@ -46,6 +47,7 @@ pub fn initial_hyperparameters(
     let mut kernel =
         Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(&kinds);
     settings.leave_constant_to_prior_mean(&mut kernel);
+    tell_apart(&mut kernel, settings, dim);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 

@@ -3,16 +3,18 @@
 use super::climb::Climb;
 use super::error::{Lack, RefitError};
 use super::first_guess::initial_hyperparameters;
-use super::search::{Data, EvidenceKind, Found, Search};
+use super::report::AscentReport;
+use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use crate::batch::{BatchError, Given};
 use crate::heads::{Cumulant, Head, Rate};
 use crate::math::dense::Matrix;
 use crate::math::dictionary::StoppingRule;
-use crate::math::evidence::KeepGoing;
-use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::evidence::{Best, KeepGoing, profiled_bests};
+use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::math::optimise::Ascent;
 use crate::math::returns::chains;
 use crate::model::Model;
-use crate::settings::{SelectBy, Settings, effective_tolerance};
+use crate::settings::{Lambda, SelectBy, SelectionKind, Settings, VarianceKind, effective_tolerance};
 use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
 use nalgebra::DMatrix;
@@ -31,7 +33,7 @@ const DICTIONARY_MAX: usize = 200;
 pub struct HeadSelection {
     /// Normalisation that the kernel refers to.
     pub inputs: Inputs,
-    /// Kernel and noise; the noise is where the search began, since each head has its own.
+    /// Kernel and noise; the noise is the lower median of those at which the heads that chose are best, since each head has its own.
     pub hyperparameters: Hyperparameters,
     /// Sum of the log evidences of `heads` heads on `rows` rows, nats, each divided by its root mean square.
     pub log_evidence: f64,
@@ -46,11 +48,12 @@ pub struct HeadSelection {
 }
 
 impl HeadSelection {
-    /// The best point that a search has found by so many heads.
-    pub(super) fn of(found: &Found, search: &Search, inputs: &Inputs, heads: usize) -> Self {
+    /// The best point that a search has found by so many heads, each of which is at its best there.
+    pub(super) fn of(found: &Found, search: &Search, inputs: &Inputs, heads: usize, bests: &[Best]) -> Self {
+        let noise_variance = median(bests.iter().map(|best| best.ratio).collect());
         Self {
             inputs: inputs.clone(),
-            hyperparameters: found.hyperparameters(),
+            hyperparameters: Hyperparameters { noise_variance, ..found.hyperparameters() },
             log_evidence: found.ascent.log_evidence,
             heads,
             rows: search.rows(EvidenceKind::Exact),
@@ -58,6 +61,36 @@ impl HeadSelection {
             structure: found.structure.name.clone(),
         }
     }
+}
+
+/// What a kernel is to be chosen for.
+pub(super) struct Asked<'a> {
+    /// The heads, and the rewards of the critic.
+    pub(super) settings: &'a Settings,
+    pub(super) rows: &'a Rows,
+    pub(super) inputs: &'a Inputs,
+    /// Where the search begins, in the coordinates of `inputs`. Its values close the chains of the first round.
+    pub(super) present: &'a Hyperparameters,
+    /// Further starts, in the same coordinates.
+    pub(super) also: &'a [Hyperparameters],
+    /// State variables that cannot matter beside the others.
+    pub(super) left_out: &'a [usize],
+    /// Whether rewards choose alone where no head varies.
+    pub(super) rewards_suffice: bool,
+    pub(super) seed: u64,
+}
+
+/// A kernel that heads have chosen, and how.
+pub(super) struct Chosen {
+    /// The search of the last round: its columns are the heads, rewards first, in units of their root mean square.
+    pub(super) search: Search,
+    pub(super) found: Found,
+    /// Heads that chose, rewards among them.
+    pub(super) heads: usize,
+    /// Rewards among them: those whose returns vary.
+    pub(super) rewards: usize,
+    pub(super) structures: Vec<StructureReport>,
+    pub(super) ascents: Vec<AscentReport>,
 }
 
 /// Select a kernel by what it makes of the rewards that `settings` name and of a sample of its heads, evenly spaced.
@@ -73,51 +106,86 @@ pub fn select(
     keep_going: KeepGoing<'_>,
     time_left: KeepGoing<'_>,
 ) -> Result<HeadSelection, RefitError> {
-    let heads = sample(settings);
-    let settings = Settings {
-        heads: heads.clone(),
-        evidence: SelectBy::Exact,
-        evidence_rows: ROWS.min(settings.evidence_rows),
-        noise: NoiseModel::Correlated,
-        estimate_scale: true,
-        ..settings.clone()
-    };
-    let (inputs, mut hyperparameters) = initial_hyperparameters(rows, &settings, names);
-    let mut chosen = None;
-    for _ in 0..ROUNDS {
-        let model = learned(&settings, rows, &inputs, &hyperparameters, keep_going)?;
-        let found = targets(&heads, rows, &model.snapshot(true)?);
-        let kept: Vec<f64> = (0..found.cols()).filter_map(|h| standardised(found.col(h))).flatten().collect();
-        let targets = Matrix::from_columns(rows.len(), kept.len() / rows.len().max(1), kept);
-        if targets.cols() == 0 {
-            return Err(RefitError::NotEnough(Lack::DifferentHeads));
-        }
-        let data = Data {
-            rows,
-            inputs: &inputs,
-            targets: &targets,
-            left_out: &[],
-            room: settings.dictionary_max,
-            seed: settings.seed,
-            profiled: Some(settings.noise_floor),
+    let (inputs, present) = initial_hyperparameters(rows, settings, names);
+    let (inputs, present, left_out) = (&inputs, &present, &[]);
+    let asked =
+        Asked { settings, rows, inputs, present, also: &[], left_out, rewards_suffice: true, seed: settings.seed };
+    let Chosen { search, found, heads, .. } = asked.choose(keep_going, time_left)?;
+    let bests = profiled_bests(&search.problem, &found.hyperparameters().kernel, keep_going)?;
+    Ok(HeadSelection::of(&found, &search, inputs, heads, &bests))
+}
+
+impl Asked<'_> {
+    /// Choose the kernel with the largest sum of evidences.
+    ///
+    /// # Errors
+    /// As [`select`].
+    pub(super) fn choose(&self, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Chosen, RefitError> {
+        let Self { rows, inputs, .. } = *self;
+        let heads = sample(self.settings);
+        let own = self.settings.rewards.len().min(SAMPLE / 2);
+        let settings = &Settings {
+            heads: heads.clone(),
+            evidence: SelectBy::Exact,
+            evidence_rows: ROWS.min(self.settings.evidence_rows),
+            noise: NoiseModel::Correlated,
+            estimate_scale: true,
+            // Only heads are read from the models of the search.
+            lambda: Lambda::Fixed(1.0),
+            selection: SelectionKind::Evidence,
+            variance: VarianceKind::Model,
+            ..self.settings.clone()
         };
-        let search = Search::new(&settings, &data)?;
-        let mut climb = Climb {
-            search: &search,
-            present: &hyperparameters,
-            by: EvidenceKind::Exact,
-            note: &mut |_, _, _| {},
-            keep_going,
-            time_left,
-        };
-        let found = climb.select(settings.kernel, &mut Vec::new())?;
-        hyperparameters = found.hyperparameters();
-        chosen = Some(HeadSelection::of(&found, &search, &inputs, targets.cols()));
-        if !time_left() {
-            break;
+        let mut hyperparameters = self.present.clone();
+        let (mut structures, mut ascents) = (Vec::new(), Vec::new());
+        let mut round = 1;
+        loop {
+            let model = learned(settings, rows, inputs, &hyperparameters, keep_going)?;
+            let (targets, rewards) = self.targets(&heads, own, &model.sound_snapshot(false)?)?;
+            let data = Data {
+                rows,
+                inputs,
+                targets: &targets,
+                left_out: self.left_out,
+                room: settings.dictionary_max,
+                seed: self.seed,
+                profiled: Some(settings.noise_floor),
+            };
+            let search = Search::new(settings, &data)?;
+            let mut note = |structure: &Structure, rows, found: &[Ascent]| {
+                ascents.extend(AscentReport::of(round, structure, inputs.dim(), rows, found));
+            };
+            let mut climb = Climb {
+                search: &search,
+                present: &hyperparameters,
+                also: self.also,
+                by: EvidenceKind::Exact,
+                note: &mut note,
+                keep_going,
+                time_left,
+            };
+            structures.clear();
+            let found = climb.select(settings.kernel, &mut structures)?;
+            if round == ROUNDS || !time_left() {
+                return Ok(Chosen { search, found, heads: targets.cols(), rewards, structures, ascents });
+            }
+            hyperparameters = found.hyperparameters();
+            round += 1;
         }
     }
-    Ok(chosen.expect("at least one round"))
+
+    /// Returns (n, H) of the heads that vary, in units of their root mean square, and how many of these are of the `own` first ones.
+    fn targets(&self, heads: &[Head], own: usize, snapshot: &Snapshot) -> Result<(Matrix, usize), RefitError> {
+        let found = targets(heads, self.rows, snapshot);
+        let scaled: Vec<Option<Vec<f64>>> = (0..found.cols()).map(|h| standardised(found.col(h))).collect();
+        let rewards = scaled[..own].iter().flatten().count();
+        let count = scaled.iter().flatten().count();
+        if count == 0 || count == rewards && !self.rewards_suffice {
+            return Err(RefitError::NotEnough(Lack::DifferentHeads));
+        }
+        let kept = scaled.into_iter().flatten().flatten().collect();
+        Ok((Matrix::from_columns(self.rows.len(), count, kept), rewards))
+    }
 }
 
 /// The critic's rewards and some heads. Rows count alike here: heads that weight them are only asked where there are no others.
@@ -126,7 +194,8 @@ fn sample(settings: &Settings) -> Vec<Head> {
         Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
     };
     let mut out: Vec<Head> = settings.rewards.iter().take(SAMPLE / 2).map(of).collect();
-    let even: Vec<&Head> = settings.heads.iter().filter(|head| head.weight.is_none()).collect();
+    let even: Vec<&Head> =
+        settings.heads.iter().filter(|head| head.weight.is_none() && head.label().is_none()).collect();
     let all = if even.is_empty() { settings.heads.iter().collect() } else { even };
     let room = (SAMPLE - out.len()).min(all.len());
     out.extend((0..room).map(|k| Head {
@@ -161,16 +230,22 @@ pub(super) fn learned(
 }
 
 /// Returns of each head (n, H) along the chains of `rows`, cut chains closed by what `snapshot`, whose heads they are, says of their
-/// last successors.
+/// last successors: NaN where the snapshot lacks the head.
 ///
 /// # Panics
-/// If the snapshot has other heads, or rows lack what these ask for.
+/// If rows lack what heads ask for.
 pub fn targets(heads: &[Head], rows: &Rows, snapshot: &Snapshot) -> Matrix {
-    returns(heads, &(0..heads.len()).collect::<Vec<_>>(), rows, snapshot)
+    returns(heads, &(0..heads.len()).collect::<Vec<_>>(), rows, snapshot, &snapshot.places_of_heads(heads))
 }
 
-/// [`targets`] of the heads of these numbers alone, column by column.
-pub(super) fn returns(heads: &[Head], numbers: &[usize], rows: &Rows, snapshot: &Snapshot) -> Matrix {
+/// [`targets`] of the heads of these numbers alone, column by column. `places` are those of all `heads` in the snapshot.
+pub(super) fn returns(
+    heads: &[Head],
+    numbers: &[usize],
+    rows: &Rows,
+    snapshot: &Snapshot,
+    places: &[Option<usize>],
+) -> Matrix {
     let successor = chains(rows);
     let mut before = vec![None; rows.len()];
     for (i, next) in successor.iter().enumerate() {
@@ -183,7 +258,8 @@ pub(super) fn returns(heads: &[Head], numbers: &[usize], rows: &Rows, snapshot: 
     let values = if cuts.is_empty() {
         DMatrix::zeros(0, numbers.len())
     } else {
-        snapshot.evaluate_heads(&states, numbers, false).expect("states of rows are finite").mean
+        let wanted: Vec<Option<usize>> = numbers.iter().map(|&number| places[number]).collect();
+        snapshot.means_of_heads(&states, &wanted).expect("states of rows are finite")
     };
     let mut cut_of = vec![0; rows.len()];
     cuts.iter().enumerate().for_each(|(c, &i)| cut_of[i] = c);
@@ -216,4 +292,18 @@ pub(super) fn standardised(returns: &[f64]) -> Option<Vec<f64>> {
     let mean = returns.iter().sum::<f64>() / n;
     let varies = square.is_finite() && square - mean * mean > 1e-12 * square;
     varies.then(|| returns.iter().map(|y| y / square.sqrt()).collect())
+}
+
+/// The same model of values whose kernel has the signal variance 1.
+pub(super) fn at_unit_scale(of: &Hyperparameters) -> Hyperparameters {
+    let unit = of.kernel.signal_variance;
+    let bias_variance = of.kernel.bias_variance / unit;
+    let kernel = Kernel { signal_variance: 1.0, bias_variance, ..of.kernel.clone() };
+    Hyperparameters { kernel, noise: of.noise, noise_variance: of.noise_variance / unit }
+}
+
+/// The lower median of some numbers, one at least.
+pub(super) fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_unstable_by(f64::total_cmp);
+    of[(of.len() - 1) / 2]
 }

@@ -3,8 +3,10 @@
 use super::error::RefitError;
 use super::report::{RefitReport, RefitTrigger};
 use super::{CATCH_UP_ROWS, ROWS_MIN, run};
+use crate::heads::Head;
 use crate::improve::Acting;
 use crate::math::evidence::KeepGoing;
+use crate::math::kernel::Hyperparameters;
 use crate::model::{Model, Score};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -31,6 +33,8 @@ pub struct RefitJob {
     pub from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
+    /// The second kernel of the present model, if some of its heads have one.
+    pub second: Option<SecondKernel>,
     /// Rows from before the window that end episodes, and those that led there: improvement looks at them too.
     pub endings: Rows,
     /// Names of the state variables, if they have names.
@@ -41,6 +45,31 @@ pub struct RefitJob {
     pub dictionary_share: f64,
     /// Seed of the subset and of the random starts.
     pub seed: u64,
+}
+
+/// A kernel that some heads have instead of that of the values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SecondKernel {
+    /// In the normalised coordinates of the present model.
+    pub hyperparameters: Hyperparameters,
+    /// Names of these heads.
+    pub heads: Vec<String>,
+}
+
+impl SecondKernel {
+    /// That of a model; none where all heads share one.
+    pub(crate) fn of(model: &Model) -> Option<Self> {
+        let of = |branch: &Model| Self {
+            hyperparameters: branch.hyperparameters(),
+            heads: branch.all_heads().map(|head| head.name.clone()).collect(),
+        };
+        model.branch().map(of)
+    }
+
+    /// Whether a head has it.
+    pub(super) fn is_of(&self, head: &Head) -> bool {
+        self.heads.contains(&head.name)
+    }
 }
 
 impl RefitJob {
@@ -55,6 +84,7 @@ impl RefitJob {
             settings: self.settings.clone(),
             window,
             current: self.current.clone(),
+            second: self.second.clone(),
             names: self.names.clone(),
             endings: Rows::default(),
             trigger: self.trigger,

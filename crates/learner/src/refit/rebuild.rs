@@ -55,6 +55,8 @@ pub(super) fn report_of_rebuilt(
         evidence_drop_by: support.map(|(_, by)| by),
         findings: Vec::new(),
         ascents: Vec::new(),
+        heads: None,
+        split: None,
         selection: None,
         improvement: None,
     })
@@ -91,10 +93,21 @@ pub(super) fn selected_model(
 
 /// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
 pub(super) fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
+    rebuild_for(job, given, given.hyperparameters.noise_variance, keep_going)
+}
+
+/// As [`rebuild`], with a dictionary that is fine enough for targets with this noise variance.
+pub(super) fn rebuild_for(
+    job: &RefitJob,
+    given: &Given<'_>,
+    noise_variance: f64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Model, RefitError> {
     // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.
     let first = if given.settings.forgetting.is_some() { given.first } else { 0 };
-    let given = Given { first, ..*given };
+    let (began_at, given) = (given.first, Given { first, ..*given });
     let Given { settings, hyperparameters, .. } = given;
+    let hyperparameters = &Hyperparameters { noise_variance, ..hyperparameters.clone() };
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);
@@ -124,6 +137,7 @@ pub(super) fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'
         model = given.model(dictionary, keep_going).map_err(stopped)?;
         model.set_tolerance(tolerance);
     }
+    model.began_at(began_at);
     Ok(model)
 }
 

@@ -2,7 +2,7 @@
 
 use super::referee::SelectionReport;
 use super::screening::{Dependence, name, sampled};
-use super::search::{EvidenceKind, Structure, StructureReport};
+use super::search::{EvidenceKind, Found, Structure, StructureReport};
 use crate::diagnostics::Diagnostic;
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
@@ -71,7 +71,8 @@ pub struct RefitReport {
     pub evidence_rows: usize,
     /// Name of the structure selected, as in `structures`.
     pub structure: String,
-    /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there.
+    /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there. Where two kernels are in force, this
+    /// and the next are sums of heads under their own kernels; two kernels count less by [`super::split::STAYS`] for each row and head.
     pub evidence_before: Option<f64>,
     /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
     pub evidence_after: Option<f64>,
@@ -106,11 +107,25 @@ pub struct RefitReport {
     pub findings: Vec<Diagnostic>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
+    /// Heads whose summed evidence chose the kernel, rewards among them; none if rewards alone chose. The evidences above are then
+    /// these sums, and held-out returns have chosen lambda and ridge alone.
+    pub heads: Option<usize>,
+    /// Whether two kernels are better than one for all heads; none where that was not tried.
+    pub split: Option<SplitReport>,
     /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
     /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
     /// How the sweeps of an improvement ended; none without one.
     pub improvement: Option<ImprovementReport>,
+}
+
+/// What a second kernel gains for heads that one kernel does not suit (docs/mathematics.md (H14)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SplitReport {
+    /// Over one kernel for all, nats for each row and head.
+    pub gain: f64,
+    /// Heads that the second kernel was given; 0 where one for all stays.
+    pub heads: usize,
 }
 
 /// How the sweeps of an improvement ended (docs/mathematics.md (A4)).
@@ -133,6 +148,15 @@ pub struct HeldBound {
     pub parameter: String,
     /// Whether it is the upper one.
     pub upper: bool,
+}
+
+impl HeldBound {
+    /// Those that hold a point of `dim` state variables.
+    pub(super) fn of(found: &Found, dim: usize) -> Vec<Self> {
+        let names = parameter_names(&found.structure.like.kernel.metric, dim);
+        let active = found.ascent.active.iter();
+        active.map(|b| Self { parameter: names[b.parameter].clone(), upper: b.upper }).collect()
+    }
 }
 
 /// One ascent of a search.
@@ -330,22 +354,26 @@ pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'
     out
 }
 
-/// Diagnostics of a selection by held-out returns.
-pub(super) fn selection_diagnostics(
+/// Diagnostics of a selection by heads or by held-out returns, and of the model that was rebuilt.
+pub(super) fn rebuilt_diagnostics(
     report: &RefitReport,
     hyperparameters: &Hyperparameters,
     inputs: &Inputs,
     dependence: &Dependence,
     dictionary_max: usize,
 ) -> Vec<Diagnostic> {
-    let mut out = Vec::new();
-    let Some(selection) = &report.selection else { return out };
-    out.push(Diagnostic::SelectedByReturns {
-        rows: selection.rows,
-        pieces: selection.pieces,
-        kernels: selection.candidates.len(),
-    });
-    out.extend(selection.findings.iter().cloned());
+    let by_heads = report.heads.map(|heads| Diagnostic::SelectedByHeads { heads, rows: report.evidence_rows });
+    let by_returns = || {
+        report.selection.as_ref().map(|selection| Diagnostic::SelectedByReturns {
+            rows: selection.rows,
+            pieces: selection.pieces,
+            kernels: selection.candidates.len(),
+        })
+    };
+    let mut out: Vec<Diagnostic> = by_heads.or_else(by_returns).into_iter().collect();
+    let apart = report.split.filter(|split| split.heads > 0);
+    out.extend(apart.map(|SplitReport { gain, heads }| Diagnostic::HeadsApart { heads, gain }));
+    out.extend(report.selection.iter().flat_map(|selection| selection.findings.iter().cloned()));
     if report.out_of_time {
         out.push(Diagnostic::BudgetEnded);
     }

@@ -86,9 +86,8 @@ impl Dependence {
 
     /// Diagnostics of the state variables.
     pub(super) fn diagnostics(&self, inputs: &Inputs) -> Vec<Diagnostic> {
-        let correlated = self.correlated.iter().map(|&(a, b, correlation)| Diagnostic::Correlated {
-            variables: [name(inputs, a), name(inputs, b)],
-            correlation,
+        let correlated = clusters(&self.correlated).into_iter().map(|(variables, correlation)| {
+            Diagnostic::Correlated { variables: variables.iter().map(|&d| name(inputs, d)).collect(), correlation }
         });
         let outlying = self.outlying.iter().map(|&d| Diagnostic::OutlyingStates { variable: name(inputs, d) });
         let tiny =
@@ -156,6 +155,26 @@ fn power_of_two(magnitude: f64) -> f64 {
     if magnitude > 0.0 { 2f64.powi((magnitude.log2().round() as i32).max(f64::MIN_EXP)) } else { 1.0 }
 }
 
+/// Pairs that have a variable in common, put together: the variables of each cluster, and its least correlation in size.
+fn clusters(pairs: &[(usize, usize, f64)]) -> Vec<(Vec<usize>, f64)> {
+    let mut out: Vec<(Vec<usize>, f64)> = Vec::new();
+    for &(a, b, correlation) in pairs {
+        let (linked, mut apart): (Vec<_>, Vec<_>) =
+            out.into_iter().partition(|(variables, _)| variables.contains(&a) || variables.contains(&b));
+        let mut joined = (vec![a, b], correlation);
+        for (variables, least) in linked {
+            joined.0.extend(variables);
+            let size = joined.1.abs().min(least.abs());
+            joined.1 = size;
+        }
+        joined.0.sort_unstable();
+        joined.0.dedup();
+        apart.push(joined);
+        out = apart;
+    }
+    out
+}
+
 /// Name of state variable `d`.
 pub(super) fn name(inputs: &Inputs, d: usize) -> String {
     inputs.names.as_ref().and_then(|names| names.get(d).cloned()).unwrap_or_else(|| format!("state_{d}"))
@@ -174,6 +193,13 @@ mod tests {
 
     fn spread(k: u32) -> f64 {
         (f64::from(k) * 0.618_033_988_749_895).fract() - 0.5
+    }
+
+    #[test]
+    fn what_moves_together_is_said_once() {
+        let pairs = [(0, 3, -0.99), (1, 2, 0.96), (5, 6, 0.98), (6, 7, -0.97), (2, 4, 0.99), (5, 7, 0.995)];
+        let found = clusters(&pairs);
+        assert_eq!(found, [(vec![0, 3], -0.99), (vec![1, 2, 4], 0.96), (vec![5, 6, 7], 0.97)]);
     }
 
     #[test]

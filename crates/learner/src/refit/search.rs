@@ -4,6 +4,7 @@
 //! there are more rows than that, what they chose climbs on by the variational bound of all rows, through dictionaries
 //! that are chosen anew between ascents.
 
+use super::apart::APART;
 use super::error::{Lack, RefitError};
 use super::first_guess::moments;
 use crate::math::dense::Matrix;
@@ -38,8 +39,6 @@ const TRACE_GAP: f64 = 2.0;
 /// Evidence that a free hyperparameter must gain, nats: an irrelevant one gains half of that by chance, and more where returns
 /// share their noise.
 pub(super) const PARAMETER_WORTH: f64 = 1.0;
-/// Largest relevance of a category: two of them then have nothing in common, exp(-25) at most.
-const APART: f64 = 25.0;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
 

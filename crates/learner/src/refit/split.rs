@@ -2,17 +2,20 @@
 
 use super::climb::Climb;
 use super::error::RefitError;
-use super::heads::{HeadSelection, learned, returns, standardised};
+use super::heads::{HeadSelection, at_unit_scale, learned, median, returns, standardised};
 use super::search::{Data, EvidenceKind, Search, chosen_rows};
 use crate::heads::{Cumulant, Head, Rate};
 use crate::math::dense::{Matrix, Op, product, symmetric_eigen};
-use crate::math::evidence::{KeepGoing, Problem, profiled_gradients, profiled_values};
-use crate::math::kernel::{Kernel, NoiseModel};
-use crate::settings::{SelectBy, Settings};
+use crate::math::evidence::{KeepGoing, Problem, profiled_bests, profiled_gradients};
+use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::settings::{Lambda, SelectBy, SelectionKind, Settings, VarianceKind};
 use crate::transition::Rows;
 
 /// What two kernels have to gain, nats for each row and head.
 pub const WORTH: f64 = 0.02;
+/// What two kernels that are in force have to gain over one in order to stay, nats for each row and head: heads must not change
+/// between one kernel and two with every refit.
+pub const STAYS: f64 = 0.01;
 /// Heads that divide themselves, those of the critic's rewards among them.
 const SAMPLE: usize = 32;
 /// Rows that evidences are computed on.
@@ -31,6 +34,8 @@ pub struct Split {
     pub kernels: [HeadSelection; 2],
     /// Numbers of the heads of the second group among the heads of the settings, rising, at least one.
     pub second: Vec<usize>,
+    /// Median ratio of noise to scale of the heads of each group that vary, the rewards among them.
+    pub ratios: [f64; 2],
     /// What two kernels gain over the one for all, nats for each row and head of the sample.
     pub gain: f64,
 }
@@ -45,21 +50,41 @@ pub enum Attempt {
 }
 
 /// The rewards of a critic and then its heads, whose weights do not count here, and the kernel that all share.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     settings: Settings,
     rows: &'a Rows,
     shared: &'a HeadSelection,
+    /// State variables that cannot matter beside the others.
+    left_out: &'a [usize],
+    /// The kernels in force, first that of the values, if there are two. They are in the coordinates of `shared`, at unit scale.
+    in_force: Option<[Hyperparameters; 2]>,
     rewards: usize,
 }
 
-/// Returns in units of their root mean square.
-struct Returns {
-    /// Of a sample of the heads that vary (n, S).
-    sample: Matrix,
-    /// Of all heads on the rows of the evidence (r, H); 0 for a head that does not vary.
-    all: Matrix,
-    /// Whether each head varies (H,).
-    varies: Vec<bool>,
+/// Two kernels, and what they are worth to the heads of the sample.
+struct Pair {
+    kernels: [HeadSelection; 2],
+    /// Sum of the log evidences of these heads, each under its own kernel, nats.
+    evidence: f64,
+}
+
+/// Log evidence of the heads of the sample, nats, where two kernels were in force. Two kernels count for less by [`STAYS`] for each
+/// row and head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    /// Under the kernels in force.
+    pub(super) before: f64,
+    /// Under the kernels that the attempt ends with.
+    pub(super) after: f64,
+}
+
+/// A head under one of two kernels.
+#[derive(Clone, Copy)]
+struct Fit {
+    /// Its log evidence at the best noise and scale, nats.
+    evidence: f64,
+    /// Noise over scale there.
+    ratio: f64,
 }
 
 /// Whether the heads of `settings` are better learned under two kernels than under the one that `shared` has for all, and which head
@@ -75,36 +100,11 @@ pub fn split(
     keep_going: KeepGoing<'_>,
     time_left: KeepGoing<'_>,
 ) -> Result<Attempt, RefitError> {
-    let asked = Asked::new(settings, rows, shared);
-    let returns = asked.returns(keep_going)?;
-    if returns.sample.cols() < 2 {
-        return Ok(Attempt::Together(0.0));
-    }
-    let problem = asked.search(&returns.sample)?.problem;
-    let kernel = &shared.hyperparameters.kernel;
-    let before: f64 = profiled_values(&problem, kernel, keep_going)?.iter().sum();
-    let mut sides = sides(&problem, kernel, keep_going)?;
-    let mut round = 0;
-    let (fitted, gain) = loop {
-        if sides.iter().all(|&side| side == sides[0]) {
-            return Ok(Attempt::Together(0.0));
-        }
-        let fit = |side| asked.fit(&columns(&returns.sample, |h| sides[h] == side), keep_going, time_left);
-        let fitted = [fit(false)?, fit(true)?];
-        let after = evidences(&problem, &fitted, keep_going)?;
-        let chosen: Vec<bool> = after.iter().map(|[first, second]| second > first).collect();
-        if chosen == sides || round == ROUNDS || !time_left() {
-            let sum: f64 = after.iter().zip(&sides).map(|(of, &side)| of[usize::from(side)]).sum();
-            break (fitted, (sum - before) / (problem.rows() * problem.observed().cols()) as f64);
-        }
-        (sides, round) = (chosen, round + 1);
-    };
-    let split = if gain < WORTH { None } else { asked.divide(fitted, gain, returns, keep_going)? };
-    Ok(split.map_or(Attempt::Together(gain), |split| Attempt::Split(Box::new(split))))
+    Ok(Asked::new(settings, rows, shared, &[]).attempt(keep_going, time_left)?.0)
 }
 
 impl<'a> Asked<'a> {
-    fn new(settings: &Settings, rows: &'a Rows, shared: &'a HeadSelection) -> Self {
+    pub(super) fn new(settings: &Settings, rows: &'a Rows, shared: &'a HeadSelection, left_out: &'a [usize]) -> Self {
         let reward = |&column: &usize| {
             Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
         };
@@ -122,37 +122,158 @@ impl<'a> Asked<'a> {
             evidence_rows: ROWS.min(settings.evidence_rows),
             noise: NoiseModel::Correlated,
             estimate_scale: true,
+            // Only heads are read from the models of the search.
+            lambda: Lambda::Fixed(1.0),
+            selection: SelectionKind::Evidence,
+            variance: VarianceKind::Model,
             ..settings.clone()
         };
-        Self { rewards: settings.rewards.len(), settings, rows, shared }
+        Self { rewards: settings.rewards.len(), settings, rows, shared, left_out, in_force: None }
     }
 
-    fn returns(&self, keep_going: KeepGoing<'_>) -> Result<Returns, RefitError> {
-        let Self { settings, rows, shared, .. } = self;
-        let heads = &settings.heads;
-        let model = learned(settings, rows, &shared.inputs, &shared.hyperparameters, keep_going)?;
-        let snapshot = model.snapshot(true)?;
-        let chosen = self.chosen();
-        let mut all = Matrix::zeros(chosen.len(), heads.len());
-        let (mut varies, mut sample) = (Vec::new(), Vec::new());
+    /// The same where two kernels are in force.
+    pub(super) fn beside(self, in_force: Option<[Hyperparameters; 2]>) -> Self {
+        Self { in_force, ..self }
+    }
+
+    /// As [`split`]. Two kernels that are in force count as well, as they are: they stay while they, or what a search finds from them,
+    /// gain [`STAYS`]; without time for the search, while one kernel is no better.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn attempt(
+        &self,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<(Attempt, Option<Beside>), RefitError> {
+        let count = self.settings.heads.len();
+        let sampled: Vec<usize> = (0..count).filter(|&h| is_sampled(h, count, self.rewards)).collect();
+        let every_row: Vec<usize> = (0..self.rows.len()).collect();
+        let (sample, varies) = self.returns(&sampled, &every_row, keep_going)?;
+        let sample = columns(&sample, |h| varies[h]);
+        if sample.cols() < 2 {
+            return Ok((Attempt::Together(0.0), None));
+        }
+        let problem = self.search(&sample)?.problem;
+        let shared: f64 =
+            profiled_bests(&problem, &self.shared.hyperparameters.kernel, keep_going)?.iter().map(|of| of.value).sum();
+        let (kept, sides) = match self.kept(&problem, keep_going)? {
+            Some((kept, sides)) => (Some(kept), sides),
+            None => (None, Vec::new()),
+        };
+        let searched = if kept.is_none() || time_left() {
+            self.pair(&problem, &sample, sides, keep_going, time_left)?
+        } else {
+            None
+        };
+        let each = (problem.rows() * problem.observed().cols()) as f64;
+        let before = kept.as_ref().map(|kept| kept.evidence - STAYS * each);
+        let least = match kept {
+            None => WORTH,
+            Some(_) if time_left() => STAYS,
+            // One kernel may still lack what the search has had no time for; so may two.
+            Some(_) => 0.0,
+        };
+        let better = |a: &Pair, b: &Pair| a.evidence.total_cmp(&b.evidence);
+        let Some(best) = [kept, searched].into_iter().flatten().max_by(better) else {
+            return Ok((Attempt::Together(0.0), None));
+        };
+        let gain = (best.evidence - shared) / each;
+        let two = best.evidence - STAYS * each;
+        let split = if gain < least { None } else { self.divide(best.kernels, gain, keep_going)? };
+        let beside = before.map(|before| Beside { before, after: if split.is_some() { two } else { shared } });
+        Ok((split.map_or(Attempt::Together(gain), |split| Attempt::Split(Box::new(split))), beside))
+    }
+
+    /// The kernels in force as they are, and under which of them the columns of `problem` are better.
+    fn kept(&self, problem: &Problem, keep_going: KeepGoing<'_>) -> Result<Option<(Pair, Vec<bool>)>, RefitError> {
+        let Some(in_force) = &self.in_force else { return Ok(None) };
+        let of = |hyperparameters: &Hyperparameters| HeadSelection {
+            inputs: self.shared.inputs.clone(),
+            hyperparameters: hyperparameters.clone(),
+            log_evidence: 0.0,
+            heads: 0,
+            rows: problem.rows(),
+            evaluations: 0,
+            structure: hyperparameters.kernel.metric.kind().to_owned(),
+        };
+        let mut kernels = [of(&in_force[0]), of(&in_force[1])];
+        let found = match fits(problem, &kernels, keep_going) {
+            Err(RefitError::Stopped) => return Err(RefitError::Stopped),
+            // Kernels that fail on these rows are no longer in question.
+            Err(_) => return Ok(None),
+            Ok(found) => found,
+        };
+        let sides: Vec<bool> = found.iter().map(|[first, second]| second.evidence > first.evidence).collect();
+        for (fit, &side) in found.iter().zip(&sides) {
+            let kernel = &mut kernels[usize::from(side)];
+            kernel.log_evidence += fit[usize::from(side)].evidence;
+            kernel.heads += 1;
+        }
+        let evidence = kernels.iter().map(|kernel| kernel.log_evidence).sum();
+        Ok(Some((Pair { kernels, evidence }, sides)))
+    }
+
+    /// Two kernels that follow the heads of the `sample`, and heads that follow these. The search begins with these `sides`, or with
+    /// those of the gradients where they are all the same. None where no two kernels come about.
+    fn pair(
+        &self,
+        problem: &Problem,
+        sample: &Matrix,
+        begin: Vec<bool>,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<Option<Pair>, RefitError> {
+        let all_alike = |sides: &[bool]| sides.iter().all(|side| *side == sides[0]);
+        let mut sides =
+            if all_alike(&begin) { sides(problem, &self.shared.hyperparameters.kernel, keep_going)? } else { begin };
+        let mut round = 0;
+        loop {
+            if all_alike(&sides) {
+                return Ok(None);
+            }
+            let fit = |side| self.fit(&columns(sample, |h| sides[h] == side), keep_going, time_left);
+            let kernels = [fit(false)?, fit(true)?];
+            let after = fits(problem, &kernels, keep_going)?;
+            let chosen: Vec<bool> = after.iter().map(|[first, second]| second.evidence > first.evidence).collect();
+            if chosen == sides || round == ROUNDS || !time_left() {
+                let evidence = after.iter().zip(&sides).map(|(of, &side)| of[usize::from(side)].evidence).sum();
+                return Ok(Some(Pair { kernels, evidence }));
+            }
+            (sides, round) = (chosen, round + 1);
+        }
+    }
+
+    /// Returns (r, H) of the heads of these numbers in the rows of these numbers, in units of their root mean square over all rows,
+    /// and which heads vary (H,). Those of a head that does not are 0.
+    fn returns(
+        &self,
+        heads: &[usize],
+        rows: &[usize],
+        keep_going: KeepGoing<'_>,
+    ) -> Result<(Matrix, Vec<bool>), RefitError> {
+        let Self { settings, shared, .. } = self;
+        let list: Vec<Head> = heads.iter().map(|&h| settings.heads[h].clone()).collect();
+        let settings = Settings { heads: list, ..settings.clone() };
+        let model = learned(&settings, self.rows, &shared.inputs, &shared.hyperparameters, keep_going)?;
+        let snapshot = model.sound_snapshot(false)?;
+        let places = snapshot.places_of_heads(&settings.heads);
+        let mut out = Matrix::zeros(rows.len(), heads.len());
+        let mut varies = Vec::with_capacity(heads.len());
         for first in (0..heads.len()).step_by(AT_ONCE) {
             if !keep_going() {
                 return Err(RefitError::Stopped);
             }
             let numbers: Vec<usize> = (first..heads.len().min(first + AT_ONCE)).collect();
-            let found = returns(heads, &numbers, rows, &snapshot);
+            let found = returns(&settings.heads, &numbers, self.rows, &snapshot, &places);
             for (column, &h) in numbers.iter().enumerate() {
                 let own = standardised(found.col(column));
                 varies.push(own.is_some());
                 let Some(own) = own else { continue };
-                chosen.iter().enumerate().for_each(|(k, &i)| *all.at_mut(k, h) = own[i]);
-                if is_sampled(h, heads.len(), self.rewards) {
-                    sample.extend(own);
-                }
+                rows.iter().enumerate().for_each(|(k, &i)| *out.at_mut(k, h) = own[i]);
             }
         }
-        let n = rows.len();
-        Ok(Returns { sample: Matrix::from_columns(n, sample.len() / n.max(1), sample), all, varies })
+        Ok((out, varies))
     }
 
     /// Rows of the evidence.
@@ -165,7 +286,7 @@ impl<'a> Asked<'a> {
             rows: self.rows,
             inputs: &self.shared.inputs,
             targets,
-            left_out: &[],
+            left_out: self.left_out,
             room: self.settings.dictionary_max,
             seed: self.settings.seed,
             profiled: Some(self.settings.noise_floor),
@@ -184,36 +305,46 @@ impl<'a> Asked<'a> {
         let mut climb = Climb {
             search: &search,
             present: &self.shared.hyperparameters,
+            also: self.in_force.as_ref().map_or(&[], |kernels| &kernels[..]),
             by: EvidenceKind::Exact,
             note: &mut |_, _, _| {},
             keep_going,
             time_left,
         };
         let found = climb.select(self.settings.kernel, &mut Vec::new())?;
-        Ok(HeadSelection::of(&found, &search, &self.shared.inputs, targets.cols()))
+        let bests = profiled_bests(&search.problem, &found.hyperparameters().kernel, keep_going)?;
+        Ok(HeadSelection::of(&found, &search, &self.shared.inputs, targets.cols(), &bests))
     }
 
-    /// All heads between two kernels by the evidence of each; none where one group has no head. The rewards stay together.
+    /// All heads between two kernels by the evidence of each; none where one group has nothing that varies. The rewards stay together.
     fn divide(
         &self,
         fitted: [HeadSelection; 2],
         gain: f64,
-        returns: Returns,
         keep_going: KeepGoing<'_>,
     ) -> Result<Option<Split>, RefitError> {
-        let Returns { all, varies, .. } = returns;
-        let states: Vec<f64> = self.chosen().iter().flat_map(|&i| self.rows.state(i).iter().copied()).collect();
+        let everything: Vec<usize> = (0..self.settings.heads.len()).collect();
+        let chosen = self.chosen();
+        let (all, varies) = self.returns(&everything, &chosen, keep_going)?;
+        let states: Vec<f64> = chosen.iter().flat_map(|&i| self.rows.state(i).iter().copied()).collect();
         let nodes = self.shared.inputs.normalise(&states);
         let problem = Problem::correlated(self.rows.dim, nodes, all).profiled(self.settings.noise_floor);
-        let after = evidences(&problem, &fitted, keep_going)?;
-        let more = |side: usize| (0..self.rewards).filter(|&h| varies[h]).map(|h| after[h][side]).sum::<f64>();
+        let after = fits(&problem, &fitted, keep_going)?;
+        let more = |side: usize| (0..self.rewards).filter(|&h| varies[h]).map(|h| after[h][side].evidence).sum::<f64>();
         let own = usize::from(more(1) > more(0));
         // A head that does not vary is as good under either kernel.
-        let leaves = |&h: &usize| varies[h] && after[h][1 - own] > after[h][own];
-        let second: Vec<usize> = (self.rewards..after.len()).filter(leaves).map(|h| h - self.rewards).collect();
-        let [first, other] = fitted;
-        let kernels = if own == 0 { [first, other] } else { [other, first] };
-        Ok((!second.is_empty()).then_some(Split { kernels, second, gain }))
+        let leaves = |&h: &usize| h >= self.rewards && after[h][1 - own].evidence > after[h][own].evidence;
+        let (second, first): (Vec<usize>, Vec<usize>) =
+            everything.iter().filter(|&&h| varies[h]).partition(|&h| leaves(h));
+        if first.is_empty() || second.is_empty() {
+            return Ok(None);
+        }
+        let ratio = |group: &[usize], side: usize| median(group.iter().map(|&h| after[h][side].ratio).collect());
+        let ratios = [ratio(&first, own), ratio(&second, 1 - own)];
+        let [one, other] = fitted;
+        let kernels = if own == 0 { [one, other] } else { [other, one] };
+        let second = second.into_iter().map(|h| h - self.rewards).collect();
+        Ok(Some(Split { kernels, second, ratios, gain }))
     }
 }
 
@@ -236,13 +367,17 @@ fn columns(of: &Matrix, is_wanted: impl Fn(usize) -> bool) -> Matrix {
     Matrix::from_columns(of.rows(), wanted.len(), values)
 }
 
-/// Of each column of `problem` its evidence under either kernel, nats.
-fn evidences(
+/// Each column of `problem` under either kernel, whose ratios are those to a signal variance of 1.
+fn fits(
     problem: &Problem,
     kernels: &[HeadSelection; 2],
     keep_going: KeepGoing<'_>,
-) -> Result<Vec<[f64; 2]>, RefitError> {
-    let of = |selection: &HeadSelection| profiled_values(problem, &selection.hyperparameters.kernel, keep_going);
+) -> Result<Vec<[Fit; 2]>, RefitError> {
+    let of = |selection: &HeadSelection| -> Result<Vec<Fit>, RefitError> {
+        let kernel = at_unit_scale(&selection.hyperparameters).kernel;
+        let bests = profiled_bests(problem, &kernel, keep_going)?;
+        Ok(bests.iter().map(|best| Fit { evidence: best.value, ratio: best.ratio }).collect())
+    };
     let [first, second] = [of(&kernels[0])?, of(&kernels[1])?];
     Ok(first.into_iter().zip(second).map(|(a, b)| [a, b]).collect())
 }

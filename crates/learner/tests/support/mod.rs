@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test binary uses its own part
 
 pub mod golden_heads;
+pub mod golden_q;
 
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::transition::Rows;

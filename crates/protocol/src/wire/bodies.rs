@@ -119,7 +119,7 @@ pub(super) fn is_false(flag: &bool) -> bool {
 }
 
 #[derive(Serialize)]
-struct NoiseBody {
+pub(super) struct NoiseBody {
     model: &'static str,
     variance: f64,
 }
@@ -131,7 +131,7 @@ impl From<&Hyperparameters> for NoiseBody {
 }
 
 #[derive(Serialize)]
-struct KernelBody<'a> {
+pub(super) struct KernelBody<'a> {
     kind: &'static str,
     signal_variance: f64,
     bias_variance: f64,
@@ -151,7 +151,7 @@ struct KernelBody<'a> {
 }
 
 impl<'a> KernelBody<'a> {
-    fn new(hyperparameters: &'a Hyperparameters, dim: usize, form: ArrayForm) -> Self {
+    pub(super) fn new(hyperparameters: &'a Hyperparameters, dim: usize, form: ArrayForm) -> Self {
         let kernel = &hyperparameters.kernel;
         let relevance = kernel.metric.relevance(dim);
         let (factors, directions, strengths) = match &kernel.metric {

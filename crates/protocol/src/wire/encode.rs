@@ -4,7 +4,7 @@ use super::act::{ActBody, Columns};
 use super::actions::ActionsBody;
 use super::bodies::{HeadBody, InputsBody, ModelBody, PosteriorBody};
 use super::evaluate::{RetainedRows, RowsBody, findings_to_json};
-use super::heads::{HeadAnswers, HeadAnswersBody, HeadsBody, ListedHead};
+use super::heads::{BranchBody, HeadAnswers, HeadAnswersBody, HeadsBody, ListedHead};
 use super::reader::{Field, Head, Reader};
 use super::status::Status;
 use super::suggest::SuggestBody;
@@ -12,7 +12,6 @@ use super::tensor::{Flags, Written};
 use super::values::{ValueBody, ValuesBody};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
 use criticd_learner::act::Decision;
-use criticd_learner::heads::HeadsSnapshot;
 use criticd_learner::judge::Findings;
 use criticd_learner::snapshot::{Evaluation, Snapshot};
 use criticd_learner::suggest::Suggestion;
@@ -252,7 +251,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         }
         Reply::Values(answers) => to_map(&ValuesBody::new(answers, form)),
         Reply::Snapshot { snapshot, variance } => {
-            let maps = snapshot_maps(snapshot, form, variance, None);
+            let maps = snapshot_maps(snapshot, form, variance, false);
             return join([version(), envelope(id, true)].into_iter().chain(maps));
         }
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
@@ -293,13 +292,12 @@ pub fn encode_error(id: &Id, error: &WireError) -> Vec<u8> {
 
 /// A whole snapshot with its heads: what a MODEL file holds (there with variance).
 pub fn encode_snapshot(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> Vec<u8> {
-    let all = snapshot.heads.as_ref();
-    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance, all)))
+    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance, true)))
 }
 
 /// A snapshot without its heads, which may be many: the payload under `snapshot.<critic>`, and what pages hold.
 pub fn encode_values(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> Vec<u8> {
-    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance, None)))
+    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance, false)))
 }
 
 /// What is published under `snapshot.<critic>` instead of a snapshot of more than the allowed `bytes`.
@@ -642,7 +640,7 @@ impl<'a> From<&'a RefitOutcome> for RefitBody<'a> {
 }
 
 /// A whole snapshot as maps, whose entries stand one after the other in a message.
-fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: Option<&HeadsSnapshot>) -> [Vec<u8>; 6] {
+fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: bool) -> [Vec<u8>; 6] {
     #[derive(Serialize)]
     struct DiscountBody {
         discount: f64,
@@ -657,10 +655,16 @@ fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: Op
         actions: Option<ActionsBody<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         heads: Option<HeadsBody<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        branch: Option<BranchBody<'a>>,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        reward_names: &'a [String],
     }
     let extensions = ExtensionsBody {
         actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
-        heads: heads.map(|heads| HeadsBody::new(heads, form, variance)),
+        heads: snapshot.heads.as_ref().filter(|_| heads).map(|heads| HeadsBody::new(heads, form, variance)),
+        branch: snapshot.branch.as_deref().filter(|_| heads).map(|branch| BranchBody::new(branch, form, variance)),
+        reward_names: &snapshot.reward_names,
     };
     [
         to_map(&HeadBody::new("snapshot", snapshot)),

@@ -81,6 +81,12 @@ pub struct RetainedRows {
     pub behavior_probs: Vec<f64>,
     /// (n,) number of the stream.
     pub streams: Vec<u32>,
+    /// Names of streams.
+    pub names: Vec<String>,
+    /// (n,) place of the stream's name among them.
+    pub named: Vec<u32>,
+    /// (n,) sequence number; none where the row came without one.
+    pub seqs: Vec<Option<u64>>,
     /// (n,) whether the row does not continue its stream's last one.
     pub starts: Vec<bool>,
     /// (n,)
@@ -113,6 +119,9 @@ pub(super) struct RowsBody<'a> {
     rewards: Written<'a>,
     behavior_probs: Written<'a>,
     stream_numbers: &'a [u32],
+    stream_names: &'a [String],
+    streams: &'a [u32],
+    seqs: &'a [Option<u64>],
     starts: &'a [bool],
     terminated: &'a [bool],
     truncated: &'a [bool],
@@ -131,6 +140,9 @@ impl<'a> RowsBody<'a> {
             rewards: matrix(&rows.rewards, rows.rewards_per_row),
             behavior_probs: Written::vector(&rows.behavior_probs, form),
             stream_numbers: &rows.streams,
+            stream_names: &rows.names,
+            streams: &rows.named,
+            seqs: &rows.seqs,
             starts: &rows.starts,
             terminated: &rows.terminated,
             truncated: &rows.truncated,

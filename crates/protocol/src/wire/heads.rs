@@ -1,17 +1,23 @@
 //! Heads as files, messages and configurations write them.
 
+use super::bodies::{InputsBody, KernelBody, NoiseBody};
 use super::checks::{check_count, finite_vector, nested, rows};
 use super::reader::{Field, Head as Kind};
 use super::tensor::Written;
 use super::{ArrayForm, ErrorCode, WireError};
+use criticd_learner::LabelPart;
 use criticd_learner::heads::{
     Continuation, Cumulant, Expression, Head, HeadBasis, HeadEvaluation, HeadsSnapshot, NAME_MAX, Rate, Verdict,
 };
+use criticd_learner::snapshot::Snapshot;
 use nalgebra::DMatrix;
+use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// Number of a set of labels of which a head says the name alone.
+pub const UNKNOWN_LABELS: u64 = u64::MAX;
 /// Bytes of a head in a message.
 const HEAD_BYTES_MAX: usize = 16_384;
 const HEADS_KEYS: [&str; 7] = [
@@ -23,24 +29,48 @@ const HEADS_KEYS: [&str; 7] = [
     "heads.bases",
     "heads.factors",
 ];
+const LABELS_KEYS: [&str; 4] = ["labels.name", "labels.from", "labels.offsets", "labels.values"];
 const BASIS_KEYS: [&str; 2] = ["heads.bases.vectors", "heads.bases.values"];
 
 /// A cumulant as it is written: `{"kind": "reward", "index": 0}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 enum CumulantForm {
-    Reward { index: usize },
-    State { index: usize },
-    NextState { index: usize },
-    Action { index: usize },
-    Constant { value: f64 },
-    Event { index: usize, above: f64 },
-    Expression { text: Expression },
-    Column { file: String, column: String },
+    Reward {
+        index: usize,
+    },
+    State {
+        index: usize,
+    },
+    NextState {
+        index: usize,
+    },
+    Action {
+        index: usize,
+    },
+    Constant {
+        value: f64,
+    },
+    Event {
+        index: usize,
+        above: f64,
+    },
+    Expression {
+        text: Expression,
+    },
+    Label {
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+    },
+    Column {
+        file: String,
+        column: String,
+    },
 }
 
-/// A continuation as it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// A continuation as it is written; instead of a constant there may be a number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 enum ContinuationForm {
     Constant {
@@ -55,6 +85,9 @@ enum ContinuationForm {
     },
     Reward {
         index: usize,
+    },
+    Expression {
+        text: Expression,
     },
 }
 
@@ -76,7 +109,7 @@ pub struct HeadForm {
     timescale: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     terminal_reward: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "continuation")]
     continuation: Option<ContinuationForm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weight: Option<WeightForm>,
@@ -84,6 +117,14 @@ pub struct HeadForm {
     noise_variance: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     signal: Option<f64>,
+}
+
+fn continuation<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ContinuationForm>, D::Error> {
+    let written = Value::deserialize(from)?;
+    match written.as_f64() {
+        Some(value) => Ok(Some(ContinuationForm::Constant { value })),
+        None => Option::deserialize(written).map_err(D::Error::custom),
+    }
 }
 
 impl HeadForm {
@@ -105,10 +146,11 @@ impl HeadForm {
             CumulantForm::Constant { value } => Cumulant::Constant(value),
             CumulantForm::Event { index, above } => Cumulant::Event { index, above },
             CumulantForm::Expression { text } => Cumulant::Expression(text),
+            CumulantForm::Label { name, id } => Cumulant::Label { name, id: id.unwrap_or(UNKNOWN_LABELS) },
             CumulantForm::Column { file, column } => {
                 return Err(format!(
-                    "cumulant.kind: a column of a file ({column} of {file}) is for `criticd fit --heads`; rows of a stream carry such \
-                     values as a reward"
+                    "cumulant.kind: a column of a file ({column} of {file}) is for `criticd fit --heads` and `criticd heads add`, which \
+                     sends its values as labels"
                 ));
             }
         };
@@ -119,6 +161,7 @@ impl HeadForm {
                 Continuation::Inside { index, low, high, outside }
             }
             Some(ContinuationForm::Reward { index }) => Continuation::Reward(index),
+            Some(ContinuationForm::Expression { text }) => Continuation::Expression(text),
         };
         Ok(Head {
             continuation,
@@ -147,17 +190,19 @@ impl From<&Head> for HeadForm {
                 Cumulant::Constant(value) => CumulantForm::Constant { value },
                 Cumulant::Event { index, above } => CumulantForm::Event { index, above },
                 Cumulant::Expression(text) => CumulantForm::Expression { text },
+                Cumulant::Label { name, id } => CumulantForm::Label { name, id: Some(id) },
             },
             discount,
             timescale,
             terminal_reward: (head.terminal_reward != 0.0).then_some(head.terminal_reward),
-            continuation: match head.continuation {
+            continuation: match head.continuation.clone() {
                 Continuation::Constant(1.0) => None,
                 Continuation::Constant(value) => Some(ContinuationForm::Constant { value }),
                 Continuation::Inside { index, low, high, outside } => {
                     Some(ContinuationForm::Inside { index, low, high, outside })
                 }
                 Continuation::Reward(index) => Some(ContinuationForm::Reward { index }),
+                Continuation::Expression(text) => Some(ContinuationForm::Expression { text }),
             },
             weight: head.weight.map(|index| WeightForm { index }),
             noise_variance: head.noise_variance,
@@ -180,7 +225,12 @@ pub fn heads_from_str(text: &str, discount: f64) -> Result<Vec<Head>, String> {
 /// # Errors
 /// If it is neither JSON nor TOML, or has no such list.
 pub fn head_list_from_str(text: &str) -> Result<Value, String> {
-    let looks_like_json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
+    // Editors of Windows put a mark before the text.
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let looks_like_json = match text.strip_prefix('[') {
+        Some(list) => list.trim_start().starts_with(['{', ']']),
+        None => text.starts_with('{'),
+    };
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(e) if looks_like_json => return Err(e.to_string()),
@@ -199,7 +249,13 @@ pub fn head_list_from_str(text: &str) -> Result<Value, String> {
 pub fn heads_from_list(list: Value, discount: f64) -> Result<Vec<Head>, String> {
     let head = |(i, form): (usize, HeadForm)| {
         let name = form.name.clone();
-        form.head(discount).map_err(|what| format!("heads[{i}] ({name}): {what}"))
+        let head = match &form.cumulant {
+            CumulantForm::Label { name, .. } => Err(format!(
+                "cumulant.kind: the labels {name} are those of a running daemon; `change_heads` adds heads that learn from them"
+            )),
+            _ => form.head(discount),
+        };
+        head.map_err(|what| format!("heads[{i}] ({name}): {what}"))
     };
     forms_from_list(list)?.into_iter().enumerate().map(head).collect()
 }
@@ -227,6 +283,32 @@ pub(super) fn head_forms(field: Field<'_>) -> Result<Vec<HeadForm>, WireError> {
     (0..count).map(form).collect()
 }
 
+/// A piece of labels in the field of a message.
+pub(super) fn label_part(field: Field<'_>, most: usize) -> Result<LabelPart, WireError> {
+    let map = nested(field, &LABELS_KEYS, "labels.")?;
+    let name = map.require("labels.name")?.string()?;
+    if name.is_empty() || name.len() > NAME_MAX {
+        let what = format!("has 1 to {NAME_MAX} bytes, this one {}", name.len());
+        return Err(WireError::of(ErrorCode::OutOfRange, "labels.name", what));
+    }
+    let offsets = finite_vector(map.require("labels.offsets")?)?;
+    if offsets.len() > most {
+        let what = format!("at most {most} labels go into a message, these are {}", offsets.len());
+        return Err(WireError::of(ErrorCode::TooLarge, "labels.offsets", what));
+    }
+    // Offsets above are not exact as floating point numbers, and no journal has as many rows.
+    let whole = |offset: &f64| (0.0..9_007_199_254_740_992.0).contains(offset) && offset.fract() == 0.0;
+    if let Some(i) = offsets.iter().position(|offset| !whole(offset)) {
+        return Err(WireError::of(ErrorCode::OutOfRange, "labels.offsets", "must be whole numbers from 0").at(i));
+    }
+    Ok(LabelPart {
+        name: name.to_owned(),
+        from: map.get("labels.from").map_or(Ok(0), |field| field.uint())?,
+        offsets: offsets.into_iter().map(|offset| offset as u64).collect(),
+        values: finite_vector(map.require("labels.values")?)?,
+    })
+}
+
 fn forms_from_list(list: Value) -> Result<Vec<HeadForm>, String> {
     let Value::Array(list) = list else { return Err("heads: not a list".to_owned()) };
     list.into_iter().enumerate().map(|(i, value)| form_from_value(i, value)).collect()
@@ -251,6 +333,12 @@ pub struct ListedHead {
     pub form: HeadForm,
     /// Whether it was added at run time and is not in the configuration.
     pub added: bool,
+    /// Whether it has not the kernel of the values but the second one; only written where it has.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
+    /// Whether it has learned its rows and still has no answer, since it cannot be solved for; only written where that is so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unsolved: bool,
     /// Share of the rows that it has learned, while it is not ready yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<f64>,
@@ -356,6 +444,30 @@ impl<'a> HeadsBody<'a> {
     }
 }
 
+/// The heads of a snapshot that have a kernel of their own, as they are written.
+#[derive(Serialize)]
+pub(super) struct BranchBody<'a> {
+    noise: NoiseBody,
+    kernel: KernelBody<'a>,
+    inputs: InputsBody<'a>,
+    dictionary: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heads: Option<HeadsBody<'a>>,
+}
+
+impl<'a> BranchBody<'a> {
+    pub(super) fn new(branch: &'a Snapshot, form: ArrayForm, variance: bool) -> Self {
+        let Snapshot { hyperparameters, inputs, dictionary, heads, .. } = branch;
+        Self {
+            noise: NoiseBody::from(hyperparameters),
+            kernel: KernelBody::new(hyperparameters, branch.dim(), form),
+            inputs: InputsBody::new(inputs, form),
+            dictionary: Written::matrix(dictionary, 0, form),
+            heads: heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
+        }
+    }
+}
+
 /// The heads of a snapshot whose dictionary has `size` elements.
 pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, WireError> {
     let map = nested(field, &HEADS_KEYS, "heads.")?;
@@ -424,7 +536,9 @@ mod tests {
             {"name": "b", "cumulant": {"kind": "event", "index": 1, "above": 0.5}, "timescale": 2.0,
              "continuation": {"kind": "inside", "index": 0, "low": -1.0, "high": 1.0}, "terminal_reward": 1.5,
              "weight": {"index": 2}, "noise_variance": 0.25, "signal": 2.0},
-            {"name": "c", "cumulant": {"kind": "expression", "text": "reward - 0.1*action[1] + state[0]/2"}, "discount": 1}]"#;
+            {"name": "c", "cumulant": {"kind": "expression", "text": "reward - 0.1*action[1] + state[0]/2"}, "discount": 1,
+             "continuation": {"kind": "expression", "text": "1 - next_state[0]"}},
+            {"name": "d", "cumulant": {"kind": "state", "index": 0}, "continuation": 0.75}]"#;
         let toml = r#"
             [[heads]]
             name = "a"
@@ -443,6 +557,11 @@ mod tests {
             name = "c"
             cumulant = { kind = "expression", text = "reward - 0.1*action[1] + state[0]/2" }
             discount = 1.0
+            continuation = { kind = "expression", text = "1 - next_state[0]" }
+            [[heads]]
+            name = "d"
+            cumulant = { kind = "state", index = 0 }
+            continuation = { kind = "constant", value = 0.75 }
         "#;
         let heads = heads_from_str(json, 0.5).unwrap();
         assert_eq!(heads, heads_from_str(toml, 0.5).unwrap());

@@ -33,7 +33,9 @@ pub use encode::{
     encode_weights, to_json, with_head, with_run,
 };
 pub use evaluate::{Answers, EVALUATED_MAX, EvaluateRequest, RetainedRows, Span, findings_to_json};
-pub use heads::{HeadAnswers, HeadForm, ListedHead, VerdictForm, head_list_from_str, heads_from_list, heads_from_str};
+pub use heads::{
+    HeadAnswers, HeadForm, ListedHead, UNKNOWN_LABELS, VerdictForm, head_list_from_str, heads_from_list, heads_from_str,
+};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
@@ -46,6 +48,7 @@ pub use v1::{
 pub use wording::{diagnostic, held_bound, kinds_mismatch, lack, refit_error, relevance};
 
 use crate::rights::{Right, Rights};
+use criticd_learner::LabelPart;
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, Invalid, InvalidCode};
 use std::fmt;
@@ -399,6 +402,8 @@ pub enum Op {
         add: Vec<HeadForm>,
         /// Names of heads to remove first.
         remove: Vec<String>,
+        /// Labels to keep.
+        labels: Option<LabelPart>,
     },
     /// Decide for a context.
     Suggest {

@@ -14,7 +14,7 @@ use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 22] = [
+const SNAPSHOT_KEYS: [&str; 24] = [
     "v",
     "type",
     "critic",
@@ -37,6 +37,8 @@ const SNAPSHOT_KEYS: [&str; 22] = [
     "provisional",
     "actions",
     "heads",
+    "branch",
+    "reward_names",
 ];
 const WEIGHTS_KEYS: [&str; 19] = [
     "v",
@@ -59,6 +61,7 @@ const WEIGHTS_KEYS: [&str; 19] = [
     "returns",
     "provisional",
 ];
+const BRANCH_KEYS: [&str; 5] = ["branch.noise", "branch.kernel", "branch.inputs", "branch.dictionary", "branch.heads"];
 const RETURNS_KEYS: [&str; 6] =
     ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs", "returns.coverage"];
 const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
@@ -114,9 +117,14 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         }
     };
     let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
+    let reward_names = map.get("reward_names").map(names).transpose()?.unwrap_or_default();
+    // Lists of no rows do not tell H.
+    if size > 0 && !reward_names.is_empty() {
+        check_count("reward_names", reward_names.len(), weights.ncols())?;
+    }
     let uint = |name| map.require(name)?.uint();
     let discount = share(map.require("discount")?)?;
-    Ok(Snapshot {
+    let values = Snapshot {
         critic: map.require("critic")?.string()?.to_owned(),
         generation: uint("generation")?,
         revision: uint("revision")?,
@@ -136,6 +144,40 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         actions,
         heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
+        branch: None,
+        reward_names,
+    };
+    let branch = map.get("branch").map(|field| branch(field, &values)).transpose()?.map(Box::new);
+    Ok(Snapshot { branch, ..values })
+}
+
+/// The heads of `values` that have a kernel of their own.
+fn branch(field: Field<'_>, values: &Snapshot) -> Result<Snapshot, WireError> {
+    let map = nested(field, &BRANCH_KEYS, "branch.")?;
+    let inputs_field = map.require("branch.inputs")?;
+    let inputs = inputs(inputs_field)?;
+    if inputs.dim() != values.dim() {
+        let message = format!("must have {} state variables, has {}", values.dim(), inputs.dim());
+        return Err(WireError::of(ErrorCode::WrongShape, inputs_field.name, message));
+    }
+    let dim = Some(inputs.dim());
+    let hyperparameters = hyperparameters(map.require("branch.kernel")?, map.require("branch.noise")?, dim)?;
+    let (size, dictionary) = rows(map.require("branch.dictionary")?, inputs.dim())?;
+    Ok(Snapshot {
+        critic: values.critic.clone(),
+        hyperparameters,
+        inputs,
+        dictionary,
+        weights: DMatrix::zeros(size, 0),
+        variance: None,
+        log_evidence: None,
+        score: None,
+        returns: None,
+        actions: None,
+        heads: Some(heads::heads(map.require("branch.heads")?, size)?),
+        branch: None,
+        reward_names: Vec::new(),
+        ..*values
     })
 }
 
@@ -207,6 +249,8 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
             .as_ref()
             .map(|actions| Actions { prior_mean: actions.prior_mean, ..Actions::of(actions.space.clone()) }),
         heads: None,
+        branch: None,
+        reward_names: before.reward_names.clone(),
     }))
 }
 

@@ -1,8 +1,8 @@
 //! What a refit found, for events, the status and `fit --json`.
 
 use super::status::{
-    CandidateFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, SelectionFound, StructureFound,
-    VariableFound,
+    CandidateFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, SelectionFound, SplitFound,
+    StructureFound, VariableFound,
 };
 use super::wording::{diagnostic, relevance};
 use criticd_learner::math::kernel::Direction;
@@ -55,6 +55,8 @@ impl From<&RefitReport> for RefitFound {
             evidence_drop_by: report.evidence_drop_by.map(|by| by.name().to_owned()),
             relevance_report: relevance(report),
             findings: report.findings.iter().map(diagnostic).collect(),
+            heads: report.heads.map(|heads| heads as u64),
+            split: report.split.map(|found| SplitFound { gain: found.gain, heads: found.heads as u64 }),
             selection: report.selection.as_ref().map(SelectionFound::from),
             improvement: report.improvement.map(|found| ImprovementFound {
                 sweeps: found.sweeps as u64,

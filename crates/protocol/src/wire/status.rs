@@ -318,9 +318,47 @@ pub struct CriticStatus {
     pub counts: CountsStatus,
     /// The actions that it values; nil if it learns values of states.
     pub actions: Option<ActionsStatus>,
+    /// (H,), the setting `rewards`: columns of its rewards, from 0.
+    pub rewards: Vec<u64>,
+    /// (H,), the setting `reward_names` of its rewards; empty if they have none.
+    pub reward_names: Vec<String>,
+    /// (H,), whether to believe the values of each reward; empty before the dashboard has judged them, and where it is switched off.
+    pub trust: Vec<TrustStatus>,
     /// The model. Its keys stand among those above once there is one.
     #[serde(flatten)]
     pub model: Option<ModelStatus>,
+}
+
+/// Whether to believe the values of a reward: judged by the returns that came, by refusals, storage and drift.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct TrustStatus {
+    /// `good`, `wait` (too few returns), `never` (no return says), `warn` or `bad`.
+    pub level: String,
+    /// A sign for it, which colours go with: ●, ○, ▲ or ■.
+    pub sign: String,
+    /// The same in words, without a full stop.
+    pub title: String,
+    /// Error, coverage and drift, a sentence.
+    pub sentence: String,
+    /// Why the level is `warn` or `bad`.
+    pub reasons: Vec<TrustReason>,
+}
+
+/// A reason for care.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct TrustReason {
+    /// `warn` or `bad`.
+    pub level: String,
+    /// `critic`, or `daemon` where it holds for all critics.
+    pub of: String,
+    /// In words, without a full stop.
+    pub text: String,
+    /// What to do about it, in sentences.
+    pub remedy: String,
 }
 
 /// The actions of a critic of action values, and its rows that wait or were left out.
@@ -359,14 +397,35 @@ pub struct HeadsStatus {
     pub added: u64,
     /// Heads that are not ready: the critic's rebuild learns them, and its `rebuild` has the progress.
     pub learning: u64,
+    /// Heads that the model has learned and its newest snapshot lacks: it is not made yet, or they cannot be solved for.
+    pub unsolved: u64,
     /// Different discounts and continuations among those that the model has learned.
     pub groups: u64,
     /// Bytes of their statistics.
     pub bytes: u64,
+    /// Those that a refit has given a kernel of their own; nil where all share the kernel of the values.
+    pub apart: Option<ApartStatus>,
     /// Heads of which enough returns have been compared with their predictions.
     pub verified: u64,
-    /// Of these the ten whose coverage is farthest from 0.9.
+    /// Mean coverage of the verified heads, 0 to 1; nil if there are none.
+    pub coverage: Option<f64>,
+    /// Largest unexplained variance of a verified head, over that of its returns; nil where none vary.
+    pub unexplained_max: Option<f64>,
+    /// Of the verified heads the ten whose coverage is farthest from 0.9.
     pub worst: Vec<VerifiedHead>,
+}
+
+/// Heads that have a kernel and a dictionary of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct ApartStatus {
+    /// How many there are.
+    pub count: u64,
+    /// Elements of their dictionary.
+    pub dictionary_size: u64,
+    /// Bytes of the model that learns them, its statistics among them.
+    pub bytes: u64,
 }
 
 /// The verified returns of one head.
@@ -801,12 +860,29 @@ pub struct RefitFound {
     /// What people should know of the search, a sentence each.
     #[serde(default)]
     pub findings: Vec<String>,
-    /// How held-out returns chose the model; nil if the evidence chose it.
+    /// Heads whose summed evidence chose the kernel, rewards among them; nil if the rewards alone chose.
+    #[serde(default)]
+    pub heads: Option<u64>,
+    /// Whether two kernels are better than one for all heads; nil where that was not tried.
+    #[serde(default)]
+    pub split: Option<SplitFound>,
+    /// How held-out returns chose the model, or lambda and ridge alone where there are `heads`; nil if the evidence chose it.
     #[serde(default)]
     pub selection: Option<SelectionFound>,
     /// How the sweeps of an improvement ended; nil if actions were not improved.
     #[serde(default)]
     pub improvement: Option<ImprovementFound>,
+}
+
+/// What a second kernel gains for some of the heads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct SplitFound {
+    /// Over one kernel for all, nats for each row and head.
+    pub gain: f64,
+    /// Heads that the second kernel was given; 0 where one for all stays, as below 0.02 nats.
+    pub heads: u64,
 }
 
 /// How the sweeps of an improvement ended.

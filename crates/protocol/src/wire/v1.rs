@@ -1,6 +1,6 @@
 //! Messages to the daemon: transitions, batches and requests.
 
-use super::heads::head_forms;
+use super::heads::{head_forms, label_part};
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{
@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 63] = [
+const KEYS: [&str; 64] = [
     "head",
     "v",
     "id",
@@ -66,6 +66,7 @@ const KEYS: [&str; 63] = [
     "heads",
     "add",
     "remove",
+    "labels",
     "probs",
     "last",
     "rho_max",
@@ -366,7 +367,8 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
         OpKind::ChangeHeads => {
             let add = field!(message, "add").map(head_forms).transpose()?.unwrap_or_default();
             let remove = field!(message, "remove").map(|field| names(field, limits.query_rows_max, "heads"));
-            Op::ChangeHeads { critic: critic()?, add, remove: remove.transpose()?.unwrap_or_default() }
+            let labels = field!(message, "labels").map(|field| label_part(field, limits.query_rows_max)).transpose()?;
+            Op::ChangeHeads { critic: critic()?, add, remove: remove.transpose()?.unwrap_or_default(), labels }
         }
         OpKind::Suggest => {
             Op::Suggest { advisor: advisor()?, context: message.require("context")?.vector(Vec::new())? }

@@ -61,6 +61,13 @@ pub fn diagnostic(of: &Diagnostic) -> String {
         Diagnostic::SelectedByReturns { rows, pieces, kernels } => {
             format!("selected by held-out returns of {rows} rows in {pieces} pieces, among {kernels} kernels")
         }
+        Diagnostic::SelectedByHeads { heads, rows } => {
+            format!("kernel selected by the evidence of {heads} heads, rewards among them, on {rows} rows")
+        }
+        Diagnostic::HeadsApart { heads, gain } => {
+            let heads = if *heads == 1 { "1 head has".to_owned() } else { format!("{heads} heads have") };
+            format!("{heads} a kernel of their own, which gains {gain:.2} nats for each row and head")
+        }
         Diagnostic::ChangeIgnored { since, other_streams: true } => {
             format!("the errors changed about row {since}, where other streams begin: all rows were learned")
         }
@@ -94,9 +101,7 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             format!("directions asked for: {asked}, given: {given}; the rows support no more within the budget")
         }
         Diagnostic::SingularCovariance => "an ascent met a singular covariance and stopped there".into(),
-        Diagnostic::Correlated { variables: [a, b], correlation } => format!(
-            "{a} and {b} move together (correlation {correlation:.3}): the data cannot separate their effects"
-        ),
+        Diagnostic::Correlated { variables, correlation } => together(variables, *correlation),
         Diagnostic::TinyStates { variable, limit } => {
             format!("{variable} varies by less than {limit:e} and counts as a constant: use a larger unit")
         }
@@ -135,6 +140,20 @@ fn selected_by_evidence(used: u64, rows: u64, without_bound: bool) -> String {
         sentence += ": the time budget ended before the bound of all rows; raise the budget, or use fewer rows";
     }
     sentence
+}
+
+/// State variables that move together.
+fn together(variables: &[String], correlation: f64) -> String {
+    /// Names in a sentence.
+    const NAMED: usize = 8;
+    let named = &variables[..variables.len().min(NAMED)];
+    let (first, last) = match variables.len() - named.len() {
+        0 => (&named[..named.len() - 1], named[named.len() - 1].clone()),
+        more => (named, format!("{more} more")),
+    };
+    let how = if variables.len() == 2 { "correlation" } else { "correlations of at least" };
+    let names = first.join(", ");
+    format!("{names} and {last} move together ({how} {correlation:.3}): the data cannot separate their effects")
 }
 
 /// One state variable in words.
@@ -255,6 +274,14 @@ mod tests {
         for (verdict, drop, expected) in words {
             assert_eq!(variable(&report("x", verdict, drop)), expected);
         }
+    }
+
+    #[test]
+    fn what_moves_together_is_one_sentence() {
+        let of = |count: usize| together(&(0..count).map(|k| format!("s{k}")).collect::<Vec<_>>(), 0.98);
+        assert!(of(2).starts_with("s0 and s1 move together (correlation 0.980): "), "{}", of(2));
+        assert!(of(3).starts_with("s0, s1 and s2 move together (correlations of at least 0.980): "), "{}", of(3));
+        assert!(of(20).starts_with("s0, s1, s2, s3, s4, s5, s6, s7 and 12 more move together"), "{}", of(20));
     }
 
     #[test]

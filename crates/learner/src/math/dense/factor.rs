@@ -1,6 +1,6 @@
 //! Factorisations: Cholesky with its inverse, and LU for systems that are not symmetric. Pivots are checked here.
 
-use super::matrix::{Matrix, tight};
+use super::matrix::{Matrix, ViewMut, tight};
 use super::triangular::{solve_lower, solve_lower_transposed};
 use super::{NotPositiveDefinite, Op, Singular, multiply};
 use crate::math::vector::{self, axpy};
@@ -11,6 +11,9 @@ use faer::perm::PermRef;
 use faer::{Accum, Par};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Right-hand sides that are solved for together.
+const PIECE: usize = 192;
 
 /// Memory for factorisations while they run, kept so that one after the other allocates nothing.
 #[derive(Default)]
@@ -192,12 +195,30 @@ pub fn solve_general(a: &Matrix, rhs: &Matrix) -> Result<Matrix, Singular> {
     Ok(x)
 }
 
+/// Whether the solution of a system is refined, which costs twice as much again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accuracy {
+    /// As elimination leaves it.
+    Plain,
+    /// One step of iterative refinement buys back what pivot growth lost.
+    Refined,
+}
+
 /// [`solve_general`] into `x`, in memory that is kept.
 ///
 /// # Errors
 /// As [`solve_general`]; `x` is then clobbered.
 pub fn solve_general_into(a: &Matrix, rhs: &Matrix, x: &mut Matrix, scratch: &mut Scratch) -> Result<(), Singular> {
     solve_and_invert(a, rhs, x, None, scratch)
+}
+
+/// Solve a x = rhs, where `x` is `rhs` before, in memory that is kept. A column that overflows is not finite afterwards, and the
+/// others are as they would be without it.
+///
+/// # Errors
+/// If a pivot vanishes or is not finite; `x` is then clobbered.
+pub fn solve_in_place(a: &Matrix, x: ViewMut<'_>, accuracy: Accuracy, scratch: &mut Scratch) -> Result<(), Singular> {
+    decompose_and_solve(a, x, None, accuracy, scratch)
 }
 
 /// [`solve_general_into`] that leaves a^-1, too, where it is asked for.
@@ -211,9 +232,20 @@ pub fn solve_and_invert(
     inverse_of_a: Option<&mut Matrix>,
     scratch: &mut Scratch,
 ) -> Result<(), Singular> {
+    x.assign(rhs);
+    decompose_and_solve(a, x.view_mut(), inverse_of_a, Accuracy::Refined, scratch)?;
+    if x.is_finite() { Ok(()) } else { Err(Singular { size: a.rows() }) }
+}
+
+fn decompose_and_solve(
+    a: &Matrix,
+    mut x: ViewMut<'_>,
+    inverse_of_a: Option<&mut Matrix>,
+    accuracy: Accuracy,
+    scratch: &mut Scratch,
+) -> Result<(), Singular> {
     assert_eq!(a.rows(), a.cols(), "only square systems have one solution");
     let size = a.rows();
-    x.assign(rhs);
     if size == 0 {
         if let Some(out) = inverse_of_a {
             out.renew(0, 0);
@@ -224,12 +256,14 @@ pub fn solve_and_invert(
     lu.assign(a);
     forward.resize(size, 0);
     inverse.resize(size, 0);
-    let wide = if inverse_of_a.is_some() { size } else { 0 };
+    // Solved by pieces, so that the residuals of many columns take little memory.
+    let pieces = (0..x.cols()).step_by(PIECE);
+    let wide = if inverse_of_a.is_some() { size } else { x.cols().min(PIECE) };
     let stack = Scratch::stack(
         memory,
         StackReq::any_of(&[
             plu::factor::lu_in_place_scratch::<usize, f64>(size, size, Par::Seq, Default::default()),
-            plu::solve::solve_in_place_scratch::<usize, f64>(size, rhs.cols().max(wide), Par::Seq),
+            plu::solve::solve_in_place_scratch::<usize, f64>(size, wide.max(x.cols().min(PIECE)), Par::Seq),
         ]),
     );
     let (_, permutation): (_, PermRef<'_, usize>) =
@@ -237,23 +271,28 @@ pub fn solve_and_invert(
     if (0..size).any(|i| lu.at(i, i) == 0.0 || !lu.at(i, i).is_finite()) {
         return Err(Singular { size });
     }
-    let mut solve = |rhs: &mut Matrix| {
+    let mut solve = |rhs: ViewMut<'_>| {
         let (lower, upper) = (lu.view().faer(), lu.view().faer());
-        plu::solve::solve_in_place(lower, upper, permutation, rhs.view_mut().faer(), Par::Seq, stack);
+        plu::solve::solve_in_place(lower, upper, permutation, rhs.faer(), Par::Seq, stack);
     };
-    solve(x);
-    // One step of iterative refinement costs O(m^2) and buys back what pivot growth lost.
-    residual.assign(rhs);
-    multiply(residual.view_mut(), true, -1.0, a.view(), Op::Plain, x.view(), Op::Plain);
-    solve(residual);
-    for j in 0..x.cols() {
-        axpy(x.col_mut(j), 1.0, residual.col(j));
+    for start in pieces {
+        let mut x = x.columns(start, PIECE.min(x.cols() - start));
+        if accuracy == Accuracy::Plain {
+            solve(x);
+            continue;
+        }
+        residual.renew(size, x.cols());
+        (0..x.cols()).for_each(|j| residual.col_mut(j).copy_from_slice(x.col_mut(j)));
+        solve(x.reborrow());
+        multiply(residual.view_mut(), true, -1.0, a.view(), Op::Plain, x.as_view(), Op::Plain);
+        solve(residual.view_mut());
+        (0..x.cols()).for_each(|j| axpy(x.col_mut(j), 1.0, residual.col(j)));
     }
     if let Some(out) = inverse_of_a {
         out.renew(size, size);
         out.fill(0.0);
         (0..size).for_each(|i| *out.at_mut(i, i) = 1.0);
-        solve(out);
+        solve(out.view_mut());
     }
-    if x.is_finite() { Ok(()) } else { Err(Singular { size }) }
+    Ok(())
 }

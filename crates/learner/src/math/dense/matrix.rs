@@ -391,6 +391,22 @@ impl<'a> ViewMut<'a> {
         &mut self.data[j * self.stride..j * self.stride + self.rows]
     }
 
+    /// `count` columns from number `first` on.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn columns(&mut self, first: usize, count: usize) -> ViewMut<'_> {
+        assert!(first + count <= self.cols, "columns out of range");
+        let (start, len) = (first * self.stride, span(self.rows, count, self.stride));
+        let data = if len == 0 { &mut [][..] } else { &mut self.data[start..start + len] };
+        ViewMut { data, rows: self.rows, cols: count, stride: self.stride }
+    }
+
+    /// To be read, for a shorter time.
+    pub fn as_view(&self) -> View<'_> {
+        View { data: self.data, rows: self.rows, cols: self.cols, stride: self.stride }
+    }
+
     /// The columns from number `first` on, to be written beside each other.
     pub(in crate::math) fn columns_mut(&mut self, first: usize) -> impl Iterator<Item = &mut [f64]> {
         let (rows, stride) = (self.rows, self.stride.max(1));

@@ -22,10 +22,14 @@ const GRID: i32 = 20;
 const SECTIONS: usize = 24;
 
 /// Noise and scale of one head, and what its evidence comes to.
-struct Best {
-    signal: f64,
-    ratio: f64,
-    value: f64,
+#[derive(Clone, Copy, Debug)]
+pub struct Best {
+    /// Scale of the kernel's variances, positive.
+    pub signal: f64,
+    /// Noise variance over that scale, in the unit of the kernel, positive.
+    pub ratio: f64,
+    /// Log evidence, nats.
+    pub value: f64,
 }
 
 /// The spectrum of K, and squares b^2 (n,) of one head.
@@ -166,22 +170,21 @@ pub(super) fn profiled(
     out.checked()
 }
 
-/// The evidence of each column (H,) at its best noise and scale, whose sum `profiled` is. O(n^2 (n + H)).
+/// Each column (H,) at its best noise and scale; the sum of their evidences is `profiled`. O(n^2 (n + H)).
 ///
 /// # Errors
 /// As there.
 ///
 /// # Panics
 /// If the problem is not one of profiled evidence.
-pub fn profiled_values(
+pub fn profiled_bests(
     problem: &Problem,
     kernel: &Kernel,
     keep_going: KeepGoing<'_>,
-) -> Result<Vec<f64>, EvidenceError> {
+) -> Result<Vec<Best>, EvidenceError> {
     let floor = problem.profiled.expect("a problem of profiled evidence");
     let spectrum = Spectrum::new(problem, kernel, keep_going)?;
-    let value = |h| spectrum.best(problem, h, kernel.diagonal(), floor).value;
-    Ok((0..problem.observed().cols()).map(value).collect())
+    Ok((0..problem.observed().cols()).map(|h| spectrum.best(problem, h, kernel.diagonal(), floor)).collect())
 }
 
 /// The gradient of the evidence of each column by the parameters of `kernel`: those of `profiled` one by one. O(n^3 H).
@@ -303,11 +306,11 @@ mod tests {
             assert!((difference - gradient).abs() < 1e-3 * (1.0 + gradient.abs()), "{i}: {gradient} {difference}");
         }
         // That of the sum is the sum of those of each column, and so are the values.
-        let (values, each) = (
-            super::profiled_values(&problem, &hyper.kernel, &|| true).unwrap(),
+        let (bests, each) = (
+            super::profiled_bests(&problem, &hyper.kernel, &|| true).unwrap(),
             super::profiled_gradients(&problem, &hyper.kernel, &|| true).unwrap(),
         );
-        assert!((values.iter().sum::<f64>() - found.value).abs() < 1e-9 * found.value.abs());
+        assert!((bests.iter().map(|best| best.value).sum::<f64>() - found.value).abs() < 1e-9 * found.value.abs());
         for (i, gradient) in found.gradient.iter().enumerate() {
             let sum: f64 = each.iter().map(|of| of[i]).sum();
             assert!((sum - gradient).abs() < 1e-9 * (1.0 + gradient.abs()), "{i}: {sum} {gradient}");

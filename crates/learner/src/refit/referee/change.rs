@@ -82,7 +82,7 @@ impl Change<'_> {
             rows: &rows,
             rewards: columns,
             discount: self.settings.discount,
-            ratio_max: self.settings.rho_max,
+            ratio_max: self.settings.ratio_max(),
             inputs: self.inputs,
             rows_max: (ROWS_MAX / columns.len()).max(ROWS_OF_MANY_REWARDS),
             seed: self.seed,

@@ -73,6 +73,8 @@ pub(super) struct Question<'a> {
     pub(super) left_out: &'a [usize],
     /// The present model's hyperparameters, in the coordinates of `inputs`, and its lambda.
     pub(super) present: Option<(&'a Hyperparameters, f64)>,
+    /// The kernel that heads have chosen: lambda and ridge are then chosen for it, and other kernels only help to judge.
+    pub(super) kernel: Option<&'a Metric>,
     /// The lambda that is wanted; none to have it chosen.
     pub(super) lambda: Option<f64>,
     /// Most elements of a dictionary.
@@ -112,6 +114,9 @@ impl Question<'_> {
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
     fn may_be_chosen(&self, metric: &Metric) -> bool {
+        if let Some(kernel) = self.kernel {
+            return metric == kernel;
+        }
         !matches!(self.settings.kernel, KernelKind::Factor(_)) || !metric.factors().is_empty()
     }
 
@@ -184,6 +189,9 @@ fn choose_with_pool<'a>(
         all_there &= pool.members.is_empty() || time_left();
         all_there
     };
+    if let Some(kernel) = question.kernel {
+        pool.add("heads".into(), kernel.clone(), None)?;
+    }
     if let Some((present, _)) = question.present {
         let ratio = present.noise_variance / present.kernel.signal_variance;
         pool.add("present".into(), present.kernel.metric.clone(), Some(ratio))?;
@@ -195,7 +203,8 @@ fn choose_with_pool<'a>(
     }
     let evidence = Evidence::new(question, &pool.pieces);
     let (mut found, mut structures) = (None, Vec::new());
-    for number in 1..=ROUNDS {
+    let rounds = if question.kernel.is_some() { 0 } else { ROUNDS };
+    for number in 1..=rounds {
         if !in_time(&pool) {
             break;
         }
@@ -222,7 +231,7 @@ impl<'a> Pool<'a> {
             rows: question.rows,
             rewards: columns,
             discount: question.settings.discount,
-            ratio_max: question.settings.rho_max,
+            ratio_max: question.settings.ratio_max(),
             inputs: question.inputs,
             rows_max: (ROWS_MAX / columns.len()).max(ROWS_OF_MANY_REWARDS),
             seed: question.seed,

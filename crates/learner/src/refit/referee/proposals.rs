@@ -163,6 +163,7 @@ impl<'a> Evidence<'a> {
         let mut climb = Climb {
             search: &search,
             present: &present,
+            also: &[],
             by: EvidenceKind::Exact,
             note: &mut |structure: &Structure, rows, found: &[Ascent]| note(*number, structure, rows, found),
             keep_going: round.keep_going,

@@ -33,8 +33,8 @@ pub(super) fn given(message: &Message<'_>, at: usize) -> Result<Option<Given>, W
 /// An `act` request.
 pub(super) fn act(message: &Message<'_>, limits: &Limits) -> Result<ActRequest, WireError> {
     let (states, rows, dim) = query(message.require("states")?, limits)?;
-    let numbers = |at: usize| {
-        let Some(field) = message.at(at) else { return Ok(vec![0; rows]) };
+    let numbers = |at: usize, absent: fn(usize) -> u64| {
+        let Some(field) = message.at(at) else { return Ok((0..rows).map(absent).collect()) };
         let found = field.vector::<f64>(Vec::new())?;
         check_rows(field.name, found.len(), rows)?;
         let whole = |(i, value): (usize, &f64)| {
@@ -51,8 +51,9 @@ pub(super) fn act(message: &Message<'_>, limits: &Limits) -> Result<ActRequest, 
         critic: critic(message)?,
         exploration: exploration(message)?,
         seed: field!(message, "seed").map(|field| field.uint()).transpose()?.unwrap_or(0),
-        episodes: numbers(key("episodes"))?,
-        steps: numbers(key("steps"))?,
+        episodes: numbers(key("episodes"), |_| 0)?,
+        // States of one request without steps are decided independently of each other.
+        steps: numbers(key("steps"), |i| i as u64)?,
         candidates: given(message, key("candidates"))?,
         unknown_above: number(key("unknown_above"))?,
         fallback: given(message, key("fallback"))?.map(|given| given.values),

@@ -1,0 +1,27 @@
+//! What `status` says of one critic.
+
+use super::{Core, heads, status};
+use crate::wire::status::CriticStatus;
+
+impl Core {
+    /// Of critic `index`.
+    pub(super) fn critic_status(&self, index: usize) -> CriticStatus {
+        let learner = &self.state.critics()[index];
+        let (revision, failed_snapshots, shown) = self.publisher.published(index);
+        // What a panic has left of a model is not to be looked into.
+        let halted = self.state.is_halted(index);
+        let model = || status::of_model(learner, shown, self.drift[index].status(learner));
+        CriticStatus {
+            failed: self.given_up[index].clone(),
+            refit: self.refits.status(index, learner),
+            rebuild: self.rebuilds.status(&learner.settings().name),
+            held_out_error: self.refits.held_out_error(index),
+            adoption_pause_ms: self.refits.pauses(index),
+            heads: heads::status(learner, self.publisher.board().get(index).as_deref()),
+            reward_names: self.config.reward_names(learner.settings()),
+            trust: self.publisher.board().trust(index),
+            model: if halted { None } else { model() },
+            ..status::of_learner(learner, revision, failed_snapshots)
+        }
+    }
+}

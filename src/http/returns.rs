@@ -1,0 +1,82 @@
+//! Returns that followed rows, as far as they are known.
+//!
+//! ```text
+//! G_i = r_i + gamma_i G_(i+1)        known once what is left weighs less than REST: then G_i = g_i + w_i V(x_end)
+//! ```
+//! A row whose chain is cut before has no return: closed by the model's value it would compare the model with itself.
+
+use crate::learner::action::Successor;
+use crate::transition::Rows;
+
+/// A return is known when what is still to come counts for less than this.
+const REST: f64 = 0.01;
+
+/// What the returns of a critic are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Rewards {
+    /// Of rows that carry none.
+    pub(super) discount: f64,
+    /// Column of the reward of each value function.
+    pub(super) columns: Vec<usize>,
+    /// Of values of actions: whose action follows.
+    pub(super) successor: Option<Successor>,
+}
+
+impl Rewards {
+    /// The column of value function `head`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn column(&self, head: usize) -> Result<usize, String> {
+        self.columns.get(head).copied().ok_or_else(|| format!("head must be below {}", self.columns.len()))
+    }
+}
+
+/// Weight of what follows row i under a critic whose discount is `discount`: infinite where its importance ratio is not 1, since the
+/// return is then that of another policy.
+pub(super) fn weight(rows: &Rows, i: usize, discount: f64) -> f64 {
+    match rows.ratios[i] {
+        1.0 if rows.terminated[i] => 0.0,
+        1.0 => rows.discount(i, discount),
+        _ => f64::INFINITY,
+    }
+}
+
+/// What followed a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Followed {
+    /// Rewards, discounted.
+    gathered: f64,
+    /// Weight of what is still to come; infinite or not a number where an importance ratio other than 1 follows.
+    rest: f64,
+    /// Row whose next state stands for it.
+    tail: usize,
+}
+
+impl Followed {
+    /// What follows row `tail`, behind which nothing is known: its reward, and the weight of the rest.
+    pub(super) fn new(gathered: f64, rest: f64, tail: usize) -> Self {
+        Self { gathered, rest, tail }
+    }
+
+    /// The same as it follows the row before, of this reward, behind which it has this weight.
+    pub(super) fn behind(self, reward: f64, weight: f64) -> Self {
+        if weight == 0.0 {
+            return Self { gathered: reward, rest: 0.0, tail: self.tail };
+        }
+        Self { gathered: reward + weight * self.gathered, rest: weight * self.rest, tail: self.tail }
+    }
+
+    /// The return, once it is known. `value` gives V of the next state of a row.
+    pub(super) fn known(self, value: impl FnOnce(usize) -> f64) -> Option<f64> {
+        if self.rest == 0.0 {
+            return Some(self.gathered);
+        }
+        (self.rest < REST).then(|| self.gathered + self.rest * value(self.tail))
+    }
+
+    /// The row at whose next state V is needed for the return.
+    pub(super) fn tail(self) -> Option<usize> {
+        (self.rest > 0.0 && self.rest < REST).then_some(self.tail)
+    }
+}

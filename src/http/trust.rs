@@ -1,0 +1,512 @@
+//! Whether to believe the values of one reward of a critic: a level, a sentence, and the reasons with what to do about each.
+//!
+//! | level | meaning |
+//! | --- | --- |
+//! | good | the returns agree with the model, and nothing below applies |
+//! | wait | too few returns are known, or no refit has chosen the model yet |
+//! | never | no return says: the values are of another policy, or their returns are not compared |
+//! | warn | a reason for care |
+//! | bad | the critic has stopped learning, or nothing can be stored |
+//!
+//! Page and `criticd status` show what is found here, so that they cannot disagree.
+
+use super::pairs::Evidence;
+use crate::wire::Status;
+use crate::wire::status::{CriticStatus, TrustReason, TrustStatus};
+use serde_json::{Map, Value};
+
+/// Pairs below which nothing is concluded from them.
+const PAIRS_MIN: usize = 30;
+/// Share of returns that an interval should hold, and by how much fewer are no reason for care in any case.
+const COVERAGE: f64 = 0.9;
+const COVERAGE_SLACK: f64 = 0.05;
+/// Standard deviations of chance that are allowed for in coverage and in bias, and the bias as a share of the error that is allowed.
+const COVERAGE_REACH: f64 = 3.0;
+const BIAS_REACH: f64 = 3.0;
+const BIAS_SHARE: f64 = 0.4;
+/// Seconds for which rows that were refused, and a change of single streams, are a reason for care.
+pub(super) const REFUSED_S: f64 = 600.0;
+const STREAM_DRIFT_S: f64 = 600.0;
+
+/// The returns that came, as far as they say something of the model in use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Came {
+    Enough(Evidence),
+    /// So many.
+    TooFew(usize),
+    /// They are not compared: a critic has too many rewards.
+    NotCompared,
+}
+
+/// What a judgement is made from.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    pub(super) status: &'a Status,
+    pub(super) critic: &'a CriticStatus,
+    /// Number of the reward among the critic's.
+    pub(super) reward: usize,
+    pub(super) came: Came,
+    /// Messages refused in the last ten minutes.
+    pub(super) refused: u64,
+    /// The alarm that no model has answered yet.
+    pub(super) alarm: Option<&'a Map<String, Value>>,
+    /// Unix time of the last change of the world, if there was one.
+    pub(super) drifted: Option<f64>,
+}
+
+impl Case<'_> {
+    /// Level, sentence and reasons.
+    pub(super) fn judge(&self) -> TrustStatus {
+        let mut reasons = self.of_daemon();
+        let world = self.of_world();
+        let drifts = world.is_some();
+        reasons.extend(world);
+        let never = self.never();
+        let evidence = match self.came {
+            Came::Enough(evidence) if never.is_none() => Some(evidence),
+            _ => None,
+        };
+        let Some(model) = &self.critic.model else {
+            let reasons = self.of_daemon();
+            return self.said(
+                if reasons.is_empty() { "wait" } else { "warn" },
+                "There is no model yet.".into(),
+                reasons,
+            );
+        };
+        reasons.extend(evidence.iter().flat_map(|evidence| self.of_returns(evidence)));
+        let mut words = vec![match (&never, evidence, self.came) {
+            (Some(why), ..) => format!("Not verified: {why}"),
+            (_, Some(Evidence { verdict, .. }), _) => format!(
+                "Values{} are right to about {}; {:.0} % of returns fell in their 90 % interval",
+                self.named(),
+                self.in_unit(verdict.error),
+                100.0 * verdict.coverage
+            ),
+            (.., Came::TooFew(count)) => {
+                format!("Not verified yet: {count} of {PAIRS_MIN} separate returns{} are known", self.named())
+            }
+            _ => "Not verified yet".to_owned(),
+        }];
+        let provisional = model.provisional == Some(true);
+        if provisional {
+            words.push("no refit has chosen this model yet, so that its deviations are rough".into());
+        }
+        if !drifts {
+            words.push(self.quiet());
+        }
+        let level = match () {
+            () if reasons.iter().any(|reason| reason.level == "bad") => "bad",
+            () if !reasons.is_empty() => "warn",
+            () if never.is_some() => "never",
+            () if evidence.is_some() && !provisional => "good",
+            () => "wait",
+        };
+        self.said(level, format!("{}.", words.join("; ")), reasons)
+    }
+
+    fn said(&self, level: &str, sentence: String, reasons: Vec<TrustReason>) -> TrustStatus {
+        let (sign, title) = match level {
+            "good" => ("●", "The values can be believed"),
+            "wait" => ("○", "The values have not been verified yet"),
+            "never" => ("○", "No return says whether to believe the values"),
+            "warn" => ("▲", "Believe the values with care"),
+            _ => ("■", "Do not believe the values"),
+        };
+        TrustStatus { level: level.into(), sign: sign.into(), title: title.into(), sentence, reasons }
+    }
+
+    /// Why the values are not compared with the returns that come; none where they are.
+    fn never(&self) -> Option<String> {
+        let successor = self.critic.actions.as_ref().map(|of| of.successor.as_str());
+        match (successor, self.came) {
+            (Some("improve"), _) => Some(
+                "these are values of the best actions, and the returns that come are those of the policy that acts"
+                    .into(),
+            ),
+            (Some(other), _) if other != "sarsa" => {
+                Some("these are values of another policy than the one that acts, whose returns do not come".into())
+            }
+            (_, Came::NotCompared) => Some("only returns of a critic's first rewards are compared".into()),
+            _ => None,
+        }
+    }
+
+    /// " of energy": which reward it is, where that needs saying.
+    fn named(&self) -> String {
+        match self.critic.reward_names.get(self.reward) {
+            Some(name) => format!(" of {}", split(name).0),
+            None if self.critic.rewards.len() > 1 => format!(" of reward {}", self.reward),
+            None => String::new(),
+        }
+    }
+
+    /// A number of the reward with two digits and its unit.
+    fn in_unit(&self, value: f64) -> String {
+        let unit = self.critic.reward_names.get(self.reward).and_then(|name| split(name).1);
+        unit.map_or_else(|| two_digits(value), |unit| format!("{} {unit}", two_digits(value)))
+    }
+
+    /// Whether the returns contradict the model: the error that few pairs make by chance is allowed for.
+    fn of_returns(&self, Evidence { verdict, scatter }: &Evidence) -> Vec<TrustReason> {
+        let mut out = Vec::new();
+        let n = verdict.count as f64;
+        let reach = COVERAGE_REACH * (COVERAGE * (1.0 - COVERAGE) / n).sqrt();
+        if verdict.coverage < COVERAGE - reach.max(COVERAGE_SLACK) {
+            out.push(warning(
+                format!(
+                    "only {:.0} % of the last {} returns fell in their 90 % interval",
+                    100.0 * verdict.coverage,
+                    verdict.count
+                ),
+                "Read the deviations as too small. A refit (criticd refit) or a larger dictionary_max may mend it.",
+            ));
+        }
+        let bias = verdict.bias.abs();
+        if bias > BIAS_REACH * scatter / n.sqrt() && bias > BIAS_SHARE * verdict.error {
+            let side = if verdict.bias < 0.0 { "high" } else { "low" };
+            out.push(warning(
+                format!("values are too {side} by {} on average", self.in_unit(bias)),
+                "See the worst states on the page. If the policy has changed, send its name (policy) or set forgetting.",
+            ));
+        }
+        out
+    }
+
+    /// Reasons that the daemon itself gives.
+    fn of_daemon(&self) -> Vec<TrustReason> {
+        let mut out = Vec::new();
+        if let Some(why) = &self.critic.failed {
+            let text = format!("this critic has stopped learning: {why}");
+            out.push(TrustReason { level: "bad".into(), ..warning(text, "See the log.") });
+        }
+        if let Some(why) = self.critic.rebuild.as_ref().and_then(|rebuild| rebuild.failed.as_ref()) {
+            out.push(warning(
+                format!("this critic could not be learned again: {why}"),
+                "The log says more. criticd rebuild tries again.",
+            ));
+        }
+        if let Some(why) = &self.status.read_only {
+            // The daemon then has the last copy of the rows.
+            let last = why.contains("deleted or replaced") || why.contains("are missing");
+            let remedy = if last {
+                "Do not stop or restart it: docs/operations.md, \"Deleted files\"."
+            } else {
+                "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart."
+            };
+            let reason = of_all(format!("nothing can be stored: {why}"), remedy);
+            out.push(TrustReason { level: "bad".into(), ..reason });
+        }
+        let failing = self.status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
+        if let Some(why) = failing.filter(|_| self.status.read_only.is_none()) {
+            out.push(of_all(
+                format!("no checkpoint can be written: {why}"),
+                "Rows are stored, and a restart would learn them again. Mend the cause; the next checkpoint comes with more rows, or at \
+                 the stop.",
+            ));
+        }
+        out.extend(self.refusals());
+        out
+    }
+
+    fn refusals(&self) -> Option<TrustReason> {
+        let messages = match self.refused {
+            0 => return None,
+            1 => "1 message was".to_owned(),
+            count => format!("{} messages were", grouped(count as f64)),
+        };
+        // Those of an earlier run have no codes.
+        let code = self.status.rejected.iter().max_by_key(|(_, count)| **count).map(|(code, _)| code.as_str());
+        let named = code.map_or_else(String::new, |code| format!(" ({code})"));
+        let remedy = match code {
+            Some("wrong_dimension") => {
+                "Correct the sender whose states have another length. If all states have it from now on, criticd reset starts over."
+            }
+            Some("fenced") => "Two programs send under one stream name. Give each its own.",
+            _ => "The log names the stream and the field: criticd quarantine list.",
+        };
+        Some(of_all(format!("{messages} refused in the last 10 minutes{named}"), remedy))
+    }
+
+    /// A change that no model has answered. That of single streams is never answered, and stops to count.
+    fn of_world(&self) -> Option<TrustReason> {
+        let alarm = self.alarm?;
+        let streams: Vec<&str> = texts(alarm.get("streams")).collect();
+        let age = self.status.time - alarm.get("time").and_then(Value::as_f64).unwrap_or(f64::NEG_INFINITY);
+        if !streams.is_empty() && age > STREAM_DRIFT_S {
+            return None;
+        }
+        let remedy = if streams.is_empty() {
+            "A second model is learning the new rows and takes over once it predicts better."
+        } else {
+            "Look at those streams: a sensor may be broken."
+        };
+        Some(warning(unlike(alarm, &streams), remedy))
+    }
+
+    /// For how long nothing has drifted, if that is watched.
+    fn quiet(&self) -> String {
+        if self.critic.model.as_ref().is_some_and(|model| model.drift.sensitivity == "off") {
+            return "drift is not watched".into();
+        }
+        let (what, seconds) = match self.drifted {
+            Some(time) => ("no further drift", self.status.time - time),
+            None => ("nothing has drifted", self.status.uptime_s),
+        };
+        format!("{what} in the last {}", lasting(seconds))
+    }
+}
+
+/// A reason for care about one critic.
+fn warning(text: String, remedy: &str) -> TrustReason {
+    TrustReason { level: "warn".into(), of: "critic".into(), text, remedy: remedy.into() }
+}
+
+/// A reason for care about all critics.
+fn of_all(text: String, remedy: &str) -> TrustReason {
+    TrustReason { of: "daemon".into(), ..warning(text, remedy) }
+}
+
+fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// What an alarm says: what differs, since when, in which streams, and which state variables moved.
+fn unlike(alarm: &Map<String, Value>, streams: &[&str]) -> String {
+    let what = match alarm.get("statistic").and_then(Value::as_str).unwrap_or("the rows are unlike those before") {
+        "higher" => "rewards and values are higher than predicted",
+        "lower" => "rewards and values are lower than predicted",
+        "wider" => "prediction errors scatter more",
+        other => other,
+    };
+    let places = if streams.is_empty() { String::new() } else { format!(" in {}", streams.join(", ")) };
+    let since = alarm.get("since").and_then(Value::as_f64).unwrap_or(0.0);
+    let variables = alarm.get("variables").and_then(Value::as_array).into_iter().flatten();
+    let moved: Vec<&str> = variables.filter_map(|variable| variable.get("name")?.as_str()).collect();
+    let moved = if moved.is_empty() { String::new() } else { format!("; moved: {}", moved.join(", ")) };
+    format!("{what}{places}, probably since row {}{moved}", grouped(since))
+}
+
+/// A name and its unit, which stands in brackets behind it.
+pub(super) fn split(name: &str) -> (&str, Option<&str>) {
+    let parts = name.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
+    parts.map_or((name, None), |(name, unit)| (name.trim_end(), Some(unit)))
+}
+
+/// A number that is not negative with two digits: 0.041, 7.3, 12 000.
+fn two_digits(value: f64) -> String {
+    match value {
+        0.0 => "0".into(),
+        v if (10.0..1e6).contains(&v) => grouped(v),
+        v if (1e-3..10.0).contains(&v) => {
+            format!("{v:.1e}").parse::<f64>().map_or_else(|_| v.to_string(), |rounded| rounded.to_string())
+        }
+        v => format!("{v:.1e}"),
+    }
+}
+
+/// A whole number in groups of three.
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::from(if value < -0.5 { "−" } else { "" });
+    for (k, digit) in digits.chars().enumerate() {
+        if k > 0 && (digits.len() - k).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Seconds in one unit.
+fn lasting(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        s if s < 60.0 => format!("{s:.0} s"),
+        s if s < 3600.0 => format!("{:.0} min", (s / 60.0).floor()),
+        s if s < 172_800.0 => format!("{:.0} h", (s / 3600.0).floor()),
+        s => format!("{:.0} days", (s / 86_400.0).floor()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::calibration::Calibration;
+    use super::super::calibration::tests::model;
+    use super::super::pairs::Verdict;
+    use super::super::recent::tests::{Row, push};
+    use super::*;
+    use crate::learner::Settings;
+    use crate::learner::window::Window;
+    use crate::wire::status::{ActionsStatus, JournalStatus, ModelStatus, RebuildStatus};
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
+    use serde_json::json;
+
+    fn evidence(count: usize, error: f64, bias: f64, coverage: f64) -> Came {
+        Came::Enough(Evidence { verdict: Verdict { count, error, bias, coverage }, scatter: 0.4 })
+    }
+
+    /// The level, the sentence, and the reasons one after the other.
+    fn found(status: &Status, critic: &CriticStatus, came: Came, refused: u64) -> (String, String, String) {
+        let case = Case { status, critic, reward: 0, came, refused, alarm: None, drifted: None };
+        let TrustStatus { level, sentence, reasons, .. } = case.judge();
+        let reasons: Vec<String> = reasons.into_iter().map(|reason| reason.text).collect();
+        (level, sentence, reasons.join("; "))
+    }
+
+    fn critic() -> CriticStatus {
+        CriticStatus {
+            name: "c".into(),
+            rewards: vec![0],
+            model: Some(ModelStatus::default()),
+            ..CriticStatus::default()
+        }
+    }
+
+    fn status() -> Status {
+        Status { time: 10_000.0, uptime_s: 7300.0, ..Status::default() }
+    }
+
+    #[test]
+    fn the_sentence_says_error_coverage_and_drift_and_the_level_follows_the_returns() {
+        let (status, critic) = (status(), critic());
+        let cases = [
+            (evidence(100, 0.4, 0.02, 0.91), "good", ""),
+            // Of a hundred returns 80 % are too few, 82 % may be chance; so may 77 % of forty.
+            (evidence(100, 0.4, 0.02, 0.82), "good", ""),
+            (evidence(40, 0.4, 0.02, 0.77), "good", ""),
+            (evidence(100, 0.4, 0.02, 0.80), "warn", "only 80 % of the last 100 returns fell in their 90 % interval"),
+            (evidence(100, 0.4, 0.3, 0.91), "warn", "values are too low by 0.3 on average"),
+            (evidence(100, 0.4, -0.3, 0.91), "warn", "values are too high by 0.3 on average"),
+            // A bias that is small beside the error, and one that is chance, are none.
+            (evidence(100, 4.0, 0.3, 0.91), "good", ""),
+            (evidence(30, 0.4, 0.2, 0.91), "good", ""),
+            (Came::TooFew(12), "wait", ""),
+            (Came::NotCompared, "never", ""),
+        ];
+        for (came, level, reasons) in cases {
+            let found = found(&status, &critic, came, 0);
+            assert_eq!((found.0.as_str(), found.2.as_str()), (level, reasons), "{came:?}");
+        }
+        let sentence = |came| found(&status, &critic, came, 0).1;
+        assert_eq!(
+            sentence(evidence(100, 0.4, 0.0, 0.91)),
+            "Values are right to about 0.4; 91 % of returns fell in their 90 % interval; nothing has drifted in the last 2 h."
+        );
+        assert_eq!(
+            sentence(Came::TooFew(12)),
+            "Not verified yet: 12 of 30 separate returns are known; nothing has drifted in the last 2 h."
+        );
+    }
+
+    #[test]
+    fn reasons_of_daemon_and_world_have_remedies_and_the_worst_decides() {
+        let good = evidence(100, 0.4, 0.0, 0.91);
+        let refusing = Status { rejected: [("fenced".into(), 3), ("gap".into(), 1)].into(), ..status() };
+        let (level, _, reasons) = found(&refusing, &critic(), good, 2);
+        assert_eq!(
+            (level.as_str(), reasons.as_str()),
+            ("warn", "2 messages were refused in the last 10 minutes (fenced)")
+        );
+        assert_eq!(found(&refusing, &critic(), good, 0).0, "good", "they have not come lately");
+        let failing = JournalStatus { checkpoint_failure: Some("no space".into()), ..JournalStatus::default() };
+        let failing = Status { journal: Some(failing), ..status() };
+        assert_eq!(found(&failing, &critic(), good, 0).2, "no checkpoint can be written: no space");
+        let full = Status { read_only: Some("no space".into()), ..failing };
+        assert_eq!(found(&full, &critic(), good, 1).0, "bad");
+        let stopped = CriticStatus { failed: Some("it panicked".into()), model: None, ..critic() };
+        assert!(found(&status(), &stopped, good, 0).2.contains("has stopped learning: it panicked"));
+        let rebuild = RebuildStatus { failed: Some("no rows".into()), ..RebuildStatus::default() };
+        let rebuilt = CriticStatus { rebuild: Some(rebuild), ..critic() };
+        let (level, _, reasons) = found(&status(), &rebuilt, good, 0);
+        assert_eq!((level.as_str(), reasons.as_str()), ("warn", "this critic could not be learned again: no rows"));
+        let best = ActionsStatus { successor: "improve".into(), ..ActionsStatus::default() };
+        let best = CriticStatus { actions: Some(best), ..critic() };
+        let (level, sentence, _) = found(&status(), &best, Came::TooFew(0), 0);
+        assert!(level == "never" && sentence.starts_with("Not verified: these are values of the best actions"));
+        let provisional = Some(ModelStatus { provisional: Some(true), ..ModelStatus::default() });
+        assert_eq!(found(&status(), &CriticStatus { model: provisional, ..critic() }, good, 0).0, "wait");
+
+        let mut alarm = json!({"time": 9000.0, "since": 12_345, "statistic": "lower", "variables": [{"name": "x"}]});
+        let judge = |alarm: &Value| {
+            let alarm = alarm.as_object();
+            let (status, critic) = (&status(), &critic());
+            Case { status, critic, reward: 0, came: good, refused: 0, alarm, drifted: Some(9000.0) }.judge()
+        };
+        let reason = judge(&alarm).reasons.remove(0);
+        assert_eq!(
+            reason.text,
+            "rewards and values are lower than predicted, probably since row 12\u{202f}345; moved: x"
+        );
+        assert!(reason.remedy.starts_with("A second model"));
+        alarm["streams"] = json!(["arm"]);
+        let quiet = judge(&alarm);
+        assert_eq!(quiet.level, "good", "no model follows a single stream: its change stops to count");
+        assert!(quiet.sentence.ends_with("no further drift in the last 16 min."), "{}", quiet.sentence);
+        alarm["time"] = json!(9900.0);
+        assert!(judge(&alarm).reasons[0].text.contains("than predicted in arm, probably"));
+    }
+
+    /// Levels of each second of a stream whose return has a standard deviation of 2, as the model says, and whose mean rises by `bias`
+    /// after `before` seconds.
+    fn levels((discount, per_second): (f64, usize), seconds: usize, before: usize, bias: f64) -> Vec<String> {
+        let settings = Settings { discount, ..Settings::default() };
+        let mut calibration = Calibration::new(&settings);
+        let (status, critic) = (status(), CriticStatus { generation: 1, ..critic() });
+        let mut window = Window::new(1, 1, 4 * per_second.max(1000));
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let noise = 2.0 * (1.0 - discount * discount).sqrt();
+        calibration.take(&window, Some(model(0)));
+        let second = |second| {
+            let mean = (1.0 - discount) * (10.0 + if second < before { 0.0 } else { bias });
+            for _ in 0..per_second {
+                // Box and Muller.
+                let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+                let normal = radius * (std::f64::consts::TAU * rng.random::<f64>()).cos();
+                let starts = window.end() == 0;
+                push(
+                    &mut window,
+                    &Row { stream: 0, starts, state: 0.0, reward: mean + noise * normal, terminated: false },
+                );
+            }
+            calibration.take(&window, Some(model(window.end())));
+            let came = calibration.evidence(1).next().unwrap().map_or_else(Came::TooFew, Came::Enough);
+            found(&status, &critic, came, 0).0
+        };
+        (0..seconds).map(second).collect()
+    }
+
+    /// With --nocapture it prints what docs/dashboard.md says of false alarms. All times are those of the stream.
+    #[test]
+    fn a_model_that_is_right_is_seldom_doubted_and_one_that_is_wrong_soon() {
+        const DAY: usize = 86_400;
+        for (discount, per_second) in [(0.5, 10), (0.9, 10), (0.9, 100), (0.99, 100), (0.99, 1000)] {
+            let seconds = if per_second > 100 { 3000 } else { DAY / 4 };
+            let all = levels((discount, per_second), seconds, seconds, 0.0);
+            let amber = all.iter().filter(|level| *level == "warn").count() as f64 / all.len() as f64;
+            let begins = all.windows(2).filter(|two| two[0] != "warn" && two[1] == "warn").count();
+            let biased = levels((discount, per_second), 900, 600, 4.0);
+            let delay = biased[600..].iter().position(|level| level == "warn");
+            println!(
+                "discount {discount}, {per_second} rows/s: amber {amber:.4} of {seconds} s in {begins} spells; a bias of two deviations \
+                 after {delay:?} s"
+            );
+            assert!(amber < 0.01 && delay.is_some_and(|delay| delay < 120), "discount {discount}, {per_second} rows/s");
+        }
+    }
+
+    #[test]
+    fn the_reward_is_named_with_its_unit() {
+        let critic = CriticStatus { rewards: vec![0, 2], ..critic() };
+        let status = status();
+        let judge = |critic: &CriticStatus, reward, error| {
+            let came = evidence(100, error, 0.9 * error, 0.91);
+            Case { status: &status, critic, reward, came, refused: 0, alarm: None, drifted: None }.judge()
+        };
+        assert!(judge(&critic, 1, 4.0).sentence.starts_with("Values of reward 1 are right to about 4;"));
+        let named = CriticStatus { reward_names: vec!["energy [J]".into(), "comfort".into()], ..critic };
+        assert!(judge(&named, 0, 0.0412).sentence.starts_with("Values of energy are right to about 0.041 J;"));
+        assert_eq!(judge(&named, 0, 12_345.0).reasons[0].text, "values are too low by 11\u{202f}110 J on average");
+        assert!(judge(&named, 1, 2.0).sentence.starts_with("Values of comfort are right to about 2;"));
+    }
+}

@@ -1,0 +1,142 @@
+"""Names and units of rewards, on the page, in pictures and after a restart."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+
+import browser
+import numpy as np
+import pytest
+from browser import Browser, when
+from client import BINARY, Daemon, pack
+from conftest import Start
+from dashboard import KEEP, address, assert_clean, choose, point, shoot, shown, text
+
+pytestmark = pytest.mark.skipif(
+    browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
+)
+
+CONFIG = """state_dim = 2
+state_names = ["place [m]", "load"]
+reward_names = ["energy [J]", "comfort"]
+[[critic]]
+name = "both"
+rewards = [0, 1]
+discount = 0.5
+refit_first_rows = 0
+refit_score_drop = 0.0
+"""
+
+
+def send(daemon: Daemon, rows: int, sent: int = 0) -> int:
+    """Episodes of one step whose first reward is about the place, and whose second is about twice the load less three."""
+    generator = np.random.default_rng(sent + 3)
+    states = generator.uniform(0, 1, (rows, 2))
+    rewards = np.stack([states[:, 0], 2 * states[:, 1] - 3], axis=1) + 0.05 * generator.normal(size=(rows, 2))
+    ends = np.ones(rows, bool)
+    batch = {"states": states, "next_states": states, "rewards": rewards, "terminated": ends}
+    daemon.push().send(pack({"stream": "arm", "seq": sent, **batch}))
+    daemon.control().wait_for_offset(sent + rows)
+    return sent + rows
+
+
+def send_until_verified(daemon: Daemon, sent: int) -> int:
+    """Rows over some seconds: each second some states are followed, until returns say whether to believe the values."""
+    for _ in range(4):
+        time.sleep(1.1)
+        sent = send(daemon, 200, sent)
+    return sent
+
+
+def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -> None:
+    daemon = start(config=CONFIG)
+    sent = send(daemon, 600)
+    page.open(address(daemon))
+    page.wait("document.getElementById('value-note')?.textContent.includes('sum of energy [J]')", "what is summed")
+    send_until_verified(daemon, sent)
+    page.wait("/of energy are right to about [0-9.]+ J/.test(document.getElementById('trust-line').textContent)", "trust")
+    options = "[...document.querySelectorAll('#head option')].map((each) => each.textContent)"
+    assert shown(page, "head-choice") and page.run(options) == ["energy [J]", "comfort"]
+    point(page, "map-value", 0.5, 0.5)
+    page.wait("/: value [−0-9.]+ ± [0-9.]+ J ·/.test(document.getElementById('map-value-out').textContent)", "a value")
+    page.wait("document.querySelector('#worst b')?.textContent.includes(' J ')", "an error")
+    page.wait("/RMS error [0-9.]+ J/.test(document.getElementById('calibration-text').textContent)", "calibration")
+    page.wait("/^[0-9.]+ J$/.test(document.querySelector('#lines .line b').textContent.trim())", "the error over time")
+    # What a picture says is in its SVG: the bar's unit, and the lane of rewards.
+    page.run(KEEP)
+    for canvas, words in [("map-value", "[J]"), ("map-error", "[J]"), ("path", "energy [J]"), ("path", "value [J]")]:
+        page.run(f"[...document.querySelectorAll('#{canvas}-save button')].find(b => b.textContent === 'SVG').click()")
+        found = f"Object.entries(saved).some(([name, file]) => name.endsWith('svg') && file.includes('>{words}<'))"
+        page.wait(found, f"{words} in {canvas}")
+        page.run("saved = {}; 0")
+    shoot(page, "rewards")
+    # The second reward has a name and no unit.
+    choose(page, "head", "1")
+    page.wait("document.getElementById('value-note').textContent.endsWith('sum of comfort')", "the other reward")
+    assert " J" not in text(page, "map-value-out")
+    # Trust, calibration and errors are its own: it lies between -3 and -1.
+    page.wait("/Values of comfort are right to about [0-9.]+;/.test(document.getElementById('trust-line').textContent)", "trust")
+    pairs = "import('/known.js').then(({compared}) => compared().pairs.map(([predicted, realised]) => realised))"
+    returns = page.run(pairs)
+    assert len(returns) >= 30 and -3.3 < min(returns) and max(returns) < -0.7, returns
+    page.wait("/^[0-9.]+$/.test(document.querySelector('#lines .line b').textContent.trim())", "its error over time")
+    assert_clean(page, daemon)
+
+
+def test_the_terminal_says_what_the_page_says(start: Start, page: Browser) -> None:
+    daemon = start(config=CONFIG)
+    sent = send(daemon, 600)
+    page.open(address(daemon))
+    page.wait("document.getElementById('trust')?.hidden === false", "the line")
+    send_until_verified(daemon, sent)
+    # States of another length are refused.
+    daemon.push().send(pack({"stream": "other", "seq": 0, "states": np.zeros((3, 5)), "rewards": np.zeros((2, 2))}))
+    page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
+    command = [BINARY, "status", "--control", daemon.endpoints["control"]]
+
+    def said() -> str:
+        shown = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+        return " ".join(shown.split())
+
+    when(lambda: "1 message was refused" in said(), "the same in the terminal")
+    for words in ("trust-line", "trust-why"):
+        # What lasts goes on while it is compared.
+        parts = re.split(r"; nothing has drifted in the last [^.]+\.", " ".join(text(page, words).split()))
+        assert all(part[1:] in said() for part in parts if part), (parts, said())
+    assert "▲ Believe the values with care. Values of energy" in said()
+    assert_clean(page, daemon)
+
+
+def test_names_of_rewards_may_change_at_a_restart_and_change_nothing_that_is_learned(start: Start, tmp_path: Path) -> None:
+    daemon = start(config=CONFIG.replace('reward_names = ["energy [J]", "comfort"]\n', ""))
+    send(daemon, 300)
+    states = np.array([[0.25, 0.5], [0.75, 0.5]])
+    before = daemon.control().ask("value", states=states, critic="both")
+    assert "reward_names" not in daemon.control().ask("snapshot", critic="both")
+    daemon.terminate()
+    daemon = start(config=CONFIG)
+    after = daemon.control().ask("value", states=states, critic="both")
+    assert np.array_equal(before["mean"], after["mean"]) and before["generation"] == after["generation"]
+    assert "set_aside" not in daemon.log()
+    control = daemon.control()
+    assert control.ask("snapshot", critic="both")["reward_names"] == ["energy [J]", "comfort"]
+    (critic,) = control.ask("status")["critics"]
+    assert (critic["reward_names"], critic["rewards"]) == (["energy [J]", "comfort"], [0, 1])
+
+    # The file of the model has them, and a picture of it.
+    model, out = tmp_path / "model", tmp_path / "value.svg"
+    run = [BINARY, "snapshot", "--control", daemon.endpoints["control"], "--critic", "both", "--out", str(model)]
+    subprocess.run(run, check=True, timeout=60)
+    for reward, words in [("0", "sum of energy [J] over place [m]"), ("1", "sum of comfort over place [m]")]:
+        command = [BINARY, "plot", str(model), "--out", str(out), "--reward", reward]
+        done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+        assert words in done.stderr and Xml.parse(out), done.stderr
+    # An average goes over the states of the journal, beside the running daemon.
+    command = [BINARY, "plot", str(model), "--out", str(out), "--marginal", "--curve"]
+    command += ["--visited", str(daemon.directory / "data")]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert "averaged over 64 visited states" in done.stderr and Xml.parse(out), done.stderr
