@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Share of the learner's time that refreshing the answering snapshot may take while rows wait.
-pub const REFRESH_SHARE: f64 = 0.25;
+pub const REFRESH_SHARE: f64 = 0.1;
 /// Offsets that are remembered as waited for.
 const WANTED_MAX: usize = 1024;
 /// Heads whose topics are published at most, of all critics: the first in the order of their topics.
