@@ -5,6 +5,7 @@ mod actions;
 mod faults;
 mod follow;
 mod heads;
+mod models;
 mod policy;
 mod rebuild;
 
