@@ -208,8 +208,9 @@ class Agent:
             status = self.client.status()
             critic = status["critics"][0]
             learned = status["offset"] >= rows and critic["learned"] >= rows - self.copies
-            # A refit that was due has begun between two looks.
-            quiet = quiet + 1 if learned and not critic["refit"]["running"] else 0
+            refit = critic["refit"]
+            # Twice, so that answers come from the model that was adopted last.
+            quiet = quiet + 1 if learned and not refit["running"] and not refit["due"] else 0
             time.sleep(_POLL_S)
         return quiet == 2
 

@@ -81,6 +81,9 @@ pub(super) struct ActionRows {
     cut: BTreeSet<u32>,
     /// Where another policy begins to act, as rows arrive: with the row at an offset, in one stream or, without a number, in all.
     #[serde(default, rename = "policy_from", deserialize_with = "policies::deserialize")]
+    /// Offset in the window behind the last row that ended an episode.
+    #[serde(default)]
+    ended: u64,
     policies_from: BTreeSet<(u64, Option<u32>)>,
     /// Rows without an action of the critic's.
     without_action: u64,
@@ -107,6 +110,7 @@ impl ActionRows {
             learned: first,
             window: None,
             endings: Rows::default(),
+            ended: 0,
             waiting: BTreeMap::new(),
             cut: BTreeSet::new(),
             policies_from: BTreeSet::new(),
@@ -171,6 +175,10 @@ impl ActionRows {
         }
         if let (Some((model, weights)), Successor::Improve) = (by.preferred, by.of.successor) {
             crate::improve::prefer(model, &by.of.space, weights.col(0), &mut self.complete);
+        let ends = |i: &usize| self.complete.terminated[*i] || self.complete.truncated[*i];
+        if let Some(last) = (0..self.complete.len()).rev().find(ends) {
+            self.ended = window.end() + last as u64 + 1;
+        }
         }
         let window = self.window.as_mut().expect("put in above");
         // Rows are forgotten where a segment is full.
@@ -365,6 +373,11 @@ impl Learner {
             let rows = offset..offset + batch.len() as u64;
             assert!(!rows.contains(&at), "a fault made on purpose in the learner with seed {seed}");
         }
+    /// Offset behind the last complete row that ended an episode; 0 before the first.
+    pub(super) fn episode_ended_at(&self) -> u64 {
+        self.action_rows.as_ref().map_or(0, |rows| rows.ended)
+    }
+
         // Rows from before its beginning come again behind a checkpoint: with none but those it stays as it is.
         let is_new = |rows: &mut Box<ActionRows>| rows.end < offset + batch.len() as u64;
         let Some(mut rows) = self.action_rows.take_if(is_new) else { return };

@@ -118,7 +118,8 @@ fn finished(
     keep_going: KeepGoing<'_>,
 ) -> Result<Candidate, RefitError> {
     look(keep_going)?;
-    Ok(Candidate { acting, ..job.candidate(model, report) })
+    let swept_through = acting.is_some().then(|| job.window.end());
+    Ok(Candidate { acting, swept_through, ..job.candidate(model, report) })
 }
 
 /// The kernel that `rows` select by their returns, or, if `regressed`, by the targets of a sweep.
