@@ -430,12 +430,41 @@ pub(crate) fn regression(rows: &Rows, settings: &Settings, space: &ActionSpace, 
     out
 }
 
-/// At most `max` rows to improve on, in their order: the first `endings`, and of the others the last [`BEFORE_END`] of episodes that
-/// terminated, since few rows show outcomes to avoid or to reach; then others by chance. Each is a chain of its own.
+/// At most `max` rows to improve on, in their order. First, up to half of them where there are others: the rows that end episodes,
+/// then, by chance, the last [`BEFORE_END`] of episodes that terminated and the other `endings`, which come first among `rows`, since
+/// few rows show outcomes to avoid or to reach. Then others by chance. All count alike, so that rows near the end of an episode
+/// have more than their share. Each is a chain of its own.
 pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows {
+    let mut order: Vec<(Kind, u64, usize)> =
+        kinds(rows, endings).into_iter().enumerate().map(|(i, kind)| (kind, mix(&[seed, i as u64]), i)).collect();
+    order.sort_unstable();
+    let near = order.partition_point(|&(kind, ..)| kind < Kind::Other);
+    let first = near.min((max / 2).max(max.saturating_sub(order.len() - near)));
+    let others = near..order.len().min(near + max - first);
+    let mut kept: Vec<usize> = order[..first].iter().chain(&order[others]).map(|&(_, _, i)| i).collect();
+    kept.sort_unstable();
+    let mut out = rows.without_rows();
+    kept.into_iter().for_each(|i| out.extend(rows, i..i + 1));
+    out.starts_chain.fill(true);
+    out.truncated.iter_mut().zip(&out.terminated).for_each(|(cut, ends)| *cut = !ends);
+    out
+}
+
+/// What a row shows of the end of its episode; the first are kept longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// The end itself: the row terminates.
+    End,
+    /// What led there.
+    LedThere,
+    Other,
+}
+
+/// The kind of each row (n,); the first `endings` were kept for the ends of episodes.
+fn kinds(rows: &Rows, endings: usize) -> Vec<Kind> {
+    let mut kinds = vec![Kind::Other; rows.len()];
     // Rows from here to the terminal row of the episode, by stream.
     let mut to_end: HashMap<u32, usize> = HashMap::new();
-    let mut order: Vec<(bool, u64, usize)> = Vec::with_capacity(rows.len());
     for i in (0..rows.len()).rev() {
         let steps = to_end.entry(rows.streams[i]).or_insert(usize::MAX);
         if rows.terminated[i] {
@@ -443,21 +472,15 @@ pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows
         } else if rows.truncated[i] {
             *steps = usize::MAX;
         }
-        order.push((*steps >= BEFORE_END && i >= endings, mix(&[seed, i as u64]), i));
-        *steps = steps.saturating_add(1);
-        if rows.starts_chain[i] {
-            *steps = usize::MAX;
-        }
+        kinds[i] = match *steps {
+            0 => Kind::End,
+            1..BEFORE_END => Kind::LedThere,
+            _ if i < endings => Kind::LedThere,
+            _ => Kind::Other,
+        };
+        *steps = if rows.starts_chain[i] { usize::MAX } else { steps.saturating_add(1) };
     }
-    order.sort_unstable();
-    order.truncate(max);
-    let mut kept: Vec<usize> = order.into_iter().map(|(_, _, i)| i).collect();
-    kept.sort_unstable();
-    let mut out = rows.without_rows();
-    kept.into_iter().for_each(|i| out.extend(rows, i..i + 1));
-    out.starts_chain.fill(true);
-    out.truncated.iter_mut().zip(&out.terminated).for_each(|(cut, ends)| *cut = !ends);
-    out
+    kinds
 }
 
 impl Bounds {
@@ -536,18 +559,35 @@ mod tests {
     #[test]
     fn rows_before_terminal_ones_are_kept_first() {
         let rows = episodes(&[100, 500, 400], 1);
-        let kept = sample(&rows, 0, 90, 7);
-        assert_eq!(kept.len(), 90);
-        let places: Vec<usize> = (0..90).map(|i| kept.state(i)[0] as usize).collect();
+        let kept = sample(&rows, 0, 130, 7);
+        assert_eq!(kept.len(), 130);
+        let places: Vec<usize> = (0..kept.len()).map(|i| kept.state(i)[0] as usize).collect();
         assert!((40..100).all(|place| places.contains(&place)), "the last 60 of the episode that terminated");
         assert!(places.windows(2).all(|w| w[0] < w[1]) && places.iter().any(|&place| place >= 600));
         assert!(kept.starts_chain.iter().all(|&starts| starts), "each is a chain of its own");
         let (ended, cut) =
             (kept.terminated.iter().filter(|&&t| t).count(), kept.truncated.iter().filter(|&&t| t).count());
-        assert_eq!((ended, cut), (1, 89));
+        assert_eq!((ended, cut), (1, 129));
+        assert_eq!(sample(&rows, 0, 130, 7).states, kept.states, "the same rows again");
+        // Half of the places are the others' where there are more rows near ends than that.
+        let half = sample(&rows, 0, 80, 7);
+        let near = (0..80).filter(|&i| (40.0..100.0).contains(&half.state(i)[0])).count();
+        assert_eq!((half.len(), near, half.terminated.iter().filter(|&&t| t).count()), (80, 40, 1));
         // Rows that were kept for how episodes end come before all others.
-        let first = sample(&rows, 20, 90, 7);
+        let first = sample(&rows, 20, 170, 7);
         assert!((0..20).all(|i| first.state(i)[0] as usize == i));
-        assert_eq!(sample(&rows, 0, 90, 7).states, kept.states, "the same rows again");
+        // Without others they have all places.
+        assert_eq!(sample(&episodes(&[50, 50], 2), 0, 80, 7).len(), 80);
+    }
+
+    #[test]
+    fn all_of_an_episode_is_swept_over_however_many_have_terminated() {
+        let (count, length, max) = (200, 200, 6000);
+        let kept = sample(&episodes(&[length; 200], count), 0, max, 7);
+        assert_eq!((kept.len(), kept.terminated.iter().filter(|&&ends| ends).count()), (max, count));
+        let mut by_phase = [0; 10];
+        (0..max).for_each(|i| by_phase[kept.state(i)[0] as usize % length / 20] += 1);
+        assert_eq!(by_phase[7..].iter().sum::<usize>(), max / 2, "the last 60 of each");
+        assert!(by_phase.iter().all(|&rows| rows > 300), "{by_phase:?}");
     }
 }
