@@ -53,7 +53,7 @@ pub struct Improvement<'a> {
     pub before: Option<&'a Evaluator>,
     /// Randomised copies of Q that are improved beside it.
     pub copies: usize,
-    /// Seed of what they differ by.
+    /// Seed of what they differ by. With the same seed a copy has the same noise at the same rows, whatever others there are.
     pub seed: u64,
 }
 
@@ -206,6 +206,31 @@ struct Block {
     next: Matrix,
 }
 
+/// What all sweeps have in common.
+struct Common {
+    bounds: Bounds,
+    system: Cholesky,
+    scale: Scale,
+    /// The kernel values of all blocks, where there is room for them.
+    kept: Option<Vec<Block>>,
+    /// Of the noise that copies have at each row (n,), and in the prior at each dictionary element (m,).
+    row_seeds: Vec<u64>,
+    element_seeds: Vec<u64>,
+}
+
+/// A hash of each of the inputs (n, `dim`) and of how many equal ones come before it: equal rows have noises of their own, and which
+/// of them has which does not matter to the sum over rows.
+fn seeds(seed: u64, inputs: &[f64], dim: usize) -> Vec<u64> {
+    let mut seen: HashMap<u64, u64> = HashMap::new();
+    let of = |input: &[f64]| {
+        let hash = input.iter().fold(seed, |hash, number| mix(&[hash, number.to_bits()]));
+        let count = seen.entry(hash).or_insert(0);
+        *count += 1;
+        mix(&[hash, *count])
+    };
+    inputs.chunks_exact(dim).map(of).collect()
+}
+
 impl Improvement<'_> {
     /// Sweep until the maxima hardly change, at most 40 times (100 where a discount is 0.99 or more).
     ///
@@ -215,15 +240,22 @@ impl Improvement<'_> {
         let posterior = self.model.solve()?;
         let system = posterior.factor(self.model.statistics())?;
         let scale = posterior.scale();
-        let bounds = Bounds::of(self.rows, self.model.settings());
         let sweeps_max = if discount_max(self.rows, self.model.settings()) >= FAR { SWEEPS_FAR } else { SWEEPS };
-        let kept = self.keep(keep_going)?;
+        let dim = self.rows.dim;
+        let common = Common {
+            bounds: Bounds::of(self.rows, self.model.settings()),
+            system,
+            scale,
+            kept: self.keep(keep_going)?,
+            row_seeds: seeds(self.seed, &self.rows.states, dim),
+            element_seeds: seeds(!self.seed, self.model.dictionary().elements(), dim),
+        };
         let mut maxima = self.maxima_before();
         let mut fits: VecDeque<Matrix> = VecDeque::with_capacity(FITS);
         let (mut sweeps, mut change, mut clipped) = (0, f64::INFINITY, 0.0);
         while sweeps < sweeps_max && change >= SETTLED {
-            let fit = self.fit(&maxima, bounds, &system, scale, &kept, keep_going)?;
-            let (found, share) = self.maxima(&fit, bounds, &kept, keep_going)?;
+            let fit = self.fit(&maxima, &common, keep_going)?;
+            let (found, share) = self.maxima(&fit, common.bounds, &common.kept, keep_going)?;
             (change, clipped) = (mean_change(&maxima, &found), share);
             maxima = found;
             if fits.len() == FITS {
@@ -234,7 +266,7 @@ impl Improvement<'_> {
         }
         // Where sweeps have come to rest those before the last are only on the way there.
         let weights = if change < SETTLED { fits[fits.len() - 1].clone() } else { mean(&fits) };
-        let rows = self.with_preferred(&weights, &kept, keep_going)?;
+        let rows = self.with_preferred(&weights, &common.kept, keep_going)?;
         Ok(Improved { acting: Acting { weights }, signal: scale.signal, rows, sweeps, change, clipped })
     }
 
@@ -313,26 +345,20 @@ impl Improvement<'_> {
     /// ```text
     /// (S + ridge I) u = Phi' (y + xi) + ridge u0        xi ~ N(0, sigma0^2 I), u0 from the prior
     /// ```
-    fn fit(
-        &self,
-        maxima: &Matrix,
-        bounds: Bounds,
-        system: &Cholesky,
-        scale: Scale,
-        kept: &Option<Vec<Block>>,
-        keep_going: KeepGoing<'_>,
-    ) -> Result<Matrix, BatchError> {
+    /// Both are hashes of the seed, the copy and the row, or the element of the dictionary.
+    fn fit(&self, maxima: &Matrix, common: &Common, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
+        let (scale, bounds) = (common.scale, common.bounds);
         let (dictionary, columns) = (self.model.dictionary(), self.columns());
         let m = dictionary.len();
         let own_discount = self.model.settings().discount;
         let (noise, prior) = (scale.noise_variance().sqrt(), scale.signal.sqrt());
         let mut response = Matrix::zeros(m, columns);
-        self.visit(kept, keep_going, |block, values| {
+        self.visit(&common.kept, keep_going, |block, values| {
             let mut targets = Matrix::zeros(block.len(), columns);
             for h in 0..columns {
                 for (k, i) in block.clone().enumerate() {
                     let next = if self.rows.terminated[i] { 0.0 } else { bounds.clip(maxima.at(i, h)) };
-                    let xi = if h == 0 { 0.0 } else { noise * normal(mix(&[self.seed, h as u64, i as u64])) };
+                    let xi = if h == 0 { 0.0 } else { noise * normal(mix(&[h as u64, common.row_seeds[i]])) };
                     *targets.at_mut(k, h) = self.reward(i) + self.rows.discount(i, own_discount) * next + xi;
                 }
             }
@@ -340,11 +366,11 @@ impl Improvement<'_> {
         })?;
         solve_lower(dictionary.factor().view(), response.view_mut());
         for h in 1..columns {
-            for (j, p) in response.col_mut(h).iter_mut().enumerate() {
-                *p += scale.ratio * prior * normal(mix(&[self.seed, h as u64, u64::MAX - j as u64]));
+            for (p, element) in response.col_mut(h).iter_mut().zip(&common.element_seeds) {
+                *p += scale.ratio * prior * normal(mix(&[h as u64, *element]));
             }
         }
-        Ok(dictionary.kernel_weights(&system.solve(response)))
+        Ok(dictionary.kernel_weights(&common.system.solve(response)))
     }
 
     /// The largest Q of each successor (n, columns), 0 behind a terminal row, and the share of rows where that is clipped.
@@ -554,6 +580,17 @@ mod tests {
             }
         }
         rows
+    }
+
+    #[test]
+    fn a_row_has_the_same_noise_among_others_and_equal_rows_have_their_own() {
+        let rows = episodes(&[4], 0);
+        let all = seeds(3, &rows.states, rows.dim);
+        assert_eq!(seeds(3, &rows.states[rows.dim..], rows.dim), all[1..]);
+        let twice = seeds(3, &[rows.states.clone(), rows.states.clone()].concat(), rows.dim);
+        assert_eq!(twice[..4], all);
+        assert!(twice[4..].iter().all(|seed| !all.contains(seed)));
+        assert!(seeds(4, &rows.states, rows.dim).iter().all(|seed| !all.contains(seed)));
     }
 
     #[test]
