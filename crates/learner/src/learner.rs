@@ -2,6 +2,7 @@
 
 mod actions;
 mod due;
+mod endings;
 #[cfg(feature = "faults")]
 mod faults;
 mod follow;
@@ -21,6 +22,7 @@ use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use actions::ActionRows;
 pub use actions::INPUT_ROWS_MAX;
+pub use endings::ENDINGS_MAX;
 #[cfg(feature = "faults")]
 pub use faults::{FAULT, FAULT_TAKING};
 use follow::Following;
