@@ -162,6 +162,7 @@ class RefitStatus(TypedDict):
     rejected: int
     failed: int
     running: bool
+    due: bool
     next_at: int | None
     last: dict[str, Any] | None
 
