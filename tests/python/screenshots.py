@@ -287,23 +287,6 @@ CHOOSE = (
 )
 
 
-def of_actions(folder: Path, stack: ExitStack) -> Daemon:
-    """Action values: of three actions the one that leads to the middle pays most."""
-    critic = 'inputs = "state_action"\nactions = ["left", "stay", "right"]\nsuccessor = "improve"\nimprove_rows = 200\n'
-    settings_ = f'state_dim = 2\nstate_names = ["angle", "speed"]\n[[critic]]\nname = "q"\n{critic}discount = 0.9\nrefit_first_rows = 0\n'
-    daemon = Daemon(folder, config=settings_)
-    stack.callback(daemon.close)
-    generator, push = np.random.default_rng(2), daemon.push()
-    for episode in range(60):
-        states = generator.uniform(-1, 1, (11, 2))
-        actions = generator.integers(0, 3, 10).astype(float)
-        rewards = -np.abs(states[:-1, 0] + actions - 1)
-        batch = {"states": states, "rewards": rewards, "actions": actions, "truncated": np.arange(10) == 9}
-        push.send(pack({"stream": "agent", "session": "run", "seq": 10 * episode, **batch}))
-    daemon.control().wait_for_offset(600)
-    return again(daemon, settings_, stack)
-
-
 SCENES = {
     "desktop": Scene(learned(2), Look()),
     "desktop-dark": Scene(learned(2), Look(dark=True)),
@@ -317,9 +300,6 @@ SCENES = {
     "drifted-phone-dark": Scene(learned(2), Look(390, 844, mobile=True, dark=True), planted=DRIFT),
     "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')"),
     "averaged": Scene(learned(6), Look(), choose=f"{CHOOSE}('mode', 'average')"),
-    "actions": Scene(
-        of_actions, Look(), drawn="document.getElementById('map-chosen').getAttribute('aria-label').includes('left')"
-    ),
     "empty": Scene(empty, Look(), model=False),
     "refused": Scene(refused, Look()),
     "read-only": Scene(read_only, Look()),
