@@ -285,14 +285,20 @@ def reach(ends: Ends, name: str) -> socket.socket:
     return peer
 
 
-def commands(name: str, kind: bytes) -> Attack:
-    """Empty commands of three bytes, on ten connections."""
+def commands(name: str, kind: bytes, command: bytes = b"\x04\x01\x00", again: bool = False) -> Attack:
+    """Commands on ten connections, empty ones of three bytes unless given; answers are never read.
+
+    With `again` a connection that the daemon closes is replaced.
+    """
+
+    def join(ends: Ends) -> socket.socket:
+        peer = reach(ends, name)
+        peer.sendall(greeting() + ready(kind))
+        return peer
 
     def run(ends: Ends) -> None:
-        peers = [reach(ends, name) for _ in range(10)]
-        for peer in peers:
-            peer.sendall(greeting() + ready(kind))
-        noise = b"\x04\x01\x00" * 100_000
+        peers = [join(ends) for _ in range(10)]
+        noise = command * 100_000
         at = [0] * len(peers)
         while True:
             for number, peer in enumerate(peers):
@@ -301,8 +307,13 @@ def commands(name: str, kind: bytes) -> Attack:
                 except BlockingIOError:
                     pass
                 except OSError:
-                    # The daemon stops.
-                    return
+                    try:
+                        if not again:
+                            return
+                        at[number], peers[number] = 0, join(ends)
+                    except OSError:
+                        # The daemon stops.
+                        return
             time.sleep(0.001)
 
     return run
@@ -329,30 +340,6 @@ def raw(name: str, sent: list[bytes], held: int = 0) -> Attack:
                 open_ones.pop(0).close()
 
     return run
-
-
-def pings(ends: Ends) -> None:
-    """PING commands on ten connections; the answers are never read."""
-    peers = [reach(ends, "control") for _ in range(10)]
-    for peer in peers:
-        peer.sendall(greeting() + ready(b"DEALER"))
-    noise = (bytes([4, 7]) + b"\x04PING\x00\x00") * 100_000
-    at = [0] * len(peers)
-    while True:
-        for number, peer in enumerate(peers):
-            try:
-                at[number] = (at[number] + peer.send(noise[at[number] :])) % len(noise)
-            except BlockingIOError:
-                pass
-            except OSError:
-                at[number] = 0
-                try:
-                    peers[number] = reach(ends, "control")
-                    peers[number].sendall(greeting() + ready(b"DEALER"))
-                except OSError:
-                    # The daemon stops.
-                    return
-        time.sleep(0.001)
 
 
 DEALS = greeting() + ready(b"DEALER")
@@ -399,7 +386,7 @@ ATTACKS: dict[str, Attack] = {
     "half messages of 1 MiB": raw("control", [HALF_MESSAGE], held=200),
     "SSE visitors": raw("http", [VISIT], held=60),
     "half HTTP requests": raw("http", [VISIT[:20]], held=60),
-    "PING, 10 connections": pings,
+    "PING, 10 connections": commands("control", b"DEALER", bytes([4, 7]) + b"\x04PING\x00\x00", again=True),
     "commands of 3 bytes, control, 10 connections": commands("control", b"DEALER"),
     "commands of 3 bytes, ingest, 10 connections": commands("ingest", b"PUSH"),
 }
