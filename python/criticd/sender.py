@@ -67,8 +67,8 @@ class Sender:
       `close` takes at most, None for 5 seconds.
     - `keys`: for a socket that is encrypted with CURVE.
     - `control`, `publish`: where a sender without `reliable` asks which of its rows were refused. They are known where
-      the daemon was found through its data directory or at its default endpoint. Elsewhere nobody asks, and a warning
-      says so.
+      the daemon was found through its data directory or at its default endpoint. Elsewhere the sender cannot
+      ask, and logs a warning.
 
     A sender may be used by several threads. Close it, or use it in a `with` statement, so that the last rows arrive.
 

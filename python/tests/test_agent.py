@@ -125,7 +125,7 @@ def test_rows_say_how_probable_their_actions_were() -> None:
     with Agent(Corridor(), *QUICK, wait_s=0, explore=lambda states, *_: np.zeros(len(states), np.int64)) as agent:
         list(agent.run(1))
         agent.sender.flush(60)
-        assert np.isnan(probabilities(agent)).all(), "nobody knows"
+        assert np.isnan(probabilities(agent)).all(), "no probability is known"
 
 
 def test_copies_say_how_probable_their_actions_were() -> None:

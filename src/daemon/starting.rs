@@ -1,4 +1,4 @@
-//! A start that takes long: what it tells the log, systemd and `criticd status`, and that it ends when it is told to.
+//! A long start. The daemon reports its progress to the log, to systemd and to `criticd status`, and it stops on SIGTERM or SIGINT.
 
 use super::systemd::notify as notify_systemd;
 use sd_notify::NotifyState;

@@ -157,7 +157,7 @@ pub(super) struct Job<'a> {
 
 impl Job<'_> {
     /// # Errors
-    /// If whoever is told does not want the rest.
+    /// If the callback stops the reading.
     pub(super) fn report(&mut self, progress: Progress) -> Result<(), Fault> {
         if (self.progress)(progress) { Ok(()) } else { Err(Fault::Stopped) }
     }

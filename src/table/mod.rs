@@ -140,7 +140,7 @@ pub enum Fault {
     },
     /// There is no row, or no transition in the rows there are.
     Empty,
-    /// Whoever was told how far reading was did not want the rest.
+    /// The progress callback stopped the reading.
     Stopped,
 }
 
