@@ -238,7 +238,14 @@ fn rules_for_the_dictionary_are_compared_by_later_returns() {
     let expected = sum(&|i| y[160 + i] - found[i]) / sum(&|i| y[160 + i] - mean);
     assert!((error(0) - expected).abs() < 1e-6 * expected, "{} {expected}", error(0));
     assert_eq!(rules(&fit("--dictionary-max 6 --dictionary-by omp-td")), ["icd", "omp-td"]);
+    // Given hyperparameters keep ICD unless another rule is asked for; a selected model is open to all of them.
+    assert!(rules(&fit("--dictionary-max 6")).is_empty());
+    let select = "fit points.csv --state place --target height --hold-out 0 --out model.msgpack";
+    let select = |more: &str| rules(&bench.json(&format!("{select} {more}")));
+    assert_eq!(select("--dictionary-max 6"), ["icd", "returns", "omp-td", "omp-brm"]);
+    assert!(select("--dictionary-max 6 --dictionary-by icd").is_empty());
     // There is nothing to choose where ICD covers the states.
+    assert!(select("--dictionary-max 100").is_empty());
     assert!(rules(&fit("--dictionary-max 100 --dictionary-by auto")).is_empty());
     let (_, message) = bench.failure(&format!("fit points.csv {options} --dictionary-by auto --dictionary later.csv"));
     assert!(message.contains("--dictionary"), "{message}");

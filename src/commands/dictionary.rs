@@ -26,7 +26,8 @@ pub(super) struct DictionaryOptions {
     pub(super) tolerance: Option<f64>,
     /// Rule that selects the dictionary: icd (pivoted incomplete Cholesky: covers the states), returns (half of it by the returns of
     /// value and heads), omp-td or omp-brm (orthogonal matching pursuit of the reward); auto is icd unless that is full with a
-    /// trace gap above 5 nats, where all four are compared by the squared error of later returns [default: icd]
+    /// trace gap above 5 nats, where all four are compared by the squared error of later returns [default: icd; where `fit` selects a
+    /// model and budget is left auto, but not with actions, white noise, or importance ratios]
     #[arg(long, value_name = "RULE", conflicts_with = "dictionary")]
     pub(super) dictionary_by: Option<RuleChoice>,
     /// Largest dictionary
@@ -54,8 +55,19 @@ pub(super) struct Chosen {
 }
 
 impl DictionaryOptions {
-    /// The dictionary of the file, or one by pivoted ICD over the nodes of the table.
+    /// The dictionary of the file, or one over the nodes of the table by the rule that is asked for, else by pivoted ICD.
     pub(super) fn choose(&self, given: &Given<'_>) -> Result<Chosen, Failure> {
+        self.choose_by(self.dictionary_by.unwrap_or(RuleChoice::Icd), given)
+    }
+
+    /// The same, where it is `auto` unless another rule is asked for or the rows rule that out.
+    pub(super) fn choose_best(&self, given: &Given<'_>) -> Result<Chosen, Failure> {
+        let only_icd = only_icd(given) || given.rows.ratios.iter().any(|&ratio| ratio != 1.0);
+        let unasked = if only_icd { RuleChoice::Icd } else { RuleChoice::Auto };
+        self.choose_by(self.dictionary_by.unwrap_or(unasked), given)
+    }
+
+    fn choose_by(&self, rule: RuleChoice, given: &Given<'_>) -> Result<Chosen, Failure> {
         if let Some(path) = &self.dictionary {
             return Ok(Chosen { dictionary: read_dictionary(path, given)?, selected: None, compared: Vec::new() });
         }
@@ -66,34 +78,45 @@ impl DictionaryOptions {
         };
         let enough = StoppingRule { tolerance, trace: 0.0 };
         let icd = given.select(enough, self.dictionary_max, &|| true)?;
-        let (by, compared) = self.rule(given, enough, &icd)?;
+        let (by, compared) = self.rule(rule, given, enough, &icd)?;
         let dictionary = given.select_by(by, &icd, &|| true)?;
         let selected = (by == DictionaryBy::Icd).then_some((icd, tolerance / diagonal));
         Ok(Chosen { dictionary, selected, compared })
     }
 
-    /// Whether a rule other than that of model selection may choose, or a file does.
+    /// Whether another dictionary than that of model selection is asked for, whatever the rows say.
     pub(super) fn is_asked_for(&self) -> bool {
-        self.dictionary.is_some() || !matches!(self.dictionary_by, None | Some(RuleChoice::Icd))
+        self.dictionary.is_some() || !matches!(self.dictionary_by, None | Some(RuleChoice::Icd | RuleChoice::Auto))
+    }
+
+    /// Whether another dictionary may take the place of that of model selection, which has so many elements.
+    pub(super) fn is_open(&self, elements: usize) -> bool {
+        let full = elements >= self.dictionary_max;
+        self.dictionary.is_none()
+            && match self.dictionary_by {
+                None => full,
+                Some(rule) => rule == RuleChoice::Auto,
+            }
     }
 
     /// The rule, and the comparison if there was a choice.
     fn rule(
         &self,
+        rule: RuleChoice,
         given: &Given<'_>,
         enough: StoppingRule,
         icd: &Selection,
     ) -> Result<(DictionaryBy, Vec<Compared>), Failure> {
-        let by = match self.dictionary_by {
-            None | Some(RuleChoice::Icd) => return Ok((DictionaryBy::Icd, Vec::new())),
-            _ if given.hyperparameters.noise == NoiseModel::White || given.settings.action_value.is_some() => {
+        let by = match rule {
+            RuleChoice::Icd => return Ok((DictionaryBy::Icd, Vec::new())),
+            _ if only_icd(given) => {
                 let message = "--dictionary-by: rules other than icd are for values of states and correlated noise";
                 return Err(Failure::usage(message));
             }
-            Some(RuleChoice::Auto) => None,
-            Some(RuleChoice::Returns) => Some(DictionaryBy::Returns),
-            Some(RuleChoice::OmpTd) => Some(DictionaryBy::OmpTd),
-            Some(RuleChoice::OmpBrm) => Some(DictionaryBy::OmpBrm),
+            RuleChoice::Auto => None,
+            RuleChoice::Returns => Some(DictionaryBy::Returns),
+            RuleChoice::OmpTd => Some(DictionaryBy::OmpTd),
+            RuleChoice::OmpBrm => Some(DictionaryBy::OmpBrm),
         };
         let rules: &[DictionaryBy] = match &by {
             None if !icd.capped || gap(given, icd)? <= elements::GAP => return Ok((DictionaryBy::Icd, Vec::new())),
@@ -107,6 +130,11 @@ impl DictionaryOptions {
         let best = compared.iter().min_by(least).map_or(DictionaryBy::Icd, |best| best.by);
         Ok((by.unwrap_or(best), compared))
     }
+}
+
+/// Whether rules other than ICD do not apply.
+fn only_icd(given: &Given<'_>) -> bool {
+    given.hyperparameters.noise == NoiseModel::White || given.settings.action_value.is_some()
 }
 
 /// Evidence that the sparse model loses by the dictionary, nats over all rewards and heads.

@@ -620,15 +620,19 @@ impl Fit {
         })?;
         let (mut model, change) = (*candidate.model, candidate.alarm);
         let mut compared = Vec::new();
-        if self.dictionary.is_asked_for() {
+        let asked = self.dictionary.is_asked_for();
+        if asked || self.dictionary.is_open(model.dictionary().len()) && time.spent() < budget {
             let first = change.as_ref().map_or(0, |change| change.finding.since);
             let rows = &held_out::part(rows, |i| i as u64 >= first);
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
             let hyperparameters = &hyperparameters;
             let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first };
-            let chosen = self.dictionary.choose(&given)?;
-            model = given.model(chosen.dictionary, &|| true)?;
-            finish(&mut model, rows);
+            let chosen = self.dictionary.choose_best(&given)?;
+            // The selected model has a dictionary by ICD.
+            if asked || chosen.selected.is_none() {
+                model = given.model(chosen.dictionary, &|| true)?;
+                finish(&mut model, rows);
+            }
             compared = chosen.compared;
         }
         Ok(Fitted { model, selected: None, report: Some(candidate.report), compared, chosen_by_heads: None, change })

@@ -19,8 +19,8 @@ const FOUND: [&str; 9] =
 /// A head predicts the discounted sum of a signal of the stream: a reward, a number of the state or the action, a constant, or the
 /// event that a variable crosses a value. Discount 0 predicts the signal of the row itself, which is regression. All heads of a
 /// critic learn its rows, under its kernel and dictionary or, where a refit finds that better, under a second kernel. A head that is
-/// added now learns all rows that the journal retains, as if it had always been there; until then answers say which share of the rows
-/// it has learned.
+/// added now learns the rows that the critic's model has learned, as if it had always been there; until then answers say which share
+/// of the rows it has learned.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value), event (with index and above), or\nexpression (with text, such as \"reward - 0.1*action[0]\"), or column (with file and\ncolumn): the values that a table has for rows by stream and seq. Rows without one do not count.\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."

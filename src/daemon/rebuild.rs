@@ -152,10 +152,14 @@ impl RebuildJob {
         keep_going: &(dyn Fn() -> bool + Sync),
         time_left: &(dyn Fn() -> bool + Sync),
     ) -> Result<Rebuilt, String> {
-        if let Some(late) = &self.late
-            && let Some(heads) = RebuiltHeads::learn(self, late, storage, keep_going)?
-        {
-            return Ok(Rebuilt::Heads(Box::new(heads)));
+        if let Some(late) = &self.late {
+            if let Some(heads) = RebuiltHeads::learn(self, late, storage, keep_going)? {
+                return Ok(Rebuilt::Heads(Box::new(heads)));
+            }
+            let (critic, first) = (&self.settings.name, late.first_row());
+            log::info!(
+                "event=late_heads_given_up critic={critic} why=\"the journal lacks rows of the model\" first_row={first}"
+            );
         }
         self.learn_critic(storage, keep_going, time_left).map(|critic| Rebuilt::Critic(Box::new(critic)))
     }

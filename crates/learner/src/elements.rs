@@ -4,7 +4,7 @@
 //! Errors of returns decide between them: a dictionary that covers nothing makes V flat and TD errors small, docs/mathematics.md (D12).
 
 use crate::batch::{BatchError, Given, Selection, nodes};
-use crate::heads::{Cumulant, Head, Rate};
+use crate::heads::{Counted, Cumulant, Head, Rate, counting_all, counting_most};
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
@@ -89,16 +89,12 @@ impl Given<'_> {
         for state in all.chunks_exact(dim).step_by(stride) {
             candidates.extend(self.inputs.normalise(state));
         }
-        let stride = self.rows.len().div_ceil(ROWS).max(1);
-        let sampled: Vec<usize> = (0..self.rows.len()).step_by(stride).collect();
         let chosen = match by {
             DictionaryBy::Icd | DictionaryBy::Returns => {
                 let half: Vec<usize> = (0..most.div_ceil(2)).collect();
-                self.by_returns(icd, &candidates, &half, &sampled, keep_going)?
+                self.by_returns(icd, &candidates, &half, keep_going)?
             }
-            DictionaryBy::OmpTd | DictionaryBy::OmpBrm => {
-                self.by_rewards(by, &candidates, most, &sampled, keep_going)?
-            }
+            DictionaryBy::OmpTd | DictionaryBy::OmpBrm => self.by_rewards(by, &candidates, most, keep_going)?,
         };
         let mut dictionary =
             Dictionary::new(self.hyperparameters.kernel.clone(), dim, icd.dictionary.tolerance(), most);
@@ -113,29 +109,31 @@ impl Given<'_> {
         Ok(dictionary)
     }
 
-    /// Numbers of the candidates that returns choose after those numbered `first`.
+    /// Numbers of the candidates that returns choose after those numbered `first`: the returns of the heads for which every row counts once,
+    /// or where none of these has any, of those for which most rows count, in these rows.
     fn by_returns(
         &self,
         icd: &Selection,
         candidates: &[f64],
         first: &[usize],
-        sampled: &[usize],
         keep_going: KeepGoing<'_>,
     ) -> Result<Vec<usize>, BatchError> {
         let heads = asked(self.settings, self.hyperparameters.noise_variance);
         let settings = Settings { heads: heads.clone(), ..self.settings.clone() };
         let model = Given { settings: &settings, ..*self }.model(icd.dictionary.clone(), keep_going)?;
         let returns = targets(&heads, self.rows, &model.sound_snapshot(false)?);
-        let mut columns = Vec::new();
-        for h in 0..heads.len() {
-            let column: Vec<f64> = sampled.iter().map(|&i| returns.at(i, h)).collect();
-            let square = column.iter().map(|y| y * y).sum::<f64>() / column.len() as f64;
-            if square.is_normal() {
-                columns.extend(column.iter().map(|y| y / square.sqrt()));
-            }
-        }
+        let of = |counted: Counted| {
+            let sampled = evenly(&counted.rows);
+            let column = |&h: &usize| in_own_unit(sampled.iter().map(|&i| returns.at(i, h)).collect());
+            let columns: Vec<f64> = counted.heads.iter().filter_map(column).flatten().collect();
+            (!columns.is_empty()).then_some((sampled, columns))
+        };
+        let all = of(counting_all(&heads, self.rows));
+        let found = all.or_else(|| counting_most(&heads, self.rows).and_then(of));
+        let (sampled, columns) =
+            found.unwrap_or_else(|| (evenly(&(0..self.rows.len()).collect::<Vec<_>>()), Vec::new()));
         let targets = Matrix::from_columns(sampled.len(), columns.len() / sampled.len().max(1), columns);
-        let (dim, states) = (self.inputs.dim(), self.states(&self.rows.states, sampled));
+        let (dim, states) = (self.inputs.dim(), self.states(&self.rows.states, &sampled));
         let (kernel, ratio) = (&self.hyperparameters.kernel, self.hyperparameters.noise_variance);
         let of = Regression { kernel, dim, states: &states, targets: &targets, ratio };
         by_returns(&of, candidates, first, icd.dictionary.len(), keep_going).ok_or(BatchError::Stopped)
@@ -147,9 +145,9 @@ impl Given<'_> {
         by: DictionaryBy,
         candidates: &[f64],
         most: usize,
-        sampled: &[usize],
         keep_going: KeepGoing<'_>,
     ) -> Result<Vec<usize>, BatchError> {
+        let sampled = &evenly(&(0..self.rows.len()).collect::<Vec<_>>());
         let (rows, kernel, dim) = (self.rows, &self.hyperparameters.kernel, self.inputs.dim());
         let elements = kernel.project(dim, candidates);
         let features = |states: &[f64]| {
@@ -236,7 +234,20 @@ fn asked(settings: &Settings, noise_variance: f64) -> Vec<Head> {
     out
 }
 
-/// Of each head the rows whose return is known to the end, but for a weight of [`MISSING`], and these returns.
+/// At most [`ROWS`] of these rows, evenly spaced.
+fn evenly(rows: &[usize]) -> Vec<usize> {
+    rows.iter().copied().step_by(rows.len().div_ceil(ROWS).max(1)).collect()
+}
+
+/// Returns divided by their root mean square; none where that is none.
+fn in_own_unit(mut returns: Vec<f64>) -> Option<Vec<f64>> {
+    let square = returns.iter().map(|y| y * y).sum::<f64>() / returns.len() as f64;
+    returns.iter_mut().for_each(|y| *y /= square.sqrt());
+    square.is_normal().then_some(returns)
+}
+
+/// Of each head the rows that count for it and whose return is known to the end, but for a weight of [`MISSING`], and these returns.
+/// Nothing is known of a return that comes to a row without a label.
 fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
     let successor = chains(rows);
     let of = |head: &Head| {
@@ -257,7 +268,9 @@ fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
             };
             let paid = head.cumulant.of(rows, i) + (1.0 - kept) * head.terminal_reward;
             returns[i] = (paid + decay * beyond, decay * missing);
-            if returns[i].1 < MISSING {
+            if head.lacks_label(rows, i) {
+                returns[i] = (0.0, 1.0);
+            } else if returns[i].1 < MISSING && head.count(rows, i) > 0.0 {
                 known.push((i, returns[i].0));
             }
         }

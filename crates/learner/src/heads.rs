@@ -4,6 +4,7 @@
 //! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
 
 mod bank;
+mod counted;
 mod expression;
 mod footprint;
 mod published;
@@ -15,6 +16,7 @@ mod tests;
 
 pub use bank::{Bank, Solution};
 pub(crate) use bank::{Block, RowNodes, tuning_is_due};
+pub(crate) use counted::{Counted, counting_all, counting_most};
 pub use expression::{Expression, Place};
 pub use footprint::{bytes_max, bytes_per_stream};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
@@ -139,7 +141,7 @@ pub struct Columns {
 }
 
 impl Cumulant {
-    /// Of row i.
+    /// Of row i; 0 where the row lacks a label, and then it does not count.
     pub(crate) fn of(&self, rows: &Rows, i: usize) -> f64 {
         match *self {
             Self::Reward(column) => rows.reward(i)[column],

@@ -598,6 +598,13 @@ impl Rows {
         Self { actions_per_row, keeps_times, labels: self.labels.blank(), ..Self::new(dim, rewards_per_row) }
     }
 
+    /// The rows of these numbers, as they are.
+    pub(crate) fn only(&self, numbers: &[usize]) -> Self {
+        let mut out = self.without_rows();
+        numbers.iter().for_each(|&i| out.extend(self, i..i + 1));
+        out
+    }
+
     /// Action of row i (A,), as far as actions are kept.
     pub fn action(&self, i: usize) -> &[f64] {
         &self.actions[i * self.actions_per_row..(i + 1) * self.actions_per_row]

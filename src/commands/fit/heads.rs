@@ -155,7 +155,8 @@ pub(super) fn select(
     let learned = |settings: &Settings, selection: &HeadSelection| -> Result<(Model, Chosen), Failure> {
         let HeadSelection { inputs, hyperparameters, .. } = selection;
         let given = Given { settings, rows, inputs, hyperparameters, lambda, first: 0 };
-        let chosen = fit.dictionary.choose(&given)?;
+        let in_time = time.spent() < budget;
+        let chosen = if in_time { fit.dictionary.choose_best(&given) } else { fit.dictionary.choose(&given) }?;
         let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
         model.tune_heads().map_err(|e| in_file(&fit.table.table, e))?;
         finish(&mut model, rows);

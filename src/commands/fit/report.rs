@@ -126,8 +126,7 @@ impl Report<'_> {
         let full = snapshot.dictionary.nrows() >= self.fit.dictionary.dictionary_max
             && self.fit.dictionary.dictionary.is_none();
         if full && self.trace_gap().is_some_and(|gap| gap > TRACE_GAP) {
-            advice
-                .push("the dictionary is full: a larger --dictionary-max may predict better, or --dictionary-by auto");
+            advice.push("the dictionary is full: a larger --dictionary-max may predict better");
         }
         if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
             advice.push("the search ran out of time: a larger --budget may find a better model");

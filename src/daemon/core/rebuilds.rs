@@ -157,6 +157,9 @@ impl RebuildDesk {
         let mut settings = learner.settings().clone();
         let cannot = |head: &Head| self.unlearnable.iter().any(|(of, other)| *of == critic && other == head);
         let late = if wanted.whole { None } else { learner.late_heads(cannot) }.map(Box::new);
+        if late.is_none() && !wanted.whole {
+            log::info!("event=late_heads_given_up critic={critic} why=\"the past of the model is not known\"");
+        }
         settings.heads.retain(|head| !cannot(head));
         // The data-driven first model is a stopgap, which nothing was selected for.
         let selected = learner.model().filter(|_| learner.is_selected() && !wanted.selects);

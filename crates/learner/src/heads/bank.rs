@@ -311,22 +311,13 @@ impl Bank {
     /// How often row i of the stream, at this offset, counts for weighting number `gram`, and how often it is remembered.
     fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
         let remembered = self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset));
-        let of_column = |column: usize| rows.reward(i)[column];
-        let weight = match self.weightings[gram] {
-            _ if self.lacks_label(gram, rows, i) => 0.0,
-            None => 1.0,
-            Some(Weighting::Column(column)) => of_column(column),
-            Some(Weighting::Labelled { column, .. }) => column.map_or(1.0, of_column),
-        };
+        let weight = self.weightings[gram].map_or(1.0, |weighting| weighting.of(rows, i));
         (weight, remembered)
     }
 
     /// Whether row i has no label where weighting number `gram` asks for one.
     fn lacks_label(&self, gram: usize, rows: &Rows, i: usize) -> bool {
-        match self.weightings[gram] {
-            Some(Weighting::Labelled { label, .. }) => rows.labels.get(label, i).is_none(),
-            _ => false,
-        }
+        self.weightings[gram].is_some_and(|weighting| weighting.lacks_label(rows, i))
     }
 
     /// End the chain in `slot` of group number `g`, and of no other, before a row that does not count for it and whose state has

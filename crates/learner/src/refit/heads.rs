@@ -6,7 +6,7 @@ use super::first_guess::initial_hyperparameters;
 use super::report::AscentReport;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use crate::batch::{BatchError, Given};
-use crate::heads::{Cumulant, Head, Rate};
+use crate::heads::{Counted, Cumulant, Head, Rate, counting_all, counting_most};
 use crate::math::dense::Matrix;
 use crate::math::dictionary::StoppingRule;
 use crate::math::evidence::{Best, KeepGoing, profiled_bests};
@@ -115,17 +115,42 @@ pub fn select(
     Ok(HeadSelection::of(&found, &search, inputs, heads, &bests))
 }
 
+/// Heads that choose a kernel together, by the rows that count for all of them.
+struct Sample {
+    /// The critic's rewards first, if they have a say.
+    heads: Vec<Head>,
+    /// Rewards among them.
+    own: usize,
+    /// Numbers of the rows, rising.
+    rows: Vec<usize>,
+}
+
 impl Asked<'_> {
-    /// Choose the kernel with the largest sum of evidences.
+    /// Choose the kernel with the largest sum of evidences: that of the rewards and of heads for which every row counts once. Where none
+    /// of these varies, the heads choose for which most rows count, by these rows.
     ///
     /// # Errors
     /// As [`select`].
     pub(super) fn choose(&self, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Chosen, RefitError> {
+        let Self { settings, rows, .. } = *self;
+        if let Some(chosen) = self.choose_by(&Sample::of_all_rows(settings, rows), keep_going, time_left)? {
+            return Ok(chosen);
+        }
+        let lack = RefitError::NotEnough(Lack::DifferentHeads);
+        let Some(others) = Sample::of_most_rows(settings, rows) else { return Err(lack) };
+        self.choose_by(&others, keep_going, time_left)?.ok_or(lack)
+    }
+
+    /// The same by this sample alone; none where nothing in it varies.
+    fn choose_by(
+        &self,
+        sample: &Sample,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<Option<Chosen>, RefitError> {
         let Self { rows, inputs, .. } = *self;
-        let heads = sample(self.settings);
-        let own = self.settings.rewards.len().min(SAMPLE / 2);
         let settings = &Settings {
-            heads: heads.clone(),
+            heads: sample.heads.clone(),
             evidence: SelectBy::Exact,
             evidence_rows: ROWS.min(self.settings.evidence_rows),
             noise: NoiseModel::Correlated,
@@ -136,14 +161,17 @@ impl Asked<'_> {
             variance: VarianceKind::Model,
             ..self.settings.clone()
         };
+        let counted = &if sample.rows.len() == rows.len() { rows.clone() } else { rows.only(&sample.rows) };
         let mut hyperparameters = self.present.clone();
         let (mut structures, mut ascents) = (Vec::new(), Vec::new());
         let mut round = 1;
         loop {
             let model = learned(settings, rows, inputs, &hyperparameters, keep_going)?;
-            let (targets, rewards) = self.targets(&heads, own, &model.sound_snapshot(false)?)?;
+            let Some((targets, rewards)) = self.targets(sample, &model.sound_snapshot(false)?)? else {
+                return Ok(None);
+            };
             let data = Data {
-                rows,
+                rows: counted,
                 inputs,
                 targets: &targets,
                 left_out: self.left_out,
@@ -167,45 +195,59 @@ impl Asked<'_> {
             structures.clear();
             let found = climb.select(settings.kernel, &mut structures)?;
             if round == ROUNDS || !time_left() {
-                return Ok(Chosen { search, found, heads: targets.cols(), rewards, structures, ascents });
+                return Ok(Some(Chosen { search, found, heads: targets.cols(), rewards, structures, ascents }));
             }
             hyperparameters = found.hyperparameters();
             round += 1;
         }
     }
 
-    /// Returns (n, H) of the heads that vary, in units of their root mean square, and how many of these are of the `own` first ones.
-    fn targets(&self, heads: &[Head], own: usize, snapshot: &Snapshot) -> Result<(Matrix, usize), RefitError> {
-        let found = targets(heads, self.rows, snapshot);
-        let scaled: Vec<Option<Vec<f64>>> = (0..found.cols()).map(|h| standardised(found.col(h))).collect();
-        let rewards = scaled[..own].iter().flatten().count();
+    /// Returns (n, H) of the heads of the sample that vary in its n rows, in units of their root mean square, and how many rewards are among
+    /// them. None where no head varies.
+    fn targets(&self, sample: &Sample, snapshot: &Snapshot) -> Result<Option<(Matrix, usize)>, RefitError> {
+        let found = targets(&sample.heads, self.rows, snapshot);
+        let of_rows = |h: usize| sample.rows.iter().map(|&i| found.at(i, h)).collect::<Vec<_>>();
+        let scaled: Vec<Option<Vec<f64>>> = (0..found.cols()).map(|h| standardised(&of_rows(h))).collect();
+        let rewards = scaled[..sample.own].iter().flatten().count();
         let count = scaled.iter().flatten().count();
-        if count == 0 || count == rewards && !self.rewards_suffice {
+        if count == 0 {
+            return Ok(None);
+        }
+        if count == rewards && !self.rewards_suffice {
             return Err(RefitError::NotEnough(Lack::DifferentHeads));
         }
         let kept = scaled.into_iter().flatten().flatten().collect();
-        Ok((Matrix::from_columns(self.rows.len(), count, kept), rewards))
+        Ok(Some((Matrix::from_columns(sample.rows.len(), count, kept), rewards)))
     }
 }
 
-/// The critic's rewards and some heads. Rows count alike here: heads that weight them are only asked where there are no others.
-fn sample(settings: &Settings) -> Vec<Head> {
-    let of = |&column: &usize| {
-        Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
-    };
-    let mut out: Vec<Head> = settings.rewards.iter().take(SAMPLE / 2).map(of).collect();
-    let even: Vec<&Head> =
-        settings.heads.iter().filter(|head| head.weight.is_none() && head.label().is_none()).collect();
-    let all = if even.is_empty() { settings.heads.iter().collect() } else { even };
-    let room = (SAMPLE - out.len()).min(all.len());
-    out.extend((0..room).map(|k| Head {
-        name: format!("head {k}"),
-        weight: None,
-        noise_variance: None,
-        signal: None,
-        ..all[k * all.len() / room].clone()
-    }));
-    out
+impl Sample {
+    /// The critic's rewards, and some of the heads for which every row counts once.
+    fn of_all_rows(settings: &Settings, rows: &Rows) -> Self {
+        let of = |&column: &usize| {
+            Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
+        };
+        let heads: Vec<Head> = settings.rewards.iter().take(SAMPLE / 2).map(of).collect();
+        let own = heads.len();
+        let Counted { heads: numbers, rows } = counting_all(&settings.heads, rows);
+        Self { heads, own, rows }.with(settings, &numbers, |head| Head { weight: None, ..head })
+    }
+
+    /// Some of the heads for which most rows count, if there are such heads.
+    fn of_most_rows(settings: &Settings, rows: &Rows) -> Option<Self> {
+        let Counted { heads: numbers, rows } = counting_most(&settings.heads, rows)?;
+        Some(Self { heads: Vec::new(), own: 0, rows }.with(settings, &numbers, |head| head))
+    }
+
+    /// Beside as many of the heads of these numbers as there is room for, evenly spaced, their noise and scale left open.
+    fn with(mut self, settings: &Settings, numbers: &[usize], of: impl Fn(Head) -> Head) -> Self {
+        let room = (SAMPLE - self.heads.len()).min(numbers.len());
+        self.heads.extend((0..room).map(|k| {
+            let head = of(settings.heads[numbers[k * numbers.len() / room]].clone());
+            Head { name: format!("head {k}"), noise_variance: None, signal: None, ..head }
+        }));
+        self
+    }
 }
 
 /// A model that has learned the rows, its heads at the noise and scale that suit them.
@@ -230,7 +272,8 @@ pub(super) fn learned(
 }
 
 /// Returns of each head (n, H) along the chains of `rows`, cut chains closed by what `snapshot`, whose heads they are, says of their
-/// last successors: NaN where the snapshot lacks the head.
+/// last successors: NaN where the snapshot lacks the head. A chain ends at a row without a label, for the heads that learn from labels, and
+/// such a row has the value there instead of a return.
 ///
 /// # Panics
 /// If rows lack what heads ask for.
@@ -265,8 +308,11 @@ pub(super) fn returns(
     cuts.iter().enumerate().for_each(|(c, &i)| cut_of[i] = c);
     let step = |i: usize, j: usize| rows.times.get(j).zip(rows.times.get(i)).map_or(1.0, |(later, now)| later - now);
     let mut out = Matrix::zeros(rows.len(), numbers.len());
-    for (h, head) in numbers.iter().map(|&number| &heads[number]).enumerate() {
-        for i in (0..rows.len()).rev() {
+    for (h, &number) in numbers.iter().enumerate() {
+        let head = &heads[number];
+        let unlabelled: Vec<usize> = (0..rows.len()).filter(|&i| head.lacks_label(rows, i)).collect();
+        value_at(&unlabelled, rows, snapshot, places[number], out.col_mut(h));
+        for i in (0..rows.len()).rev().filter(|&i| !head.lacks_label(rows, i)) {
             let kept = head.continuation.of(rows, i);
             let dt = match (successor[i], before[i]) {
                 (Some(next), _) => step(i, next),
@@ -283,6 +329,16 @@ pub(super) fn returns(
         }
     }
     out
+}
+
+/// What `snapshot` says of the head at this place in the states of some rows, into `out` (n,).
+fn value_at(chosen: &[usize], rows: &Rows, snapshot: &Snapshot, place: Option<usize>, out: &mut [f64]) {
+    if chosen.is_empty() {
+        return;
+    }
+    let states: Vec<f64> = chosen.iter().flat_map(|&i| rows.state(i).iter().copied()).collect();
+    let values = snapshot.means_of_heads(&states, &[place]).expect("states of rows are finite");
+    chosen.iter().enumerate().for_each(|(k, &i)| out[i] = values[(k, 0)]);
 }
 
 /// Returns divided by their root mean square; none if they do not vary.

@@ -4,7 +4,7 @@ use super::climb::Climb;
 use super::error::RefitError;
 use super::heads::{HeadSelection, at_unit_scale, learned, median, returns, standardised};
 use super::search::{Data, EvidenceKind, Search, chosen_rows};
-use crate::heads::{Cumulant, Head, Rate};
+use crate::heads::{Counted, Cumulant, Head, Rate, counting_all};
 use crate::math::dense::{Matrix, Op, product, symmetric_eigen};
 use crate::math::evidence::{KeepGoing, Problem, profiled_bests, profiled_gradients};
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
@@ -49,9 +49,12 @@ pub enum Attempt {
     Together(f64),
 }
 
-/// The rewards of a critic and then its heads, whose weights do not count here, and the kernel that all share.
+/// The rewards of a critic and then those of its heads for which every row counts once, and the kernel that all share. The other heads stay
+/// in the first group: their evidence is not that of the same rows.
 pub(super) struct Asked<'a> {
     settings: Settings,
+    /// Numbers of these heads among those of the critic, rising.
+    numbers: Vec<usize>,
     rows: &'a Rows,
     shared: &'a HeadSelection,
     /// State variables that cannot matter beside the others.
@@ -108,14 +111,15 @@ impl<'a> Asked<'a> {
         let reward = |&column: &usize| {
             Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
         };
-        let even = |(k, head): (usize, &Head)| Head {
+        let Counted { heads: numbers, .. } = counting_all(&settings.heads, rows);
+        let even = |&k: &usize| Head {
             name: format!("head {k}"),
             weight: None,
             noise_variance: None,
             signal: None,
-            ..head.clone()
+            ..settings.heads[k].clone()
         };
-        let heads = settings.rewards.iter().map(reward).chain(settings.heads.iter().enumerate().map(even)).collect();
+        let heads = settings.rewards.iter().map(reward).chain(numbers.iter().map(even)).collect();
         let settings = Settings {
             heads,
             evidence: SelectBy::Exact,
@@ -128,7 +132,7 @@ impl<'a> Asked<'a> {
             variance: VarianceKind::Model,
             ..settings.clone()
         };
-        Self { rewards: settings.rewards.len(), settings, rows, shared, left_out, in_force: None }
+        Self { rewards: settings.rewards.len(), numbers, settings, rows, shared, left_out, in_force: None }
     }
 
     /// The same where two kernels are in force.
@@ -316,7 +320,7 @@ impl<'a> Asked<'a> {
         Ok(HeadSelection::of(&found, &search, &self.shared.inputs, targets.cols(), &bests))
     }
 
-    /// All heads between two kernels by the evidence of each; none where one group has nothing that varies. The rewards stay together.
+    /// All these heads between two kernels by the evidence of each; none where one group has nothing that varies. The rewards stay together.
     fn divide(
         &self,
         fitted: [HeadSelection; 2],
@@ -343,7 +347,7 @@ impl<'a> Asked<'a> {
         let ratios = [ratio(&first, own), ratio(&second, 1 - own)];
         let [one, other] = fitted;
         let kernels = if own == 0 { [one, other] } else { [other, one] };
-        let second = second.into_iter().map(|h| h - self.rewards).collect();
+        let second = second.into_iter().map(|h| self.numbers[h - self.rewards]).collect();
         Ok(Some(Split { kernels, second, ratios, gain }))
     }
 }
