@@ -14,9 +14,10 @@ use super::news::{News, apart, brief};
 use super::past::{Past, PastFile, Shelf};
 use super::path::along;
 use super::recent::Recent;
+use super::refused::REFUSED_S;
 use super::relevance::relevance;
 use super::returns::Rewards;
-use super::trust::{Came, Case, REFUSED_S, split};
+use super::trust::{Came, Case, split};
 use super::truth::Truth;
 use super::visited::Visited;
 use crate::board::Board;
@@ -324,12 +325,17 @@ impl Watcher {
         let name = &self.names[index];
         let Some(critic) = status.critic(name) else { return Vec::new() };
         let refused = self.history.risen(REFUSED, status.time - REFUSED_S).unwrap_or(0.0) as u64;
+        let cause = self.marks.refused().cause(status.time);
+        let (adopted, last_row) = (self.marks.last_takeover(name), self.recent.newest());
         let drifted = self.marks.last_drift(name).and_then(|mark| mark.get("time")?.as_f64());
         let came = self.calibrations[index].evidence(critic.generation);
         let came =
             came.map(|found| found.map_or_else(Came::TooFew, Came::Enough)).chain(std::iter::repeat(Came::NotCompared));
         let alarm = self.marks.alarm(name);
-        let judge = |(reward, came)| Case { status, critic, reward, came, refused, alarm, drifted }.judge();
+        let cause = cause.as_ref();
+        let judge = |(reward, came)| {
+            Case { status, critic, reward, came, refused, cause, alarm, drifted, adopted, last_row }.judge()
+        };
         (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
     }
 

@@ -1,7 +1,7 @@
 // The pictures of the value function and of its standard deviation.
 
 import { actionScale, actionWords, ofActions, summed } from '/actions.js';
-import { rangeOf, sliceWords } from '/axes.js';
+import { fixedColumns, rangeOf, sliceWords } from '/axes.js';
 import { Field } from '/canvas.js';
 import { againstQuery, againstWords, difference, eitherUnknown, sizes } from '/compare.js';
 import { Curve } from '/curve.js';
@@ -377,6 +377,7 @@ export function valueColumns() {
     const [low, high] = drawn.range[j];
     out[variable(axis)] = cells.map((cell) => low + (high - low) * cell[j]);
   });
+  Object.assign(out, fixedColumns(cells.length));
   out.value = values;
   const read = (/** @type {Field} */ field) => cells.map(([across, up]) => field.at(across, up));
   if (drawn.deviation) out.deviation = read(drawn.deviation);
