@@ -47,7 +47,7 @@ fn choose(rows: &Rows, heads: Vec<Head>) -> HeadSelection {
 
 /// A label in one row of five, of a fast wave in the second variable; the reward is slow.
 fn wave(rows: &Rows, i: usize) -> Option<f64> {
-    (i % 5 == 0).then(|| 5.0 + (4.0 * rows.state(i)[1]).sin())
+    i.is_multiple_of(5).then(|| 5.0 + (4.0 * rows.state(i)[1]).sin())
 }
 
 #[test]
