@@ -35,7 +35,7 @@ class Decisions:
     deviation, None without a variance. `probability` (n,) is that with which the step's own randomness takes the
     action, as `behavior_prob` wants it; it is not a number where a box is explored uniformly, and where the fallback
     acts. `unknown` (n,) says where the deviation is above the limit. `copy` (n,) is the randomised copy, of `copies`,
-    that has chosen with "thompson", else None. `decision_id` (n,) is a hash of seed, episode, step and model.
+    that has chosen with "thompson", else None. `decision_id` (n,) is a hash of seed, episode, step, model and state.
     """
 
     actions: npt.NDArray[Any]
@@ -137,6 +137,14 @@ def _scramble(state: int) -> int:
     return z ^ (z >> 31)
 
 
+def _hash(state: Array) -> int:
+    """One number from the bits of all numbers of a state (D,)."""
+    found = 0
+    for bits in np.ascontiguousarray(state, np.float64).view(np.uint64).tolist():
+        found = mix(found, bits)
+    return found
+
+
 def uniform(number: int) -> float:
     """Uniform in [0, 1), of 53 bits of a hash."""
     return (number >> 11) / (1 << 53)
@@ -232,8 +240,8 @@ class Actor:
             taken[unknown] = np.nan
         critic = mix(*model.critic.encode())
         ids = [
-            mix(seed, e, s, model.generation, model.offset, critic)
-            for e, s in zip(episodes.tolist(), steps.tolist(), strict=True)
+            mix(seed, e, s, model.generation, model.offset, critic, _hash(state))
+            for e, s, state in zip(episodes.tolist(), steps.tolist(), states, strict=True)
         ]
         thompson = self.exploration == "thompson"
         return Decisions(

@@ -161,6 +161,7 @@ class RefitStatus(TypedDict):
     rejected: int
     failed: int
     running: bool
+    due: bool
     next_at: int | None
     last: dict[str, Any] | None
 

@@ -118,7 +118,8 @@ class Agent:
             observed, _ = self._envs.reset(seed=self._episode_seed(self.episodes))
             total, steps, over = 0.0, 0, False
             while not over:
-                actions = self.act(self._states.one(observed)[np.newaxis], [self.episodes], [steps])
+                actions, chances = self._chosen(self._states.one(observed)[np.newaxis], [self.episodes], [steps])
+                self._envs.behavior_prob = chances[0]
                 observed, reward, terminated, truncated, _ = self._envs.step(self._given(actions[0]))
                 total, steps, over = total + float(reward), steps + 1, terminated or truncated
             self.learn()
@@ -133,7 +134,7 @@ class Agent:
         skips = self._envs.mode is AutoresetMode.NEXT_STEP
         while ended < episodes:
             states = self._states.many(observed, self._envs.observation_space, self.copies)
-            actions = self.act(states, numbers, steps)
+            actions, self._envs.behavior_probs = self._chosen(states, numbers, steps)
             observed, rewards, terminated, truncated, _ = self._envs.step(self._given_all(actions))
             happened = ~resets
             totals[happened] += np.asarray(rewards)[happened]
@@ -154,16 +155,27 @@ class Agent:
 
         `episodes` and `steps` (n,) number the decisions: the same numbers give the same decision by the same model.
         """
-        at = np.atleast_2d(np.asarray(states, np.float64))
-        decided = self._decided(at, episodes, steps)
+        return self._chosen(np.atleast_2d(np.asarray(states, np.float64)), episodes, steps)[0]
+
+    def _chosen(
+        self, states: Array, episodes: npt.ArrayLike, steps: npt.ArrayLike
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Actions in states (n, D), and the probability or density (n,) of each; NaN where it is not known."""
+        count = len(states)
+        decided = self._decided(states, episodes, steps)
         if self._explore is not None:
-            return np.asarray(self._explore(at, decided, self._random))
+            return np.asarray(self._explore(states, decided, self._random)), np.full(count, np.nan)
         if decided is not None:
-            return decided.actions
+            return decided.actions, decided.probability
         if isinstance(self._space, spaces.Discrete):
-            return self._random.integers(int(self._space.n), size=len(at))
+            choices = int(self._space.n)
+            return self._random.integers(choices, size=count), np.full(count, 1.0 / choices)
         assert isinstance(self._space, spaces.Box)
-        return self._random.uniform(self._space.low.ravel(), self._space.high.ravel(), (len(at), self._space.low.size))
+        low, high = self._space.low.ravel().astype(np.float64), self._space.high.ravel().astype(np.float64)
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            density = 1.0 / np.prod(high - low)
+        known = density if 0.0 < density < np.inf else np.nan
+        return self._random.uniform(low, high, (count, low.size)), np.full(count, known)
 
     def _decided(self, states: Array, episodes: npt.ArrayLike, steps: npt.ArrayLike) -> Decisions | None:
         options = dict(self._options)
@@ -208,8 +220,9 @@ class Agent:
             status = self.client.status()
             critic = status["critics"][0]
             learned = status["offset"] >= rows and critic["learned"] >= rows - self.copies
-            # A refit that was due has begun between two looks.
-            quiet = quiet + 1 if learned and not critic["refit"]["running"] else 0
+            refit = critic["refit"]
+            # Twice, so that answers come from the model that was adopted last.
+            quiet = quiet + 1 if learned and not refit["running"] and not refit["due"] else 0
             time.sleep(_POLL_S)
         return quiet == 2
 

@@ -73,13 +73,15 @@ def _numeric(space: spaces.Space[Any]) -> bool:
 class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
     """An environment that passes every step to a sender and otherwise behaves as before. Made by `wrap`.
 
-    `rows` counts the transitions given to the sender.
+    `rows` counts the transitions given to the sender. Who knows the probability (or density) with which the next action
+    was chosen sets `behavior_prob` before `step`, which sends it; None or NaN says nothing.
     """
 
     def __init__(self, env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None) -> None:
         super().__init__(env)
         self.sender, self._stream = sender, stream
         self.rows = 0
+        self.behavior_prob: float | None = None
         self._states, self._actions = Flat(env.observation_space), Flat(env.action_space, action=True)
         # None while there is no episode: a step then is no transition.
         self._state: Array | None = None
@@ -97,6 +99,7 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
 
     def step(self, action: Act) -> tuple[Obs, Any, bool, bool, dict[str, Any]]:
         """Take a step and send it. Raises `criticd.Invalid` if the environment yields numbers that are not finite."""
+        probability, self.behavior_prob = self.behavior_prob, None
         observed, reward, terminated, truncated, info = self.env.step(action)
         if self._state is not None:
             after = self._states.one(observed).astype(np.float64)
@@ -107,6 +110,7 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
                 terminated=bool(terminated),
                 truncated=bool(truncated),
                 action=self._actions.one(action),
+                behavior_prob=None if probability is None or np.isnan(probability) else float(probability),
                 stream=self.stream,
             )
             self.rows += 1
@@ -117,7 +121,8 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
 class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
     """A vector environment that passes every step of every copy to a sender. Made by `wrap_vector`.
 
-    `rows` counts the transitions given to the sender, `streams` names the copies' streams.
+    `rows` counts the transitions given to the sender, `streams` names the copies' streams. `behavior_probs` (n,) may be
+    set before `step`, as `Streamed.behavior_prob`.
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], sender: Sender, stream: str | None = None) -> None:
@@ -126,6 +131,7 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
         prefix = sender.stream if stream is None else stream
         self.streams = [f"{prefix}-{number}" for number in range(envs.num_envs)]
         self.rows = 0
+        self.behavior_probs: npt.ArrayLike | None = None
         self._states = Flat(envs.single_observation_space)
         self._actions = Flat(envs.single_action_space, action=True)
         mode = envs.metadata.get("autoreset_mode")
@@ -155,6 +161,7 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step with every copy and send them all in one go. Raises as `Streamed.step` does."""
+        probabilities, self.behavior_probs = self.behavior_probs, None
         observed, rewards, terminated, truncated, info = self.env.step(actions)
         if self._state is None:
             return observed, rewards, terminated, truncated, info
@@ -165,26 +172,36 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
             after = state.copy()
             for number in np.flatnonzero(ends):
                 after[number] = self._final(info, int(number))
-        self._send(after, rewards, terminated, truncated, actions)
+        self._send(after, rewards, terminated, truncated, actions, probabilities)
         if self.mode is not AutoresetMode.SAME_STEP:
             # With NEXT_STEP the next step of these copies is their reset; otherwise the caller must reset them.
             self._over = ends if self.mode is AutoresetMode.NEXT_STEP else self._over | ends
         self._state = state
         return observed, rewards, terminated, truncated, info
 
-    def _send(self, after: Array, rewards: Any, terminated: Any, truncated: Any, actions: Any) -> None:
+    def _send(
+        self,
+        after: Array,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        actions: Any,
+        probabilities: npt.ArrayLike | None,
+    ) -> None:
         assert self._state is not None
         acts = self._actions.many(actions, self.env.action_space, self.num_envs)
         columns = [self._state, np.asarray(rewards), after, np.asarray(terminated), np.asarray(truncated), acts]
-        streams = self.streams
-        if self._over.any():
-            happened = ~self._over
-            columns = [column[happened] for column in columns]
-            streams = [self.streams[number] for number in np.flatnonzero(happened)]
-        if streams:
-            states, gains, ahead, stopped, cut, acts = columns
-            self.sender.send_step(streams, states, gains, ahead, terminated=stopped, truncated=cut, actions=acts)
-            self.rows += len(streams)
+        said = np.full(self.num_envs, np.nan) if probabilities is None else np.asarray(probabilities, np.float64)
+        # All rows of a message have a probability, or none has.
+        for known in (True, False):
+            happened = ~self._over & (np.isnan(said) != known)
+            if happened.any():
+                states, gains, ahead, stopped, cut, took = (column[happened] for column in columns)
+                streams = [self.streams[number] for number in np.flatnonzero(happened)]
+                probs = said[happened] if known else None
+                ends = {"terminated": stopped, "truncated": cut}
+                self.sender.send_step(streams, states, gains, ahead, **ends, actions=took, behavior_probs=probs)
+                self.rows += len(streams)
 
     def _final(self, info: dict[str, Any], number: int) -> npt.NDArray[Any]:
         final = info.get("final_obs")

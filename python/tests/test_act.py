@@ -88,6 +88,8 @@ def test_a_model_decides_as_its_daemon_does(start: Start, box: bool) -> None:
         # Without steps the states of a request are decided independently.
         found = client.act(states, "epsilon_greedy", epsilon=0.5)
         assert len(set(found.decision_id.tolist())) == len(states)
+        # With the same steps their decisions still have numbers of their own.
+        assert len(set(client.act(states, episode=3, step=0).decision_id.tolist())) == len(states)
         same(model.act(states, "epsilon_greedy", epsilon=0.5), found, box)
         beyond: dict[str, Any] = {"candidates": [[0.0, 1.5]], "fallback": [0.0, 1.5]} if box else {}
         for name in beyond:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -102,3 +103,42 @@ def test_spaces_that_cannot_be_acted_in_are_refused() -> None:
         env.action_space = space
         with pytest.raises(TypeError, match="an agent acts with"):
             Agent(env)
+
+
+def probabilities(agent: Agent) -> npt.NDArray[Any]:
+    """Those of all rows; NaN where none was sent."""
+    rows = agent.client.status()["offset"]
+    return np.array(agent.client.request("rows", last=rows)["behavior_probs"], np.float64)
+
+
+def test_rows_say_how_probable_their_actions_were() -> None:
+    with Agent(Corridor(), *QUICK, discount=0.95, options={"epsilon": 0.2}) as agent:
+        list(agent.run(8))
+        said = probabilities(agent)
+    assert said[0] == 0.5, "at random before there is a model"
+    # The greedy action, and the other one; 0.5 before.
+    assert set(np.round(said, 12)) <= {0.5, 0.9, 0.1} and (said == 0.9).any()
+    with Agent(Corridor(box=True), *QUICK, wait_s=0) as agent:
+        list(agent.run(1))
+        agent.sender.flush(60)
+        assert probabilities(agent)[0] == 0.5, "the density of a box from -1 to 1"
+    with Agent(Corridor(), *QUICK, wait_s=0, explore=lambda states, *_: np.zeros(len(states), np.int64)) as agent:
+        list(agent.run(1))
+        agent.sender.flush(60)
+        assert np.isnan(probabilities(agent)).all(), "nobody knows"
+
+
+def test_copies_say_how_probable_their_actions_were() -> None:
+    with Agent(SyncVectorEnv([Corridor] * 3), *QUICK, wait_s=0) as agent:
+        list(agent.run(1))
+        agent.sender.flush(60)
+        assert (probabilities(agent)[:3] == 0.5).all()
+
+
+def test_the_agent_waits_until_the_end_of_the_episode_is_swept_over() -> None:
+    with Agent(Corridor(), *QUICK, discount=0.95) as agent:
+        for episode in agent.run(25):
+            refit = agent.client.status()["critics"][0]["refit"]
+            assert not refit["due"] and not refit["running"], episode
+        # One for nearly each episode, although most have fewer rows than the 20 of `improve_rows`.
+        assert refit["adopted"] > 15

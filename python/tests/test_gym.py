@@ -235,3 +235,30 @@ def test_a_reset_amid_an_episode_begins_another(catcher: Catcher) -> None:
     assert np.flatnonzero(~linked).tolist() == [3, 7]
     assert not rows["truncated"].any()
     assert not rows["terminated"].any()
+
+
+def test_the_probability_of_an_action_is_sent_with_its_step(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, stream="one") as sender:
+        env = wrap(gymnasium.make("CartPole-v1"), sender)
+        env.reset(seed=1)
+        for probability in (0.25, None, float("nan"), 0.75):
+            if probability is not None:
+                env.behavior_prob = probability
+            env.step(0)
+        assert sender.flush(20)
+        sent = [batch.get("behavior_probs", [None] * len(batch["rewards"])) for batch in catcher.batches(4)]
+    assert [probability for part in sent for probability in part] == [0.25, None, None, 0.75]
+
+
+def test_copies_say_the_probabilities_that_are_known(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, stream="pole") as sender:
+        envs = wrap_vector(cartpoles(AutoresetMode.SAME_STEP, 3, "sync"), sender)
+        envs.reset(seed=1)
+        envs.behavior_probs = [0.5, np.nan, 1.0]
+        envs.step(np.zeros(3, np.int64))
+        envs.step(np.zeros(3, np.int64))
+        assert sender.flush(20) and envs.rows == 6
+        said: dict[str, list[Any]] = {}
+        for batch in catcher.batches(6):
+            said.setdefault(batch["stream"], []).extend(batch.get("behavior_probs", [None] * len(batch["rewards"])))
+    assert said == {"pole-0": [0.5, None], "pole-1": [None, None], "pole-2": [1.0, None]}

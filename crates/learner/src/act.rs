@@ -196,8 +196,16 @@ impl Actor {
                 .then(|| (self.copy(question), self.copies.ncols())),
             unknown: question.unknown_above.zip(deviation).is_some_and(|(limit, deviation)| deviation > limit),
             generation: snapshot.generation,
-            id: mix(&[question.seed, question.episode, question.step, snapshot.generation, snapshot.offset, self.name]),
+            id: self.id(question),
         })
+    }
+
+    /// Number of the decision: a hash of what it is a function of, but for the exploration.
+    fn id(&self, question: &Question<'_>) -> u64 {
+        let Question { state, seed, episode, step, .. } = *question;
+        let Snapshot { generation, offset, .. } = **self.evaluator.snapshot();
+        let state = state.iter().fold(0, |hash, number| mix(&[hash, number.to_bits()]));
+        mix(&[seed, episode, step, generation, offset, self.name, state])
     }
 
     fn check(&self, question: &Question<'_>) -> Result<(), Invalid> {

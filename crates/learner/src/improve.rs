@@ -53,7 +53,7 @@ pub struct Improvement<'a> {
     pub before: Option<&'a Evaluator>,
     /// Randomised copies of Q that are improved beside it.
     pub copies: usize,
-    /// Seed of what they differ by.
+    /// Seed of what they differ by. With the same seed a copy has the same noise at the same rows, whatever others there are.
     pub seed: u64,
 }
 
@@ -206,6 +206,31 @@ struct Block {
     next: Matrix,
 }
 
+/// What all sweeps have in common.
+struct Common {
+    bounds: Bounds,
+    system: Cholesky,
+    scale: Scale,
+    /// The kernel values of all blocks, where there is room for them.
+    kept: Option<Vec<Block>>,
+    /// Of the noise that copies have at each row (n,), and in the prior at each dictionary element (m,).
+    row_seeds: Vec<u64>,
+    element_seeds: Vec<u64>,
+}
+
+/// A hash of each of the inputs (n, `dim`) and of how many equal ones come before it: equal rows have noises of their own, and which
+/// of them has which does not matter to the sum over rows.
+fn seeds(seed: u64, inputs: &[f64], dim: usize) -> Vec<u64> {
+    let mut seen: HashMap<u64, u64> = HashMap::new();
+    let of = |input: &[f64]| {
+        let hash = input.iter().fold(seed, |hash, number| mix(&[hash, number.to_bits()]));
+        let count = seen.entry(hash).or_insert(0);
+        *count += 1;
+        mix(&[hash, *count])
+    };
+    inputs.chunks_exact(dim).map(of).collect()
+}
+
 impl Improvement<'_> {
     /// Sweep until the maxima hardly change, at most 40 times (100 where a discount is 0.99 or more).
     ///
@@ -215,15 +240,22 @@ impl Improvement<'_> {
         let posterior = self.model.solve()?;
         let system = posterior.factor(self.model.statistics())?;
         let scale = posterior.scale();
-        let bounds = Bounds::of(self.rows, self.model.settings());
         let sweeps_max = if discount_max(self.rows, self.model.settings()) >= FAR { SWEEPS_FAR } else { SWEEPS };
-        let kept = self.keep(keep_going)?;
+        let dim = self.rows.dim;
+        let common = Common {
+            bounds: Bounds::of(self.rows, self.model.settings()),
+            system,
+            scale,
+            kept: self.keep(keep_going)?,
+            row_seeds: seeds(self.seed, &self.rows.states, dim),
+            element_seeds: seeds(!self.seed, self.model.dictionary().elements(), dim),
+        };
         let mut maxima = self.maxima_before();
         let mut fits: VecDeque<Matrix> = VecDeque::with_capacity(FITS);
         let (mut sweeps, mut change, mut clipped) = (0, f64::INFINITY, 0.0);
         while sweeps < sweeps_max && change >= SETTLED {
-            let fit = self.fit(&maxima, bounds, &system, scale, &kept, keep_going)?;
-            let (found, share) = self.maxima(&fit, bounds, &kept, keep_going)?;
+            let fit = self.fit(&maxima, &common, keep_going)?;
+            let (found, share) = self.maxima(&fit, common.bounds, &common.kept, keep_going)?;
             (change, clipped) = (mean_change(&maxima, &found), share);
             maxima = found;
             if fits.len() == FITS {
@@ -234,7 +266,7 @@ impl Improvement<'_> {
         }
         // Where sweeps have come to rest those before the last are only on the way there.
         let weights = if change < SETTLED { fits[fits.len() - 1].clone() } else { mean(&fits) };
-        let rows = self.with_preferred(&weights, &kept, keep_going)?;
+        let rows = self.with_preferred(&weights, &common.kept, keep_going)?;
         Ok(Improved { acting: Acting { weights }, signal: scale.signal, rows, sweeps, change, clipped })
     }
 
@@ -313,26 +345,20 @@ impl Improvement<'_> {
     /// ```text
     /// (S + ridge I) u = Phi' (y + xi) + ridge u0        xi ~ N(0, sigma0^2 I), u0 from the prior
     /// ```
-    fn fit(
-        &self,
-        maxima: &Matrix,
-        bounds: Bounds,
-        system: &Cholesky,
-        scale: Scale,
-        kept: &Option<Vec<Block>>,
-        keep_going: KeepGoing<'_>,
-    ) -> Result<Matrix, BatchError> {
+    /// Both are hashes of the seed, the copy and the row, or the element of the dictionary.
+    fn fit(&self, maxima: &Matrix, common: &Common, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
+        let (scale, bounds) = (common.scale, common.bounds);
         let (dictionary, columns) = (self.model.dictionary(), self.columns());
         let m = dictionary.len();
         let own_discount = self.model.settings().discount;
         let (noise, prior) = (scale.noise_variance().sqrt(), scale.signal.sqrt());
         let mut response = Matrix::zeros(m, columns);
-        self.visit(kept, keep_going, |block, values| {
+        self.visit(&common.kept, keep_going, |block, values| {
             let mut targets = Matrix::zeros(block.len(), columns);
             for h in 0..columns {
                 for (k, i) in block.clone().enumerate() {
                     let next = if self.rows.terminated[i] { 0.0 } else { bounds.clip(maxima.at(i, h)) };
-                    let xi = if h == 0 { 0.0 } else { noise * normal(mix(&[self.seed, h as u64, i as u64])) };
+                    let xi = if h == 0 { 0.0 } else { noise * normal(mix(&[h as u64, common.row_seeds[i]])) };
                     *targets.at_mut(k, h) = self.reward(i) + self.rows.discount(i, own_discount) * next + xi;
                 }
             }
@@ -340,11 +366,11 @@ impl Improvement<'_> {
         })?;
         solve_lower(dictionary.factor().view(), response.view_mut());
         for h in 1..columns {
-            for (j, p) in response.col_mut(h).iter_mut().enumerate() {
-                *p += scale.ratio * prior * normal(mix(&[self.seed, h as u64, u64::MAX - j as u64]));
+            for (p, element) in response.col_mut(h).iter_mut().zip(&common.element_seeds) {
+                *p += scale.ratio * prior * normal(mix(&[h as u64, *element]));
             }
         }
-        Ok(dictionary.kernel_weights(&system.solve(response)))
+        Ok(dictionary.kernel_weights(&common.system.solve(response)))
     }
 
     /// The largest Q of each successor (n, columns), 0 behind a terminal row, and the share of rows where that is clipped.
@@ -430,12 +456,41 @@ pub(crate) fn regression(rows: &Rows, settings: &Settings, space: &ActionSpace, 
     out
 }
 
-/// At most `max` rows to improve on, in their order: the first `endings`, and of the others the last [`BEFORE_END`] of episodes that
-/// terminated, since few rows show outcomes to avoid or to reach; then others by chance. Each is a chain of its own.
+/// At most `max` rows to improve on, in their order. First, up to half of them where there are others: the rows that end episodes,
+/// then, by chance, the last [`BEFORE_END`] of episodes that terminated and the other `endings`, which come first among `rows`, since
+/// few rows show outcomes to avoid or to reach. Then others by chance. All count alike, so that rows near the end of an episode
+/// have more than their share. Each is a chain of its own.
 pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows {
+    let mut order: Vec<(Kind, u64, usize)> =
+        kinds(rows, endings).into_iter().enumerate().map(|(i, kind)| (kind, mix(&[seed, i as u64]), i)).collect();
+    order.sort_unstable();
+    let near = order.partition_point(|&(kind, ..)| kind < Kind::Other);
+    let first = near.min((max / 2).max(max.saturating_sub(order.len() - near)));
+    let others = near..order.len().min(near + max - first);
+    let mut kept: Vec<usize> = order[..first].iter().chain(&order[others]).map(|&(_, _, i)| i).collect();
+    kept.sort_unstable();
+    let mut out = rows.without_rows();
+    kept.into_iter().for_each(|i| out.extend(rows, i..i + 1));
+    out.starts_chain.fill(true);
+    out.truncated.iter_mut().zip(&out.terminated).for_each(|(cut, ends)| *cut = !ends);
+    out
+}
+
+/// What a row shows of the end of its episode; the first are kept longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// The end itself: the row terminates.
+    End,
+    /// What led there.
+    LedThere,
+    Other,
+}
+
+/// The kind of each row (n,); the first `endings` were kept for the ends of episodes.
+fn kinds(rows: &Rows, endings: usize) -> Vec<Kind> {
+    let mut kinds = vec![Kind::Other; rows.len()];
     // Rows from here to the terminal row of the episode, by stream.
     let mut to_end: HashMap<u32, usize> = HashMap::new();
-    let mut order: Vec<(bool, u64, usize)> = Vec::with_capacity(rows.len());
     for i in (0..rows.len()).rev() {
         let steps = to_end.entry(rows.streams[i]).or_insert(usize::MAX);
         if rows.terminated[i] {
@@ -443,21 +498,15 @@ pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows
         } else if rows.truncated[i] {
             *steps = usize::MAX;
         }
-        order.push((*steps >= BEFORE_END && i >= endings, mix(&[seed, i as u64]), i));
-        *steps = steps.saturating_add(1);
-        if rows.starts_chain[i] {
-            *steps = usize::MAX;
-        }
+        kinds[i] = match *steps {
+            0 => Kind::End,
+            1..BEFORE_END => Kind::LedThere,
+            _ if i < endings => Kind::LedThere,
+            _ => Kind::Other,
+        };
+        *steps = if rows.starts_chain[i] { usize::MAX } else { steps.saturating_add(1) };
     }
-    order.sort_unstable();
-    order.truncate(max);
-    let mut kept: Vec<usize> = order.into_iter().map(|(_, _, i)| i).collect();
-    kept.sort_unstable();
-    let mut out = rows.without_rows();
-    kept.into_iter().for_each(|i| out.extend(rows, i..i + 1));
-    out.starts_chain.fill(true);
-    out.truncated.iter_mut().zip(&out.terminated).for_each(|(cut, ends)| *cut = !ends);
-    out
+    kinds
 }
 
 impl Bounds {
@@ -534,20 +583,48 @@ mod tests {
     }
 
     #[test]
+    fn a_row_has_the_same_noise_among_others_and_equal_rows_have_their_own() {
+        let rows = episodes(&[4], 0);
+        let all = seeds(3, &rows.states, rows.dim);
+        assert_eq!(seeds(3, &rows.states[rows.dim..], rows.dim), all[1..]);
+        let twice = seeds(3, &[rows.states.clone(), rows.states.clone()].concat(), rows.dim);
+        assert_eq!(twice[..4], all);
+        assert!(twice[4..].iter().all(|seed| !all.contains(seed)));
+        assert!(seeds(4, &rows.states, rows.dim).iter().all(|seed| !all.contains(seed)));
+    }
+
+    #[test]
     fn rows_before_terminal_ones_are_kept_first() {
         let rows = episodes(&[100, 500, 400], 1);
-        let kept = sample(&rows, 0, 90, 7);
-        assert_eq!(kept.len(), 90);
-        let places: Vec<usize> = (0..90).map(|i| kept.state(i)[0] as usize).collect();
+        let kept = sample(&rows, 0, 130, 7);
+        assert_eq!(kept.len(), 130);
+        let places: Vec<usize> = (0..kept.len()).map(|i| kept.state(i)[0] as usize).collect();
         assert!((40..100).all(|place| places.contains(&place)), "the last 60 of the episode that terminated");
         assert!(places.windows(2).all(|w| w[0] < w[1]) && places.iter().any(|&place| place >= 600));
         assert!(kept.starts_chain.iter().all(|&starts| starts), "each is a chain of its own");
         let (ended, cut) =
             (kept.terminated.iter().filter(|&&t| t).count(), kept.truncated.iter().filter(|&&t| t).count());
-        assert_eq!((ended, cut), (1, 89));
+        assert_eq!((ended, cut), (1, 129));
+        assert_eq!(sample(&rows, 0, 130, 7).states, kept.states, "the same rows again");
+        // Half of the places are the others' where there are more rows near ends than that.
+        let half = sample(&rows, 0, 80, 7);
+        let near = (0..80).filter(|&i| (40.0..100.0).contains(&half.state(i)[0])).count();
+        assert_eq!((half.len(), near, half.terminated.iter().filter(|&&t| t).count()), (80, 40, 1));
         // Rows that were kept for how episodes end come before all others.
-        let first = sample(&rows, 20, 90, 7);
+        let first = sample(&rows, 20, 170, 7);
         assert!((0..20).all(|i| first.state(i)[0] as usize == i));
-        assert_eq!(sample(&rows, 0, 90, 7).states, kept.states, "the same rows again");
+        // Without others they have all places.
+        assert_eq!(sample(&episodes(&[50, 50], 2), 0, 80, 7).len(), 80);
+    }
+
+    #[test]
+    fn all_of_an_episode_is_swept_over_however_many_have_terminated() {
+        let (count, length, max) = (200, 200, 6000);
+        let kept = sample(&episodes(&[length; 200], count), 0, max, 7);
+        assert_eq!((kept.len(), kept.terminated.iter().filter(|&&ends| ends).count()), (max, count));
+        let mut by_phase = [0; 10];
+        (0..max).for_each(|i| by_phase[kept.state(i)[0] as usize % length / 20] += 1);
+        assert_eq!(by_phase[7..].iter().sum::<usize>(), max / 2, "the last 60 of each");
+        assert!(by_phase.iter().all(|&rows| rows > 300), "{by_phase:?}");
     }
 }

@@ -1,6 +1,8 @@
 //! The learner: stepped through the window, asked for refits, given candidates to judge.
 
 mod actions;
+mod due;
+mod endings;
 #[cfg(feature = "faults")]
 mod faults;
 mod follow;
@@ -20,6 +22,7 @@ use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use actions::ActionRows;
 pub use actions::INPUT_ROWS_MAX;
+pub use endings::ENDINGS_MAX;
 #[cfg(feature = "faults")]
 pub use faults::{FAULT, FAULT_TAKING};
 use follow::Following;
@@ -41,11 +44,6 @@ const EVIDENCE_SLACK: f64 = 0.5;
 const SCORED_ROWS_MIN: u64 = 32;
 /// A candidate may predict new rows this much worse, nats per row, before it is refused.
 const SCORE_SLACK: f64 = 0.1;
-/// Share of rows that found the dictionary full, since the last refit ended, that asks for another.
-const FULL_SHARE: f64 = 0.02;
-/// One over the share of rows that must be new before actions are improved again.
-const IMPROVE_SHARE: u64 = 20;
-
 /// What a learner reports of a step or a verdict, for the daemon to log and publish.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -266,7 +264,7 @@ pub struct Learner {
     /// The weights that choose actions, from the first improvement on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     acting: Option<Acting>,
-    /// Rows learned when the last improvement ended.
+    /// Offset behind the last row that the last improvement swept over.
     #[serde(default, skip_serializing_if = "is_zero")]
     improved_at: u64,
     /// Names of the heads that were added at run time.
@@ -293,6 +291,9 @@ pub struct Adoption {
     /// The weights that choose actions, if the refit improved them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     acting: Option<Acting>,
+    /// Offset behind the last row that the sweeps saw, if there were any; none in records of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    swept_through: Option<u64>,
     /// Whether nothing was selected: the next selection is due as it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     improves_alone: bool,
@@ -554,7 +555,9 @@ impl Learner {
         self.set_selected(selected);
         self.acting = adoption.acting;
         // Only where it counts, so that checkpoints of before are those of today.
-        self.improved_at = if self.settings.improves() { self.learned } else { 0 };
+        // Rows that came while it swept are still to be swept over. Records of before do not say which those are.
+        let swept_through = adoption.swept_through.unwrap_or(self.learned).min(self.learned);
+        self.improved_at = if self.settings.improves() { swept_through } else { 0 };
         self.score_at_job = None;
         (self.no_room_before, self.full_reported) = (self.counts().novel_when_full, false);
         if !adoption.improves_alone {
@@ -562,50 +565,6 @@ impl Learner {
             self.schedule();
         }
         old
-    }
-
-    /// Ask for a refit at the next opportunity.
-    pub fn request_refit(&mut self) {
-        self.requested = true;
-    }
-
-    /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
-    pub fn refit_due(&self) -> Option<RefitTrigger> {
-        let model = self.model.as_ref()?;
-        if self.refit_running() {
-            return None;
-        }
-        if self.requested {
-            return Some(RefitTrigger::Requested);
-        }
-        if self.learned < self.next_refit && self.improvement_due() {
-            return Some(RefitTrigger::Improvement);
-        }
-        // A fork is refitted once it is the model.
-        if self.settings.refit_first_rows == 0 || self.is_forked() {
-            return None;
-        }
-        let since = self.learned - self.refit_ended_at.min(self.learned);
-        if self.learned >= self.next_refit {
-            Some(RefitTrigger::Rows)
-        } else if since < self.settings.refit_first_rows {
-            None
-        } else if self.settings.refit_score_drop > 0.0 && model.score().drop() > self.settings.refit_score_drop {
-            Some(RefitTrigger::ScoreDrop)
-        } else if model.counts().novel_when_full.saturating_sub(self.no_room_before) as f64
-            > FULL_SHARE * since as f64 + 64.0
-            && since > self.settings.refit_rows_max / 8
-        {
-            Some(RefitTrigger::DictionaryFull)
-        } else {
-            None
-        }
-    }
-
-    /// Whether enough rows have come since the last improvement: as many as the settings say, and a twentieth of all.
-    fn improvement_due(&self) -> bool {
-        let rows = self.settings.improve_rows.max(self.learned / IMPROVE_SHARE);
-        self.settings.improves() && self.learned >= self.improved_at + rows
     }
 
     /// What a refit needs. From here on one is running, until [`Learner::adopt`] or [`Learner::refit_failed`].
@@ -628,27 +587,6 @@ impl Learner {
             from: self.following.changed_at(),
             seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
-    }
-
-    /// The running refit found nothing: the present model stays, the next refit is due later.
-    pub fn refit_failed(&mut self) {
-        (self.score_at_job, self.refits) = (None, self.refits + 1);
-        (self.refit_ended_at, self.improved_at) = (self.learned, self.learned);
-        self.no_room_before = self.counts().novel_when_full;
-        self.schedule();
-    }
-
-    /// When the next refit by row count is due, counted from the end of the last one.
-    fn schedule(&mut self) {
-        self.schedule_after(self.refit_ended_at.saturating_sub(self.following.changed_at()));
-    }
-
-    /// When the next refit by row count is due, after one that `known` rows were behind.
-    fn schedule_after(&mut self, known: u64) {
-        let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
-        let growth = (known as f64 * (refit_growth - 1.0)) as u64;
-        let rows = growth.clamp(first, refit_rows_max.max(first));
-        self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
 
     /// Judge a candidate and adopt it if it is no worse: [`Learner::judge`], then [`Learner::adopt`] or
@@ -703,12 +641,12 @@ impl Learner {
             return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
-        let Candidate { mut model, alarm, acting, .. } = candidate;
+        let Candidate { mut model, alarm, acting, swept_through, .. } = candidate;
         model.set_settings(&self.settings);
         model.reset_score();
         let improves_alone = report.trigger == RefitTrigger::Improvement;
         let (generation, refits) = (self.generation + 1, self.refits + 1);
-        let adoption = Adoption { generation, refits, alarm, model, acting, improves_alone };
+        let adoption = Adoption { generation, refits, alarm, model, acting, swept_through, improves_alone };
         Judgement::Adopt { adoption, report, scores }
     }
 

@@ -73,6 +73,17 @@ fn all(snapshot: &Snapshot, count: usize) -> Vec<f64> {
 }
 
 #[test]
+fn decisions_in_two_states_have_two_numbers_although_both_are_numbered_alike() {
+    let actor = actor(&snapshot(ActionSpace::Discrete(2), Profile::Matern52, 10, 1));
+    let id = |x: f64| {
+        let question = Question { state: &[x], ..question(Exploration::Greedy, 0) };
+        actor.act(&question).unwrap().id
+    };
+    assert_eq!(id(0.25), id(0.25));
+    assert_ne!(id(0.25), id(0.5));
+}
+
+#[test]
 fn the_greedy_action_is_the_one_of_the_largest_value() {
     for seed in 0..20 {
         let snapshot = snapshot(ActionSpace::Discrete(4), Profile::Matern52, 30, seed);

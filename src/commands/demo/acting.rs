@@ -232,10 +232,13 @@ fn episode(task: &mut dyn Task, actor: Option<&Actor>, number: u64, first_seq: u
 fn wait(requester: &mut Requester, rows: u64) -> Result<(), Failure> {
     let started = Instant::now();
     let mut quiet = 0;
-    // A refit that was due has begun between two looks.
+    // Twice, so that answers come from the model that was adopted last.
     while quiet < 2 && started.elapsed() < PATIENCE {
         let status = requester.status(CONNECT)?;
-        let rests = status.critics.first().is_some_and(|critic| critic.learned >= rows && !critic.refit.running);
+        let rests = status
+            .critics
+            .first()
+            .is_some_and(|critic| critic.learned >= rows && !critic.refit.running && !critic.refit.due);
         quiet = if rests { quiet + 1 } else { 0 };
         std::thread::sleep(LOOK);
     }

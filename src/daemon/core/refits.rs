@@ -297,6 +297,7 @@ impl RefitDesk {
         let Desk { counts, last, .. } = &self.desks[critic];
         RefitStatus {
             running: learner.refit_running(),
+            due: learner.refit_due().is_some(),
             next_at: learner.next_refit(),
             started: counts.started,
             adopted: counts.adopted,

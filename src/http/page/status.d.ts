@@ -430,6 +430,8 @@ export interface RebuildStatus {
 export interface RefitStatus {
   /** Refits whose model was adopted. */
   adopted: number;
+  /** Whether a refit or an improvement is due that has not begun. */
+  due: boolean;
   /** Refits that found no model. */
   failed: number;
   /** How the last one ended; nil before that. */

@@ -7,7 +7,7 @@
 //!
 //! The window counts complete rows. Outside of this module offsets count rows as they arrive.
 
-use super::{Event, Learner};
+use super::{Event, Learner, endings};
 use crate::action::{ActionColumns, ActionValue, Column, Successor};
 use crate::improve::Acting;
 use crate::math::dense::Matrix;
@@ -22,11 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Complete rows that are kept for refits and improvement.
 pub const INPUT_ROWS_MAX: usize = 50_000;
-/// Rows from before those that are kept beside them: that end episodes, and so many of those that led there.
-const ENDINGS_MAX: usize = 10_000;
-const LED_THERE: usize = 60;
-/// Number of the stream that they are put into, each a chain of its own.
-const ENDINGS: u32 = u32::MAX;
 /// Rows that may wait; one more, and the one that has waited longest is not learned.
 const WAITING_MAX: usize = 65_536;
 
@@ -86,6 +81,9 @@ pub(super) struct ActionRows {
     without_action: u64,
     /// Rows that ended a chain before anything named the next action.
     unnamed: u64,
+    /// Offset in the window behind the last row that ended an episode.
+    #[serde(default)]
+    ended: u64,
     /// Scratch.
     #[serde(skip)]
     complete: Rows,
@@ -112,6 +110,7 @@ impl ActionRows {
             policies_from: BTreeSet::new(),
             without_action: 0,
             unnamed: 0,
+            ended: 0,
             complete: Rows::default(),
         }
     }
@@ -148,7 +147,8 @@ impl ActionRows {
     /// Bytes held.
     fn bytes(&self) -> usize {
         let row = self.window.as_ref().map_or(0, |window| 3 * window.dim() * size_of::<f64>());
-        self.window.as_ref().map_or(0, Window::bytes) + self.waiting.len() * row
+        let ending = Rows::bytes_per_row(self.endings.dim, self.endings.rewards_per_row);
+        self.window.as_ref().map_or(0, Window::bytes) + self.waiting.len() * row + self.endings.len() * ending
     }
 
     /// Take rows in, the first at `offset`; those before the end are known.
@@ -175,38 +175,15 @@ impl ActionRows {
         let window = self.window.as_mut().expect("put in above");
         // Rows are forgotten where a segment is full.
         let before = (by.settings.improves() && window.is_about_to_forget(self.complete.len())).then(|| window.clone());
+        let ends = |i: &usize| self.complete.terminated[*i] || self.complete.truncated[*i];
+        if let Some(last) = (0..self.complete.len()).rev().find(ends) {
+            self.ended = window.end() + last as u64 + 1;
+        }
         window.extend(&self.complete, 0..self.complete.len());
         self.complete.clear();
         if let Some(before) = before {
-            let start = window.start();
-            self.keep_endings(&before, start);
+            self.endings = endings::kept(&self.endings, &before, window);
         }
-    }
-
-    /// Keep the rows that end episodes among the rows of `before` that come before offset `start`.
-    fn keep_endings(&mut self, before: &Window, start: u64) {
-        let mut forgotten = Rows::new(before.dim(), before.rewards_per_row());
-        for (rows, range, offset) in before.since(before.start()) {
-            let count = (start.saturating_sub(offset) as usize).min(range.len());
-            forgotten.extend(rows, range.start..range.start + count);
-        }
-        let mut left = BTreeMap::new();
-        let mut kept = vec![false; forgotten.len()];
-        for i in (0..forgotten.len()).rev() {
-            let left = left.entry(forgotten.streams[i]).or_insert(0usize);
-            *left = if forgotten.terminated[i] { LED_THERE + 1 } else { left.saturating_sub(1) };
-            kept[i] = *left > 0;
-        }
-        let mut endings = Rows::new(forgotten.dim, forgotten.rewards_per_row);
-        if !self.endings.is_empty() {
-            endings.extend(&self.endings, 0..self.endings.len());
-        }
-        (0..forgotten.len()).filter(|&i| kept[i]).for_each(|i| endings.extend(&forgotten, i..i + 1));
-        let from = endings.len().saturating_sub(ENDINGS_MAX);
-        self.endings = Rows::new(forgotten.dim, forgotten.rewards_per_row);
-        self.endings.extend(&endings, from..endings.len());
-        self.endings.streams.fill(ENDINGS);
-        self.endings.starts_chain.fill(true);
     }
 
     fn take_row(&mut self, by: &By<'_>, (stream, starts): (u32, bool), batch: &Batch, i: usize) {
@@ -394,6 +371,11 @@ impl Learner {
     pub(super) fn with_prior_mean(&self, mut snapshot: Snapshot) -> Snapshot {
         snapshot.actions.iter_mut().for_each(|actions| actions.prior_mean = self.settings.prior_mean);
         snapshot
+    }
+
+    /// Offset behind the last complete row that ended an episode; 0 before the first.
+    pub(super) fn episode_ended_at(&self) -> u64 {
+        self.action_rows.as_ref().map_or(0, |rows| rows.ended)
     }
 
     /// Rows from before the window that end episodes.
@@ -661,7 +643,8 @@ mod tests {
         // The row that terminated and the 60 before it.
         let expected: Vec<f64> = (320..=380).map(f64::from).collect();
         assert_eq!((endings.rewards.clone(), endings.terminated[60]), (expected, true));
-        assert!(endings.starts_chain.iter().all(|&starts| starts));
+        let rows = learner.action_rows.as_ref().unwrap();
+        assert_eq!(rows.bytes(), window.bytes() + 61 * Rows::bytes_per_row(4, 1));
     }
 
     #[test]

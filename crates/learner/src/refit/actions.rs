@@ -118,7 +118,8 @@ fn finished(
     keep_going: KeepGoing<'_>,
 ) -> Result<Candidate, RefitError> {
     look(keep_going)?;
-    Ok(Candidate { acting, ..job.candidate(model, report) })
+    let swept_through = acting.is_some().then(|| job.window.end());
+    Ok(Candidate { acting, swept_through, ..job.candidate(model, report) })
 }
 
 /// The kernel that `rows` select by their returns, or, if `regressed`, by the targets of a sweep.
@@ -197,7 +198,9 @@ fn improve(
 ) -> Result<Improved, RefitError> {
     let before = Evaluator::new(job.current.clone());
     let space = &of.space;
-    let improvement = Improvement { model, rows, space, before: Some(&before), copies: COPIES, seed: job.seed };
+    // Not the job's: a copy is the same draw in all improvements.
+    let seed = job.settings.seed;
+    let improvement = Improvement { model, rows, space, before: Some(&before), copies: COPIES, seed };
     improvement.run(keep_going).map_err(|e| match e {
         BatchError::Solve(e) => RefitError::Solve(e),
         _ => RefitError::Stopped,

@@ -111,6 +111,7 @@ impl RefitJob {
             report,
             asked: Box::new(asked),
             again: 0,
+            swept_through: None,
         }
     }
 
@@ -142,6 +143,8 @@ pub struct Candidate {
     pub rounds: u32,
     /// How it was found.
     pub report: RefitReport,
+    /// Offset behind the last row that the sweeps saw, if the job improved: catching up learns rows, and sweeps over none.
+    pub swept_through: Option<u64>,
     /// What was asked, without the rows.
     pub(super) asked: Box<RefitJob>,
     /// Times it has been selected again.

@@ -454,6 +454,8 @@ pub struct VerifiedHead {
 pub struct RefitStatus {
     /// Whether one runs.
     pub running: bool,
+    /// Whether a refit or an improvement is due that has not begun.
+    pub due: bool,
     /// Offset of the row at which the next one is due; nil if refits run on request only.
     pub next_at: Option<u64>,
     /// Refits started since the start, as are the counts below.
