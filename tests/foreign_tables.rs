@@ -89,7 +89,7 @@ fn what_other_programs_write_is_read_without_renaming() {
 #[test]
 fn a_large_table_is_read_as_a_table_is() {
     for (name, reading, columns, _) in programs() {
-        let large = LargeTable::check_as(&fixture(name), reading, &columns, &mut |_| {});
+        let large = LargeTable::check_as(&fixture(name), reading, &columns, &mut |_| true);
         if name.starts_with("missions") {
             // What is not sorted cannot be read piece by piece.
             let said = large.unwrap_err().to_string();

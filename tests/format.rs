@@ -1,5 +1,5 @@
-//! Directories of the present format of the journal are read by every later program: values of actions, heads that came at run time, a
-//! critic that was learned again.
+//! Directories of formats 5 and 6, the present one, are read by every later program: values of actions, heads that came at run time, a
+//! critic that was learned again; labels, an advisor. Older formats are read in `tests/recovery.rs`.
 
 #[path = "support/refits.rs"]
 mod refits;
@@ -10,7 +10,8 @@ use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::rebuild::{RebuildDone, Rebuilt};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use criticd::journal::store::{SqliteStorage, Storage};
-use criticd::journal::{ADOPTED, HEADS, REBUILT};
+use criticd::journal::{ADOPTED, ADVICE, HEADS, REBUILT, VERSION};
+use criticd::learner::LabelPart;
 use criticd::learner::act::{Exploration, Question};
 use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
@@ -28,10 +29,18 @@ const SETTINGS: &str = "window_rows = 300\nstreams_max = 4\ncheckpoint_rows = 10
     refit_first_rows = 0\nheads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.5 }]\n\
     [[critic]]\nname = \"q\"\ninputs = \"state_action\"\nactions = [\"left\", \"right\"]\nsuccessor = \"improve\"\nimprove_rows = 60\n\
     discount = 0.9\ndictionary_max = 8\nbackfill_rows = 40\nrefresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
+/// Behind those of format 5.
+const ADVISOR: &str =
+    "[[advisor]]\nname = \"throw\"\nlengthscales = [0.5]\noutputs = [{ mean = 1.0, deviation = 0.5 }]\n";
 const STATES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
 
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal-v5")
+fn fixture(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/journal-v{version}"))
+}
+
+/// Settings of the directory of a format, and the heads that came at run time.
+fn settings(version: u32) -> (String, &'static [&'static str]) {
+    if version < 6 { (SETTINGS.to_owned(), &["late"]) } else { (SETTINGS.to_owned() + ADVISOR, &["late", "sold"]) }
 }
 
 /// A core on a directory, whose tasks are carried out where they are handed out.
@@ -42,8 +51,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn open(directory: &Path) -> Self {
-        let config = Arc::new(Config::from_toml(SETTINGS).unwrap());
+    fn open(directory: &Path, version: u32) -> Self {
+        let config = Arc::new(Config::from_toml(&settings(version).0).unwrap());
         let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
         let storage = Box::new(SqliteStorage::open(directory).unwrap());
         let core = Core::open(config, storage, checkpoints, NOW, &mut |_, _| {}).unwrap();
@@ -119,12 +128,13 @@ impl Daemon {
     }
 
     /// What the models say, and how they came to it.
-    fn answers(&self) -> Value {
+    fn answers(&mut self, version: u32) -> Value {
         let board = self.core.board();
         let main = board.get(0).unwrap();
         let found = main.evaluate(&STATES, Ask::VARIANCE).unwrap();
         let heads = main.heads.as_ref().unwrap();
-        let which: Vec<usize> = ["energy", "late"].iter().map(|name| heads.position(name).unwrap()).collect();
+        let names = ["energy"].iter().chain(settings(version).1);
+        let which: Vec<usize> = names.map(|name| heads.position(name).unwrap()).collect();
         let of_heads = main.evaluate_heads(&STATES, &which, true).unwrap();
         let actor = board.actor(1).unwrap();
         let decisions = STATES.map(|state| {
@@ -142,7 +152,7 @@ impl Daemon {
             json!([decided.action[0], decided.mean, decided.deviation])
         });
         let status = self.core.status(NOW);
-        json!({
+        let mut answers = json!({
             "mean": found.mean.as_slice(),
             "variance": found.variance,
             "heads": of_heads.mean.as_slice(),
@@ -150,7 +160,12 @@ impl Daemon {
             "decisions": decisions,
             "generations": status.critics.iter().map(|critic| critic.generation).collect::<Vec<_>>(),
             "offset": status.offset,
-        })
+        });
+        if version >= 6 {
+            let said = self.ask(Op::Suggest { advisor: None, context: vec![0.4] });
+            answers["advice"] = json!([said["mean"][0], said["deviation"][0], said["learned"]]);
+        }
+        answers
     }
 }
 
@@ -172,46 +187,74 @@ fn assert_close(found: &Value, expected: &Value) {
     }
 }
 
-/// Written by the program of format 5: CRITICD_WRITE_FIXTURE=1 cargo test --test format
+/// The program of a format wrote its directory: CRITICD_WRITE_FIXTURE=1 cargo test --test format
 fn write(fixture: &Path) {
     fs::create_dir_all(fixture).unwrap();
-    let mut daemon = Daemon::open(fixture);
+    let mut daemon = Daemon::open(fixture, VERSION);
     (0..6).for_each(|k| daemon.append(20 * k));
-    let late: HeadForm = serde_json::from_value(
-        json!({"name": "late", "cumulant": {"kind": "constant", "value": 1.0}, "discount": 0.5}),
-    )
-    .unwrap();
-    assert_eq!(
-        daemon.ask(Op::ChangeHeads { critic: None, add: vec![late], remove: Vec::new(), labels: None })["ok"],
-        true
-    );
+    let add = |name: &str, cumulant: Value| -> Vec<HeadForm> {
+        vec![serde_json::from_value(json!({"name": name, "cumulant": cumulant, "discount": 0.5})).unwrap()]
+    };
+    let change = |add: Vec<HeadForm>, labels: Option<LabelPart>| Op::ChangeHeads {
+        critic: None,
+        add,
+        remove: Vec::new(),
+        labels,
+    };
+    assert_eq!(daemon.ask(change(add("late", json!({"kind": "constant", "value": 1.0})), None))["ok"], true);
+    let labels = LabelPart {
+        name: "prices".into(),
+        from: 0,
+        offsets: (0..60).map(|k| 2 * k).collect(),
+        values: (0..60).map(|k| f64::from(k % 7)).collect(),
+    };
+    assert_eq!(daemon.ask(change(Vec::new(), Some(labels)))["ok"], true);
+    assert_eq!(daemon.ask(change(add("sold", json!({"kind": "label", "name": "prices"})), None))["ok"], true);
+    let decide = |daemon: &mut Daemon, context: f64| {
+        let said = daemon.ask(Op::Suggest { advisor: None, context: vec![context] });
+        let decision_id = said["decision_id"].as_u64().unwrap();
+        assert_eq!(daemon.ask(Op::Report { advisor: None, decision_id, cost: context * context })["ok"], true);
+    };
+    (0..5).for_each(|k| decide(&mut daemon, 0.1 * f64::from(k)));
     (6..9).for_each(|k| daemon.append(20 * k));
     assert_eq!(daemon.ask(Op::Checkpoint)["ok"], true);
     (9..12).for_each(|k| daemon.append(20 * k));
-    fs::write(fixture.join("expected.json"), format!("{:#}\n", daemon.answers())).unwrap();
+    (5..8).for_each(|k| decide(&mut daemon, 0.1 * f64::from(k)));
+    fs::write(fixture.join("expected.json"), format!("{:#}\n", daemon.answers(VERSION))).unwrap();
     drop(daemon);
     SqliteStorage::open(fixture).unwrap().reopen().unwrap();
 }
 
 #[test]
 fn a_directory_of_format_version_5_gives_the_values_that_it_gave() {
+    gives_the_values_that_it_gave(5, ADOPTED | HEADS | REBUILT);
+}
+
+#[test]
+fn a_directory_of_format_version_6_gives_the_values_that_it_gave() {
+    assert_eq!(VERSION, 6, "a new format needs a directory of its own");
     if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
-        write(&fixture());
+        write(&fixture(6));
     }
-    let expected: Value = serde_json::from_str(&fs::read_to_string(fixture().join("expected.json")).unwrap()).unwrap();
+    gives_the_values_that_it_gave(6, ADOPTED | HEADS | REBUILT | ADVICE);
+}
+
+fn gives_the_values_that_it_gave(version: u32, has: u32) {
+    let fixture = fixture(version);
+    let expected: Value = serde_json::from_str(&fs::read_to_string(fixture.join("expected.json")).unwrap()).unwrap();
     let place = tempfile::tempdir().unwrap();
-    for file in fs::read_dir(fixture()).unwrap().flatten() {
+    for file in fs::read_dir(fixture).unwrap().flatten() {
         fs::copy(file.path(), place.path().join(file.file_name())).unwrap();
     }
     let groups = SqliteStorage::open(place.path()).unwrap().read(1, u64::MAX).unwrap();
     let kinds = groups.iter().fold(0, |kinds, group| kinds | group.kinds);
-    assert_eq!(kinds & (ADOPTED | HEADS | REBUILT), ADOPTED | HEADS | REBUILT, "it has what the format added");
-    assert_eq!(groups.iter().map(|group| group.version).max(), Some(5));
+    assert_eq!(kinds & has, has, "it has what the format added");
+    assert_eq!(groups.iter().map(|group| group.version).max(), Some(version));
     // The last bits may differ: the program that wrote the checkpoint summed the rows of heads in blocks of other lengths.
     for from in [Some(180), None] {
-        let daemon = Daemon::open(place.path());
+        let mut daemon = Daemon::open(place.path(), version);
         assert_eq!(daemon.core.recovered().unwrap().from_checkpoint, from);
-        assert_close(&daemon.answers(), &expected);
+        assert_close(&daemon.answers(version), &expected);
         drop(daemon);
         for checkpoint in Directory::new(place.path()).list().unwrap() {
             fs::remove_file(Directory::new(place.path()).file(checkpoint)).unwrap();

@@ -3,6 +3,8 @@
 
 use criticd::config::Config;
 use criticd::daemon::core::{Core, Now};
+use criticd::daemon::outlook::Outlook;
+use criticd::daemon::recovery::{OnTheWay, RecoverError, recover_watched};
 use criticd::journal::checkpoint::{Checkpoints, Directory};
 use criticd::journal::store::{SqliteStorage, Storage};
 use criticd::sim::{self, Step, walk::Walk};
@@ -54,6 +56,43 @@ fn check(place: &Path, settings: &str, more: &[&str]) -> (i32, String) {
     };
     let Output { status, stdout, stderr } = command(&mut Command::new(env!("CARGO_BIN_EXE_criticd")));
     (status.code().unwrap(), String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap())
+}
+
+/// A scan of a long journal can be stopped; behind a fresh checkpoint there is nothing to scan.
+#[test]
+fn a_start_is_asked_before_the_first_group_whether_to_go_on() {
+    let place = recorded(false);
+    let data = place.path().join("data");
+    let config = Config::from_toml(CHANGED).unwrap();
+    let checkpoints = Directory::new(&data);
+    let look = || {
+        let mut storage = SqliteStorage::open(&data).unwrap();
+        let mut asked = Vec::new();
+        let found = Outlook::of_watched(&mut storage, &checkpoints, &config, &mut |rows, of| {
+            asked.push((rows, of));
+            OnTheWay::Stop
+        });
+        (found, asked)
+    };
+    let (found, asked) = look();
+    assert_eq!(asked, [], "the newest checkpoint has seen everything");
+    assert_eq!(found.unwrap().critics.len(), 3);
+    for group in checkpoints.list().unwrap() {
+        std::fs::remove_file(checkpoints.file(group)).unwrap();
+    }
+    let (found, asked) = look();
+    assert!(matches!(found, Err(RecoverError::Stopped)), "{found:?}");
+    assert_eq!(asked, [(0, 200)]);
+    // So is the recovery, before it reads the first group.
+    let mut storage = SqliteStorage::open(&data).unwrap();
+    let mut asked = 0;
+    let stopped = recover_watched(&mut storage, &checkpoints, 1000, &mut |rows, of| {
+        assert_eq!((rows, of), (0, 200));
+        asked += 1;
+        OnTheWay::Stop
+    });
+    assert!(matches!(stopped, Err(RecoverError::Stopped)));
+    assert_eq!(asked, 1);
 }
 
 #[test]

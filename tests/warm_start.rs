@@ -1,8 +1,11 @@
 //! `criticd serve --warm-start TABLE`: batch, then live, is one stream of experience. The real program throughout.
 
 use criticd::client::{ClientError, Requester, Sender};
+use criticd::config::{Config, ConfigParts};
+use criticd::daemon::StartupProgress;
+use criticd::daemon::warm_start::WarmStart;
 use criticd::sim::{self, Step, pendulum::Pendulum};
-use criticd::table::TableWriter;
+use criticd::table::{Columns, Reading, TableWriter};
 use criticd::transition::Batch;
 use criticd::wire;
 use serde_json::{Value, json};
@@ -10,6 +13,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -278,6 +282,39 @@ fn a_warm_start_that_is_killed_goes_on_where_it_was() {
         assert_eq!(found.1, expected.1);
         let scale = expected.0.iter().fold(1.0f64, |scale, v| scale.max(v.abs()));
         assert!(found.0.iter().zip(&expected.0).all(|(a, b)| (a - b).abs() <= 1e-9 * scale));
+    }
+}
+
+/// A long table takes minutes to check: SIGTERM ends that.
+#[test]
+fn the_check_of_a_table_can_be_stopped() {
+    let place = tempfile::tempdir().unwrap();
+    let table = place.path().join("runs.csv");
+    write(&table, &experience(RECORDED, 20_000));
+    let warm = WarmStart { table, reading: Reading::default(), columns: Columns::default() };
+    for after in [0, 1, 2] {
+        let data_dir = place.path().join(format!("data-{after}"));
+        let any_port = || "tcp://127.0.0.1:0".to_owned();
+        let parts = ConfigParts {
+            data_dir: data_dir.clone(),
+            ingest: any_port(),
+            control: any_port(),
+            publish: any_port(),
+            http: "off".into(),
+            ..ConfigParts::default()
+        };
+        let (stop, mut told) = (AtomicBool::new(after == 0), 0);
+        let started =
+            criticd::daemon::Daemon::start_unless(&stop, Config::new(parts).unwrap(), Some(&warm), &mut |stage| {
+                if matches!(stage, StartupProgress::Checking(_)) {
+                    told += 1;
+                    stop.store(told >= after, Ordering::Relaxed);
+                }
+            });
+        let error = started.err().expect("it was stopped");
+        assert!(error.is_stopped(), "{error}");
+        assert_eq!(told, after.max(1));
+        assert!(!data_dir.join("warm-start.json").exists() && !data_dir.join("endpoints.json").exists());
     }
 }
 

@@ -9,7 +9,7 @@ own sleep ("scheduler"), which a busy machine delays too. At the end the daemon 
 on. Exit status 1: beyond the scheduler's longest delay, a `ping` or `value` takes longer than 100 ms, or an `append` longer
 than 1 s; or the daemon takes more memory than it states, or SIGTERM takes longer than 10 s.
 
-With `--floods` a producer pushes rows as fast as they are taken, and the table has, for each of the ten worst floods of
+With `--floods` a producer pushes rows as fast as they are taken, and the table has, for each of the worst floods of
 valid requests, rows learned per second of processor time of the thread that learns, beside those of a daemon next to a
 process that computes and asks for nothing: caches and clock are shared in both cases (for two of them: that has as many
 streams, that multiplies matrices as a refit does). With a dictionary of `--dictionary`
@@ -186,6 +186,63 @@ def many_names(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "change_heads", "remove": names})), reads=True)
 
 
+def labels(ends: Ends) -> None:
+    """A set of labels that begins anew with each request."""
+    count = 60_000
+    part = {"name": "l", "from": 0, "offsets": list(range(count)), "values": [0.5] * count}
+    ask_without_end(ends, again(pack({"id": 1, "op": "change_heads", "labels": part})), reads=True)
+
+
+def policies(ends: Ends) -> None:
+    """Another policy acts with each request."""
+
+    def requests() -> Iterator[bytes]:
+        number = 0
+        while True:
+            number += 1
+            yield pack({"id": 1, "op": "new_policy", "policy": f"p{number % 7}"})
+
+    ask_without_end(ends, requests(), reads=True)
+
+
+def policies_of_rows(ends: Ends) -> None:
+    """Another policy acts with each row."""
+    push, seq = dealer(ends, "ingest", zmq.PUSH), 0
+    while True:
+        row = {"stream": "policies", "seq": seq, "state": rows(seq, 0)[0], "next_state": rows(seq + 1, 0)[0]}
+        push.send(pack({**row, "reward": 0.5, "policy": f"p{seq % 7}"}))
+        seq += 1
+
+
+def pages_of_rows(ends: Ends) -> None:
+    ask_without_end(ends, again(pack({"id": 1, "op": "rows", "last": 100_000, "arrays": "list"})), reads=True)
+
+
+def evaluations(ends: Ends) -> None:
+    """Messages of 1 MiB of one-byte probabilities."""
+    head = b"".join(listed(key, item) for key, item in (("v", 1), ("id", 1), ("op", "evaluate"), ("from", 0)))
+    ask_without_end(ends, again(b"\x85" + head + msgpack.packb("probs") + states_of_bytes(65_000, 15)), reads=True)
+
+
+def advice(ends: Ends) -> None:
+    """Costs and decisions in turns: each decision has a system of up to 300 contexts to solve."""
+    asking, pending, number = dealer(ends), 0, 0
+    asking.setsockopt(zmq.RCVHWM, 0)
+    decided: list[int] = []
+    while True:
+        while pending < 500:
+            number += 1
+            asking.send(pack({"id": 1, "op": "suggest", "context": [number * 0.618 % 1.0]}))
+            pending += 1
+            if decided:
+                asking.send(pack({"id": 1, "op": "report", "decision_id": decided.pop(), "cost": 1.0}))
+                pending += 1
+        reply = msgpack.unpackb(asking.recv(), strict_map_key=False)
+        pending -= 1
+        if "decision_id" in reply:
+            decided.append(reply["decision_id"])
+
+
 def many_connections(ends: Ends) -> None:
     """A request that takes long, on 200 connections of another address."""
     peers = [dealer(ends, source="127.0.0.2") for _ in range(200)]
@@ -212,19 +269,29 @@ def multiply(_: Ends) -> None:
         matrix = np.tanh(matrix @ matrix)
 
 
+def greeting(mechanism: bytes = b"NULL") -> bytes:
+    return bytes([0xFF, *[0] * 8, 0x7F, 3, 0]) + mechanism.ljust(20, b"\0") + bytes(32)
+
+
+def ready(kind: bytes) -> bytes:
+    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    return bytes([4, len(body)]) + body
+
+
+def reach(ends: Ends, name: str) -> socket.socket:
+    host, port = ends[name].removeprefix("tcp://").rsplit(":", 1)
+    peer = socket.create_connection((host, int(port)), 5)
+    peer.setblocking(False)
+    return peer
+
+
 def commands(name: str, kind: bytes) -> Attack:
     """Empty commands of three bytes, on ten connections."""
 
     def run(ends: Ends) -> None:
-        greeting = bytes([0xFF, *[0] * 8, 0x7F, 3, 0]) + b"NULL" + bytes(48)
-        body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
-        host, port = ends[name].removeprefix("tcp://").rsplit(":", 1)
-        peers = []
-        for _ in range(10):
-            peer = socket.create_connection((host, int(port)))
-            peer.sendall(greeting + bytes([4, len(body)]) + body)
-            peer.setblocking(False)
-            peers.append(peer)
+        peers = [reach(ends, name) for _ in range(10)]
+        for peer in peers:
+            peer.sendall(greeting() + ready(kind))
         noise = b"\x04\x01\x00" * 100_000
         at = [0] * len(peers)
         while True:
@@ -241,10 +308,66 @@ def commands(name: str, kind: bytes) -> Attack:
     return run
 
 
+def raw(name: str, sent: list[bytes], held: int = 0) -> Attack:
+    """Connections without end that each send one of these in turn, and of which the last `held` stay."""
+
+    def run(ends: Ends) -> None:
+        open_ones: list[socket.socket] = []
+        number = 0
+        while True:
+            try:
+                open_ones.append(reach(ends, name))
+                data = sent[number % len(sent)]
+                while data:
+                    data = data[open_ones[-1].send(data) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                time.sleep(0.001)
+            number += 1
+            while len(open_ones) > held:
+                open_ones.pop(0).close()
+
+    return run
+
+
+def pings(ends: Ends) -> None:
+    """PING commands on ten connections; the answers are never read."""
+    peers = [reach(ends, "control") for _ in range(10)]
+    for peer in peers:
+        peer.sendall(greeting() + ready(b"DEALER"))
+    noise = (bytes([4, 7]) + b"\x04PING\x00\x00") * 100_000
+    at = [0] * len(peers)
+    while True:
+        for number, peer in enumerate(peers):
+            try:
+                at[number] = (at[number] + peer.send(noise[at[number] :])) % len(noise)
+            except BlockingIOError:
+                pass
+            except OSError:
+                at[number] = 0
+                try:
+                    peers[number] = reach(ends, "control")
+                    peers[number].sendall(greeting() + ready(b"DEALER"))
+                except OSError:
+                    # The daemon stops.
+                    return
+        time.sleep(0.001)
+
+
+DEALS = greeting() + ready(b"DEALER")
+# Frames that claim more than a message may have: long ones, and a command.
+HEADERS = [DEALS + bytes([kind]) + struct.pack(">Q", size) for kind in (2, 3, 6) for size in (2**20 + 1, 2**40, 2**64 - 1)]
+HANDSHAKES = [b"", greeting()[:30], greeting(b"PLAIN"), b"GET / HTTP/1.1\r\n\r\n", os.urandom(200), DEALS[:-3], DEALS]
+HALF_MESSAGE = DEALS + b"\x02" + struct.pack(">Q", 2**20 - 100) + bytes(2**20 - 200)
+VISIT = b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
 def nothing(_: Ends) -> None:
     time.sleep(1e6)
 
 
+LABELS, ADVICE = "labels, 60 000 in a request", "suggest and report in turns"
 UCB, UCB_REFUSED = "act, ucb among 500 candidates", "act, ucb among 1 000 000 candidates"
 ATTACKS: dict[str, Attack] = {
     "nothing": nothing,
@@ -264,6 +387,19 @@ ATTACKS: dict[str, Attack] = {
     UCB: many_candidates,
     UCB_REFUSED: too_many_candidates,
     "ping with an unknown key of 100 kB, 200 connections of another address": many_connections,
+    LABELS: labels,
+    "new_policy, one of seven in turn": policies,
+    "rows of another policy each": policies_of_rows,
+    "rows, pages as lists": pages_of_rows,
+    "evaluate, 1 MiB of probabilities": evaluations,
+    ADVICE: advice,
+    "frame headers of 1 MiB to 2^64": raw("control", HEADERS),
+    "handshakes, wrong and cut": raw("control", HANDSHAKES, held=400),
+    "connects": raw("control", [b""]),
+    "half messages of 1 MiB": raw("control", [HALF_MESSAGE], held=200),
+    "SSE visitors": raw("http", [VISIT], held=60),
+    "half HTTP requests": raw("http", [VISIT[:20]], held=60),
+    "PING, 10 connections": pings,
     "commands of 3 bytes, control, 10 connections": commands("control", b"DEALER"),
     "commands of 3 bytes, ingest, 10 connections": commands("ingest", b"PUSH"),
 }
@@ -287,6 +423,11 @@ FLOODS: dict[str, Attack] = QUIET | {
         "status, never read",
         "min_offset, 1 MiB each, never read",
         "append, 4000 x 254 one-byte numbers",
+        LABELS,
+        "new_policy, one of seven in turn",
+        "rows, pages as lists",
+        "evaluate, 1 MiB of probabilities",
+        ADVICE,
         STREAMS_FLOOD,
         REFITS,
     )
@@ -301,6 +442,12 @@ CONTINUOUS = [
     "critic.successor=sarsa",
 ]
 ACTS = {UCB, UCB_REFUSED}
+ADVISOR = """
+[[advisor]]
+name = "advisor"
+lengthscales = [0.001]
+outputs = [{ mean = 0.0, deviation = 1.0 }, { mean = 0.0, deviation = 1.0 }]
+"""
 
 
 # ---- the client that is measured
@@ -357,7 +504,9 @@ class Daemon:
     def __init__(self, binary: str, directory: Path, dictionary: int, more: list[str]) -> None:
         settings = [f"critic.dictionary_max={dictionary}", "critic.tolerance=1e-6", "critic.refit_first_rows=0"]
         settings += ["critic.refit_score_drop=0.0", "sync=os", "streams_max=65536", *more]
-        command = [binary, "serve", "--data-dir", str(directory), "--http", "127.0.0.1:0"]
+        file = directory / "settings.toml"
+        file.write_text(ADVISOR)
+        command = [binary, "serve", "--config", str(file), "--data-dir", str(directory), "--http", "127.0.0.1:0"]
         for name in ("ingest", "control", "publish"):
             command += [f"--{name}", "tcp://127.0.0.1:0"]
         for setting in settings:

@@ -116,6 +116,7 @@ class MemoryStatus(TypedDict):
     queues_bytes_max: int
     rebuild_bytes_max: int
     advisors_bytes_max: int
+    labels_bytes_max: int
     kept_bytes_max: int
     models: list[ModelMemoryStatus]
 

@@ -67,7 +67,8 @@ class Sender:
       `close` takes at most, None for 5 seconds.
     - `keys`: for a socket that is encrypted with CURVE.
     - `control`, `publish`: where a sender without `reliable` asks which of its rows were refused. They are known where
-      the daemon was found through its data directory or at its default endpoint.
+      the daemon was found through its data directory or at its default endpoint. Elsewhere nobody asks, and a warning
+      says so.
 
     A sender may be used by several threads. Close it, or use it in a `with` statement, so that the last rows arrive.
 
@@ -131,6 +132,11 @@ class Sender:
             raise
         self._ledger.counters.spooled = 0 if disk is None else disk.rows
         self._begin(disk)
+        if not reliable and self._watch is None:
+            log.warning(
+                "rows that the daemon refuses go unnoticed here: give `control=` (and `publish=`), its addresses beside %s",
+                self._address.endpoint,
+            )
         atexit.register(self.close)
         watch(self)
 

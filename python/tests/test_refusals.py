@@ -146,6 +146,19 @@ def test_counters_of_a_daemon_that_is_not_there(caplog: pytest.LogCaptureFixture
     assert len([message for message in said if "no connection" in message]) == 1
 
 
+def test_a_sender_that_cannot_ask_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "control=" in record.getMessage()]
+
+    with Sender(NOWHERE, control="tcp://127.0.0.1:2"), Sender(NOWHERE, reliable=True, timeout_s=0.1):
+        assert told() == []
+    with Sender(NOWHERE) as sender:
+        sender.send([0.0], 0.0, [1.0])
+        (said,) = told()
+        assert "publish=" in said and NOWHERE in said
+        sender.close(0.1)
+
+
 def test_what_the_daemon_remembers_counts_once_and_for_its_session_alone() -> None:
     auditor, ours = Auditor(), Sent("robot", "s", 10, 10, (1, 1))
     entry = {"session": "other", "code": "conflict", "message": "other content", "messages": 1}

@@ -12,5 +12,11 @@ pub(super) const LARGE_QUERIES: usize = 8;
 pub(super) const PAGED_MAX: usize = 4;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
+/// Pages of rows that may wait, and evaluations of another policy.
+pub(super) const EVALUATIONS: usize = 16;
+/// Bytes of the journal that they read at once.
+pub(super) const JOURNAL_PIECE: u64 = 4 << 20;
+/// Bytes of the numbers of the rows that one evaluation takes.
+pub(super) const EVALUATED_BYTES: usize = 32 << 20;
 /// Bytes of the largest critic that is recorded when it has been rebuilt: the database takes values of less than a gigabyte.
 pub(super) const RECORD_BYTES_MAX: usize = 768 << 20;

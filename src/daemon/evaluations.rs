@@ -1,8 +1,9 @@
 //! Retained rows read from the journal, and other policies judged by them, beside the core.
 //!
 //! The control thread puts requests into two short queues, one for pages of rows and one for evaluations, of each peer one at a
-//! time. A thread for each queue reads the journal with a connection of its own and sends the answer.
+//! time. An evaluation waits as it came, and is read when its turn comes. A thread for each queue reads the journal with a connection of its own and sends the answer.
 
+use super::bounds::{EVALUATED_BYTES, EVALUATIONS, JOURNAL_PIECE};
 use super::core::Caller;
 use super::recovery::group_of;
 use crate::board::Board;
@@ -19,7 +20,8 @@ use crate::snapshot::Snapshot;
 use crate::transition::Rows;
 use crate::transport::{Outbox, Reply};
 use crate::wire::status::EvaluationsStatus;
-use crate::wire::{self, Answers, ErrorCode, EvaluateRequest, RetainedRows, Span, WireError};
+use crate::wire::{self, Answers, ErrorCode, EvaluateRequest, Op, RetainedRows, Span, WireError};
+use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -28,12 +30,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Requests that may wait in each queue.
-const WAITING: usize = 16;
 /// Retry time that a peer gets whose request has no place, milliseconds.
 const RETRY_MS: u64 = 1000;
-/// Bytes of the journal that are read at once.
-const PIECE: u64 = 4 << 20;
 /// Rows of a page at most, and their numbers.
 const PAGE_ROWS: usize = 4096;
 const PAGE_NUMBERS: usize = 1 << 16;
@@ -44,7 +42,8 @@ const FOLDS: usize = 5;
 #[derive(Debug)]
 pub(super) enum Asked {
     Rows(Span),
-    Evaluate(Box<EvaluateRequest>),
+    /// The message as it came.
+    Evaluate(Bytes),
 }
 
 /// A request in a queue.
@@ -89,7 +88,7 @@ pub(super) struct Entrance {
 
 /// The entrance, and the two queues behind it: of pages, and of evaluations.
 pub(super) fn entrance(journal: bool) -> (Entrance, [Receiver<Task>; 2]) {
-    let ((pages, page_queue), (evaluations, queue)) = (bounded(WAITING), bounded(WAITING));
+    let ((pages, page_queue), (evaluations, queue)) = (bounded(EVALUATIONS), bounded(EVALUATIONS));
     (Entrance { pages, evaluations, desk: Arc::default(), journal }, [page_queue, queue])
 }
 
@@ -173,7 +172,8 @@ impl Evaluations {
         let mut journal = Journal::open(&self.directory)?;
         match asked {
             Asked::Rows(span) => Ok(caller.reply(&wire::Reply::Rows(&journal.page(span)?))),
-            Asked::Evaluate(request) => {
+            Asked::Evaluate(payload) => {
+                let request = read(&payload, &self.config.limits.wire())?;
                 let critic = self.board.critic(request.critic.as_deref())?;
                 let settings = &self.config.critics[critic];
                 let model = self.board.get(critic);
@@ -186,6 +186,15 @@ impl Evaluations {
                 Ok(caller.reply(&wire::Reply::Evaluate { findings: &findings, rows, generation }))
             }
         }
+    }
+}
+
+/// The request in a message.
+fn read(payload: &[u8], limits: &wire::Limits) -> Result<EvaluateRequest, WireError> {
+    let draft = wire::read_request(payload, limits).map_err(|refused| refused.error)?;
+    match draft.decode(limits).map_err(|refused| refused.error)?.op {
+        Op::Evaluate(request) => Ok(request),
+        _ => Err(WireError::new(ErrorCode::Internal, "another request waited among evaluations")),
     }
 }
 
@@ -271,17 +280,17 @@ impl Journal {
         }
     }
 
-    /// At most `most` rows from offset `from` on.
+    /// At most `most` rows from offset `from` on, and no more after [`EVALUATED_BYTES`] of numbers.
     fn take(&mut self, from: u64, most: usize, keep_going: &dyn Fn() -> bool) -> Result<Taken, WireError> {
         let to = self.bounds.1.min(from.saturating_add(most as u64));
         let mut taken = Taken { from, parts: Vec::new() };
         let mut next = group_of(&mut self.storage, from).map_err(unreadable)?;
-        let mut reached = from;
-        while reached < to {
+        let (mut reached, mut room) = (from, EVALUATED_BYTES);
+        while reached < to && room > 0 {
             if !keep_going() {
                 return Err(stopped());
             }
-            let groups = self.storage.read(next, PIECE).map_err(unreadable)?;
+            let groups = self.storage.read(next, JOURNAL_PIECE).map_err(unreadable)?;
             let Some(last) = groups.last() else { break };
             next = last.id + 1;
             for stored in groups {
@@ -290,8 +299,14 @@ impl Journal {
                     let Record::Rows(rows) = record else { continue };
                     let (begins, ends) = (offset, offset + rows.batch.len() as u64);
                     offset = ends;
-                    let range = reached.max(begins)..to.min(ends);
+                    let row = rows.batch.bytes().div_ceil(rows.batch.len()).max(1);
+                    let fits = reached.saturating_add((room / row) as u64);
+                    if fits < to.min(ends) {
+                        room = 0;
+                    }
+                    let range = reached.max(begins)..to.min(ends).min(fits);
                     if range.start < range.end {
+                        room = room.saturating_sub(row * (range.end - range.start) as usize);
                         reached = range.end;
                         taken.parts.push((rows, (range.start - begins) as usize..(range.end - begins) as usize));
                     }
@@ -344,6 +359,14 @@ impl Journal {
         let from = self.start(span)?;
         let of_answers = answers.map(|answers| answers.given().values.len() / answers.given().width);
         let taken = self.take(from, of_answers.unwrap_or(wire::EVALUATED_MAX), keep_going)?;
+        let wanted = of_answers.or(if let Span::Last(_) = span { Some((self.bounds.1 - from) as usize) } else { None });
+        let most = taken.len();
+        if wanted.is_some_and(|wanted| wanted > most) && most as u64 + from < self.bounds.1 {
+            let field = if of_answers.is_some() { "from" } else { "last" };
+            let mib = EVALUATED_BYTES >> 20;
+            let message = format!("an evaluation takes rows of {mib} MiB of numbers, from {from} on {most} of them");
+            return Err(WireError::of(ErrorCode::TooLarge, field, message));
+        }
         match of_answers {
             Some(answered) if answered != taken.len() => {
                 let message = format!("answers {answered} states, there are {} rows from {from} on", taken.len());
@@ -566,7 +589,7 @@ mod tests {
         let (without, _) = entrance(false);
         assert_eq!(code(without.put(&caller(1), page())), Err(ErrorCode::NotReady));
         let (entrance, [pages, _evaluations]) = entrance(true);
-        for connection in 0..WAITING as u64 {
+        for connection in 0..EVALUATIONS as u64 {
             assert_eq!(code(entrance.put(&caller(connection), page())), Ok(()));
             assert_eq!(code(entrance.put(&caller(connection), page())), Err(ErrorCode::Overloaded));
         }

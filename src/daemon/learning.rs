@@ -20,7 +20,7 @@ use crate::telemetry::{EventBus, Restarts, Stage, Timings};
 use crate::transport::turns::{ITEM_BYTES, Turns};
 use crate::transport::{Counters, Outbox, Publication, Reply};
 use crate::wire::status::{QueueStatus, QueuesStatus};
-use crate::wire::{self, ErrorCode, WireError};
+use crate::wire::{self, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
 use sd_notify::NotifyState;
@@ -34,6 +34,11 @@ const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
 /// Of that, what goes into requests that bring no rows.
 const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
+/// Multiplications that requests take at once whose work is done when their group is applied, and changes of policy that come with
+/// rows: about [`LEARN_AT_ONCE`], but for the last.
+const WORK_AT_ONCE: u64 = 10_000_000;
+/// While rows wait, such requests get one part of so many of the learner's time.
+const PARTS: u32 = 10;
 /// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Retry time of appends during a warm start, milliseconds.
@@ -101,8 +106,7 @@ pub(super) struct Learning {
     clock: Clock,
     /// Whether the log has what may be kept.
     footprint_told: bool,
-    /// Seconds that learning a row takes, of late; 0 before the first.
-    row_seconds: f64,
+    pace: Pace,
     /// The critic whose adoption has been decided, and since when that keeps the learner.
     adopting: Option<(usize, Instant)>,
     ingest_ended: bool,
@@ -130,7 +134,7 @@ impl Learning {
             config,
             clock,
             footprint_told: false,
-            row_seconds: 0.0,
+            pace: Pace::default(),
             adopting: None,
             ingest_ended: false,
             calls_ended: false,
@@ -236,6 +240,7 @@ impl Learning {
         let clock = self.clock;
         let uptime = || clock.now().uptime;
         let (since, rows) = (Instant::now(), self.core.waiting_rows());
+        let has_requests = self.core.waiting_work().0 > 0;
         let stored = self.core.commit(clock.now(), &uptime);
         // Acknowledged before it is learned.
         self.dispatch();
@@ -243,7 +248,7 @@ impl Learning {
         if stored {
             self.core.apply(clock.now());
             let learned = self.timings.stages.passed(Stage::Learn, since, rows);
-            self.note_pace(rows, learned - since);
+            self.pace.note(rows, has_requests, learned - since);
             self.note_pause();
             self.core.act(clock.now());
             self.adopting = self.core.adopting().map(|critic| (critic, learned));
@@ -334,36 +339,18 @@ impl Learning {
         }
     }
 
-    fn note_pace(&mut self, rows: u64, spent: Duration) {
-        /// What the last group counts.
-        const WEIGHT: f64 = 0.1;
-        if rows > 0 {
-            let latest = spent.as_secs_f64() / rows as f64;
-            let weight = if self.row_seconds == 0.0 { 1.0 } else { WEIGHT };
-            self.row_seconds += weight * (latest - self.row_seconds);
-        }
-    }
-
-    /// Rows that are taken at once. It depends on the clock, as everything does that cuts the stream into groups: what was
-    /// cut is in the journal.
-    fn group_rows(&self) -> u64 {
-        let most = self.config.batch_rows_max as u64;
-        // A pace of 0 makes this infinite, and the conversion the largest there is.
-        let in_time = (LEARN_AT_ONCE.as_secs_f64() / self.row_seconds) as u64;
-        in_time.clamp(GROUP_ROWS_MIN.min(most), most)
-    }
-
     /// More of what is there already, up to one group: rows are learned together, which is faster. Messages and time are
     /// bounded too: not every message brings a row. Requests come in turns between peers.
     fn drain_inbox(&mut self) {
         let since = Instant::now();
         let now = self.clock.now();
         let storable = self.core.read_only().is_none();
-        let most = self.group_rows();
+        let most = self.pace.group_rows(self.config.batch_rows_max as u64);
         let mut answering = Duration::ZERO;
         for _ in 0..most {
-            let full = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
-            if full || since.elapsed() >= TAKE_AT_ONCE {
+            let (of_requests, of_rows) = self.core.waiting_work();
+            let is_long = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
+            if is_long || of_rows >= WORK_AT_ONCE || since.elapsed() >= TAKE_AT_ONCE {
                 break;
             }
             let mut idle = true;
@@ -381,7 +368,9 @@ impl Learning {
             }
             let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
             let may_answer = answering < ANSWER_AT_ONCE;
-            if let Some(call) = self.inbox.calls.next_of(|call| may_answer || brings_rows(call)) {
+            let may_work = self.pace.owed_to_rows.is_zero() && of_requests < WORK_AT_ONCE;
+            let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
+            if let Some(call) = self.inbox.calls.next_of(is_wanted) {
                 let (is_answer, begun) = (!brings_rows(&call), Instant::now());
                 self.call(call, now);
                 if is_answer {
@@ -390,6 +379,8 @@ impl Learning {
                 idle = false;
             }
             if idle {
+                // No row waits that would have to.
+                self.pace.owed_to_rows = Duration::ZERO;
                 break;
             }
         }
@@ -471,6 +462,51 @@ impl Learning {
     }
 }
 
+/// How long rows take, and what they are owed.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Seconds that learning a row takes, of late; 0 before the first.
+    row_seconds: f64,
+    /// Time that rows get, if some wait, before another request is taken whose work is done when its group is applied.
+    owed_to_rows: Duration,
+}
+
+impl Pace {
+    /// A group of `rows` rows took so long to apply.
+    fn note(&mut self, rows: u64, has_requests: bool, spent: Duration) {
+        if !has_requests {
+            self.owed_to_rows = self.owed_to_rows.saturating_sub(spent);
+            return self.note_rows(rows, spent);
+        }
+        let of_rows = Duration::from_secs_f64(rows as f64 * self.row_seconds).min(spent);
+        let owed = self.owed_to_rows + (PARTS - 1) * (spent - of_rows);
+        self.owed_to_rows = owed.saturating_sub(of_rows);
+    }
+
+    fn note_rows(&mut self, rows: u64, spent: Duration) {
+        /// What the last group counts.
+        const WEIGHT: f64 = 0.1;
+        if rows > 0 {
+            let latest = spent.as_secs_f64() / rows as f64;
+            let weight = if self.row_seconds == 0.0 { 1.0 } else { WEIGHT };
+            self.row_seconds += weight * (latest - self.row_seconds);
+        }
+    }
+
+    /// Rows that are taken at once, of at most `most`. It depends on the clock, as everything does that cuts the stream into
+    /// groups: what was cut is in the journal.
+    fn group_rows(&self, most: u64) -> u64 {
+        // A pace of 0 makes this infinite, and the conversion the largest there is.
+        let in_time = (LEARN_AT_ONCE.as_secs_f64() / self.row_seconds) as u64;
+        in_time.clamp(GROUP_ROWS_MIN.min(most), most)
+    }
+}
+
+/// Whether the work that a request causes is done when the group is applied that it is stored with.
+fn works_later(call: &Forwarded) -> bool {
+    matches!(&call.asked, Asked::Op(Op::Suggest { .. } | Op::Report { .. } | Op::NewPolicy { .. }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -478,15 +514,18 @@ mod tests {
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::transport::turns::turns;
-    use crate::wire::{ArrayForm, Id, Op};
-    use crossbeam_channel::bounded;
+    use crate::wire::{ArrayForm, Id};
+    use crossbeam_channel::{bounded, unbounded};
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         learning_with(ingest, turns(CALLS).1)
     }
 
     fn learning_with(ingest: Receiver<Bytes>, calls: Turns<Forwarded>) -> Learning {
-        let config = Arc::new(Config::default());
+        learning_of(Arc::default(), ingest, calls)
+    }
+
+    fn learning_of(config: Arc<Config>, ingest: Receiver<Bytes>, calls: Turns<Forwarded>) -> Learning {
         let (wants, done, rebuilt, written, commands) = (never(), never(), never(), never(), never());
         let inbox = Inbox { ingest, calls, wants, done, rebuilt, written, commands };
         let outlets = Outlets {
@@ -544,15 +583,83 @@ mod tests {
 
     #[test]
     fn rows_are_taken_as_they_can_be_learned() {
-        let mut learning = learning(never());
-        let most = Config::default().batch_rows_max as u64;
-        assert_eq!(learning.group_rows(), most, "nothing is known yet");
-        learning.note_pace(100, Duration::from_millis(1));
-        assert!((999..=1000).contains(&learning.group_rows()), "{}", learning.group_rows());
-        (0..200).for_each(|_| learning.note_pace(100, Duration::from_secs(1)));
-        assert_eq!(learning.group_rows(), GROUP_ROWS_MIN);
-        learning.note_pace(0, Duration::from_secs(1000));
-        (0..200).for_each(|_| learning.note_pace(100_000, Duration::from_micros(10)));
-        assert_eq!(learning.group_rows(), most);
+        let (mut pace, most) = (Pace::default(), 4096);
+        let ms = Duration::from_millis;
+        assert_eq!(pace.group_rows(most), most, "nothing is known yet");
+        pace.note(100, false, ms(1));
+        assert!((999..=1000).contains(&pace.group_rows(most)), "{}", pace.group_rows(most));
+        pace.note(100, true, ms(5000));
+        assert!((999..=1000).contains(&pace.group_rows(most)), "requests do not make rows slow");
+        (0..200).for_each(|_| pace.note(100, false, ms(1000)));
+        assert_eq!(pace.group_rows(most), GROUP_ROWS_MIN);
+        pace.note(0, false, ms(1_000_000));
+        (0..200).for_each(|_| pace.note(100_000, false, Duration::from_micros(10)));
+        assert_eq!(pace.group_rows(most), most);
+    }
+
+    #[test]
+    fn requests_get_a_tenth_of_the_time_that_rows_wait() {
+        let mut pace = Pace::default();
+        let ms = Duration::from_millis;
+        pace.note(100, false, ms(1));
+        pace.note(100, true, ms(21));
+        assert!(pace.owed_to_rows.abs_diff(ms(179)) < ms(1), "{:?}", pace.owed_to_rows);
+        (0..17).for_each(|_| pace.note(1000, false, ms(10)));
+        assert!(!pace.owed_to_rows.is_zero());
+        pace.note(1000, false, ms(10));
+        assert!(pace.owed_to_rows.is_zero());
+    }
+
+    #[test]
+    fn no_more_work_of_requests_is_taken_at_once_than_a_turn_may_take() {
+        const ELEMENTS: u64 = 120;
+        const WAITING: u64 = 200;
+        let text =
+            "[[advisor]]\nname = \"default\"\nlengthscales = [0.001]\noutputs = [{ mean = 0.0, deviation = 1.0 }]\n";
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let (entrance, calls) = turns(CALLS);
+        let (sender, ingest) = unbounded();
+        let mut learning = learning_of(Arc::clone(&config), ingest, calls);
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let put = |op: Op| {
+            let peer = Peer { connection: 1, delimiter: false };
+            let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+            entrance.put(1, 0, Forwarded { caller, asked: Asked::Op(op), since: Instant::now() });
+        };
+        let suggest = |at: u64| Op::Suggest { advisor: None, context: vec![at as f64] };
+        let report = |decision_id: u64| Op::Report { advisor: None, decision_id, cost: 1.0 };
+        let carry_out = |learning: &mut Learning, op: Op| {
+            put(op);
+            learning.drain_inbox();
+            learning.core.step(now);
+            learning.core.take_outputs().for_each(drop);
+        };
+        // Its dictionary grows with each context.
+        (0..ELEMENTS).for_each(|k| carry_out(&mut learning, suggest(k)));
+        (0..ELEMENTS).for_each(|k| carry_out(&mut learning, report(k)));
+        (0..WAITING).for_each(|k| carry_out(&mut learning, suggest(k)));
+        assert_eq!(learning.core.waiting_work(), (0, 0));
+        for k in 0..WAITING {
+            put(report(ELEMENTS + k));
+            put(suggest(k));
+        }
+        (0..100).for_each(|_| learning.drain_inbox());
+        let (work, _) = learning.core.waiting_work();
+        assert!((WORK_AT_ONCE..WORK_AT_ONCE + ELEMENTS.pow(3) + 100 * ELEMENTS.pow(2)).contains(&work), "{work}");
+        let left = learning.inbox.calls.len();
+        assert!(left > 0, "the others wait");
+        let before = Instant::now();
+        learning.core.step(now);
+        println!("{work} multiplications took {:?}", before.elapsed());
+        // While rows wait they are taken, and no such request.
+        learning.pace.owed_to_rows = Duration::from_secs(1);
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..10_000).map(|_| pendulum.step()).collect();
+        for batch in steps.chunks(16).flat_map(|some| sim::batches("p", "", some)) {
+            sender.send(wire::encode_ingest(&batch).into()).unwrap();
+        }
+        learning.drain_inbox();
+        assert_eq!((learning.inbox.calls.len(), learning.core.waiting_work().0), (left, 0));
+        assert!(learning.core.waiting_rows() > 0);
     }
 }

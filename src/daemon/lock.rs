@@ -1,6 +1,6 @@
 //! The lock of a data directory: one daemon at a time.
 
-use super::{STARTING, StartError, replace};
+use super::{StartError, replace, starting};
 use crate::config::{Config, ConfigParts};
 use crate::http::Shelf;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
@@ -39,7 +39,7 @@ pub(super) fn claim(directory: &Path) -> Result<(File, PathBuf), StartError> {
         return Err(StartError::Unfinished { path: directory.to_owned() });
     }
     // Left by a start that was killed.
-    drop(std::fs::remove_file(directory.join(STARTING)));
+    drop(std::fs::remove_file(directory.join(starting::FILE)));
     let endpoints_file = directory.join("endpoints.json");
     // Left by a daemon that was killed: clients take the file for a sign that all is ready.
     match std::fs::remove_file(&endpoints_file) {

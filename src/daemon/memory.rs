@@ -4,24 +4,32 @@
 //! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment (what a checkpoint
 //! copies of streams is counted), and a refit needs three matrices of `evidence_rows` squared on each of its threads.
 
-use super::bounds::{CALLS, GROUP_BYTES, LARGE_QUERIES, PAGED_MAX, RECORD_BYTES_MAX, WAITING};
+use super::bounds::{
+    CALLS, EVALUATED_BYTES, EVALUATIONS, GROUP_BYTES, JOURNAL_PIECE, LARGE_QUERIES, PAGED_MAX, RECORD_BYTES_MAX,
+    WAITING,
+};
 use super::rebuild::WINDOW_ROWS;
 use super::transport_limits;
 use crate::config::{Config, ConfigParts, Limits};
 use crate::learner::act::Decision;
+use crate::learner::batch::CANDIDATES;
 use crate::learner::heads;
 use crate::learner::improve::COPIES;
 use crate::learner::suggest::AdvisorSettings;
 use crate::learner::verification::PAIRS_MAX;
-use crate::learner::window::Window;
+use crate::learner::window::{SEGMENT_ROWS, Window};
 use crate::learner::{
     COPIES_MAX, INPUT_ROWS_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream,
 };
 use crate::math::form::QuadraticForm;
 use crate::math::kernel::NoiseModel;
 use crate::math::statistics::{Chain, TRACE_STEP};
+use crate::state::labels::{LABEL_BYTES_MAX, LABEL_SETS_MAX};
+use crate::state::record::TakenRows;
 use crate::state::streams::Streams;
 use crate::transition::Rows;
+use crate::transport::turns::ITEM_BYTES;
+use crate::wire::EVALUATED_MAX;
 use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
 use rustix::process::{Resource, getrlimit};
 
@@ -52,6 +60,8 @@ pub struct Footprint {
     pub models: Vec<ModelFootprint>,
     /// All advisors with the decisions that wait.
     pub advisors: usize,
+    /// The labels that heads learn from.
+    pub labels: usize,
 }
 
 /// Bytes of one critic's model with its largest dictionary, and of the snapshots that answer for it.
@@ -169,6 +179,35 @@ fn read_bytes(config: &Config, rewards: usize) -> usize {
     CALLS.total_bytes + WAITING.total_bytes + LARGE_QUERIES * query + 2 * batch_bytes(limits)
 }
 
+/// Bytes of pages of rows and of evaluations of another policy, each of which has a thread: what waits as it came, what is read of
+/// the journal, and one evaluation. 0 without a journal.
+fn evaluation_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_per_row: usize) -> usize {
+    /// Copies of the numbers of its rows: as they were received, their columns, between inputs of Q, the states where Q enters, and
+    /// the last two of the rows of all groups of episodes but one.
+    const OF_ROWS: usize = 6;
+    /// Copies of the answers of the policy.
+    const OF_ANSWERS: usize = 6;
+    /// What a row takes that came in a message of its own, and what is found out about it.
+    const ROW: usize = size_of::<TakenRows>() + 3 * (256 + ALLOCATION) + 16 * ALLOCATION + 16 * NUMBER;
+    if !config.journal {
+        return 0;
+    }
+    let message = config.limits.message_bytes_max;
+    let read = JOURNAL_PIECE as usize + 2 * batch_bytes(&config.limits);
+    let judged = critics.iter().filter(|settings| settings.action_value.is_some());
+    let fit = |settings: &&Settings| {
+        let width = dim + settings.action_width();
+        let candidates = NUMBER * CANDIDATES * (settings.dictionary_max + 2 * width);
+        ModelFootprint::of(settings, (dim, rewards_per_row), 0).bytes + candidates
+    };
+    EVALUATIONS * (2 * ITEM_BYTES + message)
+        + 2 * read
+        + OF_ROWS * EVALUATED_BYTES
+        + EVALUATED_MAX * ROW
+        + OF_ANSWERS * NUMBER * message
+        + judged.map(fit).max().unwrap_or(0)
+}
+
 /// Bytes of a group of rows, and of the last batch of it as it has been read.
 fn batch_bytes(limits: &Limits) -> usize {
     /// Bytes of memory for each byte of a batch, at most (see `wire`).
@@ -209,6 +248,13 @@ fn advisor_bytes(settings: &AdvisorSettings, journal: bool) -> usize {
     model.bytes + recent + settings.waiting_bytes_max() * if journal { 3 } else { 1 }
 }
 
+/// Bytes of the labels that heads learn from, and of their columns beside the retained rows. Lists grow by doubling, and grow as a copy
+/// while a checkpoint has them. With a journal they are in the checkpoint's file, whose buffer grows by doubling too.
+fn label_bytes(config: &Config) -> usize {
+    let copies = if config.journal { 6 } else { 3 };
+    copies * LABEL_BYTES_MAX + LABEL_SETS_MAX * NUMBER * (config.window_rows + SEGMENT_ROWS)
+}
+
 impl Footprint {
     /// With states (`dim`,) and so many rewards in a row.
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
@@ -233,6 +279,7 @@ impl Footprint {
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
         let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
         let queues = transport.queues_bytes() + read_bytes(config, rewards) + (PAGED_MAX + 4) * snapshot;
+        let queues = queues + evaluation_bytes(config, critics, dim, rewards_per_row);
         let window = Window::bytes_max(dim, rewards_per_row, *window_rows);
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),
@@ -246,14 +293,16 @@ impl Footprint {
                 .map(|settings| ModelFootprint::of(settings, (dim, rewards_per_row), *streams_max))
                 .collect(),
             advisors: config.advisors.iter().map(|settings| advisor_bytes(settings, config.journal)).sum(),
+            labels: label_bytes(config),
         }
     }
 
-    /// What is kept of rows, models, advisors and streams; what waits in queues comes and goes.
+    /// What is kept of rows, models, advisors, labels and streams; what waits in queues comes and goes.
     pub fn kept(&self) -> usize {
         self.window
             + self.streams
             + self.advisors
+            + self.labels
             + self.models.iter().map(|model| model.bytes + model.beside).sum::<usize>()
     }
 
@@ -273,6 +322,7 @@ impl Footprint {
             queues_bytes_max: self.queues as u64,
             rebuild_bytes_max: self.rebuild as u64,
             advisors_bytes_max: self.advisors as u64,
+            labels_bytes_max: self.labels as u64,
             kept_bytes_max: self.kept() as u64,
             models: models.collect(),
         }
@@ -280,10 +330,10 @@ impl Footprint {
 
     /// Log it, and that it is more than there is, if it is.
     pub fn log(&self) {
-        let Self { row, window, stream, streams, queues, rebuild, models, advisors } = self;
+        let Self { row, window, stream, streams, queues, rebuild, models, advisors, labels } = self;
         log::info!(
             "event=memory row_bytes={row} window_bytes_max={window} stream_bytes={stream} streams_bytes_max={streams} \
-             queues_bytes_max={queues} rebuild_bytes_max={rebuild} advisors_bytes_max={advisors} kept_bytes_max={}",
+             queues_bytes_max={queues} rebuild_bytes_max={rebuild} advisors_bytes_max={advisors} labels_bytes_max={labels} kept_bytes_max={}",
             self.kept()
         );
         let (most, there) = ((self.kept() + self.queues + self.rebuild) as u64, available_bytes());

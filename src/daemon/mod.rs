@@ -29,6 +29,7 @@ mod rebuild_thread;
 pub mod recovery;
 mod refit_thread;
 pub mod replace;
+mod starting;
 pub mod survey;
 mod systemd;
 pub mod warm_start;
@@ -45,6 +46,8 @@ use self::queries::{Control, FastPath, Ports};
 use self::rebuild_thread::Rebuilds;
 use self::recovery::{NEWER_REMEDY, OnTheWay, RecoverError};
 use self::refit_thread::Refits;
+use self::starting::Report;
+pub use self::starting::starting;
 use self::systemd::notify as notify_systemd;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
@@ -84,12 +87,6 @@ const TICK: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Open files without which a daemon would end soon: its own, and a few connections.
 const DESCRIPTORS_MIN: u64 = 64;
-/// Between two reports of a long start to the log and to systemd, which waits longer each time.
-const REPORT: Duration = Duration::from_secs(5);
-const EXTENSION_US: u32 = 60_000_000;
-/// File of the data directory that says how far a start is that reads the journal, and how often it does.
-const STARTING: &str = "starting.json";
-const SAID: Duration = Duration::from_secs(1);
 /// Between two checkpoints of a long start.
 const KEEP: Duration = Duration::from_secs(60);
 /// At a stop, messages already taken are learned for at most so long.
@@ -223,7 +220,7 @@ impl std::error::Error for StartError {
 impl StartError {
     /// Whether the start was stopped on request.
     pub fn is_stopped(&self) -> bool {
-        matches!(self, Self::Recover { source: RecoverError::Stopped, .. })
+        matches!(self, Self::Recover { source: RecoverError::Stopped, .. } | Self::WarmStart(WarmStartError::Stopped))
     }
 }
 
@@ -301,7 +298,8 @@ impl Daemon {
         Self::start_unless(&AtomicBool::new(false), config, warm_start, progress)
     }
 
-    /// As [`Daemon::start_with`]; it ends with [`StartError::Recover`] soon after `stop` is set, while the journal is read.
+    /// As [`Daemon::start_with`]; while the journal is read and while the table is checked, it ends soon after `stop` is set, with an
+    /// error that [`StartError::is_stopped`] knows.
     ///
     /// # Errors
     /// If any of that fails; nothing stays bound.
@@ -328,18 +326,20 @@ impl Daemon {
         let serve =
             |listener| http::Starting::serve(&config, listener, Arc::clone(&recovered)).map_err(StartError::Http);
         let starting = listener.as_ref().map(serve).transpose()?;
-        let mut core = open_core(&config, clock, stop, &mut |rows, of| {
+        let mut report = Report::new(&config.data_dir, stop);
+        let mut core = open_core(&config, clock, &mut report, &mut |rows, of| {
             recovered.set(rows, of);
             progress(StartupProgress::Recovering { rows, of });
         })?;
         core.set_run((1000.0 * clock.now().unix) as u64);
         // Answers are there before the first question.
         core.refresh(clock.now(), &|| clock.now());
-        let mut checking = |done| progress(StartupProgress::Checking(done));
-        let plan = match warm_start {
-            Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
-            None => None,
+        let mut checking = |done: crate::table::Progress| {
+            progress(StartupProgress::Checking(done));
+            report.checking(done.fraction)
         };
+        let plan = warm_start.map(|warm| warm_start::plan(warm, &config, &core, &mut checking)).transpose();
+        let plan = plan.map_err(StartError::WarmStart)?.flatten();
         let (board, timings) = (core.board(), Timings::default());
         let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone(), clock);
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
@@ -634,7 +634,7 @@ fn transport_limits(limits: &config::Limits) -> transport::Limits {
 fn open_core(
     config: &Arc<Config>,
     clock: Clock,
-    stop: &AtomicBool,
+    report: &mut Report<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Core, StartError> {
     let directory = &config.data_dir;
@@ -648,27 +648,11 @@ fn open_core(
     let started = Instant::now();
     let mut storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
-    // What is wrong with the journal the recovery says.
-    if let Ok(outlook) = Outlook::of(&mut storage, checkpoints.as_ref(), config) {
-        outlook.log();
-    }
-    // The first report comes early: systemd may be impatient.
-    let (mut due, mut kept, mut written) = (started + SAID, started, None);
+    let mut kept = started;
     let mut watched = |rows, of| {
         progress(rows, of);
-        if written.is_none_or(|at: Instant| at.elapsed() >= SAID) {
-            written = Some(Instant::now());
-            // Only for those who look.
-            drop(std::fs::write(directory.join(STARTING), json!({"rows": rows, "of": of}).to_string()));
-        }
-        if stop.load(Ordering::Relaxed) {
+        if !report.recovering(rows, of) {
             return OnTheWay::Stop;
-        }
-        if Instant::now() >= due {
-            due = Instant::now() + REPORT;
-            log::info!("event=recovering rows={rows} of={of}");
-            let status = format!("learning the journal again: {rows} of {of} rows");
-            notify_systemd(&[NotifyState::ExtendTimeoutUsec(EXTENSION_US), NotifyState::Status(&status)]);
         }
         if kept.elapsed() < KEEP {
             return OnTheWay::Continue;
@@ -676,8 +660,14 @@ fn open_core(
         kept = Instant::now();
         OnTheWay::Checkpoint(clock.now().unix)
     };
+    match Outlook::of_watched(&mut storage, checkpoints.as_ref(), config, &mut watched) {
+        Ok(outlook) => outlook.log(),
+        Err(stopped @ RecoverError::Stopped) => return Err(refused(stopped)),
+        // What is wrong with the journal the recovery says.
+        Err(_) => {}
+    }
     let core = Core::open_watched(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), &mut watched);
-    drop(std::fs::remove_file(directory.join(STARTING)));
+    report.recovered();
     let core = core.map_err(refused)?;
     if let Some(RecoveredStatus { offset, from_checkpoint, rows_replayed, torn_bytes, faults, .. }) = core.recovered() {
         let from = from_checkpoint.map_or_else(|| "null".to_owned(), |offset| offset.to_string());
@@ -689,13 +679,6 @@ fn open_core(
         faults.iter().for_each(|fault| log::warn!("event=checkpoint_skipped why={fault:?}"));
     }
     Ok(core)
-}
-
-/// Rows learned again and rows to learn, of a daemon that starts and reads the journal in `directory`, if one does.
-pub fn starting(directory: &Path) -> Option<(u64, u64)> {
-    let text = std::fs::read_to_string(directory.join(STARTING)).ok()?;
-    let said: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some((said["rows"].as_u64()?, said["of"].as_u64()?))
 }
 
 /// The thread that writes checkpoints.

@@ -2,13 +2,13 @@
 //! row is learned.
 
 use super::core::{change, contradiction};
-use super::recovery::{RecoverError, check_end, for_each_record, usable_checkpoints};
+use super::recovery::{KeepGoing, OnTheWay, RecoverError, Watched, check_end, for_each_record};
 use crate::config::Config;
-use crate::journal::checkpoint::{Checkpoint, Checkpoints};
+use crate::journal::checkpoint::{CheckpointError, Checkpoints, Noted};
 use crate::journal::store::Storage;
 use crate::journal::{CONFIGURED, ROWS, Record};
 use crate::state::goes_on;
-use crate::state::record::Configured;
+use crate::state::record::{Configured, Mark};
 
 /// What becomes of a critic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +38,40 @@ impl Outlook {
     /// # Errors
     /// If the journal or its checkpoints cannot be used.
     pub fn of(storage: &mut dyn Storage, checkpoints: &dyn Checkpoints, config: &Config) -> Result<Self, RecoverError> {
+        Self::of_watched(storage, checkpoints, config, &mut |_, _| OnTheWay::Continue)
+    }
+
+    /// The same; `watched` is asked now and then what to do.
+    ///
+    /// # Errors
+    /// The same, and if `watched` stops it.
+    pub fn of_watched(
+        storage: &mut dyn Storage,
+        checkpoints: &dyn Checkpoints,
+        config: &Config,
+        watched: Watched<'_>,
+    ) -> Result<Self, RecoverError> {
         let end = check_end(storage)?;
         let Some((first, _)) = storage.bounds()? else { return Ok(Self::default()) };
         let start = storage.headers(first, 1)?.first().map_or(end.offset, |head| head.first_offset);
-        let (mut known, mut shape) = (None, first_shape(storage, first)?);
-        for_each_record(storage, first - 1, CONFIGURED, &mut |_, record| {
+        let rows = end.offset - start;
+        let mut keep_going = || watched(0, rows) != OnTheWay::Stop;
+        // What the newest checkpoint has seen need not be looked through.
+        let noted = newest(checkpoints, end)?;
+        let behind = noted.as_ref().map_or(first - 1, |noted| noted.group.max(first - 1));
+        let (mut known, mut shape) = noted.map(|noted| (noted.configured, noted.shape)).unwrap_or_default();
+        if shape.is_none() {
+            shape = first_shape(storage, first, &mut keep_going)?;
+        }
+        for_each_record(storage, behind, CONFIGURED, &mut keep_going, &mut |_, record| {
             if let Record::Configured(configured) = record {
                 known = Some(configured);
             }
             Ok(())
         })?;
-        if known.is_none() || shape.is_none() {
-            // The journal has forgotten its beginning.
-            let newest = usable_checkpoints(checkpoints, end)?.0.into_iter().next();
-            let of_checkpoint = newest.map(|Checkpoint { configured, shape, .. }| (configured, shape));
-            let (configured, dimensions) = of_checkpoint.unwrap_or_default();
-            (known, shape) = (known.or(configured), shape.or(dimensions));
-        }
         let refusal = shape.and_then(|shape| contradiction(config, shape));
         let critics = known.map(|known| fates(&known, config)).unwrap_or_default();
-        Ok(Self { refusal, critics, rows: end.offset - start })
+        Ok(Self { refusal, critics, rows })
     }
 
     /// Log which models will be set aside, while there is time to stop the daemon.
@@ -77,14 +91,36 @@ impl Outlook {
     }
 }
 
+/// What the newest checkpoint that can be read says of settings and rows; none if there is none.
+fn newest(checkpoints: &dyn Checkpoints, end: Mark) -> Result<Option<Noted>, RecoverError> {
+    for group in checkpoints.list().map_err(RecoverError::Checkpoints)? {
+        let noted = checkpoints.read(group).map_err(CheckpointError::File).and_then(|bytes| Noted::of(&bytes));
+        match noted {
+            Ok(noted) if noted.group == group && group <= end.id => return Ok(Some(noted)),
+            Err(error @ CheckpointError::Newer { .. }) => {
+                return Err(RecoverError::CheckpointNewer { checkpoint: group, error });
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
 /// Numbers of a state and rewards of a row, of the first rows behind group number `first`; none if there are no rows.
-fn first_shape(storage: &mut dyn Storage, first: u64) -> Result<Option<(usize, usize)>, RecoverError> {
+fn first_shape(
+    storage: &mut dyn Storage,
+    first: u64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<(usize, usize)>, RecoverError> {
     const AT_ONCE: usize = 1024;
     let mut next = first;
     loop {
         let headers = storage.headers(next, AT_ONCE)?;
         let Some(last) = headers.last() else { return Ok(None) };
         next = last.id + 1;
+        if !keep_going() {
+            return Err(RecoverError::Stopped);
+        }
         let Some(head) = headers.iter().find(|head| head.kinds & ROWS != 0) else { continue };
         let damaged = |damage| RecoverError::Damaged { group: head.id, offset: head.first_offset, damage };
         let Some(group) = storage.read(head.id, 1)?.into_iter().next() else { return Ok(None) };

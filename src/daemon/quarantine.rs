@@ -5,6 +5,8 @@
 
 use super::core::Refused;
 use rusqlite::{Connection, OpenFlags, params};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,6 +57,8 @@ impl Quarantine {
 
     fn try_keep(&mut self, refused: &[Refused]) -> rusqlite::Result<()> {
         if self.database.is_none() {
+            // Made here, for its owner alone: messages of producers are in it. One that cannot be made SQLite complains of.
+            drop(OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path));
             let database = Connection::open(&self.path)?;
             database.busy_timeout(Duration::from_millis(100))?;
             database.pragma_update(None, "synchronous", "OFF")?;
@@ -109,6 +113,7 @@ pub fn read(directory: &Path) -> rusqlite::Result<Vec<Kept>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn refused(k: usize) -> Refused {
         let (field, message) = (Some("state"), format!("number {k}"));
@@ -122,6 +127,8 @@ mod tests {
         let mut quarantine = Quarantine::new(directory.path(), 5);
         quarantine.keep(&(0..4).map(refused).collect::<Vec<_>>());
         quarantine.keep(&[]);
+        let mode = std::fs::metadata(directory.path().join(DATABASE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "for its owner alone");
         quarantine.keep(&(4..8).map(refused).collect::<Vec<_>>());
         let kept = read(directory.path()).unwrap();
         assert_eq!(kept.iter().map(|kept| kept.index.unwrap()).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);

@@ -174,7 +174,7 @@ impl RebuildJob {
         let heads = storage.headers(first_group, 1).map_err(|e| e.to_string())?;
         let first_row = heads.first().map_or(0, |head| head.first_offset);
         let critic = &self.settings.name;
-        let mut left_out = recorded_skips(storage, first_group - 1).map_err(|e| e.to_string())?;
+        let mut left_out = recorded_skips(storage, first_group - 1, &mut || keep_going()).map_err(|e| e.to_string())?;
         left_out.retain(|rows| rows.critic == *critic);
         let mut beginning = self.select(first_row, keep_going, time_left)?;
         let (mut unlearnable, mut attempts) = (Vec::new(), 0);

@@ -212,6 +212,9 @@ pub enum OnTheWay {
 /// How far a recovery has got: rows done, rows to do.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
+/// Whether to go on, asked now and then.
+pub(super) type KeepGoing<'a> = &'a mut dyn FnMut() -> bool;
+
 /// The same, with an answer.
 pub type Watched<'a> = &'a mut dyn FnMut(u64, u64) -> OnTheWay;
 
@@ -309,7 +312,10 @@ fn read_back(
         return Err(RecoverError::NoCheckpoint { first, faults: recovered.faults });
     }
     let behind = start.as_ref().map_or(0, |checkpoint| checkpoint.group);
-    let (recorded, reaches) = (recorded_skips(storage, behind)?, recorded_reaches(storage, behind)?);
+    let rows = end.offset - from_checkpoint.unwrap_or(0);
+    let keep_going: KeepGoing<'_> = &mut || watched(0, rows) != OnTheWay::Stop;
+    let recorded = recorded_skips(storage, behind, keep_going)?;
+    let reaches = recorded_reaches(storage, behind, keep_going)?;
     let from = match &start {
         Some(checkpoint) => {
             let offset = reaches.iter().map(|&(_, offset)| offset).fold(checkpoint.replay_from, u64::min);
@@ -503,9 +509,13 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
 }
 
 /// Rows that critics leave out, as the groups behind number `behind` record.
-pub(super) fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedRows>, RecoverError> {
+pub(super) fn recorded_skips(
+    storage: &mut dyn Storage,
+    behind: u64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Vec<SkippedRows>, RecoverError> {
     let mut found = Vec::new();
-    for_each_record(storage, behind, SKIPPED, &mut |head, record| {
+    for_each_record(storage, behind, SKIPPED, keep_going, &mut |head, record| {
         let Record::Skipped(skipped) = record else { return Ok(()) };
         // A learner can have failed only on what was there.
         if skipped.to > head.first_offset {
@@ -519,9 +529,13 @@ pub(super) fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<V
 
 /// Numbers of groups behind number `behind`, each with the offset of a row before it that a critic learns from there on: one that
 /// was rebuilt lacks some rows, and one that begins again with new settings learns the last ones at once.
-fn recorded_reaches(storage: &mut dyn Storage, behind: u64) -> Result<Vec<(u64, u64)>, RecoverError> {
+fn recorded_reaches(
+    storage: &mut dyn Storage,
+    behind: u64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Vec<(u64, u64)>, RecoverError> {
     let mut found = Vec::new();
-    for_each_record(storage, behind, REBUILT | CONFIGURED, &mut |head, record| {
+    for_each_record(storage, behind, REBUILT | CONFIGURED, keep_going, &mut |head, record| {
         match record {
             Record::Rebuilt(learner) => found.push((head.id, learner.replay_from())),
             Record::Configured(configured) => found.push((head.id, configured.from)),
@@ -532,11 +546,12 @@ fn recorded_reaches(storage: &mut dyn Storage, behind: u64) -> Result<Vec<(u64, 
     Ok(found)
 }
 
-/// Visit the records of the groups behind number `behind` that have records of these kinds.
+/// Visit the records of the groups behind number `behind` that have records of these kinds. `keep_going` is asked now and then.
 pub(super) fn for_each_record(
     storage: &mut dyn Storage,
     behind: u64,
     kinds: u32,
+    keep_going: KeepGoing<'_>,
     visit: &mut dyn FnMut(&GroupHeader, Record) -> Result<(), String>,
 ) -> Result<(), RecoverError> {
     const AT_ONCE: usize = 1024;
@@ -545,7 +560,13 @@ pub(super) fn for_each_record(
         let headers = storage.headers(next, AT_ONCE)?;
         let Some(last) = headers.last() else { return Ok(()) };
         next = last.id + 1;
+        if !keep_going() {
+            return Err(RecoverError::Stopped);
+        }
         for head in headers.iter().filter(|head| head.kinds & kinds != 0) {
+            if !keep_going() {
+                return Err(RecoverError::Stopped);
+            }
             for group in storage.read(head.id, 1)? {
                 let damaged = |damage| RecoverError::Damaged { group: head.id, offset: head.first_offset, damage };
                 let (_, records) = group.decode().map_err(damaged)?;

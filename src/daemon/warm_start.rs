@@ -11,7 +11,7 @@
 
 use super::core::Core;
 use crate::config::Config;
-use crate::table::{self, Columns, LargeTable, Reading, TableError};
+use crate::table::{self, Columns, Fault, LargeTable, Reading, TableError};
 use crate::telemetry::Heartbeat;
 use crate::transition::Batch;
 use crate::whole_file;
@@ -56,6 +56,8 @@ pub struct WarmStart {
 pub enum WarmStartError {
     /// It cannot be read.
     Table(TableError),
+    /// The start was stopped while the table was checked.
+    Stopped,
     /// Another table, or the same under another reading, was learned or begun here before.
     Other {
         /// The data directory.
@@ -97,6 +99,7 @@ impl fmt::Display for WarmStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("--warm-start: ")?;
         match self {
+            Self::Stopped => f.write_str("the start was stopped before the table was checked"),
             Self::Table(e) => write!(f, "{e}"),
             Self::Other { data_dir, known, rows, complete } => {
                 let done = if *complete { "was learned" } else { "has been begun" };
@@ -200,7 +203,7 @@ impl Marker {
     /// Whole or not at all, and durable.
     fn write(&self, path: &Path) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
-        whole_file::write(path, &path.with_extension("json.new"), 0o666, text.as_bytes())
+        whole_file::write(path, &path.with_extension("json.new"), 0o600, text.as_bytes())
     }
 }
 
@@ -218,7 +221,8 @@ pub(super) struct Plan {
     marker: Option<(PathBuf, Marker)>,
 }
 
-/// Check the table as far as that is possible before anything is learned; none if it has been learned already.
+/// Check the table as far as that is possible before anything is learned; none if it has been learned already. `progress` says
+/// whether to go on.
 ///
 /// # Errors
 /// See [`WarmStartError`].
@@ -226,9 +230,14 @@ pub(super) fn plan(
     warm: &WarmStart,
     config: &Config,
     core: &Core,
-    progress: &mut dyn FnMut(table::Progress),
+    progress: &mut dyn FnMut(table::Progress) -> bool,
 ) -> Result<Option<Plan>, WarmStartError> {
-    let session = table::fingerprint_as(&warm.table, warm.reading, &warm.columns).map_err(WarmStartError::Table)?;
+    let unread = |error: TableError| match error.fault {
+        Fault::Stopped => WarmStartError::Stopped,
+        _ => WarmStartError::Table(error),
+    };
+    let mut keep_going = || progress(table::Progress { rows: 0, fraction: 0.0 });
+    let session = table::fingerprint_as(&warm.table, warm.reading, &warm.columns, &mut keep_going).map_err(unread)?;
     let path = config.data_dir.join(MARKER);
     let failed = |source| WarmStartError::Marker { path: path.clone(), source };
     // Without a journal nothing outlives the daemon, and where no row is stored nothing has been learned.
@@ -246,7 +255,7 @@ pub(super) fn plan(
         }
     }
     let table = LargeTable::check_as(&warm.table, warm.reading, &warm.columns, progress);
-    let table = table.map_err(WarmStartError::Table)?;
+    let table = table.map_err(unread)?;
     core.check_shape(table.dim(), table.rewards_per_row())
         .map_err(|source| WarmStartError::Shape { table: warm.table.clone(), source })?;
     for name in table.streams() {

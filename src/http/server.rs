@@ -5,6 +5,7 @@ use super::guard::{Guard, Local, protect};
 use super::metrics::Metrics;
 use super::page;
 use super::places::{Places, Spare};
+use super::trust::remedy_of_read_only;
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
 use crate::telemetry::Heartbeat;
@@ -314,9 +315,7 @@ async fn readyz(State(shared): Here) -> Response {
 fn readiness(status: Option<&Status>) -> Result<String, String> {
     let Some(status) = status else { return Ok("ready".to_owned()) };
     if let Some(why) = &status.read_only {
-        return Err(format!(
-            "read-only, no row is taken: {why}: make room on the disk, or let the daemon write there; it tries again every second"
-        ));
+        return Err(format!("read-only, no row is taken: {why}. {}", remedy_of_read_only(why)));
     }
     let mut words = "ready".to_owned();
     if let Some(why) = status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_deref()) {
@@ -412,8 +411,11 @@ mod tests {
         let failing = json!({"checkpoint_failure": "quota"});
         let words = "ready, but the last checkpoint could not be written: quota: look at the disk".to_owned();
         assert_eq!(of(&json!({"journal": failing})), Ok(words));
+        let gone = "journal.sqlite was deleted or replaced while the daemon was running";
+        let words = of(&json!({"read_only": gone})).unwrap_err();
+        assert!(words.contains("Do not stop or restart it") && !words.contains("disk"), "{words}");
         let words = of(&json!({"journal": failing, "read_only": "full"})).unwrap_err();
-        assert!(words.starts_with("read-only, no row is taken: full: make room"), "{words}");
+        assert!(words.starts_with("read-only, no row is taken: full. Mend the cause"), "{words}");
     }
 
     #[test]

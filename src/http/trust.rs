@@ -193,14 +193,7 @@ impl Case<'_> {
             ));
         }
         if let Some(why) = &self.status.read_only {
-            // The daemon then has the last copy of the rows.
-            let last = why.contains("deleted or replaced") || why.contains("are missing");
-            let remedy = if last {
-                "Do not stop or restart it: docs/operations.md, \"Deleted files\"."
-            } else {
-                "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart."
-            };
-            let reason = of_all(format!("nothing can be stored: {why}"), remedy);
+            let reason = of_all(format!("nothing can be stored: {why}"), remedy_of_read_only(why));
             out.push(TrustReason { level: "bad".into(), ..reason });
         }
         let failing = self.status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
@@ -282,6 +275,16 @@ impl Case<'_> {
 
 /// What to do about refused messages in general.
 const QUARANTINE: &str = "The log names the stream and the field: criticd quarantine list.";
+
+/// What to do where nothing can be stored for this reason.
+pub(super) fn remedy_of_read_only(why: &str) -> &'static str {
+    // The daemon then has the last copy of the rows.
+    if why.contains("deleted or replaced") || why.contains("are missing") {
+        "Do not stop or restart it: docs/operations.md, \"Deleted files\"."
+    } else {
+        "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart."
+    }
+}
 
 /// A reason for care about one critic.
 fn warning(text: String, remedy: impl Into<String>) -> TrustReason {

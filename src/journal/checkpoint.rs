@@ -1,12 +1,12 @@
 //! A state written down at the end of a group, so that only what came later has to be applied again.
 //!
 //! ```text
-//! file     "criticd checkpoint\n", version u32, length of the body u64, CRC-32 of version and body u32, body (MessagePack)
+//! file     "criticd checkpoint\n", version [`VERSION`] u32, length of the body u64, CRC-32 of version and body u32, body (MessagePack)
 //! ```
 //! A file is written under another name, synced and renamed, and its directory synced: it is there as a whole or not at
 //! all. The two newest are kept, so that one that cannot be read costs time and nothing else.
 
-use super::Configured;
+use super::{Configured, format};
 use crate::learner::suggest::Advisor;
 use crate::learner::{Learner, Settings};
 use crate::sealed::{Seal, SealError};
@@ -22,8 +22,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Version of the format that is written. Older ones are read, newer ones refused.
-pub const VERSION: u32 = 1;
+pub use super::format::VERSION;
+
 /// Checkpoints that are kept.
 pub const KEPT: usize = 2;
 /// Models that are kept although they are no longer used.
@@ -62,6 +62,28 @@ pub struct Checkpoint {
     /// What heads learn from besides the rows.
     #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
     pub labels: LabelSets,
+}
+
+/// What a checkpoint says of the rows and settings it has seen; the rest of its file is checked and left unread.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Noted {
+    /// Number of the last group that it has seen.
+    pub group: u64,
+    /// State dimension and rewards per row, once there was a row.
+    pub shape: Option<(usize, usize)>,
+    /// Settings that the critics had by then.
+    pub configured: Option<Configured>,
+}
+
+impl Noted {
+    /// Read the bytes of a file.
+    ///
+    /// # Errors
+    /// If they are damaged, of a newer version, or no checkpoint.
+    pub fn of(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let body = SEAL.open(bytes)?;
+        rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))
+    }
 }
 
 /// Why a checkpoint cannot be used.
@@ -141,7 +163,22 @@ impl Checkpoint {
 
     /// The bytes of its file.
     pub fn encode(&self) -> Vec<u8> {
-        SEAL.close(|out| rmp_serde::encode::write_named(out, self).expect("plain data into memory"))
+        Seal { version: self.version(), ..SEAL }
+            .close(|out| rmp_serde::encode::write_named(out, self).expect("plain data into memory"))
+    }
+
+    /// Oldest version of the format that can say what it holds. Before it went by that, every checkpoint had version 1.
+    fn version(&self) -> u32 {
+        let of_settings = self.configured.iter().map(|configured| format::of_settings(&configured.critics));
+        let of_critics = self.learners.iter().map(format::of_critic);
+        let of_rest = [
+            (6, !self.labels.is_empty()),
+            (5, !self.advisors.is_empty() || self.configured.as_ref().is_some_and(|known| !known.advisors.is_empty())),
+            (4, !self.halted.is_empty()),
+            (3, self.streams.knows_policies()),
+        ];
+        let of_rest = of_rest.into_iter().filter_map(|(version, is_there)| is_there.then_some(version));
+        of_settings.chain(of_critics).chain(of_rest).max().unwrap_or(1)
     }
 
     /// Read the bytes of a file.
@@ -268,6 +305,8 @@ impl Checkpoints for Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::learner::heads::{Cumulant, Head, Rate};
+    use crate::learner::suggest::{AdvisorSettings, Output};
 
     fn empty(group: u64) -> Checkpoint {
         Checkpoint {
@@ -308,7 +347,40 @@ mod tests {
     #[test]
     fn a_newer_format_is_told_from_damage() {
         let bytes = Seal { version: 9, ..SEAL }.close(|_| {});
-        assert!(matches!(Checkpoint::decode(&bytes), Err(CheckpointError::Newer { version: 9 })));
+        let error = Checkpoint::decode(&bytes).unwrap_err();
+        assert!(matches!(error, CheckpointError::Newer { version: 9 }));
+        assert!(error.to_string().contains("format version 9"), "{error}");
+    }
+
+    #[test]
+    fn a_checkpoint_has_the_version_that_can_say_what_it_holds_and_opens_under_version_1() {
+        let critic = |settings: Settings| Learner::new(settings, None);
+        let head = |cumulant| Head::new("h", cumulant, Rate::Discount(0.5));
+        let heads = |cumulant| critic(Settings { heads: vec![head(cumulant)], ..Settings::default() });
+        let advisor = AdvisorSettings {
+            outputs: vec![Output::new(0.0, 1.0)],
+            lengthscales: vec![1.0],
+            ..AdvisorSettings::default()
+        };
+        let label = Cumulant::Label { name: "sold".into(), id: 1 };
+        let mut told = Learner::new(Settings::default(), None);
+        told.new_policy(0, Some("b"));
+        let each = [
+            (1, empty(3)),
+            (3, Checkpoint { learners: vec![told], ..empty(3) }),
+            (4, Checkpoint { halted: vec![Halted { critic: "default".into(), why: "it failed".into() }], ..empty(3) }),
+            (5, Checkpoint { learners: vec![heads(Cumulant::Reward(0))], ..empty(3) }),
+            (5, Checkpoint { advisors: vec![Advisor::new(advisor).unwrap()], ..empty(3) }),
+            (6, Checkpoint { learners: vec![heads(label)], ..empty(3) }),
+        ];
+        for (version, checkpoint) in each {
+            let bytes = checkpoint.encode();
+            let older = Seal { version: version - 1, ..SEAL };
+            assert_eq!(older.open(&bytes), Err(SealError::Newer { version, known: version - 1 }));
+            assert_eq!(Checkpoint::decode(&bytes).unwrap().encode(), bytes);
+            let of_before = Seal { version: 1, ..SEAL }.close(|out| out.extend(SEAL.open(&bytes).unwrap()));
+            assert_eq!(Checkpoint::decode(&of_before).unwrap().encode(), bytes);
+        }
     }
 
     #[test]

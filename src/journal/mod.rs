@@ -15,6 +15,7 @@
 //! some group's end.
 
 pub mod checkpoint;
+mod format;
 pub mod memory;
 pub mod retention;
 pub mod store;
@@ -23,14 +24,10 @@ use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::state::record::Mark;
 pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
+pub use format::VERSION;
 use serde::Deserialize;
 use std::fmt;
 use std::io;
-
-/// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
-/// in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic was rebuilt, or 5
-/// where one learns action values, where heads came or went at run time, or where there are advisors, or 6 where there are labels for heads.
-pub const VERSION: u32 = 6;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -332,6 +329,7 @@ impl GroupWriter {
     /// Record that `critic` has adopted a model.
     pub fn adopted(&mut self, critic: &str, adoption: &Adoption) {
         let start = self.begin(ADOPTED);
+        self.version = self.version.max(format::of_models([adoption.model()]));
         put_text(&mut self.body, critic);
         rmp_serde::encode::write_named(&mut self.body, adoption).expect("plain data into memory");
         self.end(start);
@@ -354,10 +352,8 @@ impl GroupWriter {
     /// Record the settings of all critics.
     pub fn configured(&mut self, configured: &Configured) {
         let start = self.begin(CONFIGURED);
-        let has_actions = configured.critics.iter().any(|settings| settings.action_value.is_some());
-        if has_actions || !configured.advisors.is_empty() {
-            self.version = self.version.max(5);
-        }
+        let of_advisors = if configured.advisors.is_empty() { 1 } else { 5 };
+        self.version = self.version.max(of_advisors).max(format::of_settings(&configured.critics));
         rmp_serde::encode::write_named(&mut self.body, configured).expect("plain data into memory");
         self.end(start);
     }
@@ -382,7 +378,7 @@ impl GroupWriter {
     /// Record that a critic which was learned again takes the place of the one of its name.
     pub fn rebuilt(&mut self, learner: &Learner) {
         let start = self.begin(REBUILT);
-        self.version = self.version.max(4);
+        self.version = self.version.max(4).max(format::of_critic(learner));
         // It may have hundreds of mebibytes: a buffer that grows by doubling would take as many again.
         let mut bytes = Counter(0);
         rmp_serde::encode::write_named(&mut bytes, learner).expect("plain data");

@@ -129,6 +129,11 @@ impl Streams {
         Self::default()
     }
 
+    /// Whether rows of some stream named a policy.
+    pub fn knows_policies(&self) -> bool {
+        self.streams.iter().any(|stream| stream.policy.is_some())
+    }
+
     /// Bytes that a stream of states (`dim`,) takes here at most: its name, its policy's and those of its sessions may be as long
     /// as the protocol allows.
     pub fn bytes_per_stream(dim: usize) -> usize {

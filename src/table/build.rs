@@ -136,7 +136,7 @@ impl Builder {
     /// What whoever takes the pieces says, or a fault that showed when rows got their successors.
     pub(super) fn advance(&mut self, job: &mut Job<'_>, fraction: f64) -> Result<(), Fault> {
         if self.seen.is_multiple_of(REPORT_ROWS) {
-            (job.progress)(Progress { rows: self.seen, fraction });
+            job.report(Progress { rows: self.seen, fraction })?;
         }
         match &mut job.pieces {
             Some(pieces) if self.rows.len() >= self.enough => {

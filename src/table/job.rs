@@ -149,9 +149,18 @@ pub(super) struct Job<'a> {
     pub(super) format: Format,
     pub(super) want: Want,
     pub(super) columns: &'a Columns,
-    pub(super) progress: &'a mut dyn FnMut(Progress),
+    /// Told now and then how far it is; says whether to go on.
+    pub(super) progress: &'a mut dyn FnMut(Progress) -> bool,
     /// Who takes the table piece by piece; none: all of it is kept.
     pub(super) pieces: Option<Pieces<'a>>,
+}
+
+impl Job<'_> {
+    /// # Errors
+    /// If whoever is told does not want the rest.
+    pub(super) fn report(&mut self, progress: Progress) -> Result<(), Fault> {
+        if (self.progress)(progress) { Ok(()) } else { Err(Fault::Stopped) }
+    }
 }
 
 /// Takes a table piece by piece, so that no more of it is in memory than rows that wait for their successors.

@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
             learn_key(&mut names, &mut keys, line, name, value);
         }
         if line.is_multiple_of(4096) {
-            (job.progress)(super::Progress { rows: 0, fraction: 0.5 * fraction });
+            job.report(super::Progress { rows: 0, fraction: 0.5 * fraction })?;
         }
         Ok(())
     })?;

@@ -64,6 +64,7 @@ mod columns;
 mod csv;
 mod export;
 mod extras;
+mod fingerprint;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod header;
@@ -81,6 +82,7 @@ mod sidecar;
 pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
+pub use self::fingerprint::{fingerprint, fingerprint_as};
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
@@ -88,11 +90,8 @@ use build::Builder;
 use extras::{Extras, Wide};
 use job::{Column, Job, Pieces, Want};
 use order::Place;
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::hash::{Hash as _, Hasher as _};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a table cannot be read or written.
@@ -141,6 +140,8 @@ pub enum Fault {
     },
     /// There is no row, or no transition in the rows there are.
     Empty,
+    /// Whoever was told how far reading was did not want the rest.
+    Stopped,
 }
 
 impl Fault {
@@ -165,6 +166,7 @@ impl std::fmt::Display for TableError {
             Fault::Column { column: name, message } => write!(f, ", {column} {name}: {message}"),
             Fault::Cell { row: at, column: name, message } => write!(f, ", {row} {at}, {column} {name}: {message}"),
             Fault::Empty => f.write_str(": the table holds no transition"),
+            Fault::Stopped => f.write_str(": it was not read to its end"),
         }
     }
 }
@@ -613,6 +615,10 @@ pub fn read_states_as(
 
 fn read(path: &Path, want: Want, columns: &Columns, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
     let format = Format::to_read(path)?;
+    let progress = &mut |done| {
+        progress(done);
+        true
+    };
     format.read(path, &mut Job { format, want, columns, progress, pieces: None })
 }
 
@@ -648,11 +654,15 @@ impl LargeTable {
     /// # Errors
     /// The first fault found, with its row and column and what to do about it.
     pub fn check(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
+        let progress = &mut |done| {
+            progress(done);
+            true
+        };
         Self::check_as(path, reading, &Columns::default(), progress)
     }
 
     /// As [`LargeTable::check`], for a table whose columns have other names. Its rows must be in the order of their
-    /// episodes.
+    /// episodes. `progress` says whether to go on.
     ///
     /// # Errors
     /// As there; among them a column that is named and not in the file.
@@ -660,7 +670,7 @@ impl LargeTable {
         path: &Path,
         reading: Reading,
         columns: &Columns,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Self, TableError> {
         let (path, columns) = (locate(path), columns.clone());
         let (streams, totals) = (Vec::new(), Vec::new());
@@ -713,7 +723,7 @@ impl LargeTable {
     ) -> Result<(), TableError> {
         let changed = || Fault::Content("the file has changed since it was checked; start again".to_owned());
         let (mut rows, mut enough) = (0, false);
-        let read = self.read(Some(&self.totals), &mut |_| {}, &mut |piece| {
+        let read = self.read(Some(&self.totals), &mut |_| true, &mut |piece| {
             rows += piece.rows.len() as u64;
             if rows > self.rows || (piece.dim(), piece.rewards_per_row()) != (self.dim, self.rewards_per_row) {
                 return Err(changed());
@@ -732,7 +742,7 @@ impl LargeTable {
     fn read(
         &self,
         totals: Option<&[u64]>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress) -> bool,
         take: &mut dyn FnMut(&Table) -> Result<(), Fault>,
     ) -> Result<Vec<u64>, Fault> {
         let format = Format::to_read(&self.path)?;
@@ -746,50 +756,6 @@ impl LargeTable {
     fn fault(&self, fault: Fault) -> TableError {
         TableError { path: self.path.clone(), fault }
     }
-}
-
-/// A fingerprint of all bytes of a table and of what is made of it: 32 hexadecimal digits. Equal ones are of equal tables.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn fingerprint(path: &Path, reading: Reading) -> Result<String, TableError> {
-    fingerprint_as(path, reading, &Columns::default())
-}
-
-/// As [`fingerprint`], of columns with other names.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn fingerprint_as(path: &Path, reading: Reading, columns: &Columns) -> Result<String, TableError> {
-    let path = locate(path);
-    let mut hasher = SipHasher13::new();
-    let hash = |hasher: &mut SipHasher13| {
-        let mut file = File::open(&path)?;
-        let mut block = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut block)? {
-                0 => return Ok(()),
-                length => hasher.write(&block[..length]),
-            }
-        }
-    };
-    hash(&mut hasher).map_err(|e| TableError { path: path.clone(), fault: Fault::Io(e) })?;
-    // What a table says is not the same under another reading.
-    let assumed = match reading.assume_terminated {
-        None => 0,
-        Some(AssumeTerminated::Never) => 1,
-        Some(AssumeTerminated::Last) => 2,
-    };
-    let done = match reading.done {
-        None => 0,
-        Some(Done::Terminated) => 1,
-        Some(Done::Truncated) => 2,
-    };
-    hasher.write(&[assumed, done]);
-    if !columns.is_empty() {
-        columns.hash(&mut hasher);
-    }
-    Ok(format!("{:032x}", hasher.finish128().as_u128()))
 }
 
 /// The file that holds the table: of a Minari dataset, which is a directory, its data.

@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let mut budget = Budget::of_file(bytes);
     let mut found = Vec::new();
     for (index, used) in roles.of.iter().enumerate().filter(|(_, used)| !used.is_empty()) {
-        (job.progress)(super::Progress { rows: 0, fraction: 0.5 * index as f64 / parts as f64 });
+        job.report(super::Progress { rows: 0, fraction: 0.5 * index as f64 / parts as f64 })?;
         let name = &sources[index].name;
         if job.want == Want::States && !used.iter().any(|role| matches!(role.column, Column::State(_))) {
             return Err(Fault::column(name, "a table of states has the array states alone; drop this one"));

@@ -44,6 +44,21 @@ def append_of_bytes(stream: str, rows: int = 4000, width: int = 254) -> bytes:
     return bytes([0x80 | len(keys) + 2]) + head + msgpack.packb("states") + states + msgpack.packb("rewards") + rewards
 
 
+def evaluation_of_bytes(rows: int = 65_000, width: int = 15) -> bytes:
+    """An `evaluate` of a mebibyte of one-byte probabilities."""
+    keys = {"v": 1, "id": 1, "op": "evaluate", "from": 0}
+    head = b"".join(msgpack.packb(key) + msgpack.packb(value) for key, value in keys.items())
+    return bytes([0x80 | len(keys) + 1]) + head + msgpack.packb("probs") + long_states(rows, width)
+
+
+ADVISOR = """
+[[advisor]]
+name = "throw"
+lengthscales = [0.001]
+outputs = [{ mean = 0.0, deviation = 1.0 }]
+"""
+
+
 @pytest.fixture
 def daemon(start: Start) -> Daemon:
     return start("critic.refit_first_rows=0", "critic.dictionary_max=50")
@@ -207,8 +222,9 @@ def test_no_request_holds_a_name_of_a_megabyte(daemon: Daemon, op: str) -> None:
 
 
 def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
-    """Every queue at once: requests, calls of each kind, waiting queries, replies, inbox, unfinished messages, publications."""
-    daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=50")
+    """Every queue at once: requests, calls of each kind, waiting queries, pages of rows, evaluations, replies, inbox, unfinished
+    messages, publications."""
+    daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=50", config=ADVISOR)
     learn(daemon)
     most = bound(daemon)
     unfinished = [Peer(daemon, "ingest", "PUSH") for _ in range(100)]
@@ -236,6 +252,12 @@ def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
         pack({"op": "refit", "wait": True}),
         pack({"op": "rebuild", "wait": True}),
         pack({"op": "checkpoint"}),
+        pack({"op": "rows", "last": 100_000}),
+        pack({"op": "evaluate", "last": 200}),
+        evaluation_of_bytes(),
+        pack({"op": "suggest", "context": [0.5]}),
+        pack({"op": "report", "decision_id": 0, "cost": 1.0}),
+        pack({"op": "act", "states": [[0.5, 0.5]] * 20_000}),
     ]
     for turn in range(30):
         push.send(bytes(MIB - 100))
@@ -255,6 +277,49 @@ def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
     assert peak < most, f"{peak >> 20} MiB, {most >> 20} MiB were said"
     for peer in (*unfinished, *dead):
         peer.close()
+
+
+def test_an_evaluation_takes_no_more_than_some_bytes_of_rows(daemon: Daemon) -> None:
+    control = daemon.control()
+    for number in range(5):
+        # 4000 rows of 254 numbers each: 8 MB.
+        control.socket.send(append_of_bytes(f"s{number}"))
+        assert unpack(control.socket.recv())["ok"]
+    with pytest.raises(Refused) as refused:
+        control.ask("evaluate", last=20_000)
+    assert (refused.value.code, refused.value.error["field"]) == ("too_large", "last")
+    count = int(refused.value.error["message"].split()[-3])
+    assert 8_000 < count < 20_000, refused.value.error
+    with pytest.raises(Refused) as refused:
+        control.ask("evaluate", last=8_000)
+    assert refused.value.code == "missing_field", "these are read, and have no probabilities"
+    assert most_resident(daemon) < bound(daemon)
+
+
+def test_advisors_hold_up_neither_rows_nor_other_clients(start: Start) -> None:
+    """A flood of costs and decisions, each decision with a system to solve: O(m^3)."""
+    daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=50", config=ADVISOR)
+    learn(daemon)
+    other, asking = daemon.control(), attacker(daemon)
+    for k in range(300):
+        decision = other.ask("suggest", context=[k / 300])["decision_id"]
+        assert other.ask("report", decision_id=decision, cost=1.0)["ok"]
+    for k in range(2000):
+        asking.send(pack({"op": "suggest", "context": [k / 2000]}))
+    decisions = [unpack(asking.recv())["decision_id"] for _ in range(2000)]
+    for k, decision in enumerate(decisions[-900:]):
+        asking.send(pack({"op": "report", "decision_id": decision, "cost": 1.0}))
+        asking.send(pack({"op": "suggest", "context": [k / 900]}))
+    began = time.monotonic()
+    for seq in range(20):
+        row = {"state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
+        assert other.ask("append", stream="other", seq=seq, **row)["accepted"] == 1
+    took = time.monotonic() - began
+    answered = received(asking)
+    print(f"20 appends took {took:.2f} s beside {answered} of 1800 answers")
+    assert answered < 1800, "all of this came before the end of the other's backlog"
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(30) == 0
 
 
 # ---- streams in pages (D1)

@@ -17,7 +17,7 @@ use crate::transition::Rows;
 use std::fmt;
 
 /// States that a dictionary is chosen from: of more nodes, evenly spaced ones.
-const CANDIDATES: usize = 20_000;
+pub const CANDIDATES: usize = 20_000;
 /// Rows between two looks at the stop flag while rows are learned.
 const REBUILD_ROWS: usize = 512;
 

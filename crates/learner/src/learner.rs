@@ -7,6 +7,7 @@ mod endings;
 mod faults;
 mod follow;
 mod heads;
+mod models;
 mod policy;
 mod rebuild;
 

@@ -149,6 +149,11 @@ impl Model {
         empty
     }
 
+    /// Whether some of its heads have a kernel of their own.
+    pub fn has_branch(&self) -> bool {
+        self.branch.is_some()
+    }
+
     /// A model that has learned nothing, with the base kernel and the noise of this one.
     fn with_dictionary_of_its_kernel(&self, settings: Settings, inputs: Inputs, dictionary: Dictionary) -> Self {
         let noise_variance = self.weights.scale.noise_variance();

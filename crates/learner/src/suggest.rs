@@ -20,6 +20,9 @@ use std::fmt;
 
 /// Recent reports that are kept with their features, from which a new dictionary element gets its part of the statistics.
 const RECENT: usize = 1024;
+/// Multiplications of a solution for each m^3, and of a row for each m^2, about: some thousand million of them take a second.
+const SOLVE: u64 = 1;
+const LEARN: u64 = 4;
 /// Most variables of a context, and most numbers of a decision.
 pub const NUMBERS_MAX: usize = 256;
 /// Longest name of a variable or of a number of a decision, bytes.
@@ -340,6 +343,23 @@ impl Advisor {
     /// Contexts in the dictionary.
     pub fn elements(&self) -> usize {
         self.model.dictionary().len()
+    }
+
+    /// Multiplications that a decision takes, about. `solved`: whether no cost has been learned since the decision before.
+    pub fn work_of_suggest(&self, solved: bool) -> u64 {
+        let (m, outputs) = (self.elements() as u64, self.settings.outputs.len() as u64);
+        m * m * (outputs + if solved { 0 } else { SOLVE * m })
+    }
+
+    /// Multiplications that learning a cost takes, about.
+    pub fn work_of_report(&self) -> u64 {
+        let (m, outputs) = (self.elements() as u64, self.settings.outputs.len() as u64);
+        m * (LEARN * m + outputs)
+    }
+
+    /// Whether the next decision finds the system solved.
+    pub fn is_solved(&self) -> bool {
+        self.learned == 0 || self.snapshot.is_some()
     }
 
     /// Bytes held, for reports of memory.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows per segment: the unit of eviction and of copying on write.
-const SEGMENT_ROWS: usize = 4096;
+pub const SEGMENT_ROWS: usize = 4096;
 
 /// The rows with offsets `start()..end()`. Cloning shares the rows: a refit reads a clone while the stream goes on.
 #[derive(Clone, Debug)]

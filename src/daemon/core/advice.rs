@@ -9,6 +9,45 @@ use crate::state::record::{Advice, AdviceRequest};
 use crate::wire::status::AdvisorStatus;
 use crate::wire::{self, ErrorCode, WireError};
 
+/// Requests that wait to be stored, and their callers: the core answers them when the requests have been applied.
+#[derive(Debug, Default)]
+pub(super) struct WaitingAdvice {
+    pub(super) requests: Vec<Advice>,
+    pub(super) callers: Vec<Caller>,
+    /// Multiplications that the requests take when they are applied, about.
+    pub(super) work: u64,
+    /// Advisors that learn a cost first: their next decision has a system to solve.
+    learning: Vec<String>,
+}
+
+impl WaitingAdvice {
+    pub(super) fn put(&mut self, advice: Advice, advisor: &Advisor, caller: Caller) {
+        let place = self.learning.iter().position(|name| *name == advice.advisor);
+        match (&advice.request, place) {
+            (AdviceRequest::Suggest { .. }, None) => self.work += advisor.work_of_suggest(advisor.is_solved()),
+            (AdviceRequest::Suggest { .. }, Some(place)) => {
+                self.work += advisor.work_of_suggest(false);
+                self.learning.swap_remove(place);
+            }
+            (AdviceRequest::Report { .. }, place) => {
+                self.work += advisor.work_of_report();
+                if place.is_none() {
+                    self.learning.push(advice.advisor.clone());
+                }
+            }
+        }
+        self.requests.push(advice);
+        self.callers.push(caller);
+    }
+
+    /// The requests, for their group; the callers stay.
+    pub(super) fn take(&mut self) -> std::vec::Drain<'_, Advice> {
+        self.work = 0;
+        self.learning.clear();
+        self.requests.drain(..)
+    }
+}
+
 /// What `status` says of an advisor.
 pub(super) fn status(advisor: &Advisor) -> AdvisorStatus {
     let settings = advisor.settings();
@@ -71,7 +110,7 @@ impl Core {
         };
         fits.map_err(|error| refusal(&error))?;
         let advice = Advice { advisor: found.settings().name.clone(), request };
-        self.intake.advise(advice, caller.clone());
+        self.intake.advise(advice, found, caller.clone());
         Ok(())
     }
 

@@ -3,10 +3,12 @@
 //! A batch is admitted as a whole or not at all, and numbered here, behind what waits already: the intake knows where the
 //! streams will stand when everything before is stored. [`crate::state::State`] comes to the same when it applies the group.
 
+use super::advice::WaitingAdvice;
 use super::caller::Caller;
 use crate::config::Config;
 use crate::learner::HeadsChange;
 use crate::learner::heads::{self, Columns, Demands};
+use crate::learner::suggest::Advisor;
 use crate::state::State;
 use crate::state::record::{Advice, Group, Mark, NewPolicy, Record, TakenRows};
 use crate::state::streams::{StreamLimits, Streams};
@@ -34,6 +36,15 @@ pub(super) struct Admitted {
     pub(super) missing: u64,
     /// Sequence number of the row behind the batch.
     pub(super) next_seq: u64,
+}
+
+/// Changes of policy.
+#[derive(Debug, Default)]
+struct Policies {
+    /// What rows or a request named last.
+    last: Option<String>,
+    /// That come with the rows that wait, at the most.
+    changes: u64,
 }
 
 /// What waits to be stored. See the module.
@@ -65,9 +76,8 @@ pub(super) struct Intake {
     changed_heads: Vec<(Caller, u64, u64)>,
     /// Hashes of the changes whose callers heard that they could not be stored. They are stored later.
     late_changes: VecDeque<u64>,
-    /// Requests to advisors, and their callers: the core answers them when the requests have been applied.
-    advice: Vec<Advice>,
-    advised: Vec<Caller>,
+    advice: WaitingAdvice,
+    policies: Policies,
     /// Rows so far that were known already.
     duplicates: u64,
     spare: Vec<BatchParts>,
@@ -93,9 +103,9 @@ impl Intake {
             appends: Vec::new(),
             announced: Vec::new(),
             changed_heads: Vec::new(),
-            advice: Vec::new(),
-            advised: Vec::new(),
+            advice: WaitingAdvice::default(),
             late_changes: VecDeque::new(),
+            policies: Policies::default(),
             duplicates: 0,
             spare: Vec::new(),
             spare_bytes: 0,
@@ -116,6 +126,16 @@ impl Intake {
     /// Rows that wait.
     pub(super) fn rows(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Multiplications that the requests to advisors take which wait, about.
+    pub(super) fn advice_work(&self) -> u64 {
+        self.advice.work
+    }
+
+    /// Changes of policy that wait, at the most: by request, and with the rows.
+    pub(super) fn policy_changes(&self) -> (u64, u64) {
+        (self.announced.len() as u64, self.policies.changes)
     }
 
     /// Bytes of the numbers of those rows.
@@ -186,7 +206,11 @@ impl Intake {
         } else {
             let time = *self.time.get_or_insert(unix);
             let mut starts_chain = self.spare_flags.pop().unwrap_or_default();
-            self.streams.commit(&batch, &admission, self.end, time, |starts, _| starts_chain.push(starts));
+            let other = self.streams.commit(&batch, &admission, self.end, time, |starts, _| starts_chain.push(starts));
+            if other && batch.policy() != self.policies.last.as_deref() {
+                self.policies.last = batch.policy().map(str::to_owned);
+                self.policies.changes += 1;
+            }
             self.shape = Some(shape);
             self.end += accepted;
             let batch = if duplicates > 0 { batch.without_first(duplicates) } else { batch };
@@ -208,6 +232,7 @@ impl Intake {
 
     /// From the next row on another policy acts, for one critic or all; `caller` is answered when that is stored.
     pub(super) fn announce(&mut self, critic: Option<String>, policy: Option<String>, caller: Caller) {
+        self.policies.last.clone_from(&policy);
         self.decide(Record::NewPolicy(NewPolicy { critic, policy, offset: self.end }));
         self.announced.push((caller, self.end));
     }
@@ -226,14 +251,13 @@ impl Intake {
     }
 
     /// Put a request to an advisor behind the others; the core answers `caller` when the request has been applied.
-    pub(super) fn advise(&mut self, advice: Advice, caller: Caller) {
-        self.advice.push(advice);
-        self.advised.push(caller);
+    pub(super) fn advise(&mut self, advice: Advice, advisor: &Advisor, caller: Caller) {
+        self.advice.put(advice, advisor, caller);
     }
 
     /// Those who wait for the answers of advisors to the group that has just been stored, in the order of its records.
     pub(super) fn take_advised(&mut self) -> Vec<Caller> {
-        std::mem::take(&mut self.advised)
+        std::mem::take(&mut self.advice.callers)
     }
 
     /// Changes of the heads of a critic that wait.
@@ -268,15 +292,15 @@ impl Intake {
     /// The next group, if something waits; nothing waits any more. Its number and checksum come from the journal. `unix` is the
     /// time in seconds.
     pub(super) fn close(&mut self, unix: f64) -> Option<Group> {
-        if self.decisions.is_empty() && self.rows.is_empty() && self.advice.is_empty() {
+        if self.decisions.is_empty() && self.rows.is_empty() && self.advice.requests.is_empty() {
             return None;
         }
         let time = self.time.take().unwrap_or(unix);
         let mut records = std::mem::take(&mut self.decisions);
         records.extend(self.rows.drain(..).map(Record::Rows));
-        records.extend(self.advice.drain(..).map(Record::Advice));
+        records.extend(self.advice.take().map(Record::Advice));
         let first_offset = std::mem::replace(&mut self.start, self.end);
-        self.bytes = 0;
+        (self.bytes, self.policies.changes) = (0, 0);
         Some(Group { end: Mark { offset: self.end, ..Mark::default() }, first_offset, time, records })
     }
 
@@ -304,7 +328,7 @@ impl Intake {
         let callers = self.appends.drain(..).map(|(caller, _)| caller);
         let announced = self.announced.drain(..).map(|(caller, _)| caller);
         let changed = self.changed_heads.drain(..).map(|(caller, _, _)| caller);
-        let others = announced.chain(changed).chain(self.advised.drain(..));
+        let others = announced.chain(changed).chain(self.advice.callers.drain(..));
         callers.chain(others).map(move |caller| caller.refuse(&error))
     }
 

@@ -4,6 +4,7 @@ use super::Core;
 use super::caller::Caller;
 use super::ports::Now;
 use crate::daemon::recovery;
+use crate::learner::Learner;
 use crate::learner::window::Window;
 use crate::transport::Reply;
 use crate::wire::{self, ErrorCode, RefitOutcome, WireError};
@@ -18,6 +19,14 @@ impl Core {
         self.refits.forget(gone);
         self.rebuilds.forget(gone);
         self.checkpoints.forget(gone);
+    }
+
+    /// Multiplications that applying what waits takes beside learning its rows, about: for requests, and for changes of policy that
+    /// come with the rows.
+    pub fn waiting_work(&self) -> (u64, u64) {
+        let (by_request, with_rows) = self.intake.policy_changes();
+        let change: u64 = self.state.critics().iter().map(Learner::work_of_new_policy).sum();
+        (self.intake.advice_work() + by_request * change, with_rows * change)
     }
 
     /// Start a refit of a critic; the caller gets the answer at once, or when the refit has ended.

@@ -198,8 +198,10 @@ export interface JournalStatus {
 export interface MemoryStatus {
   /** Bytes of all advisors. */
   advisors_bytes_max: number;
-  /** Bytes of window, streams, models and advisors together. */
+  /** Bytes of window, streams, models, advisors and labels together. */
   kept_bytes_max: number;
+  /** Bytes of the labels that heads learn from: as they were sent, and beside the retained rows. */
+  labels_bytes_max: number;
   /** Bytes of the models, of each critic. */
   models: ModelMemoryStatus[];
   /** Bytes of the messages on their way, all as large as they may be. */

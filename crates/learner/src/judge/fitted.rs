@@ -49,6 +49,9 @@ pub fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
     part
 }
 
+/// Rows whose states are evaluated at once, each with every action.
+const AT_ONCE: usize = 1 << 10;
+
 /// Rows, their episodes and the two policies.
 #[derive(Clone, Debug)]
 pub struct Judged {
@@ -200,6 +203,22 @@ impl Judged {
 
     /// V of the policy at the states of rows `places`, and Q at their states and actions.
     fn values(
+        &self,
+        model: &Snapshot,
+        space: &ActionSpace,
+        policy: &Policy,
+        places: &[usize],
+    ) -> Result<(Vec<f64>, Vec<f64>), Fault> {
+        let (mut v, mut q) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
+        for some in places.chunks(AT_ONCE) {
+            let (values, acted) = self.values_of_some(model, space, policy, some)?;
+            v.extend(values);
+            q.extend(acted);
+        }
+        Ok((v, q))
+    }
+
+    fn values_of_some(
         &self,
         model: &Snapshot,
         space: &ActionSpace,

@@ -107,6 +107,14 @@ pub(super) struct Following {
     foretold: [Foretold; 2],
 }
 
+impl Following {
+    /// The models beside the present one: the fork, those that were set aside, and the copies.
+    pub(super) fn models(&self) -> impl Iterator<Item = &Model> {
+        let kept = self.kept.iter().chain(&self.copies).map(|kept| &*kept.model);
+        self.fork.iter().map(|fork| &*fork.model).chain(kept)
+    }
+}
+
 impl Fork {
     /// Learn rows beside `model`, and compare what both made of them before.
     fn learn(

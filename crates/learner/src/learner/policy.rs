@@ -48,6 +48,16 @@ impl Policies {
         self.announced.pop_front()
     }
 
+    /// Whether anything was announced or has acted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.present.is_none() && self.announced.is_empty() && self.kept.is_empty()
+    }
+
+    /// The models of those that do not act.
+    pub(super) fn models(&self) -> impl Iterator<Item = &Model> {
+        self.kept.iter().map(|kept| &*kept.model)
+    }
+
     /// Whether what was read from a file is of one piece.
     pub(super) fn is_consistent(&self) -> bool {
         self.kept.iter().all(|kept| kept.model.is_consistent())
@@ -87,6 +97,16 @@ impl Learner {
         if let Some(stream) = ends {
             self.policy_from(offset, stream);
         }
+    }
+
+    /// Multiplications that a change of the acting policy takes, about.
+    pub fn work_of_new_policy(&self) -> u64 {
+        /// What a model without rows, or a discounted one, takes for each m^2 beside its solution.
+        const SQUARES: u64 = 20;
+        let Some(model) = self.model.as_ref().filter(|_| !self.settings.leaves_chain()) else { return 0 };
+        let (m, heads) = (model.dictionary().len() as u64, self.settings.heads.len() as u64);
+        let solves = self.settings.on_new_policy == OnNewPolicy::Discount;
+        m * (m * (SQUARES + heads) + if solves { m * m } else { 0 })
     }
 
     /// Name of the policy that acts, if it has one.

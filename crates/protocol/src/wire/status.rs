@@ -261,7 +261,9 @@ pub struct MemoryStatus {
     pub rebuild_bytes_max: u64,
     /// Bytes of all advisors.
     pub advisors_bytes_max: u64,
-    /// Bytes of window, streams, models and advisors together.
+    /// Bytes of the labels that heads learn from: as they were sent, and beside the retained rows.
+    pub labels_bytes_max: u64,
+    /// Bytes of window, streams, models, advisors and labels together.
     pub kept_bytes_max: u64,
     /// Bytes of the models, of each critic.
     pub models: Vec<ModelMemoryStatus>,

@@ -1,0 +1,36 @@
+//! Which version of the format can say what is written. Programs of older versions would read such content without what they do not
+//! know.
+
+use crate::learner::model::Model;
+use crate::learner::{Learner, Settings};
+
+/// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
+/// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
+/// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads or heads
+/// with a kernel of their own.
+pub const VERSION: u32 = 6;
+
+/// Of settings of critics.
+pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -> u32 {
+    let of_one = |settings: &Settings| {
+        if settings.heads.iter().any(|head| head.label().is_some()) {
+            6
+        } else if settings.action_value.is_some() || !settings.heads.is_empty() {
+            5
+        } else {
+            1
+        }
+    };
+    critics.into_iter().map(of_one).max().unwrap_or(1)
+}
+
+/// Of models.
+pub(super) fn of_models<'a>(models: impl IntoIterator<Item = &'a Model>) -> u32 {
+    if models.into_iter().any(Model::has_branch) { 6 } else { 1 }
+}
+
+/// Of a critic.
+pub(super) fn of_critic(critic: &Learner) -> u32 {
+    let of_policies = if critic.knows_policies() { 3 } else { 1 };
+    of_settings([critic.settings()]).max(of_models(critic.models())).max(of_policies)
+}

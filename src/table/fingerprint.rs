@@ -1,0 +1,58 @@
+//! Which table a file holds, told by its bytes.
+
+use super::{AssumeTerminated, Columns, Done, Fault, Reading, TableError, locate};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use std::fs::File;
+use std::hash::{Hash as _, Hasher as _};
+use std::io::Read as _;
+use std::path::Path;
+
+/// A fingerprint of all bytes of a table and of what is made of it: 32 hexadecimal digits. Equal ones are of equal tables.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn fingerprint(path: &Path, reading: Reading) -> Result<String, TableError> {
+    fingerprint_as(path, reading, &Columns::default(), &mut || true)
+}
+
+/// As [`fingerprint`], of columns with other names; `keep_going` is asked now and then.
+///
+/// # Errors
+/// If the file cannot be read, or `keep_going` says no.
+pub fn fingerprint_as(
+    path: &Path,
+    reading: Reading,
+    columns: &Columns,
+    keep_going: &mut dyn FnMut() -> bool,
+) -> Result<String, TableError> {
+    let path = locate(path);
+    let mut hasher = SipHasher13::new();
+    let mut hash = |hasher: &mut SipHasher13| {
+        let mut file = File::open(&path).map_err(Fault::Io)?;
+        let mut block = vec![0; 1 << 20];
+        while keep_going() {
+            match file.read(&mut block).map_err(Fault::Io)? {
+                0 => return Ok(()),
+                length => hasher.write(&block[..length]),
+            }
+        }
+        Err(Fault::Stopped)
+    };
+    hash(&mut hasher).map_err(|fault| TableError { path: path.clone(), fault })?;
+    // What a table says is not the same under another reading.
+    let assumed = match reading.assume_terminated {
+        None => 0,
+        Some(AssumeTerminated::Never) => 1,
+        Some(AssumeTerminated::Last) => 2,
+    };
+    let done = match reading.done {
+        None => 0,
+        Some(Done::Terminated) => 1,
+        Some(Done::Truncated) => 2,
+    };
+    hasher.write(&[assumed, done]);
+    if !columns.is_empty() {
+        columns.hash(&mut hasher);
+    }
+    Ok(format!("{:032x}", hasher.finish128().as_u128()))
+}
