@@ -119,7 +119,21 @@ impl Case<'_> {
             "warn" => ("▲", "Believe the values with care"),
             _ => ("■", "Do not believe the values"),
         };
-        TrustStatus { level: level.into(), sign: sign.into(), title: title.into(), sentence, reasons }
+        let found = match self.came {
+            Came::Enough(Evidence { verdict, .. }) if self.never().is_none() => Some(verdict),
+            _ => None,
+        };
+        TrustStatus {
+            level: level.into(),
+            sign: sign.into(),
+            title: title.into(),
+            sentence,
+            reasons,
+            returns: found.map(|of| of.count as u64),
+            error: found.map(|of| of.error),
+            bias: found.map(|of| of.bias),
+            coverage: found.map(|of| of.coverage),
+        }
     }
 
     /// Why the values are not compared with the returns that come; none where they are.
@@ -193,7 +207,8 @@ impl Case<'_> {
             ));
         }
         if let Some(why) = &self.status.read_only {
-            let reason = of_all(format!("nothing can be stored: {why}"), remedy_of_read_only(why));
+            let (what, remedy) = parts_of_read_only(why);
+            let reason = of_all(format!("nothing can be stored: {what}"), remedy);
             out.push(TrustReason { level: "bad".into(), ..reason });
         }
         let failing = self.status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
@@ -276,14 +291,15 @@ impl Case<'_> {
 /// What to do about refused messages in general.
 const QUARANTINE: &str = "The log names the stream and the field: criticd quarantine list.";
 
-/// What to do where nothing can be stored for this reason.
-pub(super) fn remedy_of_read_only(why: &str) -> &'static str {
-    // The daemon then has the last copy of the rows.
-    if why.contains("deleted or replaced") || why.contains("are missing") {
-        "Do not stop or restart it: docs/operations.md, \"Deleted files\"."
-    } else {
-        "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart."
-    }
+/// Why nothing can be stored, and what to do. Where the daemon has the last copy of the rows, the cause itself says what.
+pub(super) fn parts_of_read_only(why: &str) -> (&str, String) {
+    let last = why.contains("deleted or replaced") || why.contains("are missing");
+    let remedy = match why.split_once(". ") {
+        Some((what, advice)) if last => return (what, format!("{}.", advice.trim_end_matches('.'))),
+        _ if last => "Do not stop or restart it: docs/operations.md, \"Deleted files\".",
+        _ => "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart.",
+    };
+    (why, remedy.to_owned())
 }
 
 /// A reason for care about one critic.
@@ -424,6 +440,12 @@ mod tests {
             let found = found(&status, &critic, came, 0);
             assert_eq!((found.0.as_str(), found.2.as_str()), (level, reasons), "{came:?}");
         }
+        let numbers = |came| {
+            let TrustStatus { returns, error, bias, coverage, .. } = case(&status, &critic, came).judge();
+            (returns, error, bias, coverage)
+        };
+        assert_eq!(numbers(evidence(100, 0.4, 0.02, 0.91)), (Some(100), Some(0.4), Some(0.02), Some(0.91)));
+        assert_eq!(numbers(Came::TooFew(12)), (None, None, None, None));
         let sentence = |came| found(&status, &critic, came, 0).1;
         assert_eq!(
             sentence(evidence(100, 0.4, 0.0, 0.91)),
@@ -446,6 +468,12 @@ mod tests {
         assert_eq!(found(&failing, &critic(), good, 0).2, "no checkpoint can be written: no space");
         let full = Status { read_only: Some("no space".into()), ..failing };
         assert_eq!(found(&full, &critic(), good, 1).0, "bad");
+        // What to do is said once.
+        let why = "x was deleted or replaced. Do not stop the daemon: see \"Deleted files\"";
+        let deleted = Status { read_only: Some(why.into()), ..status() };
+        let reason = case(&deleted, &critic(), good).judge().reasons.remove(0);
+        assert_eq!(reason.text, "nothing can be stored: x was deleted or replaced");
+        assert_eq!(reason.remedy, "Do not stop the daemon: see \"Deleted files\".");
         let stopped = CriticStatus { failed: Some("it panicked".into()), model: None, ..critic() };
         assert!(found(&status(), &stopped, good, 0).2.contains("has stopped learning: it panicked"));
         let rebuild = RebuildStatus { failed: Some("no rows".into()), ..RebuildStatus::default() };

@@ -439,7 +439,7 @@ def test_rows_that_are_refused_turn_the_line_amber(start: Start, page: Browser) 
     page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
     words = page.run("document.getElementById('trust-why').textContent")
     assert "1 message was refused" in words, words
-    assert "wrong_dimension" in words and "criticd reset" in words
+    assert "wrong_dimension from other" in words and "sender of other" in words and "criticd reset" in words
     assert_clean(page, daemon)
 
 

@@ -49,6 +49,9 @@ def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> N
     choose(page, "against", "critic high")
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
     assert shown(page, "other-card") and shown(page, "difference-card") and not shown(page, "deviation-card")
+    # What is hatched is named on each.
+    for card in ("other-card", "difference-card"):
+        assert "not known" in page.run(f"document.querySelector('#{card} .legend').innerText"), card
     apart = number(re.findall(r"places ([−0-9.]+) ", text(page, "difference-note"))[0])
     assert abs(apart - 2) < 0.2, apart
     # Both have the scale that holds both.
@@ -369,7 +372,10 @@ def test_a_page_without_its_daemon_dims_and_says_since_when(start: Start, page: 
     page.wait("document.getElementById('view')?.hidden === false", "the page")
     daemon.terminate()
     page.wait("document.body.classList.contains('gone')", "that it is gone")
-    page.wait("Number(getComputedStyle(document.querySelector('main')).opacity) < 0.7", "dim")
+    opacity = "Number(getComputedStyle(document.getElementById('%s')).opacity)"
+    page.wait(f"{opacity % 'view'} < 0.7", "dim")
+    # What the daemon has said last is read, not looked through.
+    assert page.run(opacity % "trust") == 1 and page.run("getComputedStyle(document.querySelector('main')).opacity") == "1"
     first = text(page, "live-text")
     assert re.search(r"no connection to the daemon since \d\d:\d\d:\d\d", first), first
     shoot(page, "gone")
