@@ -117,7 +117,7 @@ fn heads_that_few_rows_count_for_stay_in_the_first_group() {
             rows.rewards[5 * i + k] = clean + noise;
         }
     }
-    let (rows, sparse) = labelled(&rows, 0.0, |i| (i % 7 == 0).then(|| (6.0 * rows.state(i)[0]).sin()));
+    let (rows, sparse) = labelled(&rows, 0.0, |i| i.is_multiple_of(7).then(|| (6.0 * rows.state(i)[0]).sin()));
     let plain = |k: usize| Head::new(format!("h{k}"), Cumulant::Reward(k), Rate::Discount(0.0));
     let divided = |heads: Vec<Head>| {
         let settings = Settings { kernel: KernelKind::Isotropic, ..settings(heads) };
