@@ -12,7 +12,7 @@ use criticd::daemon::recovery::{RecoverError, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
-use criticd::journal::{GroupWriter, Record};
+use criticd::journal::{GroupWriter, Record, VERSION};
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
@@ -978,7 +978,7 @@ fn what_cannot_be_true_is_refused_with_what_to_do() {
         let file = Directory::new(path).file(newest);
         let mut bytes = fs::read(&file).unwrap();
         let version = b"criticd checkpoint\n".len();
-        bytes[version] = 2;
+        bytes[version] = VERSION as u8 + 1;
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[version..version + 4]);
         hasher.update(&bytes[version + 16..]);

@@ -397,13 +397,14 @@ mod tests {
         assert!(publisher.due(&state, interval, at(1.0)), "rows have been learned");
         assert_eq!(refresh(&mut publisher, false, at(1.0)), ["snapshot.default"]);
         assert_eq!((publisher.offset(), publisher.board().get(0).unwrap().revision), (200, 1));
-        // Half a second was spent: two of every three belong to learning. Nothing new has come either.
+        // Half a second was spent: the next five belong to learning. Nothing new has come either.
         assert!(!publisher.due(&state, interval, at(1.05)));
         publisher.hurry();
         assert!(publisher.due(&state, interval, at(1.05)), "a model was adopted");
         assert_eq!(refresh(&mut publisher, false, at(1.05)), [""; 0], "too soon after the last publication");
-        assert!(publisher.due(&state, interval, at(4.0)), "subscribers are owed what the board has");
-        assert_eq!(refresh(&mut publisher, true, at(4.0)), ["snapshot.default"]);
+        assert!(!publisher.due(&state, interval, at(6.0)));
+        assert!(publisher.due(&state, interval, at(6.1)), "subscribers are owed what the board has");
+        assert_eq!(refresh(&mut publisher, true, at(6.1)), ["snapshot.default"]);
         assert_eq!(publisher.published(0).0, 2);
     }
 
