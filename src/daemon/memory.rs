@@ -19,7 +19,8 @@ use crate::learner::suggest::AdvisorSettings;
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::{SEGMENT_ROWS, Window};
 use crate::learner::{
-    COPIES_MAX, INPUT_ROWS_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream,
+    COPIES_MAX, ENDINGS_MAX, INPUT_ROWS_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes,
+    watch_bytes_per_stream,
 };
 use crate::math::form::QuadraticForm;
 use crate::math::kernel::NoiseModel;
@@ -83,7 +84,12 @@ impl ModelFootprint {
         let dim = dim + settings.action_width();
         let own_rows = match settings.action_width() {
             0 => 0,
-            _ => Window::bytes_max(dim, rewards_per_row, INPUT_ROWS_MAX) + NUMBER * m * (1 + COPIES),
+            _ => {
+                let endings = if settings.improves() { ENDINGS_MAX } else { 0 };
+                Window::bytes_max(dim, rewards_per_row, INPUT_ROWS_MAX)
+                    + endings * Rows::bytes_per_row(dim, rewards_per_row)
+                    + NUMBER * m * (1 + COPIES)
+            }
         };
         // S, B and E of the statistics, Cov u, the factor of the dictionary's kernel matrix, that of the system that gives the
         // weights and of the one before, the system with its cut chains and what that is factored in; two halves for what both
@@ -350,5 +356,22 @@ impl Footprint {
                 "event=memory critic={critic} element_bytes={element} model_bytes_max={bytes} beside_bytes_max={beside}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learner::action::{ActionSpace, ActionValue, Successor, Trace};
+
+    #[test]
+    fn a_critic_that_improves_keeps_older_rows_beside_those_of_the_others() {
+        let bytes = |successor| {
+            let space = ActionSpace::Discrete(2);
+            let action_value = Some(ActionValue { space, successor, trace: Trace::OnPolicy });
+            ModelFootprint::of(&Settings { action_value, ..Settings::default() }, (3, 1), 1).bytes
+        };
+        let older = ENDINGS_MAX * Rows::bytes_per_row(5, 1);
+        assert_eq!(bytes(Successor::Improve), bytes(Successor::Sarsa) + older);
     }
 }
