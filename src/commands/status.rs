@@ -269,7 +269,6 @@ struct PastOfCritic {
     /// Errors of its predictions, and shares of returns in their 90 % interval.
     errors: VecDeque<f64>,
     covered: VecDeque<f64>,
-    dictionary: VecDeque<f64>,
 }
 
 impl Past {
@@ -290,7 +289,6 @@ impl Past {
             let trust = critic.trust.first();
             keep(&mut known.errors, trust.and_then(|trust| trust.error));
             keep(&mut known.covered, trust.and_then(|trust| trust.coverage));
-            keep(&mut known.dictionary, critic.model.as_ref().map(|model| model.dictionary_size as f64));
         }
     }
 
@@ -303,7 +301,6 @@ impl Past {
             for (name, values, now) in [
                 ("error", &of.errors, short(newest(&of.errors))),
                 ("in 90 % interval", &of.covered, covered),
-                ("dictionary", &of.dictionary, short(newest(&of.dictionary))),
             ] {
                 writeln!(out, "{name:<17}{} {now}", sparkline(values)).expect("a string takes everything");
             }
