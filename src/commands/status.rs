@@ -298,10 +298,9 @@ impl Past {
         let newest = |of: &VecDeque<f64>| of.back().copied().filter(|v| v.is_finite());
         for of in self.critics.iter().filter(|_| whole) {
             let covered = newest(&of.covered).map_or("–".into(), |share| format!("{:.0} %", 100.0 * share));
-            for (name, values, now) in [
-                ("error", &of.errors, short(newest(&of.errors))),
-                ("in 90 % interval", &of.covered, covered),
-            ] {
+            for (name, values, now) in
+                [("error", &of.errors, short(newest(&of.errors))), ("in 90 % interval", &of.covered, covered)]
+            {
                 writeln!(out, "{name:<17}{} {now}", sparkline(values)).expect("a string takes everything");
             }
         }
