@@ -134,7 +134,8 @@ class Sender:
         self._begin(disk)
         if not reliable and self._watch is None:
             log.warning(
-                "rows that the daemon refuses go unnoticed here: give `control=` (and `publish=`), its addresses beside %s",
+                "rows that the daemon refuses go unnoticed here: give `control=` (and `publish=`), "
+                "its addresses beside %s",
                 self._address.endpoint,
             )
         atexit.register(self.close)
