@@ -269,7 +269,6 @@ struct PastOfCritic {
     /// Errors of its predictions, and shares of returns in their 90 % interval.
     errors: VecDeque<f64>,
     covered: VecDeque<f64>,
-    dictionary: VecDeque<f64>,
 }
 
 impl Past {
@@ -290,7 +289,6 @@ impl Past {
             let trust = critic.trust.first();
             keep(&mut known.errors, trust.and_then(|trust| trust.error));
             keep(&mut known.covered, trust.and_then(|trust| trust.coverage));
-            keep(&mut known.dictionary, critic.model.as_ref().map(|model| model.dictionary_size as f64));
         }
     }
 
@@ -300,11 +298,9 @@ impl Past {
         let newest = |of: &VecDeque<f64>| of.back().copied().filter(|v| v.is_finite());
         for of in self.critics.iter().filter(|_| whole) {
             let covered = newest(&of.covered).map_or("–".into(), |share| format!("{:.0} %", 100.0 * share));
-            for (name, values, now) in [
-                ("error", &of.errors, short(newest(&of.errors))),
-                ("in 90 % interval", &of.covered, covered),
-                ("dictionary", &of.dictionary, short(newest(&of.dictionary))),
-            ] {
+            for (name, values, now) in
+                [("error", &of.errors, short(newest(&of.errors))), ("in 90 % interval", &of.covered, covered)]
+            {
                 writeln!(out, "{name:<17}{} {now}", sparkline(values)).expect("a string takes everything");
             }
         }
