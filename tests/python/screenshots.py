@@ -4,7 +4,7 @@
 
 makes references again, to be looked at before a commit. Each scene is a daemon with a stream from a fixed seed,
 refitted on request, at rest. What depends on the clock is replaced in the page before the picture is taken: times, rates,
-time lines, pairs of the calibration and memory. A reference is half as wide as the picture and has 64 colours.
+time lines, pairs of the calibration and memory. A reference is half as wide as the picture and has 256 colours.
 
 `difference` compares means of blocks, so that another font, which moves letters by a few pixels, is no difference,
 and neither is noise. It finds cards that are missing, moved or of another size, colours of maps and themes, and
@@ -34,7 +34,7 @@ from PIL import Image
 
 FOLDER = Path(__file__).with_name("screenshots")
 REDUCED = 2
-COLOURS = 64
+COLOURS = 256
 # Side of a block in pixels of a reference.
 BLOCK = 12
 # A block differs if the mean of one of its colours does by more than this, of 255.

@@ -282,16 +282,16 @@ def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
 def test_an_evaluation_takes_no_more_than_some_bytes_of_rows(daemon: Daemon) -> None:
     control = daemon.control()
     for number in range(5):
-        # 4000 rows of 254 numbers each: 8 MB. Some 8200 of them have 16 MiB.
+        # 4000 rows of two states of 254 numbers each: 16 MB.
         control.socket.send(append_of_bytes(f"s{number}"))
         assert unpack(control.socket.recv())["ok"]
     with pytest.raises(Refused) as refused:
         control.ask("evaluate", last=20_000)
     assert (refused.value.code, refused.value.error["field"]) == ("too_large", "last")
     count = int(refused.value.error["message"].split()[-3])
-    assert 8_000 < count < 20_000, refused.value.error
+    assert 4_000 < count < 20_000, refused.value.error
     with pytest.raises(Refused) as refused:
-        control.ask("evaluate", last=8_000)
+        control.ask("evaluate", last=4_000)
     assert refused.value.code == "missing_field", "these are read, and have no probabilities"
     assert most_resident(daemon) < bound(daemon)
 
