@@ -23,9 +23,20 @@ pub struct Board {
     slots: Vec<(String, RwLock<Option<Slot>>)>,
     /// Of each critic.
     learning: Vec<RwLock<Arc<LearningHeads>>>,
-    /// Of each critic: whether to believe its rewards' values, as the dashboard judges.
-    trust: Vec<RwLock<Vec<TrustStatus>>>,
+    /// Of each critic.
+    judged: Vec<RwLock<Judged>>,
     shape: OnceLock<(usize, usize)>,
+}
+
+/// What the dashboard has found of a critic.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// Whether to believe its rewards' values.
+    pub trust: Vec<TrustStatus>,
+    /// Shares of the variance of its first value, and the generation of which they are.
+    pub shares: Vec<Option<f64>>,
+    /// See there.
+    pub generation: u64,
 }
 
 /// A snapshot, laid out.
@@ -39,8 +50,8 @@ struct Slot {
 impl Board {
     pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
         let slots: Vec<_> = names.map(|name| (name, RwLock::new(None))).collect();
-        let trust = slots.iter().map(|_| RwLock::default()).collect();
-        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), trust, slots, shape: OnceLock::new() }
+        let judged = slots.iter().map(|_| RwLock::default()).collect();
+        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), judged, slots, shape: OnceLock::new() }
     }
 
     /// State dimension D and rewards H of a row, once a row has come.
@@ -93,14 +104,20 @@ impl Board {
         }
     }
 
-    /// Whether to believe the values of a critic's rewards, as the dashboard has judged last.
-    pub fn trust(&self, critic: usize) -> Vec<TrustStatus> {
-        self.trust[critic].read().clone()
+    /// What the dashboard has found of a critic last.
+    pub fn judged(&self, critic: usize) -> Judged {
+        self.judged[critic].read().clone()
     }
 
-    /// Replace that.
+    /// Replace whether to believe the values of its rewards.
     pub(crate) fn set_trust(&self, critic: usize, trust: Vec<TrustStatus>) {
-        *self.trust[critic].write() = trust;
+        self.judged[critic].write().trust = trust;
+    }
+
+    /// Replace the shares of its variables.
+    pub(crate) fn set_shares(&self, critic: usize, generation: u64, shares: Vec<Option<f64>>) {
+        let mut judged = self.judged[critic].write();
+        (judged.shares, judged.generation) = (shares, generation);
     }
 
     /// Replace it.

@@ -138,6 +138,10 @@ class TrustStatus(TypedDict):
     title: str
     sentence: str
     reasons: list[TrustReason]
+    returns: int | None
+    error: float | None
+    bias: float | None
+    coverage: float | None
 
 
 class ActionsStatus(TypedDict):
@@ -346,6 +350,7 @@ class CriticStatus(_Model):
     rewards: list[int]
     reward_names: list[str]
     trust: list[TrustStatus]
+    shares: list[float | None]
 
 
 class Status(TypedDict):

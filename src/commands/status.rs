@@ -179,22 +179,24 @@ fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
             (Some(_), ..) => "FAILED".to_owned(),
             (_, true, _) => "refit runs".to_owned(),
             (.., None) => "no model yet".to_owned(),
-            _ => format!("{} adopted", critic.refit.adopted),
+            _ => format!("{} since start", critic.refit.adopted),
         };
         let size = critic.model.as_ref().map_or(0, |model| model.dictionary_size);
-        let known = past.critics.iter().find(|(name, ..)| *name == critic.name);
-        let line = known.map(|(_, scores, _)| sparkline(&scores.iter().rev().take(20).rev().copied().collect()));
-        let numbers =
-            [critic.generation.to_string(), size.to_string(), short(critic.held_out_error), short(score(critic))];
-        let [generation, size, error, score] = numbers;
+        let known = past.critics.iter().find(|of| of.name == critic.name);
+        let line = known.map(|of| sparkline(&of.errors.iter().rev().take(20).rev().copied().collect()));
+        let first = critic.trust.first();
+        let covered =
+            first.and_then(|trust| trust.coverage).map_or("–".into(), |share| format!("{:.0} %", 100.0 * share));
+        let [generation, size, error] =
+            [critic.generation.to_string(), size.to_string(), short(first.and_then(|trust| trust.error))];
         let trust = least_trusted(critic).map_or("○", |trust| &trust.sign).to_owned();
-        vec![critic.name.clone(), trust, generation, size, error, score, state, line.unwrap_or_default()]
+        vec![critic.name.clone(), trust, generation, size, error, covered, state, line.unwrap_or_default()]
     };
     let rows: Vec<Vec<String>> = sorted.iter().take(most).map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["critic", "trust", "generation", "states", "held-out error", "score", "refits", "score before"];
+    let head = ["critic", "trust", "generation", "states", "error", "in 90 %", "adopted", "error before"];
     let out = format!("\n{}", columns(&head, &rows));
     match critics.len() - rows.len() {
         0 => out,
@@ -257,8 +259,16 @@ impl Drop for Screen {
 #[derive(Default)]
 struct Past {
     rows: VecDeque<f64>,
-    /// Of each critic: name, recent score, dictionary.
-    critics: Vec<(String, VecDeque<f64>, VecDeque<f64>)>,
+    critics: Vec<PastOfCritic>,
+}
+
+/// What was of a critic's first reward.
+#[derive(Default)]
+struct PastOfCritic {
+    name: String,
+    /// Errors of its predictions, and shares of returns in their 90 % interval.
+    errors: VecDeque<f64>,
+    covered: VecDeque<f64>,
 }
 
 impl Past {
@@ -271,23 +281,28 @@ impl Past {
         };
         keep(&mut self.rows, Some(status.rows_per_second));
         for critic in &status.critics {
-            if !self.critics.iter().any(|(known, ..)| *known == critic.name) {
-                self.critics.push((critic.name.clone(), VecDeque::new(), VecDeque::new()));
+            if !self.critics.iter().any(|known| known.name == critic.name) {
+                self.critics.push(PastOfCritic { name: critic.name.clone(), ..PastOfCritic::default() });
             }
-            let known = self.critics.iter_mut().find(|(known, ..)| *known == critic.name);
-            let (_, score, dictionary) = known.expect("it has just been made sure of");
-            let model = critic.model.as_ref();
-            keep(score, model.and_then(|model| model.score_recent));
-            keep(dictionary, model.map(|model| model.dictionary_size as f64));
+            let known = self.critics.iter_mut().find(|known| known.name == critic.name);
+            let known = known.expect("it has just been made sure of");
+            let trust = critic.trust.first();
+            keep(&mut known.errors, trust.and_then(|trust| trust.error));
+            keep(&mut known.covered, trust.and_then(|trust| trust.coverage));
         }
     }
 
     /// The rate of rows and, if `whole`, the only critic.
     fn lines(&self, whole: bool) -> String {
         let mut out = format!("\nrows per second  {}\n", sparkline(&self.rows));
-        for (_, score, dictionary) in self.critics.iter().filter(|_| whole) {
-            writeln!(out, "log score        {}", sparkline(score)).expect("a string takes everything");
-            writeln!(out, "dictionary       {}", sparkline(dictionary)).expect("a string takes everything");
+        let newest = |of: &VecDeque<f64>| of.back().copied().filter(|v| v.is_finite());
+        for of in self.critics.iter().filter(|_| whole) {
+            let covered = newest(&of.covered).map_or("–".into(), |share| format!("{:.0} %", 100.0 * share));
+            for (name, values, now) in
+                [("error", &of.errors, short(newest(&of.errors))), ("in 90 % interval", &of.covered, covered)]
+            {
+                writeln!(out, "{name:<17}{} {now}", sparkline(values)).expect("a string takes everything");
+            }
         }
         out
     }
@@ -469,7 +484,7 @@ fn learned(critic: &CriticStatus, room: Room) -> String {
         let more = findings().count().saturating_sub(room.findings);
         lines.extend((more > 0).then(|| said("finding", format!("and {more} more: criticd status"))));
     }
-    facts(&lines) + &variables(model, found, room.variables)
+    facts(&lines) + &variables(model, (&critic.shares, found), room.variables)
 }
 
 /// Whether to believe the values of each reward, as the page says it, and at most `most` reasons of each with what to do.
@@ -531,7 +546,10 @@ fn refits(refit: &RefitStatus) -> Vec<(String, String)> {
         None => "on request only".to_owned(),
     };
     let RefitStatus { adopted, rejected, failed, .. } = refit;
-    let mut lines = vec![said("refits", format!("{adopted} adopted, {rejected} rejected, {failed} failed; {next}"))];
+    let mut lines = vec![said(
+        "refits",
+        format!("since the start {adopted} adopted, {rejected} rejected, {failed} failed; {next}"),
+    )];
     if let Some(LastRefit { outcome, reason, found, .. }) = &refit.last {
         let evidence = found.as_ref().and_then(|found| found.evidence_before.zip(found.evidence_after));
         let gain = evidence.map(|(before, after)| format!(", evidence {:+.1} nats", after - before));
@@ -656,9 +674,10 @@ fn discount(discount: f64, lambda: Option<f64>) -> String {
     digits(discount) + &lambda.map(|lambda| format!(", lambda {}", digits(lambda))).unwrap_or_default()
 }
 
-/// Lengthscale of each state variable, in its unit and in its standard deviations, and what its removal would cost. A row for each
-/// state variable, or for the `most` with the shortest lengthscales in deviations.
-fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> String {
+/// Lengthscale of each state variable, in its unit and in its standard deviations, and its share of the variance of the value; where no
+/// shares are known, what its removal would cost. A row for each state variable, those with the largest shares first, or for the `most` of
+/// them; without shares for those with the shortest lengthscales in deviations.
+fn variables(model: &ModelStatus, (shares, found): (&[Option<f64>], Option<&RefitFound>), most: usize) -> String {
     let ModelStatus { kernel, inputs, .. } = model;
     let factors = || kernel.factors.iter().flatten();
     let directions = |i: usize| -> f64 { factors().filter_map(|factor| factor.get(i)).map(|f| f * f).sum() };
@@ -682,12 +701,22 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> St
             _ if own > 0.0 => "category".into(),
             _ => "not used".into(),
         };
-        let support = found.and_then(|found| found.evidence_drop.get(i).copied().flatten());
-        vec![name, length, in_deviations, short(support)]
+        let share = |share: &f64| format!("{:.0} %", 100.0 * share);
+        let support = match shares {
+            [] => short(found.and_then(|found| found.evidence_drop.get(i).copied().flatten())),
+            shares => shares.get(i).and_then(Option::as_ref).map_or("–".into(), share),
+        };
+        vec![name, length, in_deviations, support]
     };
     let dim = inputs.scale.len();
     let mut shown: Vec<usize> = (0..dim).collect();
-    if dim > most {
+    if !shares.is_empty() {
+        let share = |i: usize| shares.get(i).copied().flatten().unwrap_or(-1.0);
+        shown.sort_by(|&a, &b| {
+            share(b).total_cmp(&share(a)).then(precision(b).total_cmp(&precision(a))).then(a.cmp(&b))
+        });
+        shown.truncate(most);
+    } else if dim > most {
         shown.sort_by(|&a, &b| precision(b).total_cmp(&precision(a)).then(a.cmp(&b)));
         shown.truncate(most);
         shown.sort_unstable();
@@ -696,7 +725,8 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> St
     if rows.is_empty() {
         return String::new();
     }
-    let table = columns(&["variable", "lengthscale", "in deviations", "evidence drop, nats"], &rows);
+    let last = if shares.is_empty() { "evidence drop, nats" } else { "share of the variance" };
+    let table = columns(&["variable", "lengthscale", "in deviations", last], &rows);
     if dim > most { format!("{table}and {} more variables: criticd status\n", dim - most) } else { table }
 }
 
@@ -829,6 +859,22 @@ mod tests {
             assert!(text.contains(words), "{words}\n{text}");
         }
         assert!(!text.contains("state_3 "), "{text}");
+
+        // Where shares are known they choose, as on the page.
+        let mut shares = vec![Some(0.0); 300];
+        (shares[3], shares[257], shares[8]) = (Some(0.75), Some(0.25), None);
+        let mut status = status;
+        status.critics[0].shares = shares;
+        let text = summary(&status, "tcp://h:1", screen);
+        let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}\n{text}"));
+        assert!(
+            place("share of the variance") < place("state_3 ") && place("state_3 ") < place("state_257 "),
+            "{text}"
+        );
+        assert!(
+            text.contains("75 %") && text.contains("and 292 more variables") && !text.contains("state_8 "),
+            "{text}"
+        );
     }
 
     #[test]
@@ -871,5 +917,11 @@ mod tests {
             past.push(&of(json!({"rows_per_second": k, "critics": [{"name": "a", "score_recent": null}]})))
         });
         assert_eq!((past.rows.len(), past.rows[0], past.critics.len()), (PAST, 40.0, 1));
+        let mut past = Past::default();
+        for error in [0.5, 1.0] {
+            past.push(&of(json!({"critics": [{"name": "a", "trust": [{"error": error, "coverage": 0.91}]}]})));
+        }
+        let lines = past.lines(true);
+        assert!(lines.contains("error            ▁█ 1\n") && lines.contains("in 90 % interval ▄▄ 91 %\n"), "{lines}");
     }
 }

@@ -442,7 +442,7 @@ pub(super) mod tests {
             }
             if generation == 2 {
                 let found = calibration.to_json(false)[0]["generations"].clone();
-                assert_eq!(found, json!([[1, 100, 3.0, -3.0, 1.0], [2, 100, 0.5, -0.5, 1.0]]));
+                assert_eq!(found, json!([[1, 100, 3.0, -3.0, 1.0, null], [2, 100, 0.5, -0.5, 1.0, 1]]));
             }
         }
         assert!(calibration.news()[0]["generations"].is_array() && calibration.news()[0]["generations"].is_null());

@@ -1,28 +1,36 @@
 //! Where the model is wrong: returns minus predictions over the states that were visited, and where they are largest.
 //!
-//! A single return scatters. So an error is a mean over a state and those nearest to it, and the worst states are those of
-//! the largest means; a neighbourhood counts once. Distances are between standardised states.
+//! A single return scatters. So an error is a mean over a state and those nearest to it, and the worst states are those whose means
+//! exceed two of their standard errors by most; a neighbourhood counts once. Distances are between standardised states. Returns of one chain
+//! that have more than a tenth in common count as one.
 
 use super::following::{At, action, has_returns, here, next_rows, values};
 use super::history::number;
 use super::map::View;
 use super::recent::Recent;
-use super::returns::Rewards;
+use super::returns::{REST, Rewards};
 use super::visited::scattered;
 use crate::learner::action::Successor;
 use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Rows;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
-/// Cells of a map of errors.
+/// Cells of a map of errors along its longer side, and states that one holds on average.
 const COLUMNS: usize = 24;
-const ROWS: usize = 18;
+const COLUMNS_MIN: usize = 6;
+const CELL: f64 = 10.0;
 /// States that are looked at, and products for their values and distances, about.
 const SAMPLES: usize = 1500;
 const SAMPLES_MIN: usize = 150;
 const PRODUCTS: usize = 20_000_000;
 /// States that an error is a mean over.
 const NEIGHBOURS: usize = 12;
+/// States whose scatter is that of a mean at least: of twelve errors it may be small by chance.
+const SCATTER: usize = 48;
+/// Standard errors that are taken from a mean where states are ranked, and those above which it is no chance.
+const REACH: f64 = 2.0;
+const NO_CHANCE: f64 = 4.0;
 /// Errors that are shown one by one over a single variable.
 const POINTS: usize = 400;
 /// Worst states that are named.
@@ -34,6 +42,9 @@ const SLAB_MIN: usize = 8;
 /// A visited state whose return is known, with the errors there.
 struct Sample {
     row: usize,
+    /// Number of its chain, and of its row there.
+    chain: usize,
+    step: usize,
     /// Return minus prediction.
     error: f64,
     /// Reward plus discounted value of the next state, minus prediction.
@@ -53,10 +64,10 @@ pub(super) fn errors(view: &View, recent: &Recent, model: &Evaluator, rewards: &
     let grid = view.grid(snapshot.state_dim(), snapshot.weights.ncols())?;
     let column = rewards.column(view.head)?;
     let samples = sample(recent, rows, model, rewards, (view.head, column))?;
-    let cell_rows = if view.y.is_some() { ROWS } else { 1 };
-    let mut cells = vec![[0.0; 3]; COLUMNS * cell_rows];
+    let (columns, cell_rows) = shape(samples.len(), view.y.is_some());
+    let mut cells = vec![[0.0; 3]; columns * cell_rows];
     for sample in &samples {
-        if let Some(cell) = grid.cell(rows.state(sample.row), COLUMNS, cell_rows) {
+        if let Some(cell) = grid.cell(rows.state(sample.row), columns, cell_rows) {
             cells[cell][0] += 1.0;
             cells[cell][1] += sample.error;
             cells[cell][2] += sample.difference;
@@ -70,23 +81,65 @@ pub(super) fn errors(view: &View, recent: &Recent, model: &Evaluator, rewards: &
         [rows.state(sample.row)[view.x], sample.error, sample.difference].map(number)
     };
     let n = samples.len() as f64;
-    let rms = (samples.iter().map(|sample| sample.error * sample.error).sum::<f64>() / n).sqrt();
+    let rms = |of: Kind| number((samples.iter().map(|sample| of(sample).powi(2)).sum::<f64>() / n).sqrt());
+    let neighbours = Neighbours::new(standardised(rows, &samples), rows.dim);
+    // What two returns so many rows apart have in common weighs a tenth; two TD errors have nothing.
+    let spacing = 0.5 * (REST.ln() / rewards.discount.ln()).abs();
+    let returns = has_returns(rewards.successor);
+    let list = |of: Kind, spacing: f64| {
+        let worst = neighbours.worst(&samples, of, spacing);
+        let states = worst.iter().map(|w| w.to_json(recent, rows)).collect::<Vec<_>>();
+        json!({"rms": rms(of), "chance": !worst.iter().any(Worst::is_no_chance), "states": states})
+    };
     Ok(json!({
         "critic": snapshot.critic,
         "generation": snapshot.generation,
         "samples": samples.len(),
-        "returns": has_returns(rewards.successor),
+        "returns": returns,
         "rows": rows.len(),
-        "rms": number(rms),
-        "columns": COLUMNS,
+        "columns": columns,
         "cell_rows": cell_rows,
         "count": cells.iter().map(|cell| cell[0]).collect::<Vec<f64>>(),
         "error": mean(1),
         "td": mean(2),
         "points": (0..shown).map(point).collect::<Vec<_>>(),
-        "worst": worst(rows, &samples).iter().map(|w| w.to_json(recent, rows)).collect::<Vec<_>>(),
+        "worst": {"error": list(|s| s.error, if returns { spacing } else { 0.0 }), "td": list(|s| s.difference, 0.0)},
     })
     .to_string())
+}
+
+/// Which error of a sample.
+type Kind = fn(&Sample) -> f64;
+
+/// Columns and rows of a map of so many states; one row over a single variable.
+fn shape(samples: usize, two: bool) -> (usize, usize) {
+    let cells = samples as f64 / CELL;
+    let columns = if two { (cells * 4.0 / 3.0).sqrt() } else { cells };
+    let columns = (columns.round() as usize).clamp(COLUMNS_MIN, COLUMNS);
+    (columns, if two { 3 * columns / 4 } else { 1 })
+}
+
+/// The number of each row's chain, and of the row there.
+fn chains(rows: &Rows) -> Vec<(usize, usize)> {
+    let mut now: HashMap<u32, (usize, usize)> = HashMap::new();
+    let mut begun = 0;
+    let number = |i: usize| {
+        let stream = rows.streams[i];
+        let (chain, step) = match now.get(&stream) {
+            Some(&(chain, step)) if !rows.starts_chain[i] => (chain, step + 1),
+            _ => {
+                begun += 1;
+                (begun, 0)
+            }
+        };
+        if rows.terminated[i] || rows.truncated[i] {
+            now.remove(&stream);
+        } else {
+            now.insert(stream, (chain, step));
+        }
+        (chain, step)
+    };
+    (0..rows.len()).map(number).collect()
 }
 
 /// States with known returns, evenly spread over the rows that are kept. Values of another policy than the one that acts have no returns:
@@ -123,13 +176,15 @@ fn sample<'a>(
     // What is left of a return weighs little: where its next action is not known, the last one stands for it.
     let last = |i: usize| At { action: next[i].and_then(taken).or(taken(i)), ..behind(i) };
     let end = values(model, &of(&|i| last(followed[i].tail().unwrap_or(i))), successor)?;
+    let chains = chains(rows);
     let one = |k: usize| {
         let i = chosen[k];
+        let (chain, step) = chains[i];
         let rest = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) * there[(k, head)] };
         let predicted = here[(k, head)];
         let difference = rows.reward(i)[column] + rest - predicted;
         let error = if returns { followed[i].known(|_| end[(k, head)])? - predicted } else { difference };
-        Some(Sample { row: i, error, difference })
+        Some(Sample { row: i, chain, step, error, difference })
     };
     Ok((0..count).filter_map(one).filter(|s| s.error.is_finite()).collect())
 }
@@ -137,16 +192,22 @@ fn sample<'a>(
 /// A state about which the model errs much.
 struct Worst {
     row: usize,
-    /// Mean error of the neighbourhood, and its standard deviation.
+    /// Mean errors of the neighbourhood.
     error: f64,
-    spread: f64,
     difference: f64,
+    /// Of the kind by which it is among the worst: standard deviation in the neighbourhood, and the mean in its standard errors.
+    spread: f64,
+    sure: f64,
     count: usize,
     /// The one or two variables along which the error is most local.
     axes: Vec<usize>,
 }
 
 impl Worst {
+    fn is_no_chance(&self) -> bool {
+        self.sure > NO_CHANCE
+    }
+
     fn to_json(&self, recent: &Recent, rows: &Rows) -> Value {
         json!({
             "state": rows.state(self.row).iter().map(|v| number(*v)).collect::<Vec<_>>(),
@@ -161,53 +222,111 @@ impl Worst {
     }
 }
 
-/// The worst states, the worst first.
-fn worst(rows: &Rows, samples: &[Sample]) -> Vec<Worst> {
-    let (n, dim) = (samples.len(), rows.dim);
-    if n == 0 {
-        return Vec::new();
-    }
-    let places = standardised(rows, samples);
-    let k = NEIGHBOURS.min(n);
-    let near: Vec<Vec<usize>> = (0..n)
-        .map(|a| {
+/// Samples, and those nearest to each.
+struct Neighbours {
+    /// (n, D), standardised.
+    places: Vec<f64>,
+    /// Of each sample those whose scatter counts, the nearest first, itself among them.
+    near: Vec<Vec<usize>>,
+}
+
+/// What the neighbourhood of a sample says.
+#[derive(Clone, Copy)]
+struct Found {
+    mean: f64,
+    spread: f64,
+    standard_error: f64,
+}
+
+impl Neighbours {
+    /// Of places (n, D).
+    fn new(places: Vec<f64>, dim: usize) -> Self {
+        let n = places.len() / dim;
+        let k = SCATTER.min(n);
+        let nearest = |a: usize| {
             let away =
                 |b: usize| -> f64 { (0..dim).map(|d| (places[a * dim + d] - places[b * dim + d]).powi(2)).sum() };
             let mut others: Vec<(f64, usize)> = (0..n).map(|b| (away(b), b)).collect();
             others.select_nth_unstable_by(k - 1, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             others.truncate(k);
+            others.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             others.into_iter().map(|(_, b)| b).collect()
-        })
-        .collect();
-    let mean = |a: usize, f: &dyn Fn(&Sample) -> f64| near[a].iter().map(|&b| f(&samples[b])).sum::<f64>() / k as f64;
-    let errors: Vec<f64> = (0..n).map(|a| mean(a, &|s| s.error)).collect();
-    let mut order: Vec<usize> = (0..n).collect();
-    order.sort_by(|&a, &b| errors[b].abs().total_cmp(&errors[a].abs()).then(a.cmp(&b)));
-    let mut taken = vec![false; n];
-    let mut out = Vec::new();
-    for a in order {
-        if near[a].iter().any(|&b| taken[b]) {
-            continue;
-        }
-        near[a].iter().for_each(|&b| taken[b] = true);
-        let spread = mean(a, &|s| (s.error - errors[a]).powi(2)).sqrt();
-        let difference = mean(a, &|s| s.difference);
-        let axes = local(&places, samples, a, errors[a].signum());
-        out.push(Worst { row: samples[a].row, error: errors[a], spread, difference, count: k, axes });
-        if out.len() == WORST {
-            break;
-        }
+        };
+        let near = (0..n).map(nearest).collect();
+        Self { places, near }
     }
-    out
+
+    /// The worst states by one kind of error, the worst first. Errors of a chain less than `spacing` rows apart count as one.
+    fn worst(&self, samples: &[Sample], of: Kind, spacing: f64) -> Vec<Worst> {
+        let n = samples.len();
+        let found: Vec<Found> = (0..n).map(|a| self.found(samples, a, of, spacing)).collect();
+        let score = |a: usize| (found[a].mean.abs() - REACH * found[a].standard_error).max(0.0);
+        let mut order: Vec<usize> = (0..n).collect();
+        let larger = |a: &usize, b: &usize| found[*b].mean.abs().total_cmp(&found[*a].mean.abs());
+        order.sort_by(|a, b| score(*b).total_cmp(&score(*a)).then(larger(a, b)).then(a.cmp(b)));
+        let mut taken = vec![false; n];
+        let mut out = Vec::new();
+        for a in order {
+            let near = self.nearest(a);
+            if near.iter().any(|&b| taken[b]) {
+                continue;
+            }
+            near.iter().for_each(|&b| taken[b] = true);
+            let mean = |f: Kind| near.iter().map(|&b| f(&samples[b])).sum::<f64>() / near.len() as f64;
+            let Found { mean: error, spread, standard_error } = found[a];
+            out.push(Worst {
+                row: samples[a].row,
+                error: mean(|s| s.error),
+                difference: mean(|s| s.difference),
+                spread,
+                sure: error.abs() / standard_error,
+                count: near.len(),
+                axes: local(&self.places, samples, (a, of), error.signum()),
+            });
+            if out.len() == WORST {
+                break;
+            }
+        }
+        out
+    }
+
+    fn found(&self, samples: &[Sample], a: usize, of: Kind, spacing: f64) -> Found {
+        let near = self.nearest(a);
+        let mean_of = |some: &[usize]| some.iter().map(|&b| of(&samples[b])).sum::<f64>() / some.len() as f64;
+        let variance = |some: &[usize]| {
+            let mean = mean_of(some);
+            let squares = some.iter().map(|&b| (of(&samples[b]) - mean).powi(2)).sum::<f64>();
+            squares / (some.len() as f64 - 1.0).max(1.0)
+        };
+        let (mean, spread) = (mean_of(near), variance(near));
+        let mut separate: Vec<&Sample> = Vec::with_capacity(near.len());
+        for sample in near.iter().map(|&b| &samples[b]) {
+            let close = |one: &&Sample| one.chain == sample.chain && (one.step.abs_diff(sample.step) as f64) < spacing;
+            if !separate.iter().any(close) {
+                separate.push(sample);
+            }
+        }
+        // A single one has no known error.
+        let standard_error = match separate.len() {
+            0 | 1 => f64::INFINITY,
+            count => (spread.max(variance(&self.near[a])) / count as f64).sqrt().max(f64::MIN_POSITIVE),
+        };
+        Found { mean, spread: spread.sqrt(), standard_error }
+    }
+
+    /// The neighbourhood of a sample.
+    fn nearest(&self, a: usize) -> &[usize] {
+        &self.near[a][..NEIGHBOURS.min(self.near[a].len())]
+    }
 }
 
 /// The one or two variables along which an error of this sign about sample `a` is most local: where states near `a` in that variable alone
 /// have the largest mean error. `places` (n, D) are standardised.
-fn local(places: &[f64], samples: &[Sample], a: usize, sign: f64) -> Vec<usize> {
+fn local(places: &[f64], samples: &[Sample], (a, of): (usize, Kind), sign: f64) -> Vec<usize> {
     let dim = places.len() / samples.len();
     let strength = |d: usize| {
         let near = |b: &usize| (places[b * dim + d] - places[a * dim + d]).abs() < SLAB;
-        let errors: Vec<f64> = (0..samples.len()).filter(near).map(|b| sign * samples[b].error).collect();
+        let errors: Vec<f64> = (0..samples.len()).filter(near).map(|b| sign * of(&samples[b])).collect();
         if errors.len() < SLAB_MIN { f64::NEG_INFINITY } else { errors.iter().sum::<f64>() / errors.len() as f64 }
     };
     let strengths: Vec<f64> = (0..dim).map(strength).collect();
@@ -239,6 +358,8 @@ mod tests {
     use super::super::recent::tests::{Row, push};
     use super::*;
     use crate::learner::window::Window;
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
 
     #[test]
     fn a_planted_error_is_found_where_it_is() {
@@ -259,8 +380,8 @@ mod tests {
         let answer = errors(&view, &recent, &model, &rewards).unwrap();
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!((&answer["samples"], &answer["cell_rows"]), (&json!(1500), &json!(1)));
-        let worst = answer["worst"].as_array().unwrap();
-        assert_eq!(worst.len(), WORST);
+        let worst = answer["worst"]["error"]["states"].as_array().unwrap();
+        assert_eq!((worst.len(), &answer["worst"]["error"]["chance"]), (WORST, &json!(false)));
         for each in worst {
             let (place, error) = (each["state"][0].as_f64().unwrap(), each["error"].as_f64().unwrap());
             assert!((0.59..0.81).contains(&place) && (3.0..5.0).contains(&error), "{each}");
@@ -286,9 +407,64 @@ mod tests {
         let places: Vec<f64> = (0..4 * 800).map(|_| random()).collect();
         let inside = |place: &[f64]| place[1] > 1.0 && place[3] > 1.0;
         let error = |place: &[f64]| if inside(place) { -5.0 } else { 0.1 };
-        let sample = |(row, place): (usize, &[f64])| Sample { row, error: error(place), difference: 0.0 };
+        let sample =
+            |(row, place): (usize, &[f64])| Sample { row, chain: row, step: 0, error: error(place), difference: 0.0 };
         let samples: Vec<Sample> = places.chunks_exact(4).enumerate().map(sample).collect();
         let a = places.chunks_exact(4).position(inside).unwrap();
-        assert_eq!(local(&places, &samples, a, -1.0), [1, 3]);
+        assert_eq!(local(&places, &samples, (a, |s| s.error), -1.0), [1, 3]);
+    }
+    /// Of places of two variables: errors that scatter by 2 where the first is negative and by 0.2 elsewhere, with `bias` added in a corner
+    /// where they scatter little; the TD error is the opposite.
+    fn uneven(seed: u64, bias: f64) -> (Vec<f64>, Vec<Sample>) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (mut places, mut samples) = (Vec::new(), Vec::new());
+        for row in 0..1500 {
+            let state: [f64; 2] = [rng.random_range(-1.0..1.0), rng.random_range(-1.0..1.0)];
+            let normal = (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
+            let planted = if is_corner(&state) { bias } else { 0.0 };
+            let error = planted + normal * if state[0] < 0.0 { 2.0 } else { 0.2 };
+            samples.push(Sample { row, chain: row, step: 0, error, difference: 2.0 * error });
+            places.extend(state);
+        }
+        (places, samples)
+    }
+
+    fn is_corner(state: &[f64]) -> bool {
+        state[0] > 0.5 && state[1] > 0.5
+    }
+
+    #[test]
+    fn an_error_where_returns_scatter_little_comes_before_noise_elsewhere() {
+        for seed in 0..20 {
+            let (places, samples) = uneven(seed, 1.2);
+            let neighbours = Neighbours::new(places.clone(), 2);
+            for kind in [(|s| s.error) as Kind, |s| s.difference] {
+                let worst = neighbours.worst(&samples, kind, 0.0);
+                let inside = worst.iter().take(3).filter(|w| is_corner(&places[2 * w.row..2 * w.row + 2])).count();
+                assert!(inside >= 2 && worst.iter().any(Worst::is_no_chance), "seed {seed}: {inside}");
+            }
+        }
+    }
+
+    #[test]
+    fn noise_is_no_more_than_chance() {
+        let chance = |seed| {
+            let (places, samples) = uneven(seed, 0.0);
+            !Neighbours::new(places, 2).worst(&samples, |s| s.error, 0.0).iter().any(Worst::is_no_chance)
+        };
+        let share = (0..50).filter(|&seed| chance(seed)).count();
+        assert!(share >= 43, "{share} of 50");
+        // One return that many rows of a chain have in common counts once.
+        let (places, samples) = uneven(1, 1.2);
+        let one = |(row, sample): (usize, Sample)| Sample { chain: 0, step: row, ..sample };
+        let samples: Vec<Sample> = samples.into_iter().enumerate().map(one).collect();
+        let neighbours = Neighbours::new(places, 2);
+        assert!(!neighbours.worst(&samples, |s| s.error, 1e4).iter().any(Worst::is_no_chance));
+        assert!(neighbours.worst(&samples, |s| s.error, 1.0).iter().any(Worst::is_no_chance));
+    }
+
+    #[test]
+    fn cells_hold_about_ten_states() {
+        assert_eq!((shape(1500, true), shape(150, true), shape(1500, false)), ((14, 10), (6, 4), (24, 1)));
     }
 }

@@ -49,7 +49,11 @@ pub(super) fn here(model: &Evaluator, places: &[At], ask: Ask) -> Result<Evaluat
     model.evaluate(&inputs(model, places)?, ask).map_err(|e| e.to_string())
 }
 
-fn inputs(model: &Evaluator, places: &[At]) -> Result<Vec<f64>, String> {
+/// Inputs (n, D) of the model at these.
+///
+/// # Errors
+/// If one lacks an action.
+pub(super) fn inputs(model: &Evaluator, places: &[At]) -> Result<Vec<f64>, String> {
     let space = model.snapshot().actions.as_ref().map(|of| &of.space);
     let mut out = Vec::with_capacity(places.len() * model.snapshot().dim());
     for place in places {

@@ -1,5 +1,6 @@
 //! Events as the page lists them: selections with what they changed, and changes of the world.
 
+use super::refused::Refused;
 use crate::wire;
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, ModelStatus};
@@ -12,6 +13,8 @@ const MARKS: usize = 100;
 const UNMARKED: [&str; 3] = ["checkpoint", "refit_started", "rejected"];
 /// What changes of the world lead to: the last of these says how things stand.
 const FOLLOWS: [&str; 7] = ["drift", "forked", "swapped", "returned", "dismissed", "adopted", "new_policy"];
+/// What puts another model in place of the present one.
+const TAKEOVERS: [&str; 3] = ["adopted", "swapped", "returned"];
 /// With more state variables than this an adoption does not say what became of the kernel.
 const KERNEL_DIM: usize = 64;
 
@@ -24,12 +27,17 @@ pub(super) struct Marks {
     /// Numbers of those that have changed since they were last asked for.
     #[serde(skip)]
     changed: Vec<u64>,
+    #[serde(skip)]
+    refused: Refused,
 }
 
 impl Marks {
     /// Keep an event, as the daemon publishes it. `before` is the last status, which has the kernel that an adoption replaces.
     pub(super) fn event(&mut self, payload: &[u8], before: Option<&Status>) {
         let Ok(Value::Object(mut mark)) = wire::to_json(payload) else { return };
+        if text(&mark, "event") == Some("rejected") {
+            self.refused.event(&mark);
+        }
         if text(&mark, "event").is_some_and(|event| UNMARKED.contains(&event)) {
             return;
         }
@@ -84,6 +92,17 @@ impl Marks {
         self.of(critic).rfind(|mark| text(mark, "event") == Some("drift"))
     }
 
+    /// Messages that were refused in the last minutes.
+    pub(super) fn refused(&self) -> &Refused {
+        &self.refused
+    }
+
+    /// Unix time at which a model took over in a critic last.
+    pub(super) fn last_takeover(&self, critic: &str) -> Option<f64> {
+        let took = |mark: &&Map<String, Value>| text(mark, "event").is_some_and(|event| TAKEOVERS.contains(&event));
+        self.of(critic).rfind(took)?.get("time")?.as_f64()
+    }
+
     /// Those of a critic, and those of no critic.
     fn of<'a>(&'a self, critic: &str) -> impl DoubleEndedIterator<Item = &'a Map<String, Value>> {
         self.list.iter().filter(move |mark| text(mark, "critic").is_none_or(|name| name == critic))
@@ -128,6 +147,9 @@ mod tests {
         marks.event(&event("adopted", json!({"critic": "main", "generation": 2})), None);
         (0..300).for_each(|_| marks.event(&event("checkpoint", json!({"offset": 1})), None));
         assert_eq!((marks.all().len(), marks.news().len(), marks.news().len()), (1, 1, 0));
+        marks.event(&event("rejected", json!({"streams": [{"code": "gap", "messages": 1}]})), None);
+        assert_eq!(marks.refused().cause(1e9).unwrap().code, "gap");
+        assert_eq!((marks.last_takeover("main"), marks.last_takeover("other")), (Some(1e9), None));
         let kept = rmp_serde::to_vec_named(&marks).unwrap();
         let mut later: Marks = rmp_serde::from_slice(&kept).unwrap();
         assert!(later.news().is_empty());

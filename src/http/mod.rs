@@ -45,6 +45,7 @@ mod past;
 mod path;
 mod places;
 mod recent;
+mod refused;
 mod relevance;
 mod returns;
 mod server;

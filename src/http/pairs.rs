@@ -12,6 +12,8 @@ const LATEST: usize = 100;
 const LATEST_MIN: usize = 20;
 /// Pairs of one model from which on it is judged by them alone.
 const OWN_MIN: usize = 30;
+/// Standard errors from which on two errors differ.
+const REACH: f64 = 2.0;
 /// Generations of models whose errors are kept.
 const GENERATIONS: usize = 16;
 /// Nine tenths of a normal distribution lie within so many standard deviations.
@@ -48,7 +50,7 @@ pub(super) struct KeptPairs {
 }
 
 /// How some pairs compare.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Verdict {
     /// Of them.
     pub(super) count: usize,
@@ -58,6 +60,9 @@ pub(super) struct Verdict {
     pub(super) bias: f64,
     /// Share of returns in their 90 % interval.
     pub(super) coverage: f64,
+    /// Standard error of the error; 0 in a file of before, whose verdicts say nothing.
+    #[serde(default)]
+    pub(super) doubt: f64,
 }
 
 impl Verdict {
@@ -65,12 +70,29 @@ impl Verdict {
     fn of<'a>(pairs: impl Iterator<Item = &'a Pair> + Clone, least: usize) -> Option<Self> {
         let count = pairs.clone().count();
         let mean = |f: &dyn Fn(&Pair) -> f64| pairs.clone().map(f).sum::<f64>() / count as f64;
-        (count >= least).then(|| Self {
-            count,
-            error: mean(&|x| (x.realised - x.predicted).powi(2)).sqrt(),
-            bias: mean(&|x| x.realised - x.predicted),
-            coverage: mean(&|x| f64::from(u8::from(inside(x)))),
+        let square = |x: &Pair| (x.realised - x.predicted).powi(2);
+        (count >= least).then(|| {
+            let squared = mean(&square);
+            // Of normal errors, or as the squares scatter, whichever is more.
+            let scatter = mean(&|x| (square(x) - squared).powi(2)).max(2.0 * squared * squared);
+            Self {
+                count,
+                error: squared.sqrt(),
+                bias: mean(&|x| x.realised - x.predicted),
+                coverage: mean(&|x| f64::from(u8::from(inside(x)))),
+                doubt: if squared > 0.0 { (scatter / (4.0 * squared * count as f64)).sqrt() } else { 0.0 },
+            }
         })
+    }
+
+    /// Whether the error is lower (1) or higher (-1) than that of another model by more than chance, or neither (0).
+    fn beside(&self, before: &Self) -> i8 {
+        let gained = before.error - self.error;
+        match gained.abs() > REACH * self.doubt.hypot(before.doubt) {
+            true if gained > 0.0 => 1,
+            true => -1,
+            false => 0,
+        }
     }
 }
 
@@ -117,7 +139,9 @@ impl Pairs {
             let is_known = |pair: &&Pair| pair.generation <= generation;
             self.pairs.extend(kept.pairs.iter().filter(is_known).take(PAIRS));
             self.apart.extend(kept.apart.iter().filter(is_known).take(LATEST));
-            self.verdicts.extend(kept.verdicts.range(..=generation));
+            // Those of a version that compared returns which overlap have no doubt.
+            let sound = |(_, verdict): &(&u64, &Verdict)| verdict.doubt > 0.0 || verdict.error == 0.0;
+            self.verdicts.extend(kept.verdicts.range(..=generation).filter(sound));
         }
     }
 
@@ -139,10 +163,11 @@ impl Pairs {
         self.fresh = (self.fresh + 1).min(PAIRS);
     }
 
-    /// Compare the newest pairs of a generation again.
+    /// Compare the newest pairs apart of a generation again; those of a model of before that have given way still count.
     pub(super) fn compare(&mut self, generation: u64) {
-        let own = self.pairs.iter().rev().filter(|pair| pair.generation == generation).take(LATEST);
-        if let Some(verdict) = Verdict::of(own, LATEST_MIN) {
+        let own = self.apart.iter().filter(|pair| pair.generation == generation);
+        let known = self.verdicts.get(&generation).map_or(0, |verdict| verdict.count);
+        if let Some(verdict) = Verdict::of(own, OWN_MIN.max(known)) {
             self.verdicts.insert(generation, verdict);
         }
         while self.verdicts.len() > GENERATIONS {
@@ -161,10 +186,13 @@ impl Pairs {
         Verdict::of(judged, OWN_MIN).map(|verdict| Evidence { verdict, scatter }).ok_or(count)
     }
 
-    /// By generation: its number, how many of its newest pairs were compared, their error, bias and coverage.
+    /// By generation: its number, how many of its newest pairs apart were compared, their error, bias and coverage, and whether it
+    /// has helped, as [`Verdict::beside`] says of it and the one before; null of the first.
     fn generations(&self) -> Value {
+        let mut before = None;
         let written = |(generation, of): (&u64, &Verdict)| {
-            json!([generation, of.count, number(of.error), number(of.bias), number(of.coverage)])
+            let helped = before.replace(*of).map(|before| of.beside(&before));
+            json!([generation, of.count, number(of.error), number(of.bias), number(of.coverage), helped])
         };
         self.verdicts.iter().map(written).collect()
     }
@@ -215,4 +243,60 @@ fn inside(pair: &Pair) -> bool {
 
 fn written(pair: &Pair) -> Value {
     json!([number(pair.predicted), number(pair.realised), number(pair.deviation), pair.rows, pair.generation])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::calibration::Calibration;
+    use super::super::calibration::tests::model;
+    use super::super::recent::tests::{Row, push};
+    use crate::learner::Settings;
+    use crate::learner::window::Window;
+    use crate::snapshot::{Evaluator, Snapshot};
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
+    use serde_json::Value;
+    use std::sync::Arc;
+
+    /// What is said of the second of two models, whose value is 10 and `second`, of a stream with a mean return of 10 and a deviation
+    /// of 2, after so many separate returns each.
+    fn said(seed: u64, second: f64, separate: usize) -> Value {
+        const DISCOUNT: f64 = 0.99;
+        let settings = Settings { discount: DISCOUNT, ..Settings::default() };
+        let mut calibration = Calibration::new(&settings);
+        let mut window = Window::new(1, 1, 4000);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let noise = 2.0 * (1.0 - DISCOUNT * DISCOUNT).sqrt();
+        for (generation, value) in [(1, 10.0), (2, second)] {
+            let of = |offset: u64| {
+                let before = Snapshot::clone(model(offset).snapshot());
+                let weights = nalgebra::DMatrix::from_element(1, 1, value);
+                Some(Arc::new(Evaluator::new(Snapshot { generation, weights, offset, ..before })))
+            };
+            calibration.take(&window, of(window.end()));
+            // Separate returns begin about 230 rows apart.
+            for _ in 0..3 * separate {
+                for _ in 0..100 {
+                    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+                    let normal = radius * (std::f64::consts::TAU * rng.random::<f64>()).cos();
+                    let (starts, reward) = (window.end() == 0, (1.0 - DISCOUNT) * 10.0 + noise * normal);
+                    push(&mut window, &Row { stream: 0, starts, state: 0.0, reward, terminated: false });
+                }
+                calibration.take(&window, of(window.end()));
+            }
+        }
+        calibration.to_json(false)[0]["generations"][1][5].clone()
+    }
+
+    #[test]
+    fn of_two_equal_models_neither_is_said_to_be_better_and_a_worse_one_is_found() {
+        let wrong = |separate| {
+            let all: Vec<Value> = (0..100).map(|seed| said(seed, 10.0, separate)).collect();
+            assert!(all.iter().all(|said| said.is_number()), "{separate} are enough: {all:?}");
+            all.iter().filter(|said| **said != 0).count()
+        };
+        let found = [40, 110].map(wrong);
+        assert!(found.iter().all(|wrong| *wrong <= 8), "{found:?}");
+        assert!((0..10).all(|seed| said(seed, 13.0, 110) == -1));
+    }
 }

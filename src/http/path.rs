@@ -21,8 +21,10 @@ const ROWS_MAX: usize = 4000;
 const AUTOMATIC_ROWS: f64 = 800.0;
 const AUTOMATIC_S: [f64; 2] = [3.0, 60.0];
 const AUTOMATIC_ENOUGH: usize = 400;
-/// Rows whose places are given one by one, to be joined by lines.
+/// Rows whose places are joined by lines: at least so many, and whole episodes. Of more rows than there may be points some are left out.
 const LINE_ROWS: usize = 60;
+const LINE_EPISODES: usize = 2;
+const LINE_POINTS: usize = 1000;
 
 /// Whose rows are wanted, as the page asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -154,7 +156,7 @@ pub(super) fn along(
         "returns": has_returns(rewards.successor),
         "last_terminated": last_terminated(recent, rows, stream),
         "seconds": timed.then(|| list(&seconds)),
-        "lines": lines(query, recent, rows, &own, tail, &axes),
+        "lines": lines(query, recent, (rows, &own), tail, (&axes, count)),
         "offset": places.iter().map(|of| of.offset).collect::<Vec<u64>>(),
         "at": places.iter().map(place).collect::<Vec<_>>(),
         "starts": places.iter().map(|of| u8::from(of.starts)).collect::<Vec<_>>(),
@@ -209,14 +211,34 @@ fn timed_rows(query: &PathQuery, recent: &Recent, own: &[usize], seconds: f64) -
     Some(shown_end(query, recent, own) - own.partition_point(is_before))
 }
 
-/// The newest rows of a stream, or those about the one that is looked back on, one by one: unbroken lines of places on the axes.
+/// The first of the last two whole episodes among the rows `own`; their number where there is none.
+fn whole_episodes(rows: &Rows, own: &[usize]) -> usize {
+    let ends = |i: usize| rows.terminated[i] || rows.truncated[i];
+    let mut wanted = LINE_EPISODES;
+    let mut first = own.len();
+    let mut whole = false;
+    for (k, &i) in own.iter().enumerate().rev() {
+        whole |= ends(i);
+        if whole && (rows.starts_chain[i] || k > 0 && ends(own[k - 1])) {
+            first = k;
+            wanted -= 1;
+            whole = false;
+            if wanted == 0 {
+                break;
+            }
+        }
+    }
+    first
+}
+
+/// The `count` rows of a stream that are shown and the last whole episodes, those that are kept one by one: unbroken lines of places on the
+/// axes, thinned where there are many.
 fn lines(
     query: &PathQuery,
     recent: &Recent,
-    rows: &Rows,
-    own: &[usize],
+    (rows, own): (&Rows, &[usize]),
     tail: Option<&Tail>,
-    axes: &[usize],
+    (axes, count): (&[usize], usize),
 ) -> Vec<Vec<Vec<Value>>> {
     let mut lines: Vec<Vec<Vec<Value>>> = vec![Vec::new()];
     let mut add = |state: &[f64], starts: bool, ends: bool| {
@@ -232,14 +254,24 @@ fn lines(
     let end = shown_end(query, recent, own);
     let is_kept = query.until.is_none_or(|until| own.first().is_some_and(|&i| recent.offset(i) <= until));
     if end > 1 && is_kept {
-        for &i in &own[end.saturating_sub(LINE_ROWS)..end] {
-            add(rows.state(i), rows.starts_chain[i], rows.terminated[i] || rows.truncated[i]);
+        let ends = |i: usize| rows.terminated[i] || rows.truncated[i];
+        let from = end.saturating_sub(count.max(LINE_ROWS)).min(whole_episodes(rows, &own[..end]));
+        let shown = &own[from..end];
+        let edge = |k: usize| k + 1 == shown.len() || ends(shown[k]) || rows.starts_chain[shown[k]];
+        for k in thinned(shown.len(), (LINE_POINTS, None), edge) {
+            add(rows.state(shown[k]), rows.starts_chain[shown[k]], ends(shown[k]));
         }
     } else if let Some(tail) = tail {
         // A stop of several rows is no place beside the next one.
         let upto = |until| tail.stops.partition_point(|stop| stop.first <= until);
         let end = query.until.map_or(tail.stops.len(), upto);
-        let single = tail.stops.range(..end).rev().take(LINE_ROWS).take_while(|stop| stop.rows == 1).count();
+        let single = tail
+            .stops
+            .range(..end)
+            .rev()
+            .take(count.clamp(LINE_ROWS, LINE_POINTS))
+            .take_while(|stop| stop.rows == 1)
+            .count();
         for stop in tail.stops.range(end - single..end) {
             add(&stop.state, stop.starts, stop.terminated || stop.truncated);
         }
@@ -489,13 +521,19 @@ mod tests {
         for found in [&fast, &slow] {
             let lines = found["lines"].as_array().unwrap();
             let line: Vec<f64> = lines[0].as_array().unwrap().iter().map(|at| at[0].as_f64().unwrap()).collect();
-            assert_eq!((lines.len(), line.len()), (1, LINE_ROWS));
-            assert!(line.windows(2).all(|two| two[1] == two[0] + 1.0), "{line:?}");
+            // All rows of the span, of the slow one as far as they are kept.
+            let of_slow = recent.rows().unwrap().streams.iter().filter(|stream| **stream == 1).count() as f64;
+            let kept = if found == &fast { fast["rows"].as_f64().unwrap() } else { of_slow };
+            let every = (kept / LINE_POINTS as f64).ceil();
+            assert_eq!(lines.len(), 1);
+            assert!((line[line.len() - 1] - line[0] + 1.0 - kept).abs() < 1.0, "{} {kept}", line.len());
+            assert!(line.len() <= LINE_POINTS + 1 && line.windows(2).all(|two| two[1] - two[0] <= every), "{line:?}");
         }
-        // A minute is a minute, however many rows it has; lines join single rows all the same.
+        // A minute is a minute, however many rows it has; lines join those that are kept.
         let minute = ask(PathQuery { automatic: false, seconds: Some(60.0), ..of("fast") });
         assert!(span(&minute) > 55.0 && minute["every"].as_u64().unwrap() > 100);
-        assert_eq!(minute["lines"], fast["lines"]);
+        let line = minute["lines"][0].as_array().unwrap();
+        assert!(line.len() <= LINE_POINTS + 1 && line.last() == fast["lines"][0].as_array().unwrap().last());
         // Looking back, lines are those of then; of rows that are no longer kept one by one there are none.
         let line_end = |found: &Value| found["lines"][0].as_array().unwrap().last().unwrap()[0].as_f64().unwrap();
         let end = ask(PathQuery { until: Some(1205 * 118 - 1), ..of("fast") });
@@ -513,6 +551,11 @@ mod tests {
             );
         }
         let rows = window.flatten();
+        // Two whole episodes, and the begun one; of an endless stream there are none.
+        let own: Vec<usize> = (0..rows.len()).collect();
+        assert_eq!(whole_episodes(&rows, &own), 97 * 28);
+        assert_eq!(whole_episodes(&rows, &own[..97 * 5]), 97 * 3);
+        assert_eq!((whole_episodes(&rows, &own[..97 + 96]), whole_episodes(&rows, &own[..90])), (0, 90));
         let shown =
             thinned(rows.len(), (400, Some(1234)), |i| rows.terminated[i] || rows.truncated[i] || rows.starts_chain[i]);
         assert!((375..=375 + 63).contains(&shown.len()) && shown.contains(&1233), "{}", shown.len());

@@ -36,6 +36,8 @@ pub(super) struct Recent {
     tails: Tails,
     /// When rows came, where that is known; oldest first.
     notices: VecDeque<Notice>,
+    /// Unix time by which the last row came since the start.
+    newest: Option<f64>,
 }
 
 impl Recent {
@@ -54,6 +56,7 @@ impl Recent {
         let first = self.end.max(window.start());
         if let Some(since) = self.tails.take(window, first, names, now).filter(|_| first < window.end()) {
             self.notices.push_back(Notice { from: first, to: window.end(), since, until: now });
+            self.newest = Some(now);
         }
         while self.notices.front().is_some_and(|notice| notice.until < now - TIMED_S) {
             self.notices.pop_front();
@@ -100,6 +103,11 @@ impl Recent {
         let notice = self.notices.get(self.notices.partition_point(|notice| notice.to <= offset))?;
         let share = (offset.checked_sub(notice.from)? + 1) as f64 / (notice.to - notice.from) as f64;
         Some(notice.since + (notice.until - notice.since) * share)
+    }
+
+    /// The Unix time by which the last row since the start came; none before it.
+    pub(super) fn newest(&self) -> Option<f64> {
+        self.newest
     }
 
     /// The last minutes of each stream.

@@ -1,10 +1,11 @@
 //! How much of the value hangs on each state variable: shares of the variance of V over visited states.
 
-use super::following::{At, action, here};
+use super::following::{At, action, here, inputs};
 use super::history::number;
 use super::recent::Recent;
 use super::visited::scattered;
 use crate::learner::action::ActionSpace;
+use crate::learner::influence::influence;
 use crate::math::sensitivity::total_indices;
 use crate::snapshot::{Ask, Evaluator};
 use serde::Deserialize;
@@ -14,8 +15,10 @@ use serde_json::{Value, json};
 const SAMPLES: usize = 4000;
 const SAMPLES_MIN: usize = 100;
 const PRODUCTS: usize = 40_000_000;
-/// Of more variables those are examined whose kernel relevance is largest: each costs an evaluation of all states.
+/// Of more variables those are examined along which the value is steepest over so many visited states: each costs an evaluation of all states.
 const EXAMINED: usize = 40;
+const STEEP: usize = 200;
+const STEEP_MIN: usize = 20;
 
 /// Of which value function, as the page asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -43,14 +46,11 @@ pub(super) fn relevance(
     if query.head >= heads {
         return Err(format!("head must be below {heads}"));
     }
-    let of_kernel = snapshot.hyperparameters.kernel.metric.relevance(snapshot.dim());
-    let mut examined: Vec<usize> = (0..dim).collect();
-    examined.sort_by(|&a, &b| of_kernel[b].total_cmp(&of_kernel[a]).then(a.cmp(&b)));
-    examined.truncate(EXAMINED);
-    let places = match &snapshot.actions {
+    let places: Vec<At> = match &snapshot.actions {
         None => visited.iter().map(|&state| At { state, action: None }).collect(),
         Some(of) => acted(recent, &of.space, dim),
     };
+    let examined = examined(query.head, &places, model);
     // An action is one variable, however many coordinates it has: the number of the place where it was taken.
     let width = examined.len() + usize::from(snapshot.actions.is_some());
     let m = snapshot.dictionary.nrows().max(1);
@@ -88,6 +88,24 @@ pub(super) fn relevance(
     Ok(json!({"critic": snapshot.critic, "generation": snapshot.generation, "states": n, "shares": shares}).to_string())
 }
 
+/// The state variables that are worth a closer look.
+fn examined(head: usize, places: &[At], model: &Evaluator) -> Vec<usize> {
+    let snapshot = model.snapshot();
+    let mut all: Vec<usize> = (0..snapshot.state_dim()).collect();
+    if all.len() <= EXAMINED {
+        return all;
+    }
+    let most = PRODUCTS / (snapshot.dictionary.nrows().max(1) * snapshot.dim());
+    let count = places.len().min(most.clamp(STEEP_MIN, STEEP));
+    let some: Vec<At> = (0..count).map(|s| places[s * places.len() / count]).collect();
+    // Without states nothing is known of any.
+    let steep = inputs(model, &some).map_or_else(|_| Vec::new(), |inputs| influence(snapshot, head, &inputs));
+    let steepness = |d: usize| steep.get(d).copied().filter(|s| !s.is_nan()).unwrap_or(0.0);
+    all.sort_by(|&a, &b| steepness(b).total_cmp(&steepness(a)).then(a.cmp(&b)));
+    all.truncate(EXAMINED);
+    all
+}
+
 /// States of `dim` numbers with the actions taken there, spread over the rows that are kept.
 fn acted<'a>(recent: &'a Recent, space: &ActionSpace, dim: usize) -> Vec<At<'a>> {
     let Some(rows) = recent.rows().filter(|rows| rows.dim == dim) else { return Vec::new() };
@@ -102,6 +120,9 @@ fn acted<'a>(recent: &'a Recent, space: &ActionSpace, dim: usize) -> Vec<At<'a>>
 mod tests {
     use super::super::map::tests::model;
     use super::*;
+    use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+    use crate::snapshot::{Inputs, Snapshot};
+    use nalgebra::DMatrix;
 
     #[test]
     fn shares_follow_what_the_value_depends_on() {
@@ -126,5 +147,30 @@ mod tests {
         assert!(ask(2).unwrap_err().starts_with("head"));
         let none = relevance(&RelevanceQuery::default(), &[], &Recent::default(), &Evaluator::new(model(20))).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&none).unwrap()["shares"], json!([0.0, 0.0, 0.0]));
+    }
+    #[test]
+    fn the_only_relevant_of_many_variables_is_found_under_an_isotropic_kernel() {
+        const DIM: usize = 348;
+        let kernel = Kernel::gaussian(4.0, 0.0, Metric::Isotropic(1e-3));
+        let snapshot = Snapshot {
+            hyperparameters: Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1.0 },
+            inputs: Inputs::identity(DIM),
+            // The value rises along variable 300, and hardly changes along others.
+            dictionary: DMatrix::from_fn(2, DIM, |i, d| if d == 300 { 2.0 * i as f64 - 1.0 } else { 0.0 }),
+            weights: DMatrix::from_column_slice(2, 1, &[-100.0, 100.0]),
+            variance: None,
+            ..model(2)
+        };
+        let visited: Vec<Vec<f64>> = (0..400)
+            .map(|i| (0..DIM).map(|d| f64::from((i * 37 + d as i32 * i * 13) % 101) / 25.0 - 2.0).collect())
+            .collect();
+        let visited: Vec<&[f64]> = visited.iter().map(Vec::as_slice).collect();
+        let answer =
+            relevance(&RelevanceQuery::default(), &visited, &Recent::default(), &Evaluator::new(snapshot)).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let shares: Vec<Option<f64>> = answer["shares"].as_array().unwrap().iter().map(Value::as_f64).collect();
+        assert_eq!(shares.iter().flatten().count(), EXAMINED);
+        assert!(shares[300].is_some_and(|share| share > 0.8), "{:?}", shares[300]);
+        assert!(shares.iter().enumerate().all(|(d, share)| d == 300 || share.unwrap_or(0.0) < 0.2));
     }
 }

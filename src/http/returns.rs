@@ -9,7 +9,7 @@ use crate::learner::action::Successor;
 use crate::transition::Rows;
 
 /// A return is known when what is still to come counts for less than this.
-const REST: f64 = 0.01;
+pub(super) const REST: f64 = 0.01;
 
 /// What the returns of a critic are made of.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use super::guard::{Guard, Local, protect};
 use super::metrics::Metrics;
 use super::page;
 use super::places::{Places, Spare};
-use super::trust::remedy_of_read_only;
+use super::trust::parts_of_read_only;
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
 use crate::telemetry::Heartbeat;
@@ -315,7 +315,8 @@ async fn readyz(State(shared): Here) -> Response {
 fn readiness(status: Option<&Status>) -> Result<String, String> {
     let Some(status) = status else { return Ok("ready".to_owned()) };
     if let Some(why) = &status.read_only {
-        return Err(format!("read-only, no row is taken: {why}. {}", remedy_of_read_only(why)));
+        let (what, remedy) = parts_of_read_only(why);
+        return Err(format!("read-only, no row is taken: {what}. {remedy}"));
     }
     let mut words = "ready".to_owned();
     if let Some(why) = status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_deref()) {

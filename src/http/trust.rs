@@ -11,6 +11,7 @@
 //! Page and `criticd status` show what is found here, so that they cannot disagree.
 
 use super::pairs::Evidence;
+use super::refused::Cause;
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, TrustReason, TrustStatus};
 use serde_json::{Map, Value};
@@ -24,9 +25,10 @@ const COVERAGE_SLACK: f64 = 0.05;
 const COVERAGE_REACH: f64 = 3.0;
 const BIAS_REACH: f64 = 3.0;
 const BIAS_SHARE: f64 = 0.4;
-/// Seconds for which rows that were refused, and a change of single streams, are a reason for care.
-pub(super) const REFUSED_S: f64 = 600.0;
+/// Seconds for which a change of single streams is a reason for care.
 const STREAM_DRIFT_S: f64 = 600.0;
+/// Seconds without rows from which on nothing is said of drift.
+const NO_ROWS_S: f64 = 600.0;
 
 /// The returns that came, as far as they say something of the model in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,12 +48,16 @@ pub(super) struct Case<'a> {
     /// Number of the reward among the critic's.
     pub(super) reward: usize,
     pub(super) came: Came,
-    /// Messages refused in the last ten minutes.
+    /// Messages refused in the last ten minutes, and why, where that is known.
     pub(super) refused: u64,
+    pub(super) cause: Option<&'a Cause>,
     /// The alarm that no model has answered yet.
     pub(super) alarm: Option<&'a Map<String, Value>>,
     /// Unix time of the last change of the world, if there was one.
     pub(super) drifted: Option<f64>,
+    /// Unix time at which the model in use was adopted, and at which the last row since the start came.
+    pub(super) adopted: Option<f64>,
+    pub(super) last_row: Option<f64>,
 }
 
 impl Case<'_> {
@@ -113,7 +119,21 @@ impl Case<'_> {
             "warn" => ("▲", "Believe the values with care"),
             _ => ("■", "Do not believe the values"),
         };
-        TrustStatus { level: level.into(), sign: sign.into(), title: title.into(), sentence, reasons }
+        let found = match self.came {
+            Came::Enough(Evidence { verdict, .. }) if self.never().is_none() => Some(verdict),
+            _ => None,
+        };
+        TrustStatus {
+            level: level.into(),
+            sign: sign.into(),
+            title: title.into(),
+            sentence,
+            reasons,
+            returns: found.map(|of| of.count as u64),
+            error: found.map(|of| of.error),
+            bias: found.map(|of| of.bias),
+            coverage: found.map(|of| of.coverage),
+        }
     }
 
     /// Why the values are not compared with the returns that come; none where they are.
@@ -187,7 +207,8 @@ impl Case<'_> {
             ));
         }
         if let Some(why) = &self.status.read_only {
-            let reason = of_all(format!("nothing can be stored: {why}"), remedy_of_read_only(why));
+            let (what, remedy) = parts_of_read_only(why);
+            let reason = of_all(format!("nothing can be stored: {what}"), remedy);
             out.push(TrustReason { level: "bad".into(), ..reason });
         }
         let failing = self.status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
@@ -208,17 +229,24 @@ impl Case<'_> {
             1 => "1 message was".to_owned(),
             count => format!("{} messages were", grouped(count as f64)),
         };
-        // Those of an earlier run have no codes.
-        let code = self.status.rejected.iter().max_by_key(|(_, count)| **count).map(|(code, _)| code.as_str());
-        let named = code.map_or_else(String::new, |code| format!(" ({code})"));
-        let remedy = match code {
-            Some("wrong_dimension") => {
-                "Correct the sender whose states have another length. If all states have it from now on, criticd reset starts over."
-            }
-            Some("fenced") => "Two programs send under one stream name. Give each its own.",
-            _ => "The log names the stream and the field: criticd quarantine list.",
+        let Some(Cause { code, streams, more, others }) = self.cause else {
+            // Those of an earlier run have no cause.
+            return Some(of_all(format!("{messages} refused in the last 10 minutes"), QUARANTINE));
         };
-        Some(of_all(format!("{messages} refused in the last 10 minutes{named}"), remedy))
+        let more = if *more > 0 { format!(" and {more} more") } else { String::new() };
+        let (named, who) = match streams.join(", ") {
+            _ if streams.is_empty() => (String::new(), "the sender".to_owned()),
+            names => (format!(" from {names}{more}"), format!("the sender of {names}{more}")),
+        };
+        let mostly = if *others { "most: " } else { "" };
+        let remedy = match code.as_str() {
+            "wrong_dimension" => format!(
+                "Correct {who}: its states have another length. If all states have it from now on, criticd reset starts over."
+            ),
+            "fenced" => "Two programs send under one stream name. Give each its own.".into(),
+            _ => QUARANTINE.into(),
+        };
+        Some(of_all(format!("{messages} refused in the last 10 minutes ({mostly}{code}{named})"), remedy))
     }
 
     /// A change that no model has answered. That of single streams is never answered, and stops to count.
@@ -237,36 +265,50 @@ impl Case<'_> {
         Some(warning(unlike(alarm, &streams), remedy))
     }
 
-    /// For how long nothing has drifted, if that is watched.
+    /// For how long nothing has drifted, if that is watched: since the start, the adoption of the model in use, or the last change.
     fn quiet(&self) -> String {
-        if self.critic.model.as_ref().is_some_and(|model| model.drift.sensitivity == "off") {
+        let Some(model) = &self.critic.model else { return "drift is not watched yet".into() };
+        if model.drift.sensitivity == "off" {
             return "drift is not watched".into();
         }
-        let (what, seconds) = match self.drifted {
-            Some(time) => ("no further drift", self.status.time - time),
-            None => ("nothing has drifted", self.status.uptime_s),
+        let idle = self.last_row.map_or(self.status.uptime_s, |time| self.status.time - time);
+        if idle > NO_ROWS_S {
+            return format!("no rows have come for {}", lasting(idle));
+        }
+        if model.drift.level.is_none() {
+            return "drift is not watched yet".into();
+        }
+        let watched =
+            self.adopted.map_or(self.status.uptime_s, |time| (self.status.time - time).min(self.status.uptime_s));
+        let (what, seconds) = match self.drifted.map(|time| self.status.time - time) {
+            Some(seconds) if seconds < watched => ("no further drift", seconds),
+            _ => ("nothing has drifted", watched),
         };
         format!("{what} in the last {}", lasting(seconds))
     }
 }
 
-/// A reason for care about one critic.
-/// What to do where nothing can be stored for this reason.
-pub(super) fn remedy_of_read_only(why: &str) -> &'static str {
-    // The daemon then has the last copy of the rows.
-    if why.contains("deleted or replaced") || why.contains("are missing") {
-        "Do not stop or restart it: docs/operations.md, \"Deleted files\"."
-    } else {
-        "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart."
-    }
+/// What to do about refused messages in general.
+const QUARANTINE: &str = "The log names the stream and the field: criticd quarantine list.";
+
+/// Why nothing can be stored, and what to do. Where the daemon has the last copy of the rows, the cause itself says what.
+pub(super) fn parts_of_read_only(why: &str) -> (&str, String) {
+    let last = why.contains("deleted or replaced") || why.contains("are missing");
+    let remedy = match why.split_once(". ") {
+        Some((what, advice)) if last => return (what, format!("{}.", advice.trim_end_matches('.'))),
+        _ if last => "Do not stop or restart it: docs/operations.md, \"Deleted files\".",
+        _ => "Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart.",
+    };
+    (why, remedy.to_owned())
 }
 
-fn warning(text: String, remedy: &str) -> TrustReason {
+/// A reason for care about one critic.
+fn warning(text: String, remedy: impl Into<String>) -> TrustReason {
     TrustReason { level: "warn".into(), of: "critic".into(), text, remedy: remedy.into() }
 }
 
 /// A reason for care about all critics.
-fn of_all(text: String, remedy: &str) -> TrustReason {
+fn of_all(text: String, remedy: impl Into<String>) -> TrustReason {
     TrustReason { of: "daemon".into(), ..warning(text, remedy) }
 }
 
@@ -340,30 +382,37 @@ mod tests {
     use super::*;
     use crate::learner::Settings;
     use crate::learner::window::Window;
-    use crate::wire::status::{ActionsStatus, JournalStatus, ModelStatus, RebuildStatus};
+    use crate::wire::status::{ActionsStatus, DriftStatus, JournalStatus, ModelStatus, RebuildStatus};
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
     use serde_json::json;
 
     fn evidence(count: usize, error: f64, bias: f64, coverage: f64) -> Came {
-        Came::Enough(Evidence { verdict: Verdict { count, error, bias, coverage }, scatter: 0.4 })
+        let verdict = Verdict { count, error, bias, coverage, ..Verdict::default() };
+        Came::Enough(Evidence { verdict, scatter: 0.4 })
+    }
+
+    fn case<'a>(status: &'a Status, critic: &'a CriticStatus, came: Came) -> Case<'a> {
+        let (refused, cause, alarm) = (0, None, None);
+        let (drifted, adopted, last_row) = (None, None, Some(status.time));
+        Case { status, critic, reward: 0, came, refused, cause, alarm, drifted, adopted, last_row }
     }
 
     /// The level, the sentence, and the reasons one after the other.
     fn found(status: &Status, critic: &CriticStatus, came: Came, refused: u64) -> (String, String, String) {
-        let case = Case { status, critic, reward: 0, came, refused, alarm: None, drifted: None };
+        let case = Case { refused, ..case(status, critic, came) };
         let TrustStatus { level, sentence, reasons, .. } = case.judge();
         let reasons: Vec<String> = reasons.into_iter().map(|reason| reason.text).collect();
         (level, sentence, reasons.join("; "))
     }
 
     fn critic() -> CriticStatus {
-        CriticStatus {
-            name: "c".into(),
-            rewards: vec![0],
-            model: Some(ModelStatus::default()),
-            ..CriticStatus::default()
-        }
+        CriticStatus { name: "c".into(), rewards: vec![0], model: Some(watched()), ..CriticStatus::default() }
+    }
+
+    /// A model whose errors are watched.
+    fn watched() -> ModelStatus {
+        ModelStatus { drift: DriftStatus { level: Some(0.5), ..DriftStatus::default() }, ..ModelStatus::default() }
     }
 
     fn status() -> Status {
@@ -391,6 +440,12 @@ mod tests {
             let found = found(&status, &critic, came, 0);
             assert_eq!((found.0.as_str(), found.2.as_str()), (level, reasons), "{came:?}");
         }
+        let numbers = |came| {
+            let TrustStatus { returns, error, bias, coverage, .. } = case(&status, &critic, came).judge();
+            (returns, error, bias, coverage)
+        };
+        assert_eq!(numbers(evidence(100, 0.4, 0.02, 0.91)), (Some(100), Some(0.4), Some(0.02), Some(0.91)));
+        assert_eq!(numbers(Came::TooFew(12)), (None, None, None, None));
         let sentence = |came| found(&status, &critic, came, 0).1;
         assert_eq!(
             sentence(evidence(100, 0.4, 0.0, 0.91)),
@@ -405,18 +460,20 @@ mod tests {
     #[test]
     fn reasons_of_daemon_and_world_have_remedies_and_the_worst_decides() {
         let good = evidence(100, 0.4, 0.0, 0.91);
-        let refusing = Status { rejected: [("fenced".into(), 3), ("gap".into(), 1)].into(), ..status() };
-        let (level, _, reasons) = found(&refusing, &critic(), good, 2);
-        assert_eq!(
-            (level.as_str(), reasons.as_str()),
-            ("warn", "2 messages were refused in the last 10 minutes (fenced)")
-        );
-        assert_eq!(found(&refusing, &critic(), good, 0).0, "good", "they have not come lately");
+        let (level, _, reasons) = found(&status(), &critic(), good, 2);
+        assert_eq!((level.as_str(), reasons.as_str()), ("warn", "2 messages were refused in the last 10 minutes"));
+        assert_eq!(found(&status(), &critic(), good, 0).0, "good", "they have not come lately");
         let failing = JournalStatus { checkpoint_failure: Some("no space".into()), ..JournalStatus::default() };
         let failing = Status { journal: Some(failing), ..status() };
         assert_eq!(found(&failing, &critic(), good, 0).2, "no checkpoint can be written: no space");
         let full = Status { read_only: Some("no space".into()), ..failing };
         assert_eq!(found(&full, &critic(), good, 1).0, "bad");
+        // What to do is said once.
+        let why = "x was deleted or replaced. Do not stop the daemon: see \"Deleted files\"";
+        let deleted = Status { read_only: Some(why.into()), ..status() };
+        let reason = case(&deleted, &critic(), good).judge().reasons.remove(0);
+        assert_eq!(reason.text, "nothing can be stored: x was deleted or replaced");
+        assert_eq!(reason.remedy, "Do not stop the daemon: see \"Deleted files\".");
         let stopped = CriticStatus { failed: Some("it panicked".into()), model: None, ..critic() };
         assert!(found(&status(), &stopped, good, 0).2.contains("has stopped learning: it panicked"));
         let rebuild = RebuildStatus { failed: Some("no rows".into()), ..RebuildStatus::default() };
@@ -434,7 +491,7 @@ mod tests {
         let judge = |alarm: &Value| {
             let alarm = alarm.as_object();
             let (status, critic) = (&status(), &critic());
-            Case { status, critic, reward: 0, came: good, refused: 0, alarm, drifted: Some(9000.0) }.judge()
+            Case { alarm, drifted: Some(9000.0), ..case(status, critic, good) }.judge()
         };
         let reason = judge(&alarm).reasons.remove(0);
         assert_eq!(
@@ -448,6 +505,44 @@ mod tests {
         assert!(quiet.sentence.ends_with("no further drift in the last 16 min."), "{}", quiet.sentence);
         alarm["time"] = json!(9900.0);
         assert!(judge(&alarm).reasons[0].text.contains("than predicted in arm, probably"));
+    }
+
+    #[test]
+    fn refusals_have_the_cause_and_the_remedy_of_the_last_minutes() {
+        // Since the start most were of another kind.
+        let status = Status { rejected: [("wrong_dimension".into(), 5000), ("fenced".into(), 2)].into(), ..status() };
+        let critic = critic();
+        let judge = |cause: &Cause| {
+            let case = case(&status, &critic, evidence(100, 0.4, 0.0, 0.91));
+            let reason = Case { refused: 2, cause: Some(cause), ..case }.judge().reasons.remove(0);
+            (reason.text, reason.remedy)
+        };
+        let mut cause = Cause { code: "fenced".into(), streams: vec!["arm".into()], ..Cause::default() };
+        let (text, remedy) = judge(&cause);
+        assert_eq!(text, "2 messages were refused in the last 10 minutes (fenced from arm)");
+        assert!(remedy.starts_with("Two programs send under one stream name"), "{remedy}");
+        cause = Cause { code: "wrong_dimension".into(), more: 2, others: true, ..cause };
+        let (text, remedy) = judge(&cause);
+        assert_eq!(text, "2 messages were refused in the last 10 minutes (most: wrong_dimension from arm and 2 more)");
+        assert!(remedy.starts_with("Correct the sender of arm and 2 more: its states"), "{remedy}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_drift_without_evidence() {
+        let (status, critic) = (status(), critic());
+        let quiet = |model: ModelStatus, adopted, drifted, last_row| {
+            let critic = CriticStatus { model: Some(model), ..critic.clone() };
+            Case { adopted, drifted, last_row, ..case(&status, &critic, Came::TooFew(0)) }.quiet()
+        };
+        assert_eq!(quiet(ModelStatus::default(), None, None, Some(9990.0)), "drift is not watched yet");
+        assert_eq!(quiet(watched(), None, None, None), "no rows have come for 2 h", "since the start");
+        assert_eq!(quiet(watched(), None, None, Some(9990.0)), "nothing has drifted in the last 2 h");
+        assert_eq!(quiet(watched(), Some(9700.0), None, Some(9990.0)), "nothing has drifted in the last 5 min");
+        assert_eq!(quiet(watched(), Some(9700.0), Some(9000.0), Some(9990.0)), "nothing has drifted in the last 5 min");
+        assert_eq!(quiet(watched(), Some(9000.0), Some(9700.0), Some(9990.0)), "no further drift in the last 5 min");
+        assert_eq!(quiet(watched(), Some(9000.0), None, Some(2000.0)), "no rows have come for 2 h");
+        let off = DriftStatus { sensitivity: "off".into(), ..DriftStatus::default() };
+        assert_eq!(quiet(ModelStatus { drift: off, ..watched() }, None, None, Some(0.0)), "drift is not watched");
     }
 
     /// Levels of each second of a stream whose return has a standard deviation of 2, as the model says, and whose mean rises by `bias`
@@ -504,7 +599,7 @@ mod tests {
         let status = status();
         let judge = |critic: &CriticStatus, reward, error| {
             let came = evidence(100, error, 0.9 * error, 0.91);
-            Case { status: &status, critic, reward, came, refused: 0, alarm: None, drifted: None }.judge()
+            Case { reward, ..case(&status, critic, came) }.judge()
         };
         assert!(judge(&critic, 1, 4.0).sentence.starts_with("Values of reward 1 are right to about 4;"));
         let named = CriticStatus { reward_names: vec!["energy [J]".into(), "comfort".into()], ..critic };

@@ -14,9 +14,10 @@ use super::news::{News, apart, brief};
 use super::past::{Past, PastFile, Shelf};
 use super::path::along;
 use super::recent::Recent;
-use super::relevance::relevance;
+use super::refused::REFUSED_S;
+use super::relevance::{RelevanceQuery, relevance};
 use super::returns::Rewards;
-use super::trust::{Came, Case, REFUSED_S, split};
+use super::trust::{Came, Case, split};
 use super::truth::Truth;
 use super::visited::Visited;
 use crate::board::Board;
@@ -39,6 +40,8 @@ use tokio::sync::{oneshot, watch};
 
 /// Colours of a colour map.
 const COLOURS: usize = 256;
+/// Seconds after which shares of the variance are found again under the same model, about.
+const SHARES_S: u64 = 60;
 /// How much nicer this thread is than the others.
 const NICE: i32 = 10;
 
@@ -276,6 +279,7 @@ impl Watcher {
         let quality = self.quality(&status);
         self.frame = Arc::new(Frame { number: frame, status: Some(status), quality, news });
         self.frames.send_replace(Arc::clone(&self.frame));
+        self.learn_shares();
         if self.past.as_ref().is_some_and(PastFile::is_due) {
             self.keep(false);
         }
@@ -319,17 +323,42 @@ impl Watcher {
         status
     }
 
+    /// Find the shares of one critic's variables, critic after critic: where its generation is another, and else about once a minute.
+    fn learn_shares(&mut self) {
+        let critics = self.names.len().max(1) as u64;
+        let (index, round) = ((self.frame.number % critics) as usize, self.frame.number / critics);
+        let Some(model) = self.board.get(index) else { return };
+        let known = self.board.judged(index);
+        let is_due = round.is_multiple_of((SHARES_S / critics).max(1));
+        if known.generation == model.generation && !known.shares.is_empty() && !is_due {
+            return;
+        }
+        let question = RelevanceQuery { critic: Some(self.names[index].clone()), head: 0 };
+        // Where answers have taken too much time it is asked for again.
+        let Ok(answer) = self.draw(Question::Relevance(question)) else { return };
+        let Ok(answer) = serde_json::from_slice::<Value>(&answer) else { return };
+        let shares = answer["shares"].as_array().into_iter().flatten().take(model.state_dim()).map(Value::as_f64);
+        if answer["states"] != 0 {
+            self.board.set_shares(index, answer["generation"].as_u64().unwrap_or(0), shares.collect());
+        }
+    }
+
     /// Whether to believe the values of each reward of a critic.
     fn trust(&self, index: usize, status: &Status) -> Vec<TrustStatus> {
         let name = &self.names[index];
         let Some(critic) = status.critic(name) else { return Vec::new() };
         let refused = self.history.risen(REFUSED, status.time - REFUSED_S).unwrap_or(0.0) as u64;
+        let cause = self.marks.refused().cause(status.time);
+        let (adopted, last_row) = (self.marks.last_takeover(name), self.recent.newest());
         let drifted = self.marks.last_drift(name).and_then(|mark| mark.get("time")?.as_f64());
         let came = self.calibrations[index].evidence(critic.generation);
         let came =
             came.map(|found| found.map_or_else(Came::TooFew, Came::Enough)).chain(std::iter::repeat(Came::NotCompared));
         let alarm = self.marks.alarm(name);
-        let judge = |(reward, came)| Case { status, critic, reward, came, refused, alarm, drifted }.judge();
+        let cause = cause.as_ref();
+        let judge = |(reward, came)| {
+            Case { status, critic, reward, came, refused, cause, alarm, drifted, adopted, last_row }.judge()
+        };
         (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
     }
 

@@ -4,7 +4,7 @@
 
 makes references again, to be looked at before a commit. Each scene is a daemon with a stream from a fixed seed,
 refitted on request, at rest. What depends on the clock is replaced in the page before the picture is taken: times, rates,
-time lines, pairs of the calibration and memory. A reference is half as wide as the picture and has 64 colours.
+time lines, pairs of the calibration and memory. A reference is half as wide as the picture and has 256 colours.
 
 `difference` compares means of blocks, so that another font, which moves letters by a few pixels, is no difference,
 and neither is noise. It finds cards that are missing, moved or of another size, colours of maps and themes, and
@@ -34,7 +34,7 @@ from PIL import Image
 
 FOLDER = Path(__file__).with_name("screenshots")
 REDUCED = 2
-COLOURS = 64
+COLOURS = 256
 # Side of a block in pixels of a reference.
 BLOCK = 12
 # A block differs if the mean of one of its colours does by more than this, of 255.
@@ -93,11 +93,12 @@ FIXED = r"""(async (planted) => {
             return [predicted, predicted + 0.4 * 1.9 * wave(j, 1.7), 0.4, 5 + (j % 4), critic.generation];
         });
         const summary = { count: 200, correlation: 0.91, rms: 0.41, bias: 0.01, within_90: 0.905 };
-        const generations = critic.generation > 1 ? [[1, 100, 0.61, 0.1, 0.83], [2, 100, 0.4, 0.01, 0.91]] : [[1, 100, 0.4, 0.01, 0.91]];
+        const generations = critic.generation > 1 ? [[1, 100, 0.61, 0.1, 0.83, null], [2, 100, 0.4, 0.01, 0.91, 1]] : [[1, 100, 0.4, 0.01, 0.91, null]];
         known.calibration[k] = known.calibration[k].map(() => ({ pairs: critic.kernel ? pairs : [], summary, generations }));
         // What the daemon says of itself stays; what it says of the returns is that of those above.
+        const cause = (words) => words.split('. ')[0];
         critic.trust?.forEach((trust) => {
-            for (const reason of trust.reasons) if (read_only) reason.text = reason.text.replaceAll(read_only, known.status.read_only);
+            for (const reason of trust.reasons) if (read_only) reason.text = reason.text.replaceAll(cause(read_only), cause(known.status.read_only));
             if (planted.length) trust.reasons.push({ level: 'warn', text: 'rewards and values are lower than predicted, probably since row 1\u202f100; moved: angle',
                 remedy: 'A second model is learning the new rows and takes over once it predicts better.' });
             trust.sentence = trust.sentence.replace(/in the last [^.]+/, 'in the last 2 h');

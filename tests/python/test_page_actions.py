@@ -97,6 +97,9 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     # No return says where it is wrong; reward and next value do.
     page.wait("document.querySelectorAll('#worst li').length > 0 && document.getElementById('error-card').offsetHeight > 0", "errors")
     assert not shown(page, "error-kind") and text(page, "error-note").startswith("TD error: reward and next value − Q")
+    # Of four maps none stands alone in its row.
+    tops = page.run("[...document.querySelectorAll('#maps > figure')].filter(m => m.offsetHeight).map(m => m.offsetTop)")
+    assert len(tops) == 4 and all(tops.count(top) == 2 for top in tops), tops
     shoot(page, "actions")
     assert_clean(page, daemon)
 

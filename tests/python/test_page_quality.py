@@ -352,6 +352,8 @@ def red(start: Start, page: Browser) -> Daemon:
         os.rename(data / name, daemon.directory / name)
     page.open(address(daemon))
     page.wait("document.getElementById('trust')?.dataset.level === 'bad'", "a red line")
+    words = page.run("document.getElementById('trust-why').textContent")
+    assert words.count("Do not stop") == 1 and words.count("Deleted files") == 1, words
     return daemon
 
 

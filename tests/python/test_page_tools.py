@@ -49,6 +49,9 @@ def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> N
     choose(page, "against", "critic high")
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
     assert shown(page, "other-card") and shown(page, "difference-card") and not shown(page, "deviation-card")
+    # What is hatched is named on each.
+    for card in ("other-card", "difference-card"):
+        assert "not known" in page.run(f"document.querySelector('#{card} .legend').innerText"), card
     apart = number(re.findall(r"places ([−0-9.]+) ", text(page, "difference-note"))[0])
     assert abs(apart - 2) < 0.2, apart
     # Both have the scale that holds both.
@@ -236,6 +239,10 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
             # Axes, and the slice.
             assert {"angle", "speed", "at temperature = 1.5"} <= set(words), words
             assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) >= 1
+        if name == "error":
+            # It is over all other variables: no slice.
+            shown = " ".join(map(str, words))
+            assert "whatever their other variables were" in shown and "temperature = " not in shown, words
         if name == "worst-states":
             assert sum(" than predicted" in str(text) for text in words) == 10, words
         if name == "relevance":
@@ -243,7 +250,8 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
         if name == "over-time":
             assert any(str(text).startswith("Error") for text in words), words
     head, *rows = page.run("saved['value.csv']").strip().split("\n")
-    assert head == "angle,speed,value,deviation" and len(rows) == 96 * 72
+    assert head == "angle,speed,temperature,value,deviation" and len(rows) == 96 * 72
+    assert {row.split(",")[2] for row in rows} == {"1.5"}
     assert page.run("saved['error.csv']").startswith("angle,speed,returns,error,td_error\n")
     assert page.run("saved['worst-states.csv']").startswith(
         "angle,speed,temperature,error,spread,td,count,stream,offset"
@@ -364,7 +372,10 @@ def test_a_page_without_its_daemon_dims_and_says_since_when(start: Start, page: 
     page.wait("document.getElementById('view')?.hidden === false", "the page")
     daemon.terminate()
     page.wait("document.body.classList.contains('gone')", "that it is gone")
-    page.wait("Number(getComputedStyle(document.querySelector('main')).opacity) < 0.7", "dim")
+    opacity = "Number(getComputedStyle(document.getElementById('%s')).opacity)"
+    page.wait(f"{opacity % 'view'} < 0.7", "dim")
+    # What the daemon has said last is read, not looked through.
+    assert page.run(opacity % "trust") == 1 and page.run("getComputedStyle(document.querySelector('main')).opacity") == "1"
     first = text(page, "live-text")
     assert re.search(r"no connection to the daemon since \d\d:\d\d:\d\d", first), first
     shoot(page, "gone")
@@ -392,6 +403,16 @@ def test_many_variables_keep_the_layout(start: Start, page: Browser, dim: int) -
     page.wait(f"/ and {dim - 2 - 6} more/.test(document.getElementById('slice').textContent)", "the slice")
     assert page.run("document.querySelectorAll('#sliders input').length") == 12
     assert page.run("document.documentElement.scrollWidth") <= 1400
+    # Each of them can be reached, and files name all.
+    last = page.run(f"import('/relevance.js').then(({{ranked}}) => ranked()[{dim - 1}])")
+    find = "(f => { f.value = 'state %s'; f.dispatchEvent(new Event('input')); })(document.getElementById('sliders-find'))"
+    page.run(find % last)
+    page.run("(s => { s.value = s.max; s.dispatchEvent(new Event('input')); })(document.querySelector('#sliders input'))")
+    moved = f"import('/known.js').then(({{chosen, known}}) => chosen.at[{last}] > known.states.median[{last}])"
+    assert page.run(moved)
+    columns = "import('/axes.js').then(({fixedColumns}) => Object.keys(fixedColumns(1)).length)"
+    assert page.run(columns) == dim - 2
+    assert page.run("import('/axes.js').then(({sliceWords}) => sliceWords(Infinity))").count(" = ") == dim - 2
     # Pictures keep their proportions.
     shape = page.run("(c => c.clientWidth / c.clientHeight)(document.getElementById('map-value'))")
     assert 1.2 < shape < 1.6, shape

@@ -34,9 +34,11 @@ def test_references_differ_from_each_other() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SCENES))
 def test_the_page_looks_as_its_reference(tmp_path: Path, name: str) -> None:
+    reference, deadline = Image.open(FOLDER / f"{name}.png"), time.monotonic() + 60
     with opened(name, tmp_path / "d") as page:
-        picture = shoot(page, tmp_path)
-    found = difference(picture, Image.open(FOLDER / f"{name}.png"))
+        # The daemon answers a page within a share of its time: on a busy machine the last part may come late.
+        while (found := difference(shoot(page, tmp_path), reference)) >= SHARE and time.monotonic() < deadline:
+            time.sleep(2)
     print(f"{name}: {found:.4f} of the blocks differ")
     assert found < SHARE, f"{name}: {found:.3f}; the picture is {tmp_path / 'picture.png'}"
 
@@ -52,7 +54,10 @@ def test_a_changed_layout_is_found(tmp_path: Path) -> None:
         "all is larger by a tenth": "document.body.style.zoom = 1.1",
     }
     with opened("desktop", tmp_path / "d") as page:
-        assert difference(shoot(page, tmp_path), reference) < SHARE
+        deadline = time.monotonic() + 60
+        while difference(shoot(page, tmp_path), reference) >= SHARE:
+            assert time.monotonic() < deadline, "the page does not look as its reference"
+            time.sleep(2)
         for what, change in planted.items():
             page.run(f"({change}, 0)")
             time.sleep(1)

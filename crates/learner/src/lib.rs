@@ -58,6 +58,7 @@ pub mod elements;
 pub mod expression;
 pub mod heads;
 pub mod improve;
+pub mod influence;
 pub mod judge;
 pub mod labels;
 mod learner;

@@ -615,7 +615,7 @@ fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::math::kernel::{Kernel, Metric, NoiseModel};
 
@@ -630,7 +630,7 @@ mod tests {
     }
 
     /// A model of size m with H = 2 whose C is `sign` times a random positive definite matrix, within 1 of V's prior.
-    fn model(dim: usize, m: usize, metric: Metric, sign: f64) -> Snapshot {
+    pub(crate) fn model(dim: usize, m: usize, metric: Metric, sign: f64) -> Snapshot {
         let root = DMatrix::from_vec(m, m, sample(m * m, 4.0));
         let c = (&root * root.transpose()) * (sign / (m * m).max(1) as f64);
         Snapshot {

@@ -1,6 +1,7 @@
 //! What `status` says of one critic.
 
 use super::{Core, heads, status};
+use crate::board::Judged;
 use crate::wire::status::CriticStatus;
 
 impl Core {
@@ -11,6 +12,9 @@ impl Core {
         // What a panic has left of a model is not to be looked into.
         let halted = self.state.is_halted(index);
         let model = || status::of_model(learner, shown, self.drift[index].status(learner));
+        let Judged { trust, shares, generation } = self.publisher.board().judged(index);
+        // Those of a model of before the last adoption are not those of the present one.
+        let shares = if generation == learner.generation() { shares } else { Vec::new() };
         CriticStatus {
             failed: self.given_up[index].clone(),
             refit: self.refits.status(index, learner),
@@ -19,7 +23,8 @@ impl Core {
             adoption_pause_ms: self.refits.pauses(index),
             heads: heads::status(learner, self.publisher.board().get(index).as_deref()),
             reward_names: self.config.reward_names(learner.settings()),
-            trust: self.publisher.board().trust(index),
+            trust,
+            shares,
             model: if halted { None } else { model() },
             ..status::of_learner(learner, revision, failed_snapshots)
         }

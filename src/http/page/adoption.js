@@ -1,19 +1,16 @@
-// Whether an adoption helped: the errors of its model beside those of the model before.
+// Whether an adoption helped: the errors of its model beside those of the model before, as the daemon judges them.
 
 import { compared } from '/known.js';
 import { format } from '/words.js';
 
-/** Returns per independent one: neighbouring returns share most of their rewards. */
-const PER_INDEPENDENT = 4;
-
-/** How the newest returns of one model compare. @typedef {{generation: number, count: number, error: number, bias: number, coverage: number}} Verdict */
+/** How the newest separate returns of one model compare, and whether it has helped: 1, -1, 0; null of the first. @typedef {{generation: number, error: number, coverage: number, helped: ?number}} Verdict */
 
 /** Those of the chosen critic's models, oldest first; of models with too few returns there is none. @returns {Verdict[]} */
 const verdicts = () =>
-  (compared()?.generations ?? []).map(([generation, count, error, bias, coverage]) => ({ generation, count, error, bias, coverage }));
+  (compared()?.generations ?? []).map(([generation, , error, , coverage, helped]) => ({ generation, error, coverage, helped }));
 
-/** Variance of an error that is a root mean square over dependent returns. @param {Verdict} of */
-const scatter = ({ error, count }) => (error ** 2 * PER_INDEPENDENT) / (2 * count);
+/** @type {Record<string, string>} */
+const WORDS = { '1': 'it has helped', '-1': 'it has made them worse', '0': 'no clear difference' };
 
 /**
  * How the model of a generation compares with the one before: the numbers in words, and what follows from them; null where too few
@@ -23,14 +20,12 @@ const scatter = ({ error, count }) => (error ** 2 * PER_INDEPENDENT) / (2 * coun
  */
 export function helped(generation) {
   const all = verdicts();
-  const since = all.find((each) => each.generation === generation);
-  const before = all.findLast((each) => each.generation < generation);
+  const place = all.findIndex((each) => each.generation === generation);
+  const [before, since] = [all[place - 1], all[place]];
   if (!since || !before) return null;
   const percent = (/** @type {Verdict} */ of) => `${Math.round(100 * of.coverage)} %`;
-  const gained = before.error - since.error;
-  const sure = Math.abs(gained) > 2 * Math.sqrt(scatter(since) + scatter(before));
   return {
     numbers: `error ${format(since.error, 2)} since, ${format(before.error, 2)} before; ${percent(since)} of returns in their 90 % interval since, ${percent(before)} before`,
-    verdict: !sure ? 'no clear difference' : gained > 0 ? 'it has helped' : 'it has made them worse',
+    verdict: WORDS[String(since.helped ?? 0)],
   };
 }

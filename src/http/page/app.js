@@ -2,7 +2,7 @@
 
 import { ofActions, unverified } from '/actions.js';
 import { addressedCritic, addressedSpan, addressedView, leave, note } from '/address.js';
-import { averageOthers, axes, choices, chooseAxes, medians, standAt, zoom } from '/axes.js';
+import { averageOthers, axes, buildSliders, choices, chooseAxes, medians, sliceWords, standAt, zoom } from '/axes.js';
 import { calibrationCard, calibrationColumns, groupColumns } from '/calibration.js';
 import { readTheme, repaint } from '/canvas.js';
 import { modelCard, modelColumns, refusedColumns, streamColumns, streams, vitals } from '/cards.js';
@@ -220,12 +220,35 @@ $('pause', HTMLButtonElement).addEventListener('click', () => {
   $('pause', HTMLButtonElement).setAttribute('aria-pressed', String(paused));
   follows(false);
 });
-/** The words above a picture: what its card is about, and the slice. @param {string} id */
+/** Maps of the errors are over all states, whatever their other variables were. */
+const AS_VISITED = ', whatever their other variables were';
+
+/** Pixels that a letter of a title takes about. */
+const LETTER = 6.5;
+
+/** Words as lines of so many pixels. @param {string} words @param {number} width @returns {string[]} */
+function wrapped(words, width) {
+  /** @type {string[]} */
+  const lines = [];
+  for (const word of words.split(' ')) {
+    const longer = `${lines.at(-1) ?? ''} ${word}`.trim();
+    if (lines.length && longer.length * LETTER <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+/** The words above a picture: what its card is about, and of a map of the value where all other variables stand. @param {string} id */
 function titleOf(id) {
   const card = $(id).closest('figure, section');
   const words = (/** @type {string} */ selector) => card.querySelector(selector)?.textContent.trim() ?? '';
   const first = [words('b, h2'), words('figcaption b + span')].filter(Boolean).join(': ');
-  return [first, id.startsWith('map-') ? $('slice').textContent : words('.hint')];
+  if (id === 'map-error') {
+    const kind = $('error-kind', HTMLSelectElement).selectedOptions[0].textContent;
+    return [`Error: ${kind}`, ...wrapped(`${$('error-note').textContent}${AS_VISITED}`, $(id).clientWidth)];
+  }
+  if (!id.startsWith('map-')) return [first, words('.hint')];
+  return [first, ...wrapped(sliceWords(Infinity), $(id).clientWidth)];
 }
 
 /** What the buttons of each picture save. @type {[string, string, () => ?Record<string, any>][]} */
@@ -259,6 +282,7 @@ controls();
 buildLines();
 buildPath();
 buildErrors();
+buildSliders();
 buildHeads(showHead);
 $('named-back', HTMLButtonElement).addEventListener('click', () => showHead(null));
 theme(remembered.get('theme'));

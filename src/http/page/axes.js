@@ -86,34 +86,48 @@ export function standAt(state) {
   changed();
 }
 
-/** The shown slice in words: where the variables stand that are on neither axis. */
-export function sliceWords() {
-  const used = axesNow();
-  const others = ranked().filter((k) => !used.includes(k));
+/** The variables that are on neither axis, the most relevant first. */
+const fixed = () => ranked().filter((k) => !axesNow().includes(k));
+
+/** The shown slice in words: where the variables stand that are on neither axis; of many the first, or as many as `most`. */
+export function sliceWords(most = SLICE) {
+  const others = fixed();
   if (!others.length) return '';
-  const named = others.slice(0, SLICE);
+  const named = others.slice(0, most);
   const more = others.length - named.length;
   if (chosen.average) return `averaged over ${named.map(plain).join(', ')}${more > 0 ? ` and ${more} more` : ''}, as visited`;
   const shown = named.map((k) => `${plain(k)} = ${inUnit(k, format(chosen.at[k], 3))}`);
   return `at ${shown.join(', ')}${more > 0 ? ` and ${more} more as set below` : ''}`;
 }
 
-/** Variables that the words of a slice name. */
+/** Where each of these variables stands, as columns of so many rows; empty where the value is averaged over them. @param {number} rows @returns {Record<string, number[]>} */
+export const fixedColumns = (rows) =>
+  chosen.average ? {} : Object.fromEntries(fixed().map((k) => [variable(k), Array(rows).fill(chosen.at[k])]));
+
+/** Variables that the words of a slice name, and those with a slider. */
 const SLICE = 6;
 const SLIDERS = 12;
 
-/** A slider for each variable that is on neither axis, the most relevant first. */
+/** Find others by name, once. */
+export function buildSliders() {
+  $('sliders-find').addEventListener('input', sliders);
+}
+
+/** A slider for each of the most relevant variables that are on neither axis; of many, for those whose names contain the search text. */
 function sliders() {
   $('axis-x', HTMLSelectElement).value = String(chosen.x);
   $('axis-y', HTMLSelectElement).value = String(chosen.y ?? '');
   $('swap', HTMLButtonElement).disabled = chosen.y === null;
-  const others = ranked()
-    .filter((k) => k !== chosen.x && k !== chosen.y)
-    .slice(0, SLIDERS);
-  $('mode-choice').hidden = others.length === 0 || ofActions();
-  $('others', HTMLDetailsElement).hidden = others.length === 0 || chosen.average;
+  const all = fixed();
+  $('sliders-search').hidden = all.length <= SLIDERS;
+  const wanted = $('sliders-search').hidden ? '' : $('sliders-find', HTMLInputElement).value.trim().toLowerCase();
+  const found = all.filter((k) => variable(k).toLowerCase().includes(wanted));
+  say($('sliders-found'), `${Math.min(found.length, SLIDERS)} of ${found.length}${wanted ? ' found' : ''}`);
+  const others = found.slice(0, SLIDERS);
+  $('mode-choice').hidden = all.length === 0 || ofActions();
+  $('others', HTMLDetailsElement).hidden = all.length === 0 || chosen.average;
   const summary = () =>
-    say($('others-summary'), others.map((k) => `${plain(k)} ${inUnit(k, format(chosen.at[k], 3))}`).join(', '));
+    say($('others-summary'), all.slice(0, SLIDERS).map((k) => `${plain(k)} ${inUnit(k, format(chosen.at[k], 3))}`).join(', '));
   $('sliders').replaceChildren(
     ...others.map((k) => {
       const [low, high] = wholeOf(k);

@@ -26,7 +26,7 @@ function modelFacts() {
     [
       term('generation'),
       String(c.generation),
-      small(`${refit.adopted} adopted, ${refit.rejected} rejected` + (refit.failed ? `, ${refit.failed} failed` : '')),
+      small(`since the start ${refit.adopted} adopted, ${refit.rejected} rejected` + (refit.failed ? `, ${refit.failed} failed` : '')),
     ],
     ['next selection', next],
     [term('dictionary'), grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],

@@ -14,6 +14,9 @@ import { format, grouped } from '/words.js';
 
 /** Milliseconds between two questions under the same axes. */
 const EVERY_MS = 5000;
+/** States of a cell below which it is pale, and how pale a cell of hardly any is. */
+const CELL = 10;
+const PALE = 0.5;
 /** Variables that are named of a state. */
 const NAMED = 4;
 
@@ -53,6 +56,9 @@ join(curve);
 
 /** Values of another policy than the one that acts have no returns: there is the TD error alone. */
 const ofTd = () => chosen.error === 'td' || answer?.returns === false;
+
+/** The worst states by the kind of error that is shown, its size over all states, and whether none is more than chance. @returns {{rms: number, chance: boolean, states: import('./types').Worst[]}} */
+const ranking = () => (ofTd() ? answer.worst.td : answer.worst.error);
 
 const which = () => (ofTd() ? 'reward and next value' : 'returns');
 
@@ -98,7 +104,8 @@ export function showErrors() {
 /** @param {(?number)[]} means @param {number} most @param {any} common */
 function showMap(means, most, common) {
   const [, end] = scaleOf(`error ${chosen.error}`, [0, most]);
-  const unknown = answer.count.map((/** @type {number} */ n) => (n ? 0 : 1));
+  // The fewer states the paler; hatched where there are none.
+  const unknown = answer.count.map((/** @type {number} */ n) => (n ? PALE * Math.max(0, 1 - n / CELL) : 1));
   map.show({
     ...common,
     field: new Field(answer.columns, answer.cell_rows, means.map((v) => v ?? 0)),
@@ -135,31 +142,40 @@ function placeWords({ state }) {
   return shown.map((k) => `${plain(k)} ${inUnit(k, format(state[k], 3))}`).join(', ');
 }
 
+/** The error of the kind that is shown. */
+const errorOf = (/** @type {import('./types').Worst} */ { error, td }) => (ofTd() ? td : error);
+
 /** The worst states, each a button that shows the place. */
 function worstList() {
-  $('wrong').hidden = !answer.worst.length;
+  const { rms, chance, states } = ranking();
+  $('wrong').hidden = !states.length;
+  const single = ofTd() ? 'row' : 'return';
   say(
     $('worst-text'),
-    `Each is a mean over ${answer.worst[0]?.count ?? 0} neighbouring states: a single ${answer.returns ? 'return' : 'row'} scatters. Over all states the ` +
-      `${answer.returns ? 'returns' : 'reward and next value'} are off by ${inReward(format(answer.rms, 2))} (root mean square).`,
+    `${chance ? 'No more than chance: the largest mean errors are below four standard errors. ' : ''}` +
+      `Each is a mean over ${states[0]?.count ?? 0} neighbouring states: a single ${single} scatters. What two standard errors leave of it ` +
+      `ranks it. Over all states the ${ofTd() ? 'reward and next value' : 'returns'} are off by ${inReward(format(rms, 2))} (root mean square).`,
   );
-  const items = answer.worst.map((/** @type {import('./types').Worst} */ worst) => {
+  const items = states.map((worst) => {
     const button = el('button', { type: 'button', textContent: placeWords(worst) });
     button.addEventListener('click', () => goTo(worst));
-    const sign = worst.error > 0 ? '▲' : '▼';
+    const error = errorOf(worst);
     return el(
       'li',
-      { data: { error: worst.error } },
+      { data: { error } },
       button,
-      el('b', { textContent: `${sign} ${beside(worst.error)} than predicted` }),
+      el('b', { textContent: `${error > 0 ? '▲' : '▼'} ${beside(error)} than predicted` }),
       el('span', { className: 'details', textContent: detail(worst) }),
     );
   });
   list($('worst'), items);
 }
 
-const detail = (/** @type {import('./types').Worst} */ { spread, td, stream, offset }) =>
-  `scatter ${inReward(format(spread, 2))} · TD error ${inReward(format(td, 2))}${stream ? ` · ${stream}` : ''}, row ${grouped(offset)}`;
+/** The scatter is of the kind that is shown; the other kind is named beside it. */
+function detail(/** @type {import('./types').Worst} */ { spread, error, td, stream, offset }) {
+  const other = ofTd() ? (answer.returns ? ` · error of the return ${inReward(format(error, 2))}` : '') : ` · TD error ${inReward(format(td, 2))}`;
+  return `scatter ${inReward(format(spread, 2))}${other}${stream ? ` · ${stream}` : ''}, row ${grouped(offset)}`;
+}
 
 /** Put the axes to the variables along which an error is most local, and the sliders to its state, and show the rows around it. */
 function goTo(/** @type {import('./types').Worst} */ worst) {
@@ -187,14 +203,14 @@ export function errorColumns() {
 
 /** The worst states in words, for a picture. */
 export const worstRows = () =>
-  (answer?.worst ?? []).map((/** @type {any} */ worst) => ({
-    words: [placeWords(worst), `${beside(worst.error)} than predicted`, detail(worst)],
+  (answer ? ranking().states : []).map((worst) => ({
+    words: [placeWords(worst), `${beside(errorOf(worst))} than predicted`, detail(worst)],
   }));
 
 /** The worst states as columns; null before there are any. */
 export function worstColumns() {
-  if (!answer?.worst.length) return null;
-  const { worst } = answer;
+  const worst = answer ? ranking().states : [];
+  if (!worst.length) return null;
   const names = worst[0].state.map((/** @type {number} */ _, /** @type {number} */ k) => variable(k));
   const states = names.map((/** @type {string} */ name, /** @type {number} */ k) => [name, worst.map((/** @type {import('./types').Worst} */ { state }) => state[k])]);
   const rest = ['error', 'spread', 'td', 'count', 'stream', 'offset'];

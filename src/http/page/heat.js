@@ -10,8 +10,11 @@ const IMAGE = { width: 210, height: 150 };
 const UNKNOWN = 0.55;
 /** Pixels that a mouse is dragged at least, across and up, to mark a part of the axes. */
 const DRAGGED = 12;
-/** Pixels between two arrows on a trajectory. */
+/** Pixels between two arrows on a trajectory, at least; and arrows on all of it, at most. */
 const ARROWS = 46;
+const ARROWS_MAX = 24;
+/** Pixels of a trajectory above which it is drawn paler, so that the map stays visible. */
+const CLEAR = 2500;
 
 /** A function of two variables in colour. */
 export class HeatMap extends Picture {
@@ -238,6 +241,15 @@ export class HeatMap extends Picture {
    * @param {import('./types').Scale} y
    */
   trajectory(c, x, y) {
+    let length = 0;
+    for (const line of this.path) {
+      for (let k = 1; k < line.length; k += 1) {
+        length += Math.hypot(x(line[k][0]) - x(line[k - 1][0]), y(line[k][1]) - y(line[k - 1][1]));
+      }
+    }
+    const apart = Math.max(ARROWS, length / ARROWS_MAX);
+    c.save();
+    c.globalAlpha = Math.min(1, Math.max(0.4, CLEAR / length));
     for (const [colour, wide] of [
       [inks.rim, 2.6],
       [inks.ink, 1.1],
@@ -249,16 +261,17 @@ export class HeatMap extends Picture {
         c.beginPath();
         for (const [px, py] of line) c.lineTo(x(px), y(py));
         c.stroke();
-        let since = ARROWS / 2;
+        let since = apart / 2;
         for (let k = 1; k < line.length; k += 1) {
           const [x0, y0, x1, y1] = [x(line[k - 1][0]), y(line[k - 1][1]), x(line[k][0]), y(line[k][1])];
           since += Math.hypot(x1 - x0, y1 - y0);
-          if (since < ARROWS) continue;
+          if (since < apart) continue;
           since = 0;
           arrow(c, x1, y1, Math.atan2(y1 - y0, x1 - x0), wide > 2 ? 6 : 4.5);
         }
       }
     }
+    c.restore();
   }
 
   /**

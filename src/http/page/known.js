@@ -7,7 +7,7 @@ import { remembered } from '/dom.js';
 /** A critic; of one that is not shown there is a brief: name, failure, refit and reasons for care. @typedef {import('./status').CriticStatus & {brief?: true}} CriticStatus */
 /** A prediction and the return that came: predicted, realised, deviation, rows until it was known, generation. */
 /** @typedef {[number, number, number, number, number]} Pair */
-/** Of one reward. @typedef {{pairs: Pair[], summary: Summary, generations: number[][]}} Compared */
+/** Of one reward. @typedef {{pairs: Pair[], summary: Summary, generations: any[][]}} Compared */
 /** @typedef {{count: number, correlation: ?number, rms: ?number, bias: ?number, within_90: ?number}} Summary */
 
 /**

@@ -152,6 +152,8 @@ export interface CriticStatus {
   score?: number | null;
   /** The same over the last rows, nats per row; nil before the first. */
   score_recent?: number | null;
+  /** (D,), share of the variance of the first reward's value that hangs on each state variable, over visited states; nil for one that was not examined. Empty before the dashboard has found them, and where it is switched off. */
+  shares: (number | null)[];
   /** Tolerance of the dictionary relative to the prior variance. */
   tolerance?: number;
   /** The same tolerance relative to the noise variance. */
@@ -460,10 +462,18 @@ export interface ReturnsStatus {
 
 /** Whether to believe the values of a reward: judged by the returns that came, by refusals, storage and drift. */
 export interface TrustStatus {
+  /** Mean of return minus prediction, unit of the reward; nil where `returns` is. */
+  bias: number | null;
+  /** Share of the returns in their 90 % interval, 0 to 1; nil where `returns` is. */
+  coverage: number | null;
+  /** Root mean square of return minus prediction, unit of the reward; nil where `returns` is. */
+  error: number | null;
   /** `good`, `wait` (too few returns), `never` (no return says), `warn` or `bad`. */
   level: string;
   /** Why the level is `warn` or `bad`. */
   reasons: TrustReason[];
+  /** Separate returns that it is judged by; nil before there are enough. */
+  returns: number | null;
   /** Error, coverage and drift, a sentence. */
   sentence: string;
   /** A sign for it, which colours go with: ●, ○, ▲ or ■. */

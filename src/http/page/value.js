@@ -1,7 +1,7 @@
 // The pictures of the value function and of its standard deviation.
 
 import { actionScale, actionWords, ofActions, summed } from '/actions.js';
-import { rangeOf, sliceWords } from '/axes.js';
+import { fixedColumns, rangeOf, sliceWords } from '/axes.js';
 import { Field } from '/canvas.js';
 import { againstQuery, againstWords, difference, eitherUnknown, sizes } from '/compare.js';
 import { Curve } from '/curve.js';
@@ -294,7 +294,7 @@ function showCurve(points) {
 function showMaps(points) {
   const { generation, range } = drawn;
   say($('value-note'), drawn.other ? `of generation ${generation}` : drawn.earlier ? `of generation ${generation}, not the present one; ${summed()}` : summed());
-  $('map-legend').hidden = !$('fade', HTMLInputElement).checked;
+  for (const legend of document.querySelectorAll('.maps .legend')) /** @type {HTMLElement} */ (legend).hidden = !$('fade', HTMLInputElement).checked;
   const fade = fading(drawn);
   const ends = extent(drawn.value, fade);
   const others = drawn.other ? extent(drawn.other, drawn.otherFade) : ends;
@@ -377,7 +377,7 @@ export function valueColumns() {
     const [low, high] = drawn.range[j];
     out[variable(axis)] = cells.map((cell) => low + (high - low) * cell[j]);
   });
-  out.value = values;
+  Object.assign(out, fixedColumns(cells.length), { value: values });
   const read = (/** @type {Field} */ field) => cells.map(([across, up]) => field.at(across, up));
   if (drawn.deviation) out.deviation = read(drawn.deviation);
   if (drawn.chosen) out.action = drawn.chosen.values;

@@ -361,7 +361,7 @@ impl Kernel {
     }
 
     /// v0 times the [slope](Profile::slope_at) of the profile between two projected points.
-    pub(super) fn slope(&self, a: &[f64], b: &[f64]) -> f64 {
+    pub(crate) fn slope(&self, a: &[f64], b: &[f64]) -> f64 {
         self.signal_variance * self.profile.slope_at(self.squared_distance(a, b))
     }
 

@@ -326,6 +326,9 @@ pub struct CriticStatus {
     pub reward_names: Vec<String>,
     /// (H,), whether to believe the values of each reward; empty before the dashboard has judged them, and where it is switched off.
     pub trust: Vec<TrustStatus>,
+    /// (D,), share of the variance of the first reward's value that hangs on each state variable, over visited states; nil for one
+    /// that was not examined. Empty before the dashboard has found them, and where it is switched off.
+    pub shares: Vec<Option<f64>>,
     /// The model. Its keys stand among those above once there is one.
     #[serde(flatten)]
     pub model: Option<ModelStatus>,
@@ -346,6 +349,14 @@ pub struct TrustStatus {
     pub sentence: String,
     /// Why the level is `warn` or `bad`.
     pub reasons: Vec<TrustReason>,
+    /// Separate returns that it is judged by; nil before there are enough.
+    pub returns: Option<u64>,
+    /// Root mean square of return minus prediction, unit of the reward; nil where `returns` is.
+    pub error: Option<f64>,
+    /// Mean of return minus prediction, unit of the reward; nil where `returns` is.
+    pub bias: Option<f64>,
+    /// Share of the returns in their 90 % interval, 0 to 1; nil where `returns` is.
+    pub coverage: Option<f64>,
 }
 
 /// A reason for care.
