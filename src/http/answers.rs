@@ -78,6 +78,8 @@ struct Answer {
     /// The model, which this does not keep alive: its variance is large.
     snapshot: Weak<Snapshot>,
     generation: u64,
+    /// Rows that it had learned.
+    learned: u64,
     /// Offset behind the last row that was known.
     end: u64,
     given: Instant,
@@ -94,7 +96,8 @@ impl Answer {
             Question::Path(_) => same && self.end == end,
             Question::Newest(_) => self.end == end,
             Question::Errors(_) | Question::Heads(_) => young(ERRORS_AGE),
-            Question::Relevance(_) => young(RELEVANCE_AGE),
+            // A young model learns much with every row.
+            Question::Relevance(_) => young(RELEVANCE_AGE) && 4 * snapshot.offset <= 5 * self.learned,
         }
     }
 }
@@ -152,6 +155,7 @@ impl Answers {
             question,
             snapshot: Arc::downgrade(snapshot),
             generation: snapshot.generation,
+            learned: snapshot.offset,
             end,
             given: Instant::now(),
             bytes: bytes.clone(),
@@ -177,6 +181,18 @@ mod tests {
         drop(first);
         assert_eq!(gone.strong_count(), 0);
         assert_eq!(ask(&second, "c"), "c");
+    }
+
+    #[test]
+    fn shares_are_computed_anew_once_a_model_has_learned_a_quarter_more() {
+        let mut answers = Answers::default();
+        let of = |offset| Arc::new(Snapshot { offset, ..model(3) });
+        let mut ask = |snapshot: &Arc<Snapshot>, answer: &'static str| {
+            answers
+                .give(Question::Relevance(RelevanceQuery::default()), snapshot, 0, |_| Ok(Bytes::from(answer)))
+                .unwrap()
+        };
+        assert_eq!((ask(&of(100), "a"), ask(&of(125), "b"), ask(&of(126), "c")), ("a".into(), "a".into(), "c".into()));
     }
 
     #[test]

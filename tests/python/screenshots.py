@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -155,7 +156,23 @@ def walk(daemon: Daemon, dim: int, rows: int = 1200) -> None:
 
 
 def refit(daemon: Daemon, critic: str = "main") -> None:
-    daemon.control().ask("refit", critic=critic, wait=True, timeout_s=600)
+    """Adopt a second model. The page keeps the models that its watcher has seen, so each is left until then."""
+    seen(daemon, 1)
+    assert daemon.control().ask("refit", critic=critic, wait=True, timeout_s=600)["outcome"] == "adopted"
+    seen(daemon, 2)
+
+
+def seen(daemon: Daemon, generation: int) -> None:
+    """Wait until the page has taken in a model of the first critic, and its adoption."""
+    deadline = time.monotonic() + 60
+    while True:
+        with urllib.request.urlopen(f"http://{daemon.endpoints['http']}/api/history", timeout=60) as answer:
+            page = json.load(answer)
+        adopted = [mark for mark in page["marks"] if mark["event"] == "adopted"]
+        if generation in page["kept"]["generations"][0] and (generation == 1 or adopted):
+            return
+        assert time.monotonic() < deadline, f"generation {generation} is not seen: {page['kept']}, {page['marks']}"
+        time.sleep(0.05)
 
 
 def learned(dim: int) -> Callable[[Path, ExitStack], Daemon]:
@@ -268,6 +285,8 @@ class Scene:
     then: Callable[[Daemon | Starting, Browser], None] = lambda daemon, page: None
     # True of the page when all of the scene is drawn.
     drawn: str = "document.querySelectorAll('#worst li').length > 0 && document.getElementById('path-note').textContent"
+    # And when what was chosen is.
+    chosen: str = "true"
     # Events that are shown as well.
     planted: str = "[]"
 
@@ -288,6 +307,8 @@ CHOOSE = (
 )
 
 
+COMPARED = "document.getElementById('difference-note').textContent.includes('root mean square')"
+
 SCENES = {
     "desktop": Scene(learned(2), Look()),
     "desktop-dark": Scene(learned(2), Look(dark=True)),
@@ -299,7 +320,7 @@ SCENES = {
     "hundred-critics": Scene(of_critics(100), Look()),
     "drifted": Scene(learned(2), Look(), planted=DRIFT),
     "drifted-phone-dark": Scene(learned(2), Look(390, 844, mobile=True, dark=True), planted=DRIFT),
-    "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')"),
+    "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')", chosen=COMPARED),
     "averaged": Scene(learned(6), Look(), choose=f"{CHOOSE}('mode', 'average')"),
     "empty": Scene(empty, Look(), model=False),
     "refused": Scene(refused, Look()),
@@ -333,6 +354,7 @@ def settle(page: Browser, name: str) -> None:
         page.wait(scene.drawn, f"{name}: all of it")
         if scene.choose:
             page.run(f"({scene.choose}, 0)")
+            page.wait(scene.chosen, f"{name}: what was chosen")
         # Maps and errors are computed in the daemon's spare time.
         time.sleep(DRAWN_S)
         page.run(f"{FIXED}({scene.planted})")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from urllib.request import urlopen
 
 import browser
 import numpy as np
@@ -80,6 +82,9 @@ def test_a_difference_is_hatched_where_either_model_does_not_know(start: Start, 
         batch = {"states": states, "next_states": states, "rewards": states[:, 0], "terminated": np.ones(500, bool)}
         push.send(pack({"stream": "arm", "seq": 500 * k, **batch}))
         control.wait_for_offset(500 * (k + 1))
+    # Models and ranges that are shown follow what is learned.
+    control.ask("value", states=np.zeros((1, 2)), critics=["wide", "few"], min_offset=1000)
+    when(lambda: json.load(urlopen(f"{address(daemon)}api/history", timeout=60))["states"]["high"][0] > 9, "the range")
     page.open(f"{address(daemon)}#critic=wide&x=0&y=1&against=critic+few")
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
     fades = "import('/value.js').then(({veils}) => veils().map(veil => [0.15, 0.85].map(at => veil.at(at, 0.5))))"

@@ -7,8 +7,9 @@ import { chosen, critic, dim, plain, variable } from '/known.js';
 import { adoption } from '/marks.js';
 import { format } from '/words.js';
 
-/** Milliseconds after which shares are asked for again under the same model. */
-const AGE_MS = 60_000;
+/** Milliseconds after which shares are asked for again under the same model: at first soon, since a young model learns much. */
+const AGE_MIN_MS = 2_000;
+const AGE_MAX_MS = 60_000;
 /** Variables that are shown. */
 const ROWS_SHOWN = 12;
 /** Findings of a refit that are shown unfolded. */
@@ -16,8 +17,8 @@ const FINDINGS_SHOWN = 4;
 /** A share below which a variable counts as without influence. */
 const NOTHING = 0.001;
 
-/** The last answer, and what it was about. @type {{key: string, at: number, shares: ?(?number)[], tried: number}} */
-let answer = { key: '', at: 0, shares: null, tried: 0 };
+/** The last answer, what it was about, and since when that is asked for. @type {{key: string, since: number, at: number, shares: ?(?number)[], tried: number}} */
+let answer = { key: '', since: 0, at: 0, shares: null, tried: 0 };
 let asking = false;
 
 /** The shares of the chosen critic, null for variables that were not examined, of values of actions that of the action last; null before they are known. */
@@ -29,13 +30,17 @@ export const withoutShares = () => answer.tried > 3;
 export async function learnShares() {
   const { name, generation } = critic();
   const key = `${name} ${chosen.head} ${generation}`;
-  if (asking || document.hidden || (answer.key === key && answer.shares && Date.now() - answer.at < AGE_MS)) return;
+  const known = answer.key === key && answer.shares;
+  const age = Math.min(Math.max(answer.at - answer.since, AGE_MIN_MS), AGE_MAX_MS);
+  if (asking || document.hidden || (known && Date.now() - answer.at < age)) return;
   asking = true;
   try {
     const query = new URLSearchParams({ critic: name, head: String(chosen.head) });
     const reply = await fetch(`/api/relevance?${query}`);
-    if (reply.ok) answer = { key, at: Date.now(), shares: (await reply.json()).shares, tried: 0 };
-    else answer.tried += 1;
+    if (reply.ok) {
+      const at = Date.now();
+      answer = { key, since: known ? answer.since : at, at, shares: (await reply.json()).shares, tried: 0 };
+    } else answer.tried += 1;
   } catch {
     /* the event stream says that the daemon is away */
   }
