@@ -607,6 +607,7 @@ fn a_restart_goes_on_where_the_last_run_ended() {
     let directory = tempfile::tempdir().unwrap();
     let parts = || ConfigParts {
         data_dir: directory.path().join("data"),
+        http: "off".into(),
         ingest: "tcp://127.0.0.1:0".into(),
         control: "tcp://127.0.0.1:0".into(),
         publish: "tcp://127.0.0.1:0".into(),
