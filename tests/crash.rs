@@ -1,5 +1,5 @@
 //! The real daemon, killed at any moment under clients that want acknowledgements and resend rows without one. Its
-//! settings change now and then from start to start.
+//! settings change now and then from start to start. Beside a critic of states one learns values of actions and improves, and one has heads.
 //!
 //! CRITICD_KILLS=500 makes more of it than the default.
 
@@ -27,24 +27,50 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 3;
 const WINDOW_ROWS: usize = 2000;
 
-/// Settings that change at random, and values of each; the first one holds at first.
+/// Settings of the first critic that change at random, and values of each; the first one holds at first.
 const CHANGING: [(&str, &[&str]); 7] = [
     ("discount", &["0.9", "0.5"]),
-    ("noise", &["correlated", "white"]),
-    ("variance", &["rows", "clustered", "model"]),
-    ("name", &["default", "other"]),
-    ("kernel", &["ard", "isotropic"]),
+    ("noise", &["\"correlated\"", "\"white\""]),
+    ("variance", &["\"rows\"", "\"clustered\"", "\"model\""]),
+    ("name", &["\"default\"", "\"other\""]),
+    ("kernel", &["\"ard\"", "\"isotropic\""]),
     ("dictionary_max", &["15", "6"]),
-    ("lambda", &["auto", "0.5"]),
+    ("lambda", &["\"auto\"", "0.5"]),
 ];
+
+/// The critics behind it.
+const OTHERS: &str = "[[critic]]
+name = \"acts\"
+inputs = \"state_action\"
+actions = 2
+successor = \"improve\"
+improve_rows = 100
+discount = 0.8
+dictionary_max = 15
+[[critic]]
+name = \"heads\"
+discount = 0.7
+dictionary_max = 10
+[[critic.heads]]
+name = \"soon\"
+cumulant = { kind = \"reward\", index = 0 }
+discount = 0.3
+[[critic.heads]]
+name = \"place\"
+cumulant = { kind = \"state\", index = 0 }
+discount = 0.9
+";
 
 /// Which value each of [`CHANGING`] has.
 type Chosen = [usize; CHANGING.len()];
 
 /// `criticd serve` on any ports, with the settings of `chosen` and of `more`.
 fn command(directory: &Path, chosen: Chosen, more: &[&str]) -> Command {
+    let file = directory.with_extension("toml");
+    let of_first = CHANGING.iter().zip(chosen).map(|((key, values), value)| format!("{key} = {}\n", values[value]));
+    std::fs::write(&file, format!("[[critic]]\n{}{OTHERS}", of_first.collect::<String>())).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
-    command.arg("serve").arg("--data-dir").arg(directory);
+    command.arg("serve").arg("--config").arg(file).arg("--data-dir").arg(directory);
     for socket in ["--ingest", "--control", "--publish"] {
         command.args([socket, "tcp://127.0.0.1:0"]);
     }
@@ -63,9 +89,6 @@ fn command(directory: &Path, chosen: Chosen, more: &[&str]) -> Command {
     ] {
         command.args(["--set", setting]);
     }
-    for ((key, values), value) in CHANGING.iter().zip(chosen) {
-        command.args(["--set", &format!("critic.{key}={}", values[value])]);
-    }
     for setting in more {
         command.args(["--set", setting]);
     }
@@ -73,19 +96,35 @@ fn command(directory: &Path, chosen: Chosen, more: &[&str]) -> Command {
     command
 }
 
+/// A daemon, which does not outlive a test that fails.
+struct Running(Child);
+
+impl Running {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+    }
+}
+
 /// Start it, and wait until it is ready.
-fn serve(directory: &Path, chosen: Chosen) -> (Child, Value) {
+fn serve(directory: &Path, chosen: Chosen) -> (Running, Value) {
     let file = directory.join("endpoints.json");
     // That of the daemon before is still there: it was killed.
     drop(std::fs::remove_file(&file));
-    let mut child = command(directory, chosen, &[]).spawn().unwrap();
+    let mut running = Running(command(directory, chosen, &[]).spawn().unwrap());
     let deadline = Instant::now() + PATIENCE;
     loop {
-        assert!(child.try_wait().unwrap().is_none(), "the daemon did not start");
+        assert!(running.0.try_wait().unwrap().is_none(), "the daemon did not start");
         assert!(Instant::now() < deadline, "the daemon is not ready");
         let endpoints = std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
         match endpoints {
-            Some(endpoints) => return (child, endpoints),
+            Some(endpoints) => return (running, endpoints),
             None => thread::sleep(Duration::from_millis(2)),
         }
     }
@@ -111,7 +150,11 @@ struct State {
 }
 
 fn batch(walk: &mut Walk, stream: &str, rows: usize) -> Batch {
-    let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
+    let steps: Vec<Step> = (0..rows)
+        .map(|_| walk.step())
+        // Numbers of actions.
+        .map(|step| Step { action: f64::from(step.action > 0.0), ..step })
+        .collect();
     sim::batches(stream, "run", &steps).remove(0)
 }
 
@@ -278,13 +321,16 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
                 }
                 let (_, endpoints) = state.endpoints.clone().expect("it runs");
                 drop(state);
-                // On a fast machine the kills have left no refit the time to end: this one has it.
+                // On a fast machine the kills have left no refit the time to end: these have it.
                 let control = endpoints["control"].as_str().expect("a string");
                 let mut requester = Requester::connect(control, Duration::from_secs(5)).expect("it listens");
-                requester.ask("refit", json!({"wait": true}), Duration::from_secs(60)).expect("an answer");
+                let (_, names) = CHANGING[3];
+                for critic in [names[chosen[3]].trim_matches('"'), "acts", "heads"] {
+                    let fields = json!({"critic": critic, "wait": true});
+                    requester.ask("refit", fields, Duration::from_secs(60)).expect("an answer");
+                }
                 // SIGKILL once more: what comes next must not depend on a clean stop.
-                daemon.kill().unwrap();
-                daemon.wait().unwrap();
+                daemon.kill();
                 break;
             }
             let until = state.acknowledgements + rng.random_range(1..60);
@@ -293,8 +339,7 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
             }
             state.endpoints = None;
             drop(state);
-            daemon.kill().unwrap();
-            daemon.wait().unwrap();
+            daemon.kill();
         }
         std::mem::take(&mut shared.state.lock().acknowledged)
     });
@@ -304,7 +349,7 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
     let mut sent: HashMap<String, Walk> =
         (0..CLIENTS).map(|number| (format!("client-{number}"), Walk::new(number, Some(40), 0.0))).collect();
     let mut next_seq: HashMap<String, u64> = HashMap::new();
-    let (mut rows, mut adopted) = (0, 0);
+    let (mut rows, mut adopted) = (0, HashMap::<String, u64>::new());
     for_each_group(&mut storage, 1, |group| {
         for record in group.decode().unwrap().1 {
             match record {
@@ -327,7 +372,7 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
                         rows += 1;
                     }
                 }
-                Record::Adopted { .. } => adopted += 1,
+                Record::Adopted { critic, .. } => *adopted.entry(critic).or_default() += 1,
                 _ => {}
             }
         }
@@ -351,7 +396,10 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
         "another model after {kills} kills"
     );
     println!(
-        "{kills} kills, {changes} changes of settings, {refused} starts refused, {rows} rows, {adopted} adoptions"
+        "{kills} kills, {changes} changes of settings, {refused} starts refused, {rows} rows, adoptions {adopted:?}"
     );
-    assert!(adopted > 0);
+    assert!(adopted.contains_key("acts") && adopted.contains_key("heads"), "{adopted:?}");
+    let critics = undisturbed.state.critics();
+    let heads = critics.iter().filter_map(|critic| critic.model()?.heads()).map(|bank| bank.heads().len());
+    assert_eq!(heads.sum::<usize>(), 2);
 }

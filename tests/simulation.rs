@@ -1,7 +1,8 @@
 //! The whole control loop driven by one seed: producers that keep to the protocol and some that do not, refits and
 //! checkpoints that land at any moment, writes and syncs that fail, crashes anywhere. In some worlds rewards change their sign
-//! now and again, so that crashes come between a change, its alarm, the fork, the swap and the return of the model before. After each crash, and at the end, a
-//! checker reads the journal from its beginning and compares.
+//! now and again, so that crashes come between a change, its alarm, the fork, the swap and the return of the model before. In the others
+//! a critic has heads, and further ones come and go. After each crash, and at the end, a checker reads the journal from its
+//! beginning and compares.
 //!
 //! CRITICD_SEEDS=300 runs fewer seeds than the default of 3000, or more. A failure names its seed.
 
@@ -21,11 +22,11 @@ use criticd::learner::Learner;
 use criticd::learner::refit;
 use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
-use criticd::wire::{self, ArrayForm, Id, Op};
+use criticd::wire::{self, ArrayForm, HeadForm, Id, Op};
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -58,12 +59,15 @@ struct Climate {
     crashing: f64,
     /// Whether rows have actions, whose values a critic learns and improves.
     acting: bool,
+    /// Share of the events that add or remove a head.
+    heads: f64,
 }
 
 impl Climate {
-    const CALM: Self = Self { sign: 1.0, batch_rows: (1, 12), meddling: 1.0, crashing: 0.03, acting: false };
-    const CHANGING: Self = Self { batch_rows: (40, 160), meddling: 0.05, crashing: 0.01, ..Self::CALM };
-    const ACTING: Self = Self { acting: true, crashing: 0.06, ..Self::CALM };
+    const CALM: Self =
+        Self { sign: 1.0, batch_rows: (1, 12), meddling: 1.0, crashing: 0.03, acting: false, heads: 0.02 };
+    const CHANGING: Self = Self { batch_rows: (40, 160), meddling: 0.05, crashing: 0.01, heads: 0.0, ..Self::CALM };
+    const ACTING: Self = Self { acting: true, crashing: 0.06, heads: 0.0, ..Self::CALM };
 }
 
 /// What has happened in some worlds.
@@ -76,6 +80,8 @@ struct Counts {
     swaps: u64,
     returns: u64,
     rebuilds: u64,
+    /// Changes of heads that were taken.
+    heads: u64,
     /// Crashes while a fork was learning, and while a model was kept.
     crashes_forked: u64,
     crashes_kept: u64,
@@ -93,6 +99,7 @@ impl Counts {
         self.swaps += other.swaps;
         self.returns += other.returns;
         self.rebuilds += other.rebuilds;
+        self.heads += other.heads;
         self.crashes_forked += other.crashes_forked;
         self.crashes_kept += other.crashes_kept;
         self.crashes_improving += other.crashes_improving;
@@ -186,6 +193,8 @@ const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 1
     [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 60\nrefit_growth = 1.0\nrefit_rows_max = 60\n\
     on_new_policy = \"keep\"\npolicies_kept = 2\n\
+    heads = [{ name = \"soon\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.6 }, \
+    { name = \"place\", cumulant = { kind = \"state\", index = 0 }, discount = 0.3 }]\n\
     [[critic]]\nname = \"second\"\ndiscount = 0.5\nlambda = 0.5\nselection = \"evidence\"\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n\
     forgetting = 40\non_new_policy = \"discount\"\npolicy_discount = 0.25\n";
@@ -351,6 +360,21 @@ impl World {
         let peer = Peer { connection: 1, delimiter: false };
         let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
         self.core().call(Call { caller, op }, now);
+    }
+
+    /// A head comes, or one goes.
+    fn change_heads(&mut self) {
+        const NAMES: [&str; 3] = ["soon", "late", "later"];
+        let name = NAMES[self.rng.random_range(0..NAMES.len())];
+        let (add, remove) = if self.rng.random::<f64>() < 0.7 {
+            let head = json!({"name": name, "cumulant": {"kind": "reward", "index": 0}, "discount": 0.2});
+            (vec![serde_json::from_value::<HeadForm>(head).unwrap()], Vec::new())
+        } else {
+            (Vec::new(), vec![name.to_owned()])
+        };
+        self.call(Op::ChangeHeads { critic: None, add, remove, labels: None });
+        let replies = self.turn();
+        self.counts.heads += replies.iter().filter(|reply| reply["ok"] == true).count() as u64;
     }
 
     /// One producer sends what is open, or something new; sometimes what is known as well.
@@ -559,7 +583,8 @@ impl World {
     /// One thing that happens, whatever it is.
     fn event(&mut self) {
         match self.rng.random::<f64>() {
-            p if p < 0.70 => self.produce(),
+            p if p < 0.70 - self.climate.heads => self.produce(),
+            p if p < 0.70 => self.change_heads(),
             p if p < 0.85 => self.land(),
             p if p < 0.90 => {
                 let (first, count) = (self.disk.lock().operations, self.rng.random_range(1..4));
@@ -640,11 +665,11 @@ const FAILED_ONCE: u64 = 770;
 #[test]
 fn nothing_is_lost_repeated_or_learned_otherwise_whatever_fails() {
     let count = seeds();
-    let (Counts { crashes, adoptions, rebuilds, .. }, failed) = worlds(count, |seed| simulate(seed, None));
-    println!("{count} seeds, {crashes} crashes, {adoptions} adoptions, {rebuilds} rebuilds");
+    let (Counts { crashes, adoptions, rebuilds, heads, .. }, failed) = worlds(count, |seed| simulate(seed, None));
+    println!("{count} seeds, {crashes} crashes, {adoptions} adoptions, {rebuilds} rebuilds, {heads} changes of heads");
     assert_eq!(failed, None, "the world of this seed fails");
     assert!(crashes > count && adoptions > count / 10, "{crashes} crashes, {adoptions} adoptions");
-    assert!(rebuilds > count / 20, "{rebuilds} rebuilds");
+    assert!(rebuilds > count / 20 && heads > count / 4, "{rebuilds} rebuilds, {heads} changes of heads");
 }
 
 #[test]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import gymnasium
 import numpy as np
@@ -25,7 +25,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from criticd._act import Decisions
-from criticd._protocol import Array, Refused
+from criticd._protocol import Array, NoReply, Refused, Unreachable
 from criticd.daemon import Daemon
 from criticd.gym import Flat, wrap, wrap_vector
 from criticd.snapshot import Snapshot
@@ -35,6 +35,8 @@ Explore = Callable[[Array, Decisions | None, np.random.Generator], npt.ArrayLike
 
 The second argument is None before the first model, the third is the agent's generator.
 """
+
+_Answer = TypeVar("_Answer")
 
 _NAME = "q"
 _POLL_S = 0.01
@@ -64,6 +66,8 @@ class Agent:
       `directory` then have no effect.
     - `wait_s`: how long to wait at most, after an episode, for the daemon to improve on it. With 0 the environment
       never waits; on a busy machine the agent then learns from fewer improvements.
+    - `patience_s`: for how long the agent repeats a question that a busy daemon does not answer. Then it raises
+      `NoReply` or `Unreachable`. If the daemon has ended, it raises at once.
 
     The daemon ends with the agent, unless it was given. Raises TypeError for spaces that are none of these.
     """
@@ -80,6 +84,7 @@ class Agent:
         directory: str | None = None,
         daemon: Daemon | None = None,
         wait_s: float = 600.0,
+        patience_s: float = 120.0,
     ) -> None:
         self._vector = isinstance(env, VectorEnv)
         self.copies = env.num_envs if isinstance(env, VectorEnv) else 1
@@ -88,7 +93,7 @@ class Agent:
         self._states = Flat(observations)
         actions = _actions(self._space)
         self.exploration, self._options, self._explore = exploration, dict(options or {}), explore
-        self.seed, self.wait_s = seed, wait_s
+        self.seed, self.wait_s, self.patience_s = seed, wait_s, patience_s
         self._random = np.random.default_rng(seed)
         self.episodes = 0
         self._demonstrations = 0
@@ -181,8 +186,9 @@ class Agent:
         options = dict(self._options)
         if self.exploration == "epsilon_greedy" and "epsilon" not in options:
             options["epsilon"] = 0.1 - 0.09 * min(1.0, self.episodes / 25)
+        fields = {"seed": self.seed, "episode": episodes, "step": steps, **options}
         try:
-            return self.client.act(states, self.exploration, seed=self.seed, episode=episodes, step=steps, **options)
+            return self._answered(lambda: self.client.act(states, self.exploration, **fields))
         except Refused as refused:
             # Thompson sampling waits for the first improvement, which brings the copies that it draws from.
             waits = refused.code == "not_ready" or (self.exploration == "thompson" and refused.field == "exploration")
@@ -217,7 +223,7 @@ class Agent:
         self.sender.flush(self.wait_s)
         rows, quiet, deadline = self.sender.counters.acknowledged, 0, time.monotonic() + self.wait_s
         while quiet < 2 and time.monotonic() < deadline:
-            status = self.client.status()
+            status = self._answered(self.client.status)
             critic = status["critics"][0]
             learned = status["offset"] >= rows and critic["learned"] >= rows - self.copies
             refit = critic["refit"]
@@ -228,7 +234,17 @@ class Agent:
 
     def snapshot(self) -> Snapshot:
         """The newest model: `act` without a daemon, `save` and ONNX."""
-        return self.client.snapshot()
+        return self._answered(self.client.snapshot)
+
+    def _answered(self, ask: Callable[[], _Answer]) -> _Answer:
+        """What the daemon answers to a question that may be repeated."""
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                return ask()
+            except (NoReply, Unreachable):
+                if time.monotonic() >= deadline or not self.daemon.alive():
+                    raise
 
     def close(self) -> None:
         """Send the remaining rows, and stop the daemon if it is the agent's own."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from criticd import NoReply, Unreachable
 from criticd.agent import Agent
+from criticd.daemon import Daemon
 
 QUICK = ("critic.dictionary_max=60", "critic.refit_budget_s=1")
 
@@ -142,3 +149,37 @@ def test_the_agent_waits_until_the_end_of_the_episode_is_swept_over() -> None:
             assert not refit["due"] and not refit["running"], episode
         # One for nearly each episode, although most have fewer rows than the 20 of `improve_rows`.
         assert refit["adopted"] > 15
+
+
+@contextmanager
+def stopped(daemon: Daemon, seconds: float) -> Iterator[None]:
+    """The daemon does nothing for so long, as on a machine that has no time for it."""
+    os.kill(daemon.pid, signal.SIGSTOP)
+    timer = threading.Timer(seconds, os.kill, (daemon.pid, signal.SIGCONT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def test_an_agent_waits_for_a_daemon_that_does_not_answer_in_time() -> None:
+    with Agent(Corridor(), *QUICK, discount=0.95) as agent:
+        list(agent.run(2))
+        agent.client.timeout_s = 0.2
+        with stopped(agent.daemon, 1.5):
+            agent.learn()
+        with stopped(agent.daemon, 1.5):
+            assert agent.act([[0.5]]).shape == (1,)
+        agent.patience_s = 0.3
+        with stopped(agent.daemon, 1.5), pytest.raises((NoReply, Unreachable)):
+            agent.learn()
+
+
+def test_an_agent_does_not_wait_for_a_daemon_that_has_ended() -> None:
+    with Agent(Corridor(), *QUICK, discount=0.95) as agent:
+        list(agent.run(2))
+        agent.client.timeout_s = 0.2
+        os.kill(agent.daemon.pid, signal.SIGKILL)
+        with pytest.raises((NoReply, Unreachable)):
+            agent.act([[0.5]])

@@ -14,7 +14,7 @@ use super::value::live::is_endpoint;
 use clap::Parser as _;
 use criticd::learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd::learner::batch::Given;
-use criticd::learner::judge::{ESS_MIN, Fitted, Judged, Learned, learn};
+use criticd::learner::judge::{ELEMENTS_MAX, ESS_MIN, Fitted, Judged, Learned, Taught, learn};
 use criticd::learner::{Lambda, Settings};
 use criticd::table::Table;
 use criticd::transition::Rows;
@@ -33,7 +33,7 @@ const ESTIMATES: [&str; 5] = ["is", "wis", "pdis", "dr", "fqe"];
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of a daemon's last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the\ndiscrete actions in that state), or action, or action_0, ... (the action it takes there).\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of\nmodels that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted\nones are worth. No interval is given where ess is below --ess-min, where weights have another mean than 1, or where the\ndictionary of the fitted Q is too coarse; then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with\ndiscount, kernel and dictionary_max of a critic of action values. --states writes the states of these rows; --policy has the\npolicy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
+        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of a daemon's last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the\ndiscrete actions in that state), or action, or action_0, ... (the action it takes there).\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of\nmodels that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted\nones are worth. No interval is given where ess is below --ess-min, or where weights have another mean than 1; of the fitted Q,\nwhere its dictionary is too coarse, rows are few, or the policy does what was not done. Then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with\ndiscount, kernel and dictionary_max of a critic of action values. --states writes the states of these rows; --policy has the\npolicy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
     )
 )]
 pub(crate) struct Evaluate {
@@ -60,6 +60,10 @@ pub(crate) struct Evaluate {
     folds: usize,
     #[command(flatten)]
     dictionary: DictionaryOptions,
+    /// Elements to which the dictionary of the fitted Q grows at most, beyond --dictionary-max, until its trace gap is 5 nats;
+    /// 0 not to let it grow. With --dictionary it does not
+    #[arg(long, value_name = "M", default_value_t = ELEMENTS_MAX)]
+    grow_max: usize,
     #[command(flatten)]
     live: live::LiveOptions,
     /// Seed of everything random
@@ -139,7 +143,12 @@ impl Evaluate {
         let of = ActionValue { space: space.clone(), successor: Successor::Sarsa, trace: Trace::OnPolicy };
         let acted = of.rows(&judged.rows, &judged.columns, judged.rho_max);
         let like = self.like(&acted.map_err(|e| in_file(&self.table.table, e))?.rows, &of, names)?;
-        judged.fitted(space, (self.folds, self.seed), &mut |of, rows| self.fit(&like, of, rows), &mut |_| {})
+        judged.fitted(
+            space,
+            (self.folds, self.seed),
+            &mut |of, rows, taught| self.fit(&like, of, rows, taught),
+            &mut |_| {},
+        )
     }
 
     /// Kernel and noise by the returns of the policy that acted.
@@ -160,8 +169,8 @@ impl Evaluate {
         Ok(Like::of(&fit.search(acted, settings, names)?.model))
     }
 
-    /// Q of `rows` by kernel and noise of `like`, and the trace gap of its dictionary in nats.
-    fn fit(&self, like: &Like, of: &ActionValue, rows: &Rows) -> Result<Learned, Failure> {
+    /// Q of `rows` by kernel and noise of `like`.
+    fn fit(&self, like: &Like, of: &ActionValue, rows: &Rows, taught: Taught) -> Result<Learned, Failure> {
         let Like { settings, inputs, hyperparameters, .. } = like;
         let settings = Settings {
             action_value: Some(of.clone()),
@@ -171,7 +180,9 @@ impl Evaluate {
             ..settings.clone()
         };
         let given = Given { settings: &settings, rows, first: 0, inputs, hyperparameters, lambda: 0.0 };
-        Ok(learn(&given, self.dictionary.choose(&given)?.dictionary, &|| true)?)
+        let grows = taught == Taught::All && self.dictionary.dictionary.is_none();
+        let most = if grows { self.grow_max } else { 0 };
+        Ok(learn(&given, self.dictionary.choose(&given)?.dictionary, most, &|| true)?)
     }
 }
 

@@ -18,5 +18,7 @@ pub(super) const EVALUATIONS: usize = 16;
 pub(super) const JOURNAL_PIECE: u64 = 4 << 20;
 /// Bytes of the numbers of the rows that one evaluation takes.
 pub(super) const EVALUATED_BYTES: usize = 16 << 20;
+/// Elements that the dictionary of its Q grows to at most.
+pub(super) const EVALUATED_ELEMENTS: usize = 1000;
 /// Bytes of the largest critic that is recorded when it has been rebuilt: the database takes values of less than a gigabyte.
 pub(super) const RECORD_BYTES_MAX: usize = 768 << 20;

@@ -3,7 +3,7 @@
 //! The control thread puts requests into two short queues, one for pages of rows and one for evaluations, of each peer one at a
 //! time. An evaluation waits as it came, and is read when its turn comes. A thread for each queue reads the journal with a connection of its own and sends the answer.
 
-use super::bounds::{EVALUATED_BYTES, EVALUATIONS, JOURNAL_PIECE};
+use super::bounds::{EVALUATED_BYTES, EVALUATED_ELEMENTS, EVALUATIONS, JOURNAL_PIECE};
 use super::core::Caller;
 use super::recovery::group_of;
 use crate::board::Board;
@@ -12,7 +12,7 @@ use crate::journal::store::{SqliteStorage, Storage, StoreError};
 use crate::journal::{Record, TakenRows};
 use crate::learner::action::{ActionColumns, ActionValue, Column};
 use crate::learner::batch::{BatchError, Given};
-use crate::learner::judge::{ESS_MIN, Fault, Findings, Judged, Learned, Policy, learn};
+use crate::learner::judge::{ESS_MIN, Fault, Findings, Judged, Learned, Policy, Taught, learn};
 use crate::learner::{Lambda, Settings, effective_tolerance};
 use crate::math::dictionary::StoppingRule;
 use crate::panics;
@@ -437,7 +437,7 @@ impl Judging<'_> {
             None => None,
             Some((model, space)) => {
                 let groups = (self.request.folds.unwrap_or(FOLDS), self.request.seed);
-                let fit = &mut |of: &ActionValue, rows: &Rows| self.fit(model, of, rows);
+                let fit = &mut |of: &ActionValue, rows: &Rows, taught| self.fit(model, of, rows, taught);
                 let found = judged.fitted(space.clone(), groups, fit, &mut |done| share(done));
                 Some(found.map_err(|Failed(error)| error)?)
             }
@@ -508,7 +508,7 @@ impl Judging<'_> {
     }
 
     /// Q of `rows` by kernel and noise of the critic's model.
-    fn fit(&self, model: &Snapshot, of: &ActionValue, rows: &Rows) -> Result<Learned, Failed> {
+    fn fit(&self, model: &Snapshot, of: &ActionValue, rows: &Rows, taught: Taught) -> Result<Learned, Failed> {
         let settings = Settings {
             action_value: Some(of.clone()),
             lambda: Lambda::Fixed(0.0),
@@ -524,7 +524,8 @@ impl Judging<'_> {
         let given = Given { settings: &settings, rows, first: 0, inputs, hyperparameters, lambda: 0.0 };
         let enough = StoppingRule { tolerance: effective_tolerance(&settings, hyperparameters), trace: 0.0 };
         let chosen = given.select(enough, settings.dictionary_max, self.keep_going)?;
-        Ok(learn(&given, chosen.dictionary, self.keep_going)?)
+        let most = if taught == Taught::All { EVALUATED_ELEMENTS } else { 0 };
+        Ok(learn(&given, chosen.dictionary, most, self.keep_going)?)
     }
 }
 

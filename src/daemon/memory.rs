@@ -5,8 +5,8 @@
 //! copies of streams is counted), and a refit needs three matrices of `evidence_rows` squared on each of its threads.
 
 use super::bounds::{
-    CALLS, EVALUATED_BYTES, EVALUATIONS, GROUP_BYTES, JOURNAL_PIECE, LARGE_QUERIES, PAGED_MAX, RECORD_BYTES_MAX,
-    WAITING,
+    CALLS, EVALUATED_BYTES, EVALUATED_ELEMENTS, EVALUATIONS, GROUP_BYTES, JOURNAL_PIECE, LARGE_QUERIES, PAGED_MAX,
+    RECORD_BYTES_MAX, WAITING,
 };
 use super::rebuild::WINDOW_ROWS;
 use super::transport_limits;
@@ -202,9 +202,13 @@ fn evaluation_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_
     let read = JOURNAL_PIECE as usize + 2 * batch_bytes(&config.limits);
     let judged = critics.iter().filter(|settings| settings.action_value.is_some());
     let fit = |settings: &&Settings| {
+        // Where the dictionary leaves too much open it grows.
+        let elements = settings.dictionary_max.max(EVALUATED_ELEMENTS);
         let width = dim + settings.action_width();
-        let candidates = NUMBER * CANDIDATES * (settings.dictionary_max + 2 * width);
-        ModelFootprint::of(settings, (dim, rewards_per_row), 0).bytes + candidates
+        let candidates = NUMBER * CANDIDATES * (elements + 2 * width);
+        let grown = Settings { dictionary_max: elements, ..(*settings).clone() };
+        // The model, and the copy that looks at the errors of all rows again.
+        2 * ModelFootprint::of(&grown, (dim, rewards_per_row), 0).bytes + candidates
     };
     EVALUATIONS * (2 * ITEM_BYTES + message)
         + 2 * read

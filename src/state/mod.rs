@@ -237,9 +237,13 @@ impl State {
     ///
     /// # Errors
     /// If there is no such critic.
-    pub fn replace(&mut self, learner: Learner) -> Result<(), String> {
+    pub fn replace(&mut self, mut learner: Learner) -> Result<(), String> {
         let name = learner.settings().name.clone();
         let index = self.index(&name)?;
+        // Whoever asked for a refit waits for it.
+        if self.critics[index].is_refit_requested() {
+            learner.request_refit();
+        }
         self.critics[index] = learner;
         self.halted.retain(|halted| halted.critic != name);
         Ok(())
@@ -669,6 +673,19 @@ mod tests {
         state.apply(groups[6].clone()).unwrap();
         let rows = |critic: usize| state.critics()[critic].model().unwrap().statistics().rows;
         assert_eq!((rows(0), rows(1)), (100, 120));
+    }
+
+    #[test]
+    fn a_refit_that_was_asked_for_is_asked_of_the_critic_that_takes_the_place() {
+        let groups = groups(6);
+        let mut state = State::new(60);
+        groups[..6].iter().for_each(|group| drop(state.apply(group.clone()).unwrap()));
+        let rebuilt = state.critics()[0].clone();
+        state.replace(rebuilt.clone()).unwrap();
+        assert!(!state.critics()[0].is_refit_requested());
+        state.request_refit(0);
+        state.replace(rebuilt).unwrap();
+        assert_eq!(state.critics()[0].refit_due(), Some(RefitTrigger::Requested));
     }
 
     #[test]

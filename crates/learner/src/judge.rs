@@ -9,9 +9,11 @@
 //! not support one.
 
 mod fitted;
+mod learned;
 mod policy;
 
-pub use fitted::{Findings, Fitted, Judged, Learned, count, folds, learn, part, shuffled};
+pub use fitted::{Findings, Fitted, Judged, Taught, count, folds, part, shuffled};
+pub use learned::{ELEMENTS_MAX, Learned, learn};
 pub use policy::{Fault, Policy};
 
 use std::fmt;
@@ -22,6 +24,10 @@ pub const ESS_MIN: f64 = 30.0;
 const WEIGHT_ERRORS: f64 = 3.0;
 /// Trace gap, nats, above which the dictionary may not represent the values that it is asked for.
 pub const TRACE_GAP_MAX: f64 = 5.0;
+/// Share of the rows that may be taken up by weights: what is left of them tells how large errors are.
+pub const FREEDOM_MAX: f64 = 0.5;
+/// Share of what the policy does that may be far from everything that was done.
+pub const FAR_MAX: f64 = 0.05;
 
 /// One episode, from its first row on.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +106,18 @@ pub enum Refusal {
         /// Elements of the dictionary.
         elements: usize,
     },
+    /// The fitted Q fits the rows too closely to show its errors.
+    FewRows {
+        /// How many there are.
+        rows: usize,
+        /// Weights that they decide.
+        freedom: f64,
+    },
+    /// The policy does what was not done.
+    Far {
+        /// Share of what it does.
+        share: f64,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -117,6 +135,16 @@ impl fmt::Display for Refusal {
             Self::TraceGap { gap, elements } => write!(
                 f,
                 "no interval of the fitted Q: its dictionary of {elements} elements leaves {gap:.1} nats open, more than {TRACE_GAP_MAX}, so that its error may be more than that of the sample; a larger dictionary (dictionary_max) closes the gap, and the interval of dr does not depend on it"
+            ),
+            Self::FewRows { rows, freedom } => write!(
+                f,
+                "no interval of the fitted Q: {rows} rows decide {freedom:.0} weights, more than half as many, so that they do not show how large its errors are; more rows are needed"
+            ),
+            Self::Far { share } => write!(
+                f,
+                "no interval of the fitted Q: {:.0} % of what the policy does in the states of the rows is far from everything that was done there, more than {:.0} %, so that nothing is known of it",
+                100.0 * share,
+                100.0 * FAR_MAX
             ),
         }
     }

@@ -1,17 +1,20 @@
 //! Rows of the policy that acted as episodes, and Q of the policy that is judged, learned from them (fitted Q evaluation).
 
+use super::learned::Learned;
 use super::policy::{Fault, Policy};
-use super::{Episode, Estimate, Judgement, Refusal, TRACE_GAP_MAX, judge};
+use super::{Episode, Estimate, FAR_MAX, FREEDOM_MAX, Judgement, Refusal, TRACE_GAP_MAX, judge};
 use crate::action::{ActionColumns, ActionSpace, ActionValue, StateActionRows, Successor, Trace};
-use crate::batch::{BatchError, Given};
-use crate::math::dictionary::Dictionary;
-use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Kernel;
 use crate::snapshot::{Ask, Snapshot};
 use crate::transition::Rows;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+/// Variance, as a share of the signal's, above which next to nothing is known: one row that tells its value without noise leaves
+/// so much where the correlation with it is 0.3.
+const FAR_VARIANCE: f64 = 0.91;
+/// Rows at most in whose states it is looked how far off the policy is.
+const FAR_ROWS: usize = 2000;
 /// Inputs of starts at most that the deviation of their mean value is worked out from.
 const STARTS_MAX: usize = 400;
 
@@ -78,6 +81,12 @@ pub struct Fitted {
     pub trace_gap: f64,
     /// Elements of the dictionary.
     pub elements: usize,
+    /// Rows that were learned.
+    pub rows: usize,
+    /// Weights that they decide.
+    pub freedom: f64,
+    /// Share of what the policy does in the states of the rows that is far from everything that was done.
+    pub far: f64,
     /// (n,) V at the states and Q at the states and actions, by models that have not seen the episode; none with one episode.
     unseen: Option<(Vec<f64>, Vec<f64>)>,
 }
@@ -99,8 +108,14 @@ pub struct Findings {
     pub fitted: Option<Fitted>,
 }
 
-/// A Q that has learned some rows, and the trace gap of its dictionary in nats.
-pub type Learned = (Snapshot, f64);
+/// What a Q is fitted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taught {
+    /// All episodes: its interval is asked for.
+    All,
+    /// The episodes of other groups: it corrects, and its own errors do not count.
+    Others,
+}
 
 impl Judged {
     /// Q of the policy is fitted to all episodes and to all but each of `groups` groups of them, at random by `seed`. `learn` makes
@@ -112,7 +127,7 @@ impl Judged {
         &self,
         space: ActionSpace,
         (groups, seed): (usize, u64),
-        learn: &mut dyn FnMut(&ActionValue, &Rows) -> Result<Learned, E>,
+        learn: &mut dyn FnMut(&ActionValue, &Rows, Taught) -> Result<Learned, E>,
         done: &mut dyn FnMut(f64),
     ) -> Result<Fitted, E> {
         let policy = self.policy.as_ref().ok_or_else(|| {
@@ -123,14 +138,17 @@ impl Judged {
         let count = count(&self.episodes);
         let groups = if count < 2 { 0 } else { groups.clamp(2, count) };
         let share = |fits: usize| fits as f64 / (groups + 1) as f64;
-        let (whole, trace_gap) = learn(&of, &learned.rows)?;
+        let Learned { snapshot: mut whole, trace_gap, freedom, told } = learn(&of, &learned.rows, Taught::All)?;
         done(share(1));
         let estimate = self.start_value(&whole, &of.space, policy)?;
+        whole.variance = Some(told);
+        let far = self.far(&whole, &of.space, policy)?;
         let unseen = match groups {
             0 => None,
             _ => Some(self.unseen(&of, policy, &learned, (groups, seed), learn, &mut |fits| done(share(fits + 1)))?),
         };
-        Ok(Fitted { estimate, trace_gap, elements: whole.dictionary.nrows(), unseen })
+        let (elements, rows) = (whole.dictionary.nrows(), learned.rows.len());
+        Ok(Fitted { estimate, trace_gap, elements, rows, freedom, far, unseen })
     }
 
     /// By importance sampling, and doubly robust where there is a fitted Q. None where a row lacks a probability.
@@ -182,7 +200,7 @@ impl Judged {
         policy: &Policy,
         learned: &StateActionRows,
         (groups, seed): (usize, u64),
-        learn: &mut dyn FnMut(&ActionValue, &Rows) -> Result<Learned, E>,
+        learn: &mut dyn FnMut(&ActionValue, &Rows, Taught) -> Result<Learned, E>,
         done: &mut dyn FnMut(usize),
     ) -> Result<(Vec<f64>, Vec<f64>), E> {
         let n = self.rows.len();
@@ -190,7 +208,7 @@ impl Judged {
         let (mut v, mut q) = (vec![0.0; n], vec![0.0; n]);
         for fold in 0..groups {
             let others = part(&learned.rows, |k| group[learned.kept[k]] != fold);
-            let (model, _) = learn(of, &others)?;
+            let model = learn(of, &others, Taught::Others)?.snapshot;
             let places: Vec<usize> = (0..n).filter(|&i| group[i] == fold).collect();
             let (values, acted) = self.values(&model, &of.space, policy, &places)?;
             for (k, &i) in places.iter().enumerate() {
@@ -245,6 +263,23 @@ impl Judged {
         Ok((v, q))
     }
 
+    /// Share of the policy's inputs, in the states of some rows, of whose Q the rows would tell next to nothing, if each told its own
+    /// value: their variance is above [`FAR_VARIANCE`].
+    fn far(&self, model: &Snapshot, space: &ActionSpace, policy: &Policy) -> Result<f64, Fault> {
+        let n = self.rows.len();
+        let (mut inputs, mut shares) = (Vec::new(), Vec::new());
+        for i in (0..n).step_by(n.div_ceil(FAR_ROWS).max(1)) {
+            policy.inputs(i, self.rows.state(i), space, &mut |input, share| {
+                inputs.extend_from_slice(input);
+                shares.push(share);
+            })?;
+        }
+        let most = FAR_VARIANCE * model.hyperparameters.kernel.signal_variance;
+        let found = model.evaluate(&inputs, Ask::VARIANCE)?.variance.unwrap_or_default();
+        let far: f64 = found.iter().zip(&shares).filter(|(left, _)| **left > most).map(|(_, share)| share).sum();
+        Ok(far / shares.iter().sum::<f64>())
+    }
+
     /// First row of each episode.
     fn starts(&self) -> Vec<usize> {
         let mut seen = vec![false; count(&self.episodes)];
@@ -282,15 +317,20 @@ fn value_of(policy: &Policy, space: ActionSpace) -> ActionValue {
     ActionValue { space, successor, trace: Trace::Retrace }
 }
 
-/// A Q with this dictionary that has learned the rows of `given`.
-///
-/// # Errors
-/// Stopped; or its system cannot be solved.
-pub fn learn(given: &Given<'_>, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Learned, BatchError> {
-    let mut model = given.model(dictionary, keep_going)?;
-    model.revisit(std::iter::once((given.rows, 0..given.rows.len(), 0)));
-    let gap = model.solve()?.trace_gap(model.statistics());
-    Ok((model.snapshot(true)?, gap))
+impl Fitted {
+    /// Why its estimate has no interval, where that is so.
+    fn refusals(&self) -> Vec<Refusal> {
+        let Self { trace_gap: gap, elements, rows, freedom, far, .. } = *self;
+        [
+            (gap > TRACE_GAP_MAX).then_some(Refusal::TraceGap { gap, elements }),
+            (freedom > FREEDOM_MAX * rows as f64).then_some(Refusal::FewRows { rows, freedom }),
+            // With too few elements all is far.
+            (gap <= TRACE_GAP_MAX && far > FAR_MAX).then_some(Refusal::Far { share: far }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
 }
 
 impl Findings {
@@ -302,9 +342,7 @@ impl Findings {
             out.extend(each.into_iter().filter_map(|(name, e)| Some((name, e?, found.refusals.clone()))));
         }
         if let Some(fitted) = &self.fitted {
-            let (gap, elements) = (fitted.trace_gap, fitted.elements);
-            let refused = (gap > TRACE_GAP_MAX).then_some(Refusal::TraceGap { gap, elements });
-            out.push(("fqe", fitted.estimate, refused.into_iter().collect()));
+            out.push(("fqe", fitted.estimate, fitted.refusals()));
         }
         out
     }

@@ -17,6 +17,11 @@ impl Learner {
         self.requested = true;
     }
 
+    /// Whether a refit has been asked for and not started.
+    pub fn is_refit_requested(&self) -> bool {
+        self.requested
+    }
+
     /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
     pub fn refit_due(&self) -> Option<RefitTrigger> {
         let model = self.model.as_ref()?;
@@ -60,7 +65,8 @@ impl Learner {
         self.settings.improves() && (unswept >= enough || ended && unswept >= self.learned / IMPROVE_SHARE_ENDED)
     }
 
-    /// The running refit found nothing: the present model stays, the next refit is due later.
+    /// The running refit found nothing: the present model stays, the next refit is due later. All rows so far count as swept over, so
+    /// that what fails is not tried again at once; the next improvement sweeps over all of them, as each does.
     pub fn refit_failed(&mut self) {
         (self.score_at_job, self.refits) = (None, self.refits + 1);
         (self.refit_ended_at, self.improved_at) = (self.learned, self.learned);
@@ -206,6 +212,25 @@ mod tests {
         let between = |k: usize| when[k] - when[k - 1];
         assert_eq!((between(10), between(when.len() - 1)), (10, 200));
         assert!(when.len() < 500, "{}", when.len());
+    }
+
+    #[test]
+    fn an_improvement_that_fails_waits_for_rows_as_another_would_and_none_is_left_out() {
+        let mut fed = Fed::new(100);
+        fed.feed(110, false);
+        drop(fed.job());
+        fed.feed(5, true);
+        fed.learner.refit_failed();
+        assert_eq!(fed.learner.refit_due(), None, "what has failed is not tried again at once");
+        fed.feed(1, false);
+        assert_eq!(fed.learner.refit_due(), None);
+        // A hundredth of all rows, if an episode has ended among them.
+        fed.feed(1, true);
+        let job = fed.job();
+        assert_eq!(job.window.len(), 117, "the rows that failed are swept over too");
+        let adoption = fed.found(&job);
+        fed.learner.adopt(adoption);
+        assert_eq!((fed.learner.improved_at, fed.learner.refit_due()), (117, None));
     }
 
     #[test]
