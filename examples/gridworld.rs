@@ -112,7 +112,12 @@ fn spectra(run: &Run) -> Figure {
         .collect();
     let shown = 150;
     let panel = |title: &str, which: usize, low: f64| {
-        let line = |k: usize| Line { label: NAMES[k].into(), mean: found[k][which][..shown].to_vec(), deviation: None };
+        let line = |k: usize| Line {
+            label: NAMES[k].into(),
+            mean: found[k][which][..shown].to_vec(),
+            deviation: None,
+            dashed: false,
+        };
         Panel::Curves(Curves {
             title: title.into(),
             x: Axis::new("number of the eigenvalue", 1.0, shown as f64),

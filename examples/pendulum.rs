@@ -194,7 +194,7 @@ fn models(run: &Run) -> Figure {
 fn kernels(run: &Run) -> Figure {
     let shown = 300;
     let curves = |title: &str, x: Axis, y_label: &str, y_scale: Scale, at: Vec<f64>, means: Vec<Vec<f64>>| {
-        let line = |(mean, label): (Vec<f64>, &str)| Line { label: label.into(), mean, deviation: None };
+        let line = |(mean, label): (Vec<f64>, &str)| Line { label: label.into(), mean, deviation: None, dashed: false };
         Panel::Curves(Curves {
             title: title.into(),
             x,

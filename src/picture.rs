@@ -29,7 +29,7 @@ use std::io;
 use std::path::Path;
 use surface::{Clip, Surface};
 use ticks::Ticks;
-use tiny_skia::{PathBuilder, Rect, Transform};
+use tiny_skia::{PathBuilder, Rect, StrokeDash, Transform};
 
 /// Panels, each 700 pixels wide and 600 high.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,6 +209,12 @@ pub enum Marker {
     Dot,
     /// An open circle, for few points that matter: the dictionary.
     Ring,
+    /// A cross, for few points that are wrong.
+    Cross,
+    /// A filled square: where an episode terminated.
+    Square,
+    /// An open square: where an episode was cut off.
+    OpenSquare,
 }
 
 /// Functions of one variable, each with a band of two standard deviations if it has any.
@@ -241,8 +247,10 @@ pub struct Line {
     pub label: String,
     /// (n,). The curve has a gap where this is not finite, or not positive on a logarithmic axis.
     pub mean: Vec<f64>,
-    /// (n,) standard deviations, finite as the mean is, if the curve has any. Without gaps.
+    /// (n,) standard deviations, finite where the mean is, if the curve has any.
     pub deviation: Option<Vec<f64>>,
+    /// Whether it is dashed: told from others by more than its colour.
+    pub dashed: bool,
 }
 
 /// A number for each of a few names, as horizontal bars from zero.
@@ -298,7 +306,18 @@ impl Figure {
     /// # Panics
     /// As [`write_png`](Self::write_png).
     pub fn write_svg(&self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, self.draw(Surface::svg, self.panels.len()).svg_text())
+        self.write_svg_in_rows(path, self.panels.len())
+    }
+
+    /// [`write_svg`](Self::write_svg), with a new row of panels after every `columns` of them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    ///
+    /// # Panics
+    /// As there, or if `columns` is 0.
+    pub fn write_svg_in_rows(&self, path: &Path, columns: usize) -> io::Result<()> {
+        std::fs::write(path, self.draw(Surface::svg, columns).svg_text())
     }
 
     fn draw(&self, surface: fn(f32, f32) -> Surface, columns: usize) -> Surface {
@@ -434,6 +453,13 @@ impl Canvas {
         }
     }
 
+    fn stroke_dashed(&mut self, path: PathBuilder, width: f32, colour: [u8; 3], clip: Option<&Clip>) {
+        let dash = StrokeDash::new(vec![8.0, 5.0], 0.0).expect("dashes and gaps have a length");
+        if let Some(path) = path.finish().and_then(|path| path.dash(&dash, 1.0)) {
+            self.surface.stroke(&path, width, colour, clip);
+        }
+    }
+
     fn fill(&mut self, path: PathBuilder, colour: [u8; 3], opacity: f32, clip: Option<&Clip>) {
         if let Some(path) = path.finish() {
             self.surface.fill(&path, colour, opacity, clip);
@@ -452,6 +478,19 @@ impl Canvas {
             path.push_circle(x, y, radius);
             path
         };
+        let square = || {
+            let mut path = PathBuilder::new();
+            path.push_rect(Frame { left: x - 4.5, top: y - 4.5, right: x + 4.5, bottom: y + 4.5 }.rect());
+            path
+        };
+        let cross = || {
+            let mut path = PathBuilder::new();
+            for (dx, dy) in [(5.0, 5.0), (5.0, -5.0)] {
+                path.move_to(x - dx, y - dy);
+                path.line_to(x + dx, y + dy);
+            }
+            path
+        };
         match marker {
             Marker::Dot => {
                 self.fill(circle(2.6), INK, 0.75, None);
@@ -460,6 +499,18 @@ impl Canvas {
             Marker::Ring => {
                 self.stroke(circle(5.0), 3.6, [255, 255, 255], None);
                 self.stroke(circle(5.0), 1.8, INK, None);
+            }
+            Marker::Cross => {
+                self.stroke(cross(), 5.0, [255, 255, 255], None);
+                self.stroke(cross(), 2.4, INK, None);
+            }
+            Marker::Square => {
+                self.fill(square(), INK, 1.0, None);
+                self.stroke(square(), 1.0, [255, 255, 255], None);
+            }
+            Marker::OpenSquare => {
+                self.fill(square(), [255, 255, 255], 1.0, None);
+                self.stroke(square(), 1.6, INK, None);
             }
         }
     }
@@ -675,7 +726,10 @@ impl Panel {
             }
             Self::Curves(curves) => {
                 let lines = curves.lines.iter().zip(LINES);
-                let key = |(line, colour): (&Line, _)| Key::Line(colour, line.deviation.is_some());
+                let key = |(line, colour): (&Line, _)| match line.dashed {
+                    true => Key::Dashes(colour),
+                    false => Key::Line(colour, line.deviation.is_some()),
+                };
                 let lines = lines.map(|(line, colour)| (key((line, colour)), line.label.as_str()));
                 let fade = curves.fade.iter().filter(|f| f.amount.iter().any(|amount| *amount >= HATCHED));
                 (&curves.points, lines.chain(fade.map(|f| (Key::Hatch, f.label.as_str()))).collect())
@@ -716,7 +770,7 @@ mod tests {
     fn the_file_holds_the_figure() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("figure.png");
-        let curve = Line { label: "a".into(), mean: vec![0.0, 1.0], deviation: Some(vec![0.1, 0.3]) };
+        let curve = Line { label: "a".into(), mean: vec![0.0, 1.0], deviation: Some(vec![0.1, 0.3]), dashed: false };
         let curves = Curves {
             title: "Curves".into(),
             x: Axis::angle("angle [rad]", 0.0, 1.0),
@@ -741,7 +795,7 @@ mod tests {
         map.points = vec![Points { label: "p & q".into(), at: vec![[0.5, 0.5]], marker: Marker::Ring }];
         let bar = |name: &str, value| Bar { name: name.into(), value, text: format!("{value}") };
         let bars = Bars { title: "Bars".into(), label: "b".into(), bars: vec![bar("one", 1.0), bar("two", 0.0)] };
-        let curve = Line { label: "a".into(), mean: vec![0.0, 1.0], deviation: Some(vec![0.1, 0.3]) };
+        let curve = Line { label: "a".into(), mean: vec![0.0, 1.0], deviation: Some(vec![0.1, 0.3]), dashed: false };
         let curves = Curves {
             title: "Curves".into(),
             x: Axis::new("x", 0.0, 1.0),
@@ -776,7 +830,7 @@ mod tests {
             y_scale: Scale::Linear,
             y_range: Some([0.0, 1.0]),
             at: vec![0.0, 1.0, 2.0, 3.0],
-            lines: vec![Line { label: "a".into(), mean: vec![0.9; 4], deviation: None }],
+            lines: vec![Line { label: "a".into(), mean: vec![0.9; 4], deviation: None, dashed: false }],
             fade: Some(Fade { label: "not known".into(), amount: vec![0.0, 0.49, 0.5, 1.0] }),
             points: Vec::new(),
         };
@@ -820,7 +874,12 @@ mod tests {
             y_scale: Scale::Log,
             y_range: None,
             at: vec![1e-3, 1e-2, 1e-1, 1.0],
-            lines: vec![Line { label: "a".into(), mean: vec![100.0, 0.0, 1.0, f64::NAN], deviation: None }],
+            lines: vec![Line {
+                label: "a".into(),
+                mean: vec![100.0, 0.0, 1.0, f64::NAN],
+                deviation: None,
+                dashed: false,
+            }],
             fade: None,
             points: Vec::new(),
         };

@@ -801,6 +801,122 @@ fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
     }
 }
 
+/// Rows of two streams in turns, three of a for each of b, each an episode of its own: reward state_0, and `more` where that is between 0.6
+/// and 0.8. Every tenth is cut off in place of terminated.
+fn wrong_rows(more: f64) -> String {
+    let row = |i: usize| {
+        let (x, y) = ((i * 37 % 400) as f64 / 400.0, (i * 91 % 400) as f64 / 400.0);
+        let reward = x + if (0.6..0.8).contains(&x) { more } else { 0.0 };
+        let stream = if i % 4 == 3 { "b" } else { "a" };
+        format!("{stream},{x},{y},{x},{y},{reward},{},{}\n", u8::from(i % 10 != 9), u8::from(i % 10 == 9))
+    };
+    "stream,state_0,state_1,next_state_0,next_state_1,reward,terminated,truncated\n".to_owned()
+        + &(0..400).map(row).collect::<String>()
+}
+
+#[test]
+fn the_worst_states_are_marked_and_printed() {
+    let bench = Bench::new();
+    bench.file("right.csv", &wrong_rows(0.0));
+    bench.file("wrong.csv", &wrong_rows(4.0));
+    bench.json("fit right.csv --discount 0.001 --out m.msgpack");
+    let table = bench.text("plot m.msgpack --out errors.svg --errors wrong.csv");
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "Where the model is most wrong: means over a state and its neighbours");
+    for words in ["error", "sd", "TD error", "states", "row", "stream", "where"] {
+        assert!(lines[1].contains(words), "{words} in {table}");
+    }
+    assert!((3..=12).contains(&lines.len()), "{table}");
+    for line in &lines[2..5] {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        let number = |k: usize| cells[k].parse::<f64>().unwrap();
+        assert!((2.0..4.5).contains(&number(1)) && (number(1) - number(3)).abs() < 0.5, "{line}");
+        let place: f64 = line.split("state_0 = ").nth(1).unwrap().split([',', ' ']).next().unwrap().parse().unwrap();
+        assert!((0.55..0.85).contains(&place) && ["a", "b"].contains(&cells[6]), "{line}");
+        // The number is that of the row in its table.
+        assert!(((number(5) as usize * 37 % 400) as f64 / 400.0 - place).abs() < 0.006, "{line}");
+    }
+    // Where the table agrees with the model the list says so.
+    let right = bench.text("plot m.msgpack --out right.png --errors right.csv --curve --x 0");
+    assert!(right.contains("Where the model is most wrong"), "{right}");
+    let bytes = std::fs::read(bench.path("right.png")).unwrap();
+    assert_eq!(u32::from_be_bytes(bytes[16..20].try_into().unwrap()), 3 * 700, "value, error and TD error");
+}
+
+#[test]
+fn a_trajectory_is_drawn_and_written_as_a_table() {
+    let bench = Bench::new();
+    bench.file("t.csv", &wrong_rows(0.0));
+    bench.json("fit t.csv --discount 0.5 --out m.msgpack");
+    let told = |arguments: &str| String::from_utf8(bench.run(arguments).stderr).unwrap();
+    let said = told("plot m.msgpack --out a.csv --trajectory t.csv --stream a --rows 100");
+    assert!(said.contains("along 100 rows of stream a, 9"), "{said}");
+    let text = std::fs::read_to_string(bench.path("a.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0].join(","), "row,value,std,return,td_error,reward,terminated,truncated");
+    assert_eq!((rows.len(), rows[100][0]), (101, "398"), "the newest row of a comes last");
+    for row in &rows[1..] {
+        let number = |k: usize| row[k].parse::<f64>().unwrap();
+        assert!(number(0) as usize % 4 != 3 && number(2) > 0.0, "{row:?}");
+        // What terminates has a return that is its reward; what is cut off has none.
+        if row[6] == "1" {
+            assert!(row[3] == row[5] && (number(4) - number(5) + number(1)).abs() < 1e-9, "{row:?}");
+        } else {
+            assert!(row[3].is_empty() && row[7] == "1", "{row:?}");
+        }
+    }
+    // The newest row is one of b; the picture has the value above the rewards.
+    let said = told("plot m.msgpack --out b.png --trajectory t.csv");
+    assert!(said.contains("along 100 rows of stream b"), "{said}");
+    let bytes = std::fs::read(bench.path("b.png")).unwrap();
+    let size = [16, 20].map(|k| u32::from_be_bytes(bytes[k..k + 4].try_into().unwrap()));
+    assert_eq!(size, [700, 1200]);
+    told("plot m.msgpack --out b.svg --trajectory t.csv --rows 30");
+    assert!(std::fs::read_to_string(bench.path("b.svg")).unwrap().contains("viewBox=\"0 0 700 1200\""));
+    bench.file("narrow.csv", "state_0,reward,terminated\n1,2,1\n");
+    for (arguments, status, words) in [
+        ("--out x.png --trajectory t.csv --stream c", 1, "--stream c: no row is of it; there is a, b"),
+        ("--out x.png --trajectory narrow.csv", 1, "--trajectory takes states of 2 numbers, this table has 1"),
+        ("--out x.png --trajectory t.csv --x 0", 2, "cannot be used with"),
+        ("--out x.png --trajectory t.csv --rows 0", 2, "at least 1"),
+        ("--out x.png --stream a", 2, "--trajectory"),
+        ("--out x.csv", 2, ".png or .svg"),
+        ("--out x.jpg --trajectory t.csv", 2, ".png, .svg or .csv"),
+        ("--out absent/x.csv --trajectory t.csv", 2, "cannot write"),
+        ("--out x.png --head contact", 1, "m.msgpack: has no heads"),
+    ] {
+        let (found, message) = bench.failure(&format!("plot m.msgpack {arguments}"));
+        assert!(found == status && message.contains(words), "{arguments}: {found} {message}");
+    }
+}
+
+#[test]
+fn a_head_is_drawn_with_its_name_and_the_unit_of_what_it_sums() {
+    let bench = Bench::new();
+    let row = |i: usize| format!("{},{},{}\n", (i as f64 * 0.7).sin(), (i % 5) as f64, u8::from(i % 9 == 8));
+    bench.file("t.csv", &("x,energy,failed\n".to_owned() + &(0..150).map(row).collect::<String>()));
+    bench.file("columns.toml", "state = [\"x\"]\nunits = [\"m\"]\nreward = \"energy\"\nterminated = \"failed\"\n");
+    bench.file(
+        "heads.json",
+        r#"[{"name": "far", "cumulant": {"kind": "state", "index": 0}, "discount": 0.5},
+            {"name": "steps", "cumulant": {"kind": "constant", "value": 1}, "discount": 0.5}]"#,
+    );
+    bench.json("fit t.csv --columns columns.toml --discount 0.5 --heads heads.json --hold-out 0 --out m.msgpack");
+    for (head, words) in [("far", "head far [m] over x [m]"), ("steps", "head steps over x [m]")] {
+        let drawn = bench.run(&format!("plot m.msgpack --out h.svg --head {head}"));
+        let said = String::from_utf8(drawn.stderr).unwrap();
+        assert!(drawn.status.success() && said.contains(words), "{said}");
+    }
+    for (arguments, status, words) in [
+        ("--head near", 1, "no head is called near; there are far, steps"),
+        ("--head far --reward 0", 2, "cannot be used with"),
+        ("--head far --errors t.csv", 2, "cannot be used with"),
+    ] {
+        let (found, message) = bench.failure(&format!("plot m.msgpack --out h.svg {arguments}"));
+        assert!(found == status && message.contains(words), "{arguments}: {found} {message}");
+    }
+}
+
 /// The fixtures hold the same transitions (`tests/tables.rs`), so whatever is computed from them is the same.
 #[test]
 fn commands_read_every_format() {

@@ -2,6 +2,7 @@
 //! program throughout.
 
 use criticd::client::Requester;
+use criticd::daemon::archive;
 use criticd::daemon::replace::{self, Plan};
 use criticd::daemon::survey::survey;
 use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
@@ -195,6 +196,15 @@ fn an_exported_journal_teaches_the_same_model_bit_for_bit() {
         assert!(again.model() == model, "{ending}");
     }
     first.stop();
+    // Its newest rows, with the critics that learn from them: 256 of leg come last.
+    let newest = archive::newest(&at("first"), 700).unwrap();
+    assert_eq!((newest.rows.len(), newest.first, newest.critics.len()), (700, 3072 - 700, 1));
+    let stream = |i: usize| newest.streams[newest.rows.streams[i] as usize].as_str();
+    assert_eq!((stream(699), stream(699 - 256), stream(699 - 512)), ("leg", "arm", "leg"));
+    for number in 0..2 {
+        let first = newest.rows.streams.iter().position(|stream| *stream == number).unwrap();
+        assert!(newest.rows.starts_chain[first], "nothing is known of the rows before it");
+    }
     // Part of it, of the stopped one.
     let out = at("part.jsonl");
     let said = done(&format!("export {} --out {} --stream leg --from 300 --to 1000", show(&at("first")), show(&out)));

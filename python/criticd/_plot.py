@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from criticd import _trajectory
 from criticd._protocol import Array, Invalid
 from criticd._sobol import total_indices
+from criticd._units import split_name
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -24,9 +25,6 @@ _AVERAGED = 40
 
 _UNKNOWN = 0.5
 """Share of the prior's standard deviation from which on a value counts as not known."""
-
-_UNIT = re.compile(r"^(.*\S)\s*\[([^\]]+)\]$")
-"""A name and its unit, which stands in brackets at its end."""
 
 _RUG = 300
 """Visited states below a curve."""
@@ -82,6 +80,8 @@ def draw(
     error: tuple[Any, Any] | None = None,
     std: bool = False,
     reward: int | str = 0,
+    trajectory: Any = None,
+    rewards: Any = None,
 ) -> Any:
     """Draw as `Snapshot.plot` says."""
     try:
@@ -101,16 +101,27 @@ def draw(
         raise Invalid("against", f"is a model of {against.dim} state variables, not of {snapshot.dim}")
     if marginal and at is not None:
         raise Invalid("at", "says where variables stand that marginal averages over")
+    if trajectory is None and rewards is not None:
+        raise Invalid("rewards", "are those along a trajectory, which is not given")
+    if trajectory is not None and (against is not None or error is not None or std):
+        raise Invalid("trajectory", "cannot be drawn together with against, error or std")
+    path, paid = (None, None) if trajectory is None else _trajectory.checked(snapshot, trajectory, rewards)
     came = None if error is None else _came(snapshot, error)
     centre = _centre(snapshot, states, at)
     averages = marginal and len(states) > 0 and len(chosen) < snapshot.dim
     others = states[:: -(-len(states) // _AVERAGED)] if averages else centre[None, :]
     shown = _kept(snapshot) if came is None else came[0]
+    if path is not None:
+        shown = np.concatenate([shown, path])
     ranges = [_range(shown[:, d]) for d in chosen]
     rug, of = (states, "states of the dictionary") if visited is None else (states[:_RUG], "visited states")
     points = _AVERAGED if averages and len(chosen) == 2 else _POINTS
     view = _View(snapshot, chosen, ranges, others, points, drawn, rug, of)
-    if ax is None:
+    panels = None
+    if path is not None:
+        panels = _trajectory.panels(ax, 2 if paid is None else 3)
+        ax = panels[0]
+    elif ax is None:
         _, ax = pyplot.subplots(layout="constrained")
     if came is not None:
         _errors(view, *came, ax)
@@ -121,14 +132,34 @@ def draw(
     else:
         _map(view, against, ax)
     ax.set_title(_title(view, against, averages=averages, errors=came is not None), fontsize="medium", wrap=True)
-    return ax
+    if path is None or panels is None:
+        return ax
+    _along(view, path, paid, panels)
+    return panels
+
+
+def _along(view: _View, path: Array, paid: Array | None, panels: Any) -> None:
+    """The trajectory on the first of the panels, and what the model says along it on the others."""
+    snapshot = view.snapshot
+    means = _values(snapshot, path, view.reward)
+    deviation = snapshot(path, std=True)[1] if snapshot.covariance is not None else None
+    places = path[:, view.chosen]
+    ranges = view.ranges
+    if len(view.chosen) == 1:
+        # Over one variable a row stands at its value, wherever its other variables are.
+        places, ranges = np.column_stack([places, means]), [*ranges, np.array([-np.inf, np.inf])]
+    _trajectory.line(panels[0], places, ranges)
+    _trajectory.value(panels[1], means, deviation, _of(view, "value"))
+    if paid is not None:
+        name = "reward" if snapshot.reward_names is None else snapshot.reward_names[view.reward]
+        _trajectory.paid(panels[2], paid, name)
 
 
 def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: bool) -> str:
     snapshot, chosen = view.snapshot, view.chosen
     title = f"{snapshot.critic}, generation {snapshot.generation}, {snapshot.offset} rows"
     if snapshot.reward_names is not None and (len(chosen) == 2 or errors or len(snapshot.reward_names) == 1):
-        title += f", {_split(snapshot.reward_names[view.reward])[0]}"
+        title += f", {split_name(snapshot.reward_names[view.reward])[0]}"
     if against is not None:
         word = "minus" if len(chosen) == 2 else "and"
         title += f"\n{word} {against.critic}, generation {against.generation}, {against.offset} rows"
@@ -164,7 +195,7 @@ def _curve(view: _View, against: Snapshot | None, ax: Any) -> None:
     below = {"transform": ax.get_xaxis_transform(), "clip_on": False, "label": view.of}
     shown = shown[(shown >= view.ranges[0][0]) & (shown <= view.ranges[0][1])]
     ax.plot(shown, np.zeros_like(shown), "|", color="grey", **below)
-    units = {_split(name)[1] for name in snapshot.reward_names or ("",)}
+    units = {split_name(name)[1] for name in snapshot.reward_names or ("",)}
     ax.set(xlabel=_name(snapshot, d), ylabel=_in(units.pop(), "value") if len(units) == 1 else "value")
     ax.legend()
 
@@ -287,12 +318,6 @@ def _values(snapshot: Snapshot, states: Array, reward: int) -> Array:
     return values
 
 
-def _split(name: str) -> tuple[str, str]:
-    """A name and its unit, which is empty where it has none."""
-    found = _UNIT.match(name)
-    return (found[1], found[2]) if found else (name, "")
-
-
 def _in(unit: str, words: str) -> str:
     return f"{words} [{unit}]" if unit else words
 
@@ -300,7 +325,7 @@ def _in(unit: str, words: str) -> str:
 def _of(view: _View, words: str) -> str:
     """What an axis or a colour bar shows, with the unit of the reward."""
     names = view.snapshot.reward_names
-    return words if names is None else _in(_split(names[view.reward])[1], words)
+    return words if names is None else _in(split_name(names[view.reward])[1], words)
 
 
 def _called(snapshot: Snapshot, reward: int) -> str:
@@ -309,7 +334,7 @@ def _called(snapshot: Snapshot, reward: int) -> str:
 
 def _place(names: Sequence[str], wanted: str) -> int | None:
     """The number of a name, with or without its unit; None if there is none like it."""
-    return next((k for k, name in enumerate(names) if wanted in (name, _split(name)[0])), None)
+    return next((k for k, name in enumerate(names) if wanted in (name, split_name(name)[0])), None)
 
 
 def _reward(snapshot: Snapshot, reward: int | str) -> int:
@@ -386,3 +411,18 @@ def _range(values: Array) -> Array:
     low, high = (values.min(), values.max()) if len(values) else (-1.0, 1.0)
     margin = 0.05 * (high - low) or 1.0
     return np.array([low - margin, high + margin])
+
+
+def shares(snapshot: Snapshot, states: Any, seed: int, samples: int, reward: int | str) -> Array:
+    """As `Snapshot.shares` says."""
+    drawn = _reward(snapshot, reward)
+    if snapshot.actions is not None:
+        raise Invalid("states", "are those of values of states, and this is a model of values of actions")
+    visited = np.asarray(states, np.float64)
+    if visited.ndim != 2 or visited.shape[1] != snapshot.dim or len(visited) == 0 or not np.isfinite(visited).all():
+        raise Invalid("states", f"must be finite states (n, {snapshot.dim}), not {visited.shape}")
+    if samples < 2:
+        raise Invalid("samples", f"must be at least 2, not {samples}")
+    # Every so many of them would always be the same step of episodes of one length.
+    mixed = np.random.default_rng(seed).permutation(visited)
+    return total_indices(mixed, lambda some: _values(snapshot, some, drawn), samples)

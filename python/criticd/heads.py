@@ -10,6 +10,7 @@ import numpy as np
 
 from criticd._protocol import Array, Message
 from criticd._spread import ReturnSpread
+from criticd._units import split_name
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -80,7 +81,8 @@ class Heads(Mapping[str, "Snapshot"]):
     """The heads of a snapshot by name, each a `Snapshot` of its own, made when it is asked for.
 
     Its kernel is that of the critic times the scale of the head, so that calling, gradients, pictures and ONNX files
-    are those of any snapshot. `discount` is the head's, 1 where it has a timescale.
+    are those of any snapshot. `discount` is the head's, 1 where it has a timescale. Its reward is called like the head,
+    with the unit of what it sums, where that is a state variable or a reward.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -132,4 +134,13 @@ class Heads(Mapping[str, "Snapshot"]):
             returns=returns,
             head_models=None,
             branch=None,
+            reward_names=(name + self._unit(models.declared[place]),),
         )
+
+    def _unit(self, head: Mapping[str, Any]) -> str:
+        """The unit of the variable or reward that a head sums, as it stands behind its name; else nothing."""
+        kind, index = (head.get("cumulant", {}).get(key) for key in ("kind", "index"))
+        of = {"state": self._snapshot.names, "next_state": self._snapshot.names, "reward": self._snapshot.reward_names}
+        names = of.get(kind) or ()
+        known = isinstance(index, int) and index < len(names)
+        return names[index][len(split_name(names[index])[0]) :] if known else ""

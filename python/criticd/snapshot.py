@@ -426,6 +426,8 @@ class Snapshot:
         error: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         std: bool = False,
         reward: int | str = 0,
+        trajectory: npt.ArrayLike | None = None,
+        rewards: npt.ArrayLike | None = None,
         ax: Any = None,
     ) -> Any:
         """Draw the value over one or two state variables with matplotlib; returns the axes.
@@ -441,6 +443,10 @@ class Snapshot:
         another model of the same states: curves show both, a map the value minus the other's, in colours around zero.
         `error` are states (n, D) and the returns (n,) that followed them: a map shows the means of return minus value
         in cells (above zero the values are too low), hatched where no return is known. `ax` are axes to draw in.
+        `trajectory` are states (n, D) in their order: a line with arrows joins them from start to end, a second panel
+        has the value along them with two standard deviations, and a third one `rewards` (n,), if they are given. `ax`
+        are then as many axes as there are panels, and all of them are returned, that of the map first.
+        `snapshot.heads[NAME].plot()` draws a head.
         Raises `Invalid` for what cannot be drawn, ImportError without matplotlib.
         """
         return _plot.draw(
@@ -454,7 +460,20 @@ class Snapshot:
             error=error,
             std=std,
             reward=reward,
+            trajectory=trajectory,
+            rewards=rewards,
         )
+
+    def shares(self, states: npt.ArrayLike, seed: int = 0, *, samples: int = 4000, reward: int | str = 0) -> Array:
+        """Share (D,) of the variance of V over `states` (n, D) that hangs on each state variable: total Sobol indices.
+
+        The relevance that the dashboard and `criticd status` show. What two variables do only together is in the share
+        of both, so that shares may add up to more than 1. A variable without a say has 0. It is estimated at `samples`
+        states, drawn from those given, and as many for each variable; the same `seed` gives the same shares. `reward`
+        is a number or a name. `relevance` is something else: how fast V changes. Raises `Invalid` for states of another
+        dimension, and for values of actions, whose coordinates do not vary by themselves.
+        """
+        return _plot.shares(self, states, seed, samples, reward)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX model, for runtimes without Python. Replaces the file whole.
@@ -483,7 +502,8 @@ class Snapshot:
     def relevance(self) -> Array:
         """(D,): how fast V changes along each state variable, as the inverse square of a length in units of `scale`.
 
-        The diagonal of `metric`. 0 says that V does not depend on the variable at all.
+        The diagonal of `metric`. 0 says that V does not depend on the variable at all. How much of V hangs on a
+        variable also depends on how far that varies: `shares` says that, as the dashboard does.
         """
         return np.diag(self.metric).copy()
 

@@ -104,6 +104,25 @@ def test_heads_with_a_kernel_of_their_own_are_kept(tmp_path: Path) -> None:
     assert read.heads["soft apart"].critic == read.heads["soft"].critic + " apart"
 
 
+def test_heads_are_called_by_their_names_with_the_unit_of_what_they_sum(tmp_path: Path) -> None:
+    made = fitted(json.loads((GOLDEN / "gvf_12.json").read_text()), tmp_path)
+    states = tuple(f"joint {d} [rad]" for d in range(made.dim))
+    rewards = tuple(f"reward {k} [J]" for k in range(made.weights.shape[1]))
+    named = replace(made, names=states, reward_names=rewards)
+    units = {"state": " [rad]", "next_state": " [rad]", "reward": " [J]"}
+    kinds = set()
+    for name, head in named.heads.items():
+        cumulant = named.heads.declared(name)["cumulant"]
+        kinds.add(cumulant["kind"])
+        known = cumulant["kind"] != "reward" or cumulant["index"] < len(rewards)
+        assert head.reward_names == (name + (units.get(cumulant["kind"], "") if known else ""),)
+        assert made.heads[name].reward_names == (name,)
+    assert len(kinds) > 1
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    assert "soft" in named.heads["soft"].plot([0]).get_title()
+
+
 def states_file(directory: Path, states: np.ndarray) -> Path:
     """The states as a file without a header."""
     path = directory / "states.csv"

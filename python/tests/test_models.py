@@ -324,6 +324,127 @@ def test_pictures_choose_axes_by_relevance_and_name_reward_unit_and_what_is_not_
     assert Snapshot.of(snapshot.message()).reward_names == ("energy [J]", "comfort")
 
 
+def test_a_trajectory_is_a_line_with_its_direction_and_the_value_along_it() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    made = model("ard", m=40)
+    snapshot = replace(made, names=("x [m]", "y", "z"), reward_names=("energy [J]",))
+    turn = np.linspace(0, 3, 30)
+    path = np.column_stack([np.cos(turn), np.sin(turn), 0.1 * turn]) + made.shift
+    rewards = np.arange(30.0)
+    panels = snapshot.plot(["x", "y"], trajectory=path, rewards=rewards)
+    assert len(panels) == 3
+    line = next(each for each in panels[0].lines if each.get_label() == "trajectory")
+    np.testing.assert_allclose(line.get_xydata(), path[:, :2])
+    # Arrows point along it; both ends are marked.
+    arrows = [text for text in panels[0].texts if text.arrow_patch is not None]
+    assert 4 <= len(arrows) <= 8
+    for arrow in arrows:
+        k = int(np.argmin(np.hypot(*(path[:, :2] - arrow.xyann).T)))
+        np.testing.assert_allclose(arrow.xy, path[k + 1, :2])
+    marked = {each.get_label(): each.get_xydata()[0] for each in panels[0].lines if "its" in each.get_label()}
+    np.testing.assert_allclose([marked["its start"], marked["its end"]], path[[0, -1], :2])
+    # The picture reaches as far as it goes.
+    assert panels[0].get_xlim()[0] < path[:, 0].min() and panels[0].get_xlim()[1] > path[:, 0].max()
+    mean, deviation = snapshot(path, std=True)
+    np.testing.assert_allclose(panels[1].lines[0].get_ydata(), mean)
+    (band,) = panels[1].collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.max() == pytest.approx((mean + 2 * deviation).max())
+    assert (panels[1].get_ylabel(), panels[2].get_ylabel()) == ("value [J]", "energy [J]")
+    np.testing.assert_allclose(panels[2].lines[0].get_ydata(), rewards)
+
+    # Over one variable rows stand at their values; a model without deviations has no band.
+    plain = replace(snapshot, covariance=None)
+    _, given = pyplot.subplots(1, 2)
+    panels = plain.plot(["y"], trajectory=path, ax=given)
+    assert panels[0] is given[0] and not panels[1].collections
+    line = next(each for each in panels[0].lines if each.get_label() == "trajectory")
+    np.testing.assert_allclose(line.get_xydata(), np.column_stack([path[:, 1], mean]))
+    # A leap, as of an angle that wraps, is not joined.
+    far = np.array([0.0, 0.1, 9.9, 9.8])[:, None] * [1.0, 0.0, 0.0] + made.shift
+    line = next(each for each in plain.plot(["x", "y"], trajectory=far)[0].lines if each.get_label() == "trajectory")
+    assert np.flatnonzero(np.isnan(line.get_xdata())).tolist() == [2]
+
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"trajectory": path[:, :2]}, "trajectory"),
+        ({"trajectory": path[:1]}, "trajectory"),
+        ({"trajectory": path * np.nan}, "trajectory"),
+        ({"trajectory": path, "rewards": rewards[1:]}, "rewards"),
+        ({"rewards": rewards}, "rewards"),
+        ({"trajectory": path, "std": True}, "trajectory"),
+        ({"trajectory": path, "against": made}, "trajectory"),
+        ({"trajectory": path, "ax": given[0]}, "ax"),
+    ]
+    for wrong, field in wrongs:
+        with pytest.raises(Invalid, match=field):
+            snapshot.plot(**wrong)
+    pyplot.close("all")
+
+
+def _product(variances: list[float]) -> list[float]:
+    """Total indices of a product of functions of one variable each, of these variances, relative to squared means."""
+    every = float(np.prod([1 + v for v in variances]))
+    return [v * every / (1 + v) / (every - 1) for v in variances]
+
+
+SUMS = 4 / 45 + 8 / 9
+TRUE_SHARES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], list[float]]] = {
+    "linear": (lambda x: x @ [1.0, 0.5, 0.25], [16 / 21, 4 / 21, 1 / 21]),
+    "product": (lambda x: x[:, 0] * x[:, 1], [1.0, 1.0, 0.0]),
+    "squares": (lambda x: x[:, 0] ** 2 + 0.5 * x[:, 1] ** 2, [0.8, 0.2, 0.0]),
+    "gain": (lambda x: x[:, 0] + x[:, 0] * x[:, 1], [1.0, 0.25, 0.0]),
+    "waves": (lambda x: np.sin(np.pi * x[:, 0]) + 0.5 * np.cos(np.pi * x[:, 1]), [0.8, 0.2, 0.0]),
+    "exponential": (
+        lambda x: np.exp(x[:, 0] + 0.5 * x[:, 1]),
+        [*_product([np.sinh(2 * a) / (2 * a) / (np.sinh(a) / a) ** 2 - 1 for a in (1.0, 0.5)]), 0.0],
+    ),
+    "square of a sum": (lambda x: x.sum(axis=1) ** 2, [SUMS / (12 / 45 + 12 / 9)] * 3),
+}
+
+
+@pytest.mark.parametrize("name", list(TRUE_SHARES))
+def test_shares_are_total_sobol_indices(name: str) -> None:
+    """Of functions on [-1, 1]^3 for which they are known in closed form, to 0.05."""
+    function, truth = TRUE_SHARES[name]
+    generator = np.random.default_rng(5)
+    kept = generator.uniform(-1, 1, (300, 3))
+    kernel = Kernel("ard", 4.0, 1.0, np.ones(3), np.zeros((0, 3)))
+    made = replace(model("ard", m=300), kernel=kernel, dictionary=kept, shift=np.zeros(3), scale=np.ones(3))
+    rows = made._kernel_rows(kept, kept)
+    snapshot = replace(made, weights=np.linalg.solve(rows + 1e-6 * np.eye(300), function(kept))[:, None])
+    visited = generator.uniform(-1, 1, (2000, 3))
+    assert np.sqrt(np.mean((snapshot(visited) - function(visited)) ** 2)) < 0.02
+    shares = snapshot.shares(visited)
+    np.testing.assert_allclose(shares, truth, atol=0.05)
+    assert np.array_equal(shares, snapshot.shares(visited, seed=0))
+    other = snapshot.shares(visited, seed=1)
+    assert not np.array_equal(shares, other) and np.abs(shares - other).max() < 0.05
+
+
+def test_shares_are_of_states_as_they_are_visited() -> None:
+    snapshot = model("ard", m=40)
+    visited = states_for(snapshot, 500)
+    visited[:, 1] = 0.25
+    shares = snapshot.shares(visited)
+    assert shares[1] == 0.0 and shares[[0, 2]].min() > 0.05, "what does not vary explains nothing"
+    assert not np.array_equal(shares, snapshot.relevance)
+    two = replace(model("ard", m=40, rewards=2), reward_names=("energy [J]", "comfort"))
+    np.testing.assert_array_equal(two.shares(visited, reward="comfort"), two.shares(visited, reward=1))
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"states": visited[:, :2]}, "states"),
+        ({"states": visited[:0]}, "states"),
+        ({"states": visited * np.inf}, "states"),
+        ({"states": visited, "samples": 1}, "samples"),
+        ({"states": visited, "reward": 1}, "reward"),
+    ]
+    for wrong, field in wrongs:
+        with pytest.raises(Invalid, match=field):
+            snapshot.shares(**wrong)
+
+
 def _inner(limits: Any) -> tuple[float, float]:
     """The first and last of 200 points whose cells fill these limits."""
     half = (limits[1] - limits[0]) / 400

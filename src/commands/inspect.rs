@@ -151,6 +151,20 @@ pub(super) fn read_model(path: &Path) -> Result<Snapshot, Failure> {
     Ok(snapshot)
 }
 
+/// The number of the head called `name` of the model in file `path`.
+pub(super) fn head_called(snapshot: &Snapshot, name: &str, path: &Path) -> Result<usize, Failure> {
+    let unknown = || {
+        let mut known: Vec<&str> = snapshot.all_heads().map(|head| head.name.as_str()).collect();
+        if known.is_empty() {
+            return in_file(path, "has no heads; `criticd fit --heads` learns some");
+        }
+        let more = if known.len() > HEADS_LISTED { ", ..." } else { "" };
+        known.truncate(HEADS_LISTED);
+        in_file(path, format!("no head is called {name}; there are {}{more}", known.join(", ")))
+    };
+    snapshot.position_of_head(name).ok_or_else(unknown)
+}
+
 /// How far each state variable must move, in its own unit, for the squared distance to reach 1; infinite if it counts for
 /// nothing, not a number for a category, which has no lengths.
 pub(super) fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
@@ -164,6 +178,9 @@ pub(super) fn names(snapshot: &Snapshot) -> Vec<String> {
     let numbered = || (0..snapshot.dim()).map(|d| format!("state_{d}")).collect();
     snapshot.inputs.names.clone().unwrap_or_else(numbered)
 }
+
+/// Heads that an error names.
+const HEADS_LISTED: usize = 10;
 
 /// Heads that are named in words.
 const HEADS_NAMED: usize = 5;

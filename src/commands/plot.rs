@@ -1,20 +1,25 @@
 //! `criticd plot`: a model file in pictures.
 
+mod came;
 mod errors;
 mod states;
+mod trajectory;
 
 use super::Failure;
-use super::given::{plain_unit, plural, read_columns, unit_of, without_unit};
-use super::inspect::{lengthscales, names, read_model};
-use super::output::{Progress, in_file, note, number};
+use super::given::{at_least_one, plain_unit, plural, read_columns, unit_of, without_unit};
+use super::inspect::{head_called, lengthscales, names, read_model};
+use super::output::{Progress, in_file, note, number, print};
+use came::Came;
+use criticd::learner::heads::Cumulant;
 use criticd::learner::marginal::marginal;
 use criticd::math::sensitivity::total_indices;
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
-use criticd::table::{Columns, Reading, Table};
+use criticd::table::Columns;
 use errors::Errors;
 use states::States;
 use std::path::{Path, PathBuf};
+use trajectory::Trajectory;
 
 /// Cells of a map, and points of a curve.
 const COLUMNS: usize = 175;
@@ -32,6 +37,8 @@ const RUG: usize = 300;
 const BARS: usize = 12;
 /// Letters of a title, about.
 const TITLE: usize = 46;
+/// Rows of a trajectory.
+const ROWS_ALONG: usize = 400;
 /// States at which the shares of the variables are estimated.
 const SAMPLES: usize = 1000;
 
@@ -40,17 +47,18 @@ const SAMPLES: usize = 1000;
 /// Over two state variables: heat maps, hatched where the value is not known. Over one: a curve with a band of two standard
 /// deviations, on hatched ground where the value is not known. The other variables are fixed at the medians of the dictionary, or
 /// by --at; the title names them. With --marginal the value is averaged over them. A model file has no states but those of its
-/// dictionary: --visited gives others. --against shows the difference from another model.
+/// dictionary: --visited gives others. --against shows the difference from another model. --errors shows where it is wrong, and prints
+/// the ten worst states. --trajectory shows the value along the newest rows of a stream. --head draws a head in place of the value.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("tables").multiple(true),
-    after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve\n  criticd plot model.msgpack --out change.png --against yesterday.msgpack --marginal\n  criticd plot model.msgpack --out average.png --marginal --visited /var/lib/criticd\n  criticd plot model.msgpack --out errors.png --errors tomorrow.csv"
+    after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve\n  criticd plot model.msgpack --out change.png --against yesterday.msgpack --marginal\n  criticd plot model.msgpack --out average.png --marginal --visited /var/lib/criticd\n  criticd plot model.msgpack --out errors.png --errors tomorrow.csv\n  criticd plot model.msgpack --out arm.svg --trajectory /var/lib/criticd --stream arm --rows 800\n  criticd plot model.msgpack --out arm.csv --trajectory /var/lib/criticd --stream arm    the same as a table\n  criticd plot model.msgpack --out contact.png --head contact"
 )]
 pub(crate) struct Plot {
     /// A value function, as `fit` and `snapshot` write it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Output file: .png or .svg
+    /// Output file: .png or .svg; of --trajectory also .csv
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// State variable on the horizontal axis, by name or number from 0 [default: one of the two most relevant]
@@ -79,15 +87,48 @@ pub(crate) struct Plot {
     /// Another value function of the same states, drawn beside the first, with the first minus this one
     #[arg(long, value_name = "MODEL")]
     against: Option<PathBuf>,
-    /// A table of rows: draw the value, and the mean of return minus value in cells. Above zero the values are too low
-    #[arg(long, value_name = "TABLE", group = "tables", conflicts_with_all = ["against", "marginal"])]
+    /// A table of rows, or a data directory, of whose journal the newest rows are taken: draw the value, and in cells the mean of return
+    /// minus value and of the TD error. Above zero the values are too low. The ten worst states are marked and printed: each is the
+    /// mean over a state and its neighbours, ranked by what two standard errors leave of it
+    #[arg(long, value_name = "TABLE|DATA_DIR", group = "tables", conflicts_with_all = ["against", "marginal"])]
     errors: Option<PathBuf>,
+    /// A table of rows, or a data directory: draw the value along the newest rows of a stream, with two standard deviations, the
+    /// returns that came as far as they are known, the rewards, and where episodes ended
+    #[arg(long, value_name = "TABLE|DATA_DIR", group = "tables", conflicts_with_all = ["against", "marginal", "errors", "visited", "x", "y", "curve", "range", "at"])]
+    trajectory: Option<PathBuf>,
+    /// The stream of --trajectory [default: that of the newest row]
+    #[arg(long, value_name = "NAME", requires = "trajectory")]
+    stream: Option<String>,
+    /// Rows of --trajectory, at most; of a journal the newest 20000 of all streams are looked at
+    #[arg(long, value_name = "N", requires = "trajectory", default_value_t = ROWS_ALONG, value_parser = at_least_one)]
+    rows: usize,
     /// What the columns of these tables are, if their names are not ours: as for `fit`
     #[arg(long, value_name = "FILE", requires = "tables")]
     columns: Option<PathBuf>,
     /// Reward whose value function is drawn, counted from 0
     #[arg(long, value_name = "K", default_value_t = 0)]
     reward: usize,
+    /// The head called this in place of the value
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["reward", "errors", "trajectory"])]
+    head: Option<String>,
+}
+
+/// A file that a picture is written to.
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Png,
+    Svg,
+    Csv,
+}
+
+/// What the parts of a picture of a value are called.
+struct Labels {
+    /// "Value of energy".
+    title: String,
+    /// "discounted sum of energy [J]".
+    value: String,
+    /// "energy [J]".
+    reward: String,
 }
 
 /// What of a model is drawn.
@@ -106,8 +147,7 @@ struct View {
     x: usize,
     y: Option<usize>,
     reward: usize,
-    /// What the reward is called, with its unit; none if it has no name.
-    reward_name: Option<String>,
+    labels: Labels,
     marginal: bool,
 }
 
@@ -121,39 +161,125 @@ struct Drawn {
 
 impl Plot {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let write = match self.out.extension().and_then(|ending| ending.to_str()) {
-            Some("png") => Figure::write_png,
-            Some("svg") => Figure::write_svg,
-            _ => return Err(Failure::usage(format!("{}: must end in .png or .svg", self.out.display()))),
-        };
-        let snapshot = read_model(&self.model)?;
-        if snapshot.dictionary.nrows() == 0 {
-            return Err(in_file(&self.model, "this model has an empty dictionary: there is nothing to draw"));
+        let format = self.format()?;
+        let snapshot = self.read()?;
+        if let Some(path) = &self.trajectory {
+            return self.along(path, snapshot, format);
         }
         let view = self.view(&snapshot, self.states(&snapshot)?).map_err(Failure::usage)?;
-        let errors = self.errors.as_ref().map(|path| self.errors_of(path, &snapshot, &view)).transpose()?;
+        let came = self.errors.as_ref().map(|path| self.came("--errors", path, &snapshot)).transpose()?;
         let other = self.against.as_ref().map(|path| self.other(path, &snapshot)).transpose()?;
         let progress = Progress::start("drawing");
+        let evaluator = Evaluator::new(snapshot.clone());
+        let errors = self.errors.as_ref().zip(came.as_ref());
+        let errors = errors.map(|(path, came)| Errors::of(path, came, &evaluator, &view)).transpose()?;
         let figure = match (other, &errors) {
             (Some(other), _) => view.comparison(snapshot.clone(), other)?,
             (None, Some(errors)) => view.beside_errors(&snapshot, errors)?,
             (None, None) => view.figure(&snapshot)?,
         };
-        let written = write(&figure, &self.out);
+        let columns = figure.panels.len();
+        self.write(&figure, format, columns)?;
         drop(progress);
-        written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
+        if let (Some(errors), Some(came)) = (&errors, &came) {
+            print(&errors.table(&view, came.number_label()))?;
+        }
         let drawn = plural(snapshot.dictionary.nrows(), "state");
         let over: Vec<&str> = std::iter::once(view.x).chain(view.y).map(|d| view.names[d].as_str()).collect();
-        let came = errors.map_or(String::new(), |errors| format!(", {}", errors.count()));
+        let seen = errors.map_or(String::new(), |errors| format!(", {}", errors.count()));
         let averaged =
             if view.marginal { format!(", averaged over {}", view.states.counted(AVERAGED)) } else { String::new() };
-        let summed = view.reward_name.as_ref().map_or(String::new(), |_| format!("{} ", view.value_label()));
         note(&format!(
-            "{}: {summed}over {}, {drawn} in the dictionary{averaged}{came}",
+            "{}: {} over {}, {drawn} in the dictionary{averaged}{seen}",
             self.out.display(),
+            view.labels.value,
             over.join(" and ")
         ));
         Ok(())
+    }
+
+    /// What the output file is to be.
+    fn format(&self) -> Result<Format, Failure> {
+        let wrong = |words: &str| Err(Failure::usage(format!("--out {}: must end in {words}", self.out.display())));
+        match self.out.extension().and_then(|ending| ending.to_str()) {
+            Some("png") => Ok(Format::Png),
+            Some("svg") => Ok(Format::Svg),
+            Some("csv") if self.trajectory.is_some() => Ok(Format::Csv),
+            _ if self.trajectory.is_some() => wrong(".png, .svg or .csv"),
+            _ => wrong(".png or .svg"),
+        }
+    }
+
+    /// The model, or the head of it that is drawn.
+    fn read(&self) -> Result<Snapshot, Failure> {
+        let snapshot = self.part(&self.model)?;
+        if snapshot.dictionary.nrows() == 0 {
+            return Err(in_file(&self.model, "this model has an empty dictionary: there is nothing to draw"));
+        }
+        if self.reward >= snapshot.weights.ncols() {
+            return Err(Failure::usage(format!("--reward must be below {}", snapshot.weights.ncols())));
+        }
+        Ok(snapshot)
+    }
+
+    /// A model, or the head of it that is drawn, which is called by its name and the unit of what it sums.
+    fn part(&self, path: &Path) -> Result<Snapshot, Failure> {
+        let snapshot = read_model(path)?;
+        let Some(name) = &self.head else { return Ok(snapshot) };
+        let h = head_called(&snapshot, name, path)?;
+        let unit = snapshot.all_heads().nth(h).map_or("", |head| match head.cumulant {
+            Cumulant::Reward(column) => snapshot.reward_names.get(column).map_or("", |name| unit_of(name)),
+            Cumulant::State(d) | Cumulant::NextState(d) => {
+                snapshot.inputs.names.as_ref().and_then(|names| names.get(d)).map_or("", |name| unit_of(name))
+            }
+            _ => "",
+        });
+        Ok(Snapshot { reward_names: vec![format!("{name}{unit}")], ..snapshot.head_alone(h, true) })
+    }
+
+    fn write(&self, figure: &Figure, format: Format, columns: usize) -> Result<(), Failure> {
+        let written = match format {
+            Format::Png => figure.write_png_in_rows(&self.out, columns),
+            _ => figure.write_svg_in_rows(&self.out, columns),
+        };
+        written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))
+    }
+
+    /// The rows that an option names.
+    fn came(&self, option: &str, path: &Path, snapshot: &Snapshot) -> Result<Came, Failure> {
+        Came::read(option, path, &self.columns()?, snapshot)
+    }
+
+    /// The value along a trajectory.
+    fn along(&self, path: &Path, snapshot: Snapshot, format: Format) -> Result<(), Failure> {
+        let came = self.came("--trajectory", path, &snapshot)?;
+        let labels = self.labels(&snapshot);
+        let model = Evaluator::new(snapshot);
+        let wanted = (self.stream.as_deref(), self.rows);
+        let trajectory = Trajectory::of(path, &came, wanted, &model, self.reward)?;
+        if format == Format::Csv {
+            let written = std::fs::write(&self.out, trajectory.csv());
+            written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
+        } else {
+            self.write(&trajectory.figure(&labels), format, 1)?;
+        }
+        note(&format!("{}: {} along {}", self.out.display(), labels.value, trajectory.told()));
+        Ok(())
+    }
+
+    /// What the value is called.
+    fn labels(&self, snapshot: &Snapshot) -> Labels {
+        let name = snapshot.reward_names.get(self.reward);
+        let reward = name.cloned().unwrap_or_else(|| "rewards".into());
+        if self.head.is_some() {
+            return Labels {
+                title: format!("Head {}", without_unit(&reward)),
+                value: format!("head {reward}"),
+                reward,
+            };
+        }
+        let title = name.map_or("Value".into(), |name| format!("Value of {}", without_unit(name)));
+        Labels { title, value: format!("discounted sum of {reward}"), reward }
     }
 
     fn columns(&self) -> Result<Columns, Failure> {
@@ -166,16 +292,9 @@ impl Plot {
         self.visited.as_ref().map(read).transpose()
     }
 
-    /// The errors of a table's rows.
-    fn errors_of(&self, path: &Path, snapshot: &Snapshot, view: &View) -> Result<Errors, Failure> {
-        let table =
-            Table::read_as(path, Reading::default(), &self.columns()?, &mut |_| {}).map_err(|e| in_file(path, e))?;
-        Errors::of(path, table, snapshot, view)
-    }
-
     /// The model to compare with.
     fn other(&self, path: &Path, snapshot: &Snapshot) -> Result<Snapshot, Failure> {
-        let other = read_model(path)?;
+        let other = self.part(path)?;
         let (rewards, wanted) = (other.weights.ncols(), snapshot.weights.ncols());
         if names(&other) != names(snapshot) {
             let words = format!("its states are {}, not {}", names(&other).join(", "), names(snapshot).join(", "));
@@ -243,12 +362,8 @@ impl Plot {
         if y == Some(x) {
             return Err(format!("--x and --y are both {}", names[x]));
         }
-        if self.reward >= snapshot.weights.ncols() {
-            return Err(format!("--reward must be below {}", snapshot.weights.ncols()));
-        }
-        let reward_name = snapshot.reward_names.get(self.reward).cloned();
-        let (reward, marginal) = (self.reward, self.marginal);
-        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, reward_name, marginal })
+        let (reward, marginal, labels) = (self.reward, self.marginal, self.labels(snapshot));
+        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, labels, marginal })
     }
 }
 
@@ -268,28 +383,23 @@ impl View {
         Ok(Figure { panels })
     }
 
-    /// What values are sums of: "discounted sum of energy [J]".
-    fn value_label(&self) -> String {
-        format!("discounted sum of {}", self.reward_name.as_deref().unwrap_or("rewards"))
-    }
-
     /// The unit of values as it stands behind their name.
     fn unit(&self) -> &str {
-        self.reward_name.as_deref().map_or("", unit_of)
-    }
-
-    /// "Value of energy".
-    fn value_title(&self) -> String {
-        self.reward_name.as_deref().map_or("Value".into(), |name| format!("Value of {}", without_unit(name)))
+        unit_of(&self.labels.reward)
     }
 
     /// The value, and where it is wrong.
     fn beside_errors(&self, snapshot: &Snapshot, errors: &Errors) -> Result<Figure, Failure> {
-        let value = match self.y {
-            Some(y) => self.maps(snapshot, y)?.swap_remove(0),
-            None => Panel::Curves(self.curve(snapshot)?),
+        let mut panels = match self.y {
+            Some(y) => self.maps(snapshot, y)?,
+            None => vec![Panel::Curves(self.curve(snapshot)?)],
         };
-        Ok(Figure { panels: vec![value, errors.panel(self)] })
+        panels.truncate(1);
+        if let (Some(Panel::Heatmap(value)), Some(y)) = (panels.first_mut(), self.y) {
+            value.points = vec![errors.marks(self, y)];
+        }
+        panels.extend(errors.panels(self));
+        Ok(Figure { panels })
     }
 
     fn axis(&self, d: usize) -> Axis {
@@ -351,7 +461,7 @@ impl View {
     /// A map of numbers over two variables, hatched where they are not known.
     fn map(&self, y: usize, title: String, values: Vec<f64>, unknown: Option<Vec<f64>>) -> Heatmap {
         let (horizontal, vertical) = (self.axis(self.x), self.axis(y));
-        let mut map = Heatmap::new(title, horizontal, vertical, self.cells().0, values, self.value_label());
+        let mut map = Heatmap::new(title, horizontal, vertical, self.cells().0, values, self.labels.value.clone());
         map.fade = unknown.map(not_known);
         map
     }
@@ -361,7 +471,7 @@ impl View {
         let at = self.dictionary.iter().map(|state| [state[self.x], state[y]]).collect();
         let points = vec![Points { label: "dictionary".into(), at, marker: Marker::Ring }];
         let [low, high] = ends(mean.iter());
-        let mut value = self.map(y, self.titled(&self.value_title()), mean, unknown);
+        let mut value = self.map(y, self.titled(&self.labels.title), mean, unknown);
         let Some(deviation) = deviation else {
             value.points = points;
             return Ok(vec![Panel::Heatmap(value)]);
@@ -390,7 +500,7 @@ impl View {
     fn line(&self, model: &Evaluator, label: &str) -> Result<(Line, Option<Vec<f64>>), Failure> {
         let Drawn { mean, deviation, unknown } = self.evaluate(model, &self.places())?;
         let label = if deviation.is_some() { format!("{label}, ± two standard deviations") } else { label.to_owned() };
-        Ok((Line { label, mean, deviation }, unknown))
+        Ok((Line { label, mean, deviation, dashed: false }, unknown))
     }
 
     fn curves(&self, lines: Vec<Line>, unknown: Option<Vec<f64>>) -> Curves {
@@ -411,9 +521,9 @@ impl View {
             points.push(set("visited states", states, 0.08, Marker::Dot));
         }
         Curves {
-            title: self.titled(&self.value_title()),
+            title: self.titled(&self.labels.title),
             x: self.axis(self.x),
-            y_label: self.value_label(),
+            y_label: self.labels.value.clone(),
             y_scale: Scale::Linear,
             y_range: None,
             at: self.places(),

@@ -6,7 +6,7 @@ use super::Failure;
 use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
 use super::given::{read_columns, read_states_as, without_unit};
-use super::inspect::{names, read_model};
+use super::inspect::{head_called, names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
 use criticd::learner::heads::Head;
 use criticd::snapshot::{Ask, Snapshot};
@@ -14,9 +14,6 @@ use criticd::table::Columns;
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
-
-/// Heads that an error names.
-const NAMED: usize = 10;
 
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
@@ -110,19 +107,10 @@ impl Value {
     /// What the heads that are asked for say: one, or all there are.
     fn heads(&self, snapshot: &Snapshot, states: &[f64]) -> Result<Vec<HeadValues>, Failure> {
         let all: Vec<&Head> = snapshot.all_heads().collect();
-        if all.is_empty() {
-            return match &self.head {
-                None => Ok(Vec::new()),
-                Some(_) => Err(in_file(&self.model, "has no heads; `criticd fit --heads` learns some")),
-            };
-        }
         let which = match &self.head {
+            None if all.is_empty() => return Ok(Vec::new()),
             None => (0..all.len()).collect(),
-            Some(name) => vec![snapshot.position_of_head(name).ok_or_else(|| {
-                let known: Vec<&str> = all.iter().take(NAMED).map(|head| head.name.as_str()).collect();
-                let more = if all.len() > NAMED { ", ..." } else { "" };
-                in_file(&self.model, format!("no head is called {name}; there are {}{more}", known.join(", ")))
-            })?],
+            Some(name) => vec![head_called(snapshot, name, &self.model)?],
         };
         let found = snapshot.evaluate_heads(states, &which, true).map_err(|e| in_file(&self.states, e))?;
         let column = |values: &DMatrix<f64>, c: usize| values.column(c).iter().copied().collect::<Vec<f64>>();

@@ -8,11 +8,13 @@ use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
 use crate::journal::store::{DATABASE, Mark, SqliteStorage, Storage as _, StoreError, read_mark};
-use crate::journal::{Record, TakenRows};
+use crate::journal::{CONFIGURED, Record, TakenRows};
+use crate::learner::Settings;
 use crate::table::{Placed, RowColumns, RowWriter, TableError};
+use crate::transition::Rows;
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -185,27 +187,90 @@ pub fn export(
     Ok(exported)
 }
 
-/// The states of the newest `most` rows of the journal in `directory`, oldest first. A damaged journal is an error.
+/// The newest rows of a journal.
+#[derive(Clone, Debug, Default)]
+pub struct Newest {
+    /// Oldest first. The first one of each stream starts a chain.
+    pub rows: Rows,
+    /// Names of the streams, by their numbers in `rows`.
+    pub streams: Vec<String>,
+    /// Offset of the first of them.
+    pub first: u64,
+    /// The critics that learn from them, as far as it is known.
+    pub critics: Vec<Settings>,
+}
+
+/// The newest `most` rows of the journal in `directory`. A damaged journal is an error.
 ///
 /// # Errors
 /// If there is no journal, or it cannot be read.
-pub fn newest_states(directory: &Path, most: u64) -> Result<Vec<Vec<f64>>, ArchiveError> {
+pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
     let mut storage = SqliteStorage::open_beside(directory)?;
-    let Some((_, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
+    let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
     let end = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
-    let from = super::recovery::group_of(&mut storage, end.saturating_sub(most))?;
-    let mut states = VecDeque::new();
-    let read = visit(&mut storage, from, last, &mut |_, _, _, taken| {
-        for i in 0..taken.batch.len() {
-            if states.len() as u64 == most {
-                states.pop_front();
-            }
-            states.push_back(taken.batch.state(i).to_vec());
+    let start = end.saturating_sub(most);
+    let from = super::recovery::group_of(&mut storage, start)?;
+    let mut newest =
+        Newest { first: end, critics: critics(&mut storage, directory, (first, last))?, ..Newest::default() };
+    let mut numbers: HashMap<u32, u32> = HashMap::new();
+    let mut alike = true;
+    let read = visit(&mut storage, from, last, &mut |_, offset, _, TakenRows { stream, starts_chain, batch }| {
+        if newest.streams.is_empty() {
+            newest.rows = Rows::new(batch.dim(), batch.rewards_per_row());
         }
-        true
+        alike = (batch.dim(), batch.rewards_per_row()) == (newest.rows.dim, newest.rows.rewards_per_row);
+        let skipped = usize::try_from(start.saturating_sub(offset)).unwrap_or(usize::MAX);
+        for i in skipped..if alike { batch.len() } else { 0 } {
+            newest.first = newest.first.min(offset + i as u64);
+            let is_new = !numbers.contains_key(stream);
+            let number = *numbers.entry(*stream).or_insert(newest.streams.len() as u32);
+            if is_new {
+                newest.streams.push(batch.stream().to_owned());
+            }
+            newest.rows.push(number, is_new || starts_chain[i], batch, i);
+        }
+        alike
     });
     read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
-    Ok(states.into())
+    if !alike {
+        return Err(ArchiveError::Columns("its newest rows have states or rewards of different lengths".to_owned()));
+    }
+    Ok(newest)
+}
+
+/// The settings of the critics at the end of the journal; none where they are not known any more.
+fn critics(
+    storage: &mut SqliteStorage,
+    directory: &Path,
+    (first, last): (u64, u64),
+) -> Result<Vec<Settings>, ArchiveError> {
+    /// Headers that are held at a time.
+    const PIECE: usize = 10_000;
+    let (mut next, mut found) = (first, None);
+    while next <= last {
+        let headers = storage.headers(next, PIECE)?;
+        let Some(end) = headers.last() else { break };
+        next = end.id + 1;
+        found = headers.iter().rev().find(|head| head.kinds & CONFIGURED != 0).map(|head| head.id).or(found);
+    }
+    let mut configured = None;
+    if let Some(group) = found {
+        let read = good_groups(storage, group, |_, _, records| {
+            for record in records {
+                if let Record::Configured(one) = record {
+                    configured = Some(one);
+                }
+            }
+            false
+        });
+        read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+    } else {
+        // The group that has them is forgotten; a checkpoint has seen it.
+        let checkpoints = Directory::new(directory);
+        let read = |group: u64| Checkpoint::decode(&checkpoints.read(group).ok()?).ok()?.configured;
+        configured = checkpoints.list().unwrap_or_default().into_iter().find_map(read);
+    }
+    Ok(configured.map_or_else(Vec::new, |configured| configured.critics))
 }
 
 /// Visit the rows of groups `from` to `last` in order: number of the group, offset of the first row, Unix seconds when they

@@ -8,7 +8,7 @@
 //! policy does not come. What is left of a return is then Q of the next row's state and action.
 
 use super::pairs::{Evidence, KeptPairs, Pair, Pairs};
-use super::visited::scattered;
+use crate::hindsight::scattered;
 use crate::learner::Settings;
 use crate::learner::action::{ActionSpace, Successor};
 use crate::learner::window::Window;

@@ -2,12 +2,11 @@
 //!
 //! The last rows come one by one, the last minutes in stops that each stand for some rows ([`super::tails`]).
 
-use super::following::{At, action, has_returns, here, next_rows, values};
 use super::history::number;
 use super::recent::Recent;
-use super::returns::{Followed, Rewards};
 use super::tails::Tail;
-use crate::snapshot::{Ask, Evaluation, Evaluator};
+use crate::hindsight::{Along, Followed, Rewards, Single, Stretch, has_returns};
+use crate::snapshot::Evaluator;
 use crate::transition::Rows;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,19 +60,9 @@ struct Place<'a> {
     offset: u64,
     /// Unix seconds; none where rows are counted.
     time: Option<f64>,
-    state: &'a [f64],
-    /// Successor of its last row.
-    next: &'a [f64],
     /// Mean reward.
     reward: f64,
-    /// Its rewards, discounted, and the weight of what follows.
-    gathered: f64,
-    weight: f64,
-    followed: Option<Followed>,
-    /// Successor of the row that `followed` ends with.
-    tail: &'a [f64],
-    /// Of values of actions: the actions at `state`, at `next` and at `tail`, as far as they are known.
-    actions: [Option<&'a [f64]>; 3],
+    stretch: Stretch<'a>,
     starts: bool,
     /// 1: terminated; 2: truncated; 0: neither.
     end: u8,
@@ -117,34 +106,24 @@ pub(super) fn along(
         let sum = recent.tails().sum(rewards.discount, column);
         of_stops(query, tail, (seconds, points), (sum, column))
     });
-    let space = snapshot.actions.as_ref().map(|of| &of.space);
-    let taken = |i: usize| space.and_then(|space| action(space, rows, i));
-    let is_own = |&i: &usize| rows.streams[i] == stream && (space.is_none() || taken(i).is_some());
-    let own: Vec<usize> = (0..rows.len()).filter(is_own).collect();
-    let next = next_rows(rows);
-    let actions = |i: usize| [Some(i), next[i]].map(|row| row.and_then(taken));
+    let single = Single::of(rows, snapshot, rewards, column);
+    let own: Vec<usize> = (0..rows.len()).filter(|&i| rows.streams[i] == stream && single.is_known(i)).collect();
     // Rows one by one are closer than stops, each of which may stand for hundreds.
     let close = seconds.filter(|_| query.automatic).and_then(|seconds| timed_rows(query, recent, &own, seconds));
     let enough =
         |count: &usize| *count >= AUTOMATIC_ENOUGH || minutes.as_ref().is_none_or(|other| *count >= other.rows);
     let close = close.filter(|count| *count > 1 && enough(count));
     let timed = close.is_some() || minutes.is_some();
-    let of_rows = |count| of_rows(query, recent, (rows, actions), &own, (column, count), (rewards, points));
+    let of_rows = |count| of_rows(query, recent, (rows, &single), &own, (column, count), points);
     let Shown { places, rows: count } = match close {
         Some(count) => of_rows(count),
         None => minutes.unwrap_or_else(|| of_rows(query.rows.clamp(1, ROWS_MAX))),
     };
-    let (here, there, end) = evaluate(model, &places, rewards)?;
-    let head = query.head;
-    let realised = |k: usize| places[k].followed.filter(|_| has_returns(rewards.successor))?.known(|_| end[(k, head)]);
-    let difference = |k: usize| {
-        let Place { gathered, weight, .. } = places[k];
-        let rest = if weight == 0.0 { 0.0 } else { weight * there[(k, head)] };
-        gathered + rest - here.mean[(k, head)]
-    };
+    let stretches: Vec<&Stretch> = places.iter().map(|of| &of.stretch).collect();
+    let found = Along::of(&stretches, model, rewards, query.head)?;
     let list = |f: &dyn Fn(usize) -> f64| (0..places.len()).map(|k| number(f(k))).collect::<Vec<Value>>();
-    let known = |spread: Option<f64>| spread.map_or(f64::NAN, f64::sqrt);
-    let place = |of: &Place| axes.iter().map(|&axis| number(of.state[axis])).collect::<Vec<Value>>();
+    let column = |values: &[f64]| values.iter().copied().map(number).collect::<Vec<Value>>();
+    let place = |of: &Place| axes.iter().map(|&axis| number(of.stretch.state[axis])).collect::<Vec<Value>>();
     let newest = places.last().and_then(|of| of.time).unwrap_or(0.0);
     let seconds = |k: usize| places[k].time.map_or(f64::NAN, |time| time - newest);
     Ok(json!({
@@ -162,11 +141,11 @@ pub(super) fn along(
         "starts": places.iter().map(|of| u8::from(of.starts)).collect::<Vec<_>>(),
         "end": places.iter().map(|of| of.end).collect::<Vec<_>>(),
         "reward": list(&|k| places[k].reward),
-        "value": list(&|k| here.mean[(k, head)]),
-        "deviation": list(&|k| known(here.variance.as_ref().map(|v| v[k]))),
-        "return_deviation": list(&|k| known(here.return_variance.as_ref().map(|v| v[(k, head)]))),
-        "realised": list(&|k| realised(k).unwrap_or(f64::NAN)),
-        "td": list(&difference),
+        "value": column(&found.value),
+        "deviation": column(&found.deviation),
+        "return_deviation": column(&found.return_deviation),
+        "realised": column(&found.realised),
+        "td": column(&found.difference),
     })
     .to_string())
 }
@@ -284,33 +263,23 @@ fn lines(
 fn of_rows<'a>(
     query: &PathQuery,
     recent: &Recent,
-    (rows, actions): (&'a Rows, impl Fn(usize) -> [Option<&'a [f64]>; 2]),
+    (rows, single): (&'a Rows, &Single<'a>),
     own: &[usize],
     (column, count): (usize, usize),
-    (rewards, points): (&Rewards, usize),
+    points: usize,
 ) -> Shown<'a> {
     let end = shown_end(query, recent, own);
     let own = &own[end.saturating_sub(count)..end];
     let end = |i: usize| u8::from(rows.terminated[i]) + 2 * u8::from(rows.truncated[i] && !rows.terminated[i]);
     let asked = query.until.map(|until| own.partition_point(|&i| recent.offset(i) <= until));
     let shown = thinned(own.len(), (points, asked), |k| end(own[k]) > 0 || rows.starts_chain[own[k]]);
-    let followed = recent.followed(column, rewards.discount);
     let place = |k: usize| {
         let i = own[k];
-        let tail = followed[i].tail().unwrap_or(i);
-        let [here, next] = actions(i);
         Place {
             offset: recent.offset(i),
             time: recent.time(recent.offset(i)),
-            state: rows.state(i),
-            next: rows.next_state(i),
             reward: rows.reward(i)[column],
-            gathered: rows.reward(i)[column],
-            weight: if rows.terminated[i] { 0.0 } else { rows.discount(i, rewards.discount) },
-            followed: Some(followed[i]),
-            tail: rows.next_state(tail),
-            // Little is left of a return at its end: where its next action is not known, the last one stands for it.
-            actions: [here, next, actions(tail)[1].or(actions(tail)[0])],
+            stretch: single.row(i),
             starts: rows.starts_chain[i],
             end: end(i),
         }
@@ -352,14 +321,16 @@ fn of_stops<'a>(
         Place {
             offset: stop.first,
             time: Some(stop.time),
-            state: &stop.state,
-            next: &stop.next,
             reward: stop.rewards[column] / f64::from(stop.rows),
-            gathered,
-            weight,
-            followed,
-            tail: &stops[followed.and_then(Followed::tail).unwrap_or(first + k)].next,
-            actions: [None; 3],
+            stretch: Stretch {
+                state: &stop.state,
+                next: &stop.next,
+                gathered,
+                weight,
+                followed,
+                tail: &stops[followed.and_then(Followed::tail).unwrap_or(first + k)].next,
+                actions: [None; 3],
+            },
             starts: stop.starts,
             end: end_of(first + k),
         }
@@ -374,18 +345,6 @@ fn thinned(count: usize, (points, asked): (usize, Option<usize>), edge: impl Fn(
     let keeps_edges = (0..count).filter(|&k| edge(k)).count() <= points;
     let kept = |k: usize| k.is_multiple_of(every) || keeps_edges && edge(k) || asked == Some(k + 1);
     (0..count).filter(|&k| kept(k)).collect()
-}
-
-type Means = nalgebra::DMatrix<f64>;
-
-/// All that the model says of the states of `places`, its mean at their next states, and at the ends of their returns.
-fn evaluate(model: &Evaluator, places: &[Place], rewards: &Rewards) -> Result<(Evaluation, Means, Means), String> {
-    let states: Vec<At> = places.iter().map(|of| At { state: of.state, action: of.actions[0] }).collect();
-    let nexts: Vec<At> = places.iter().map(|of| At { state: of.next, action: of.actions[1] }).collect();
-    let tails: Vec<At> = places.iter().map(|of| At { state: of.tail, action: of.actions[2] }).collect();
-    let there = values(model, &nexts, rewards.successor)?;
-    let end = values(model, &tails, rewards.successor)?;
-    Ok((here(model, &states, Ask::ALL)?, there, end))
 }
 
 #[cfg(test)]

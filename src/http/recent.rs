@@ -1,7 +1,7 @@
 //! The last rows and the returns that followed them.
 
-use super::returns::{Followed, Rewards, weight};
 use super::tails::Tails;
+use crate::hindsight::Rewards;
 use crate::learner::window::Window;
 use crate::transition::Rows;
 use std::collections::{HashMap, VecDeque};
@@ -131,35 +131,12 @@ impl Recent {
         let known = self.names.iter().find(|(_, known)| *known == name).map(|(number, _)| *number);
         known.or_else(|| self.tails.number(name))
     }
-
-    /// What followed each row (n,) of reward column `column` under `discount`.
-    pub(super) fn followed(&self, column: usize, discount: f64) -> Vec<Followed> {
-        let Some(rows) = &self.rows else { return Vec::new() };
-        let mut next: HashMap<u32, Followed> = HashMap::new();
-        let mut out = Vec::with_capacity(rows.len());
-        for i in (0..rows.len()).rev() {
-            let (stream, reward) = (rows.streams[i], rows.reward(i)[column]);
-            let weight = weight(rows, i, discount);
-            let later = next.get(&stream).filter(|_| !rows.truncated[i] && !rows.terminated[i]);
-            let followed = match later {
-                Some(later) => later.behind(reward, weight),
-                None => Followed::new(reward, weight, i),
-            };
-            if rows.starts_chain[i] {
-                next.remove(&stream);
-            } else {
-                next.insert(stream, followed);
-            }
-            out.push(followed);
-        }
-        out.reverse();
-        out
-    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::hindsight::{Followed, followed};
     use crate::transition::{Batch, BatchParts};
 
     /// A row of one-dimensional states.
@@ -204,17 +181,17 @@ pub(super) mod tests {
         rows.iter().for_each(|row| push(&mut window, row));
         let mut recent = Recent::default();
         recent.take(&window, &[(0, "a".into()), (1, "b".into())], 1.0);
-        let followed = recent.followed(0, 0.5);
-        let known: Vec<Option<f64>> = followed.iter().map(|f| f.known(|_| 100.0)).collect();
+        let found = followed(recent.rows().unwrap(), 0, 0.5);
+        let known: Vec<Option<f64>> = found.iter().map(|f| f.known(|_| 100.0)).collect();
         assert_eq!(known, [Some(2.0), None, Some(2.0), None, None, None]);
-        assert_eq!(followed[1], Followed::new(10.0, 0.25, 5));
-        assert_eq!(followed[3], Followed::new(5.0, 0.5, 3));
+        assert_eq!(found[1], Followed::new(10.0, 0.25, 5));
+        assert_eq!(found[3], Followed::new(5.0, 0.5, 3));
         assert_eq!((recent.offset(0), recent.offset(5), recent.number("b")), (0, 5, Some(1)));
 
         // Seven rows later what is left of stream 1 counts for less than a hundredth.
         (0..5).for_each(|_| push(&mut window, &row(1, false, 0.0, false)));
         recent.take(&window, &[], 2.0);
-        let first = recent.followed(0, 0.5)[1];
+        let first = followed(recent.rows().unwrap(), 0, 0.5)[1];
         assert_eq!((first.known(|tail| tail as f64), first.tail()), (Some(10.0 + 10.0 / 128.0), Some(10)));
     }
 

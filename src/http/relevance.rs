@@ -1,9 +1,8 @@
 //! How much of the value hangs on each state variable: shares of the variance of V over visited states.
 
-use super::following::{At, action, here, inputs};
 use super::history::number;
 use super::recent::Recent;
-use super::visited::scattered;
+use crate::hindsight::{At, action, here, inputs, scattered};
 use crate::learner::action::ActionSpace;
 use crate::learner::influence::influence;
 use crate::math::sensitivity::total_indices;

@@ -7,7 +7,7 @@
 //! A stop never goes beyond the end of a chain. A row has the time at which it came: those of one notice are spread over the second
 //! before it.
 
-use super::returns::{Followed, Rewards, weight};
+use crate::hindsight::{Followed, Rewards, weight};
 use crate::learner::window::Window;
 use crate::transition::Rows;
 use std::collections::{HashMap, VecDeque};
@@ -313,6 +313,7 @@ mod tests {
     use super::super::recent::Recent;
     use super::super::recent::tests::{Row, push};
     use super::*;
+    use crate::hindsight::followed;
 
     const HALF: f64 = 0.5;
 
@@ -334,8 +335,7 @@ mod tests {
             push(&mut window, &row(0, i % 40 == 0, f64::from(i * 7919 % 97), i % 80 == 79));
         }
         recent.take(&window, &[(0, "a".into())], 1.0);
-        let exact: HashMap<u64, Option<f64>> = recent
-            .followed(0, HALF)
+        let exact: HashMap<u64, Option<f64>> = followed(recent.rows().unwrap(), 0, HALF)
             .iter()
             .enumerate()
             .map(|(i, followed)| (recent.offset(i), followed.known(|_| 3.0)))

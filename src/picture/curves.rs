@@ -34,13 +34,20 @@ impl Curves {
         for (line, colour) in self.lines.iter().zip(LINES) {
             let place = |k: usize, height: f64| (plot.x(self.at[k]), plot.y(height));
             if let Some(deviation) = &line.deviation {
-                let upper = (0..n).map(|k| place(k, line.mean[k] + 2.0 * deviation[k]));
-                let lower = (0..n).rev().map(|k| place(k, line.mean[k] - 2.0 * deviation[k]));
-                let mut band = polyline(upper.chain(lower));
-                band.close();
-                canvas.fill(band, colour, 0.22, Some(&clip));
+                for run in runs(&line.mean, |v| v.is_finite()) {
+                    let upper = run.clone().map(|k| place(k, line.mean[k] + 2.0 * deviation[k]));
+                    let lower = run.rev().map(|k| place(k, line.mean[k] - 2.0 * deviation[k]));
+                    let mut band = polyline(upper.chain(lower));
+                    band.close();
+                    canvas.fill(band, colour, 0.22, Some(&clip));
+                }
             }
-            canvas.stroke(polyline((0..n).map(|k| place(k, line.mean[k]))), 2.4, colour, Some(&clip));
+            let curve = polyline((0..n).map(|k| place(k, line.mean[k])));
+            if line.dashed {
+                canvas.stroke_dashed(curve, 2.4, colour, Some(&clip));
+            } else {
+                canvas.stroke(curve, 2.4, colour, Some(&clip));
+            }
         }
         canvas.points(&plot, &self.points);
         canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y_label, &y_ticks));

@@ -9,7 +9,9 @@ use tiny_skia::PathBuilder;
 pub(super) enum Key {
     Marker(Marker),
     Fade(Colours),
+    /// With a band, or without one.
     Line([u8; 3], bool),
+    Dashes([u8; 3]),
     /// The ground of curves where next to nothing is known.
     Hatch,
 }
@@ -20,7 +22,7 @@ impl Key {
             Self::Marker(_) => 12.0,
             Self::Fade(_) => 44.0,
             Self::Hatch => 30.0,
-            Self::Line(..) => 30.0,
+            Self::Line(..) | Self::Dashes(_) => 30.0,
         }
     }
 }
@@ -80,6 +82,12 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
                         canvas.fill(path, colour, 0.22, None);
                     }
                     canvas.line((x, y), (x + 30.0, y), 2.4, colour);
+                }
+                Key::Dashes(colour) => {
+                    let mut path = PathBuilder::new();
+                    path.move_to(x, y);
+                    path.line_to(x + 30.0, y);
+                    canvas.stroke_dashed(path, 2.4, colour, None);
                 }
             }
             canvas.text(text, TICK_SIZE, (x + key.width() + KEY_GAP, y + 0.36 * TICK_SIZE), Align::Left, false);

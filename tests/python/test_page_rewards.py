@@ -140,3 +140,13 @@ def test_names_of_rewards_may_change_at_a_restart_and_change_nothing_that_is_lea
     command += ["--visited", str(daemon.directory / "data")]
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     assert "averaged over 64 visited states" in done.stderr and Xml.parse(out), done.stderr
+    # So do a trajectory and errors, with the rewards that the critic learns.
+    data, table = str(daemon.directory / "data"), tmp_path / "along.csv"
+    command = [BINARY, "plot", str(model), "--out", str(table), "--trajectory", data, "--reward", "1", "--rows", "50"]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert "sum of comfort along 50 rows of stream" in done.stderr, done.stderr
+    rows = [line.split(",") for line in table.read_text().splitlines()]
+    assert len(rows) == 51 and rows[0][0] == "offset" and all(-3.3 < float(row[5]) < -0.7 for row in rows[1:])
+    command = [BINARY, "plot", str(model), "--out", str(out), "--errors", data]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.startswith("Where the model is most wrong") and "offset" in done.stdout and Xml.parse(out), done

@@ -264,7 +264,7 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
     let at: Vec<f64> = (0..CURVE).map(|k| 1.0 + f64::from(size - 1) * k as f64 / (CURVE - 1) as f64).collect();
     let middle = f64::from(1 + size) / 2.0;
     let (mean, deviation) = evaluate(snapshot, &at.iter().map(|&x| [x, middle]).collect::<Vec<_>>());
-    let line = Line { label: format!("y = {middle}"), mean, deviation: Some(deviation) };
+    let line = Line { label: format!("y = {middle}"), mean, deviation: Some(deviation), dashed: false };
     let true_value = |x| [f64::from(x), gridworld::true_value(x, snapshot.discount)];
     let true_values = (1..=size).map(true_value).collect();
     let curves = Curves {

@@ -1,5 +1,6 @@
 //! The states that averages, medians and relevances are taken over.
 
+use super::came::ROWS;
 use crate::commands::Failure;
 use crate::commands::given::{plural, read_states_as};
 use crate::commands::output::in_file;
@@ -12,8 +13,6 @@ use std::path::Path;
 
 /// Visited states that are kept.
 const KEPT: usize = 2048;
-/// Rows of a journal that they are chosen from, the newest.
-const ROWS: u64 = 20_000;
 /// Fixes which of them are kept: the same file gives the same picture.
 const SEED: u64 = 1;
 
@@ -37,12 +36,13 @@ impl States {
             return Err(Failure::usage("--visited takes states, and this model has values of actions"));
         }
         let dim = snapshot.state_dim();
-        let states = if path.is_dir() && holds_journal(path) {
-            let found = archive::newest_states(path, ROWS).map_err(|e| in_file(path, e))?;
-            if let Some(other) = found.iter().map(Vec::len).find(|&other| other != dim) {
+        let states: Vec<Vec<f64>> = if path.is_dir() && holds_journal(path) {
+            let found = archive::newest(path, ROWS).map_err(|e| in_file(path, e))?.rows;
+            if !found.is_empty() && found.dim != dim {
+                let other = found.dim;
                 return Err(in_file(path, format!("states have {other} numbers, those of the model have {dim}")));
             }
-            found
+            found.states.chunks_exact(dim).map(<[f64]>::to_vec).collect()
         } else {
             let found = read_states_as(path, columns, dim, "model")?;
             found.chunks_exact(dim).map(<[f64]>::to_vec).collect()

@@ -19,19 +19,21 @@ const AT_ONCE: usize = 4096;
 
 /// A state, and the action there if one is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<'a> {
-    pub(super) state: &'a [f64],
-    pub(super) action: Option<&'a [f64]>,
+pub struct At<'a> {
+    /// (D,).
+    pub state: &'a [f64],
+    /// (A,).
+    pub action: Option<&'a [f64]>,
 }
 
 /// The action of row i, as the space of actions takes it; none where the row has none of them.
-pub(super) fn action<'a>(space: &ActionSpace, rows: &'a Rows, i: usize) -> Option<&'a [f64]> {
+pub fn action<'a>(space: &ActionSpace, rows: &'a Rows, i: usize) -> Option<&'a [f64]> {
     let action = rows.action(i).get(..space.numbers())?;
     space.append(action, &mut Vec::new()).is_ok().then_some(action)
 }
 
 /// Of each row (n,) the next one of its chain; none behind its end, and of the newest.
-pub(super) fn next_rows(rows: &Rows) -> Vec<Option<usize>> {
+pub fn next_rows(rows: &Rows) -> Vec<Option<usize>> {
     let mut next: HashMap<u32, usize> = HashMap::new();
     let mut out = vec![None; rows.len()];
     for i in (0..rows.len()).rev() {
@@ -45,7 +47,7 @@ pub(super) fn next_rows(rows: &Rows) -> Vec<Option<usize>> {
 ///
 /// # Errors
 /// A sentence that names what is wrong.
-pub(super) fn here(model: &Evaluator, places: &[At], ask: Ask) -> Result<Evaluation, String> {
+pub fn here(model: &Evaluator, places: &[At], ask: Ask) -> Result<Evaluation, String> {
     model.evaluate(&inputs(model, places)?, ask).map_err(|e| e.to_string())
 }
 
@@ -53,7 +55,7 @@ pub(super) fn here(model: &Evaluator, places: &[At], ask: Ask) -> Result<Evaluat
 ///
 /// # Errors
 /// If one lacks an action.
-pub(super) fn inputs(model: &Evaluator, places: &[At]) -> Result<Vec<f64>, String> {
+pub fn inputs(model: &Evaluator, places: &[At]) -> Result<Vec<f64>, String> {
     let space = model.snapshot().actions.as_ref().map(|of| &of.space);
     let mut out = Vec::with_capacity(places.len() * model.snapshot().dim());
     for place in places {
@@ -69,7 +71,7 @@ pub(super) fn inputs(model: &Evaluator, places: &[At]) -> Result<Vec<f64>, Strin
 ///
 /// # Errors
 /// A sentence that names what is wrong.
-pub(super) fn values(model: &Evaluator, places: &[At], successor: Option<Successor>) -> Result<DMatrix<f64>, String> {
+pub fn values(model: &Evaluator, places: &[At], successor: Option<Successor>) -> Result<DMatrix<f64>, String> {
     let snapshot = model.snapshot();
     let Some(of) = &snapshot.actions else { return Ok(here(model, places, Ask::MEAN)?.mean) };
     let heads = snapshot.weights.ncols();
@@ -102,21 +104,47 @@ pub(super) fn values(model: &Evaluator, places: &[At], successor: Option<Success
 }
 
 /// Whether the returns that come are those of the policy whose values the critic learns.
-pub(super) fn has_returns(successor: Option<Successor>) -> bool {
+pub fn has_returns(successor: Option<Successor>) -> bool {
     matches!(successor, None | Some(Successor::Sarsa))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::map::tests::model;
     use super::*;
-    use crate::snapshot::{Actions, Snapshot};
+    use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+    use crate::snapshot::{Actions, Inputs, Snapshot};
+
+    /// Two value functions of two numbers of an action behind a state of one.
+    fn model(m: usize) -> Snapshot {
+        let kernel = Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![1.0, 0.5, 0.1]));
+        Snapshot {
+            critic: "c".into(),
+            generation: 3,
+            revision: 7,
+            offset: 9,
+            transitions: 9,
+            time: 0.0,
+            discount: 0.5,
+            hyperparameters: Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1.0 },
+            inputs: Inputs::identity(3),
+            dictionary: DMatrix::from_fn(m, 3, |i, _| 4.0 * i as f64 / m as f64 - 2.0),
+            weights: DMatrix::from_fn(m, 2, |i, h| ((3 * i + h) as f64).sin()),
+            variance: None,
+            log_evidence: None,
+            score: None,
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
+            reward_names: Vec::new(),
+            actions: Some(Actions::of(ActionSpace::Discrete(2))),
+            heads: None,
+            branch: None,
+        }
+    }
 
     #[test]
     fn what_follows_is_the_next_action_or_the_best_one() {
-        let weights = DMatrix::from_fn(10, 2, |i, h| ((3 * i + h) as f64).sin());
-        let space = ActionSpace::Discrete(2);
-        let model = Evaluator::new(Snapshot { weights, actions: Some(Actions::of(space)), ..model(10) });
+        let model = Evaluator::new(model(10));
         let q = |x: f64, a: usize| {
             let coordinates = [[1.0, 0.0], [0.0, 1.0]][a];
             model.evaluate(&[x, coordinates[0], coordinates[1]], Ask::MEAN).unwrap().mean

@@ -7,19 +7,20 @@
 
 use crate::learner::action::Successor;
 use crate::transition::Rows;
+use std::collections::HashMap;
 
 /// A return is known when what is still to come counts for less than this.
 pub(super) const REST: f64 = 0.01;
 
 /// What the returns of a critic are made of.
 #[derive(Clone, Debug)]
-pub(super) struct Rewards {
+pub struct Rewards {
     /// Of rows that carry none.
-    pub(super) discount: f64,
+    pub discount: f64,
     /// Column of the reward of each value function.
-    pub(super) columns: Vec<usize>,
+    pub columns: Vec<usize>,
     /// Of values of actions: whose action follows.
-    pub(super) successor: Option<Successor>,
+    pub successor: Option<Successor>,
 }
 
 impl Rewards {
@@ -27,14 +28,14 @@ impl Rewards {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn column(&self, head: usize) -> Result<usize, String> {
+    pub fn column(&self, head: usize) -> Result<usize, String> {
         self.columns.get(head).copied().ok_or_else(|| format!("head must be below {}", self.columns.len()))
     }
 }
 
 /// Weight of what follows row i under a critic whose discount is `discount`: infinite where its importance ratio is not 1, since the
 /// return is then that of another policy.
-pub(super) fn weight(rows: &Rows, i: usize, discount: f64) -> f64 {
+pub fn weight(rows: &Rows, i: usize, discount: f64) -> f64 {
     match rows.ratios[i] {
         1.0 if rows.terminated[i] => 0.0,
         1.0 => rows.discount(i, discount),
@@ -44,7 +45,7 @@ pub(super) fn weight(rows: &Rows, i: usize, discount: f64) -> f64 {
 
 /// What followed a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Followed {
+pub struct Followed {
     /// Rewards, discounted.
     gathered: f64,
     /// Weight of what is still to come; infinite or not a number where an importance ratio other than 1 follows.
@@ -55,12 +56,12 @@ pub(super) struct Followed {
 
 impl Followed {
     /// What follows row `tail`, behind which nothing is known: its reward, and the weight of the rest.
-    pub(super) fn new(gathered: f64, rest: f64, tail: usize) -> Self {
+    pub fn new(gathered: f64, rest: f64, tail: usize) -> Self {
         Self { gathered, rest, tail }
     }
 
     /// The same as it follows the row before, of this reward, behind which it has this weight.
-    pub(super) fn behind(self, reward: f64, weight: f64) -> Self {
+    pub fn behind(self, reward: f64, weight: f64) -> Self {
         if weight == 0.0 {
             return Self { gathered: reward, rest: 0.0, tail: self.tail };
         }
@@ -68,7 +69,7 @@ impl Followed {
     }
 
     /// The return, once it is known. `value` gives V of the next state of a row.
-    pub(super) fn known(self, value: impl FnOnce(usize) -> f64) -> Option<f64> {
+    pub fn known(self, value: impl FnOnce(usize) -> f64) -> Option<f64> {
         if self.rest == 0.0 {
             return Some(self.gathered);
         }
@@ -76,7 +77,30 @@ impl Followed {
     }
 
     /// The row at whose next state V is needed for the return.
-    pub(super) fn tail(self) -> Option<usize> {
+    pub fn tail(self) -> Option<usize> {
         (self.rest > 0.0 && self.rest < REST).then_some(self.tail)
     }
+}
+
+/// What followed each row (n,) of reward column `column` under `discount`.
+pub fn followed(rows: &Rows, column: usize, discount: f64) -> Vec<Followed> {
+    let mut next: HashMap<u32, Followed> = HashMap::new();
+    let mut out = Vec::with_capacity(rows.len());
+    for i in (0..rows.len()).rev() {
+        let (stream, reward) = (rows.streams[i], rows.reward(i)[column]);
+        let weight = weight(rows, i, discount);
+        let later = next.get(&stream).filter(|_| !rows.truncated[i] && !rows.terminated[i]);
+        let followed = match later {
+            Some(later) => later.behind(reward, weight),
+            None => Followed::new(reward, weight, i),
+        };
+        if rows.starts_chain[i] {
+            next.remove(&stream);
+        } else {
+            next.insert(stream, followed);
+        }
+        out.push(followed);
+    }
+    out.reverse();
+    out
 }

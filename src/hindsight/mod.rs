@@ -1,0 +1,15 @@
+//! What a model said of rows, and what then came: returns, values along a trajectory, and where the model errs most.
+//!
+//! The page and `criticd plot` show the same, computed here.
+
+mod along;
+mod following;
+mod returns;
+mod scattered;
+mod worst;
+
+pub use along::{Along, Single, Stretch};
+pub use following::{At, action, has_returns, here, inputs, next_rows, values};
+pub use returns::{Followed, Rewards, followed, weight};
+pub use scattered::scattered;
+pub use worst::{Kind, Neighbours, SAMPLES, Sample, WORST, Worst, affordable, samples, spacing};
