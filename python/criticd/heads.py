@@ -25,8 +25,8 @@ class HeadModels:
     ```
     `declared` says of each of H heads what it predicts. `weights` is (m, H), `signals`, `ratios` and `weightings` are
     (H,), and so are `factors`, which multiply deviations of returns, `pairs`, the verified pairs behind them, and
-    `coverage`, the share of their returns in the 90 % interval before, NaN without pairs. `bases` holds `vectors` (m, m) and `values` (m,) of
-    each weighting of rows; it is empty in a snapshot that came without variances.
+    `coverage`, the share of their returns in the 90 % interval before, NaN without pairs. `bases` holds `vectors`
+    (m, m) and `values` (m,) of each weighting of rows; it is empty in a snapshot that came without variances.
     """
 
     declared: tuple[Message, ...]

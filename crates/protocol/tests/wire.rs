@@ -1344,18 +1344,18 @@ fn files_of_heads_say_how_far_these_are_verified() {
     }
     let written: Value = rmp_serde::from_slice(&wire::encode_snapshot(&model, ArrayForm::List, true)).unwrap();
     assert_eq!(written["heads"]["pairs"], json!([0, 64]));
-    for (key, value, code, index) in [
-        ("pairs", json!([0, -1]), ErrorCode::OutOfRange, Some(1)),
-        ("pairs", json!([0.5, 0]), ErrorCode::OutOfRange, Some(0)),
-        ("coverage", json!([0.0, 1.5]), ErrorCode::OutOfRange, Some(1)),
-        ("coverage", json!([0.0]), ErrorCode::WrongShape, None),
+    for (field, value, code, index) in [
+        ("heads.pairs", json!([0, -1]), ErrorCode::OutOfRange, Some(1)),
+        ("heads.pairs", json!([0.5, 0]), ErrorCode::OutOfRange, Some(0)),
+        ("heads.coverage", json!([0.0, 1.5]), ErrorCode::OutOfRange, Some(1)),
+        ("heads.coverage", json!([0.0]), ErrorCode::WrongShape, None),
     ] {
         let mut changed = written.clone();
         // A list in JSON has no NaN.
         changed["heads"]["coverage"] = json!([0.5, 0.75]);
-        changed["heads"][key] = value;
+        changed["heads"][field.trim_start_matches("heads.")] = value;
         let fault = wire::decode_snapshot(&pack(&changed)).unwrap_err();
-        assert_eq!((fault.code, fault.field, fault.index), (code, Some(format!("heads.{key}")), index), "{key}");
+        assert_eq!((fault.code, fault.field, fault.index), (code, Some(field), index), "{field}");
     }
     // Earlier files do not say.
     let mut before = written;
@@ -1381,7 +1381,7 @@ fn answers_of_heads_say_how_far_these_are_verified() {
             learning: Vec::new(),
         };
         let reply = Reply::ValueOfHeads { evaluation: &evaluation, snapshot: &model, heads: &heads };
-        let bytes = wire::encode_reply(&Id::default(), ArrayForm::List, &reply);
+        let bytes = wire::encode_reply(&Id::nil(), ArrayForm::List, &reply);
         rmp_serde::from_slice::<Value>(&bytes).unwrap()["heads"].clone()
     };
     let known = answer(model.heads.as_ref().map(|heads| heads.verified.clone()));
