@@ -161,7 +161,9 @@ class HeadValues:
     """What heads say about n states: `mean` (n, H), `variance` (n, H) of it, a column for each of `names`.
 
     `return_variance` (n, H), if asked for, is that of a single return: 90 % of returns should lie within 1.645 of its
-    root.
+    root. How far that has been verified comes with it: `pairs` (H,) are predictions whose return has come since, 0
+    below 40, `coverage` (H,) the share of these returns in the 90 % interval as it was predicted, before deviations
+    were rescaled, NaN without pairs. Both are None of an older daemon.
     `learning` has the heads that are not ready, each with the share of the rows that it has learned. `by_name["a"]` is
     the mean of head a at every state (n,). `generation` and `offset` are those of the model that answered.
     """
@@ -173,6 +175,8 @@ class HeadValues:
     generation: int
     offset: int
     return_variance: npt.NDArray[np.float64] | None = None
+    pairs: npt.NDArray[np.int64] | None = None
+    coverage: npt.NDArray[np.float64] | None = None
 
     @property
     def std(self) -> npt.NDArray[np.float64] | None:
@@ -227,7 +231,18 @@ def head_values_of(reply: Message) -> HeadValues:
         mean = np.zeros((count, 0)) if matrix[0] is None or not names else np.array(matrix[0], np.float64)
         variance, returns = (None if of is None else np.array(of, np.float64) for of in matrix[1:])
         learning = {str(name): float(share) for name, share in found.get("learning", {}).items()}
-        return HeadValues(names, mean, variance, learning, reply["generation"], reply["offset"], returns)
+        pairs, coverage = found.get("pairs"), found.get("coverage")
+        return HeadValues(
+            names,
+            mean,
+            variance,
+            learning,
+            reply["generation"],
+            reply["offset"],
+            returns,
+            None if pairs is None else np.array(pairs, np.int64).reshape(len(names)),
+            None if coverage is None else np.array(coverage, np.float64).reshape(len(names)),
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(f"the heads in the reply to `value` lack something: {error!r}") from error
 

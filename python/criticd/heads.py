@@ -25,8 +25,9 @@ class HeadModels:
     Var V_h(x) = signals_h (k(z, z) - sum_j t_j^2 values_j / (values_j + ratios_h)),   t = vectors' k_m(z)
     ```
     `declared` says of each of H heads what it predicts. `weights` is (m, H), `signals`, `ratios` and `weightings` are
-    (H,), and so is `factors`, which multiply deviations of returns. `bases` holds `vectors` (m, m) and `values` (m,) of
-    each weighting of rows; it is empty in a snapshot that came without variances.
+    (H,), and so are `factors`, which multiply deviations of returns, `pairs`, the verified pairs behind them, and
+    `coverage`, the share of their returns in the 90 % interval before, NaN without pairs. `bases` holds `vectors`
+    (m, m) and `values` (m,) of each weighting of rows; it is empty in a snapshot that came without variances.
     """
 
     declared: tuple[Message, ...]
@@ -36,6 +37,8 @@ class HeadModels:
     weightings: tuple[int, ...]
     bases: tuple[tuple[Array, Array], ...]
     factors: Array
+    pairs: Array
+    coverage: Array
 
     @classmethod
     def of(cls, message: Mapping[str, Any], m: int) -> HeadModels:
@@ -54,11 +57,15 @@ class HeadModels:
             weightings=tuple(int(w) for w in message["weightings"]),
             bases=bases,
             factors=np.array(message.get("factors", np.ones(count)), np.float64).reshape(count),
+            pairs=np.array(message.get("pairs", np.zeros(count)), np.float64).reshape(count),
+            coverage=np.array(message.get("coverage", np.full(count, np.nan)), np.float64).reshape(count),
         )
         if len(found.weightings) != count or (bases and not all(0 <= w < len(bases) for w in found.weightings)):
             raise ValueError("heads name a weighting that is not there")
         if not all((of > 0).all() for of in (found.signals, found.ratios, found.factors)):
             raise ValueError("a head with a scale that is not positive")
+        if not (found.pairs >= 0).all() or (found.coverage < 0).any() or (found.coverage > 1).any():
+            raise ValueError("a head with a count or a coverage that is none")
         return found
 
     def message(self) -> Message:
@@ -74,6 +81,9 @@ class HeadModels:
             message["bases"] = [{"vectors": vectors, "values": values} for vectors, values in self.bases]
         if (self.factors != 1).any():
             message["factors"] = self.factors
+        if self.pairs.any():
+            message["pairs"] = [int(pairs) for pairs in self.pairs]
+            message["coverage"] = self.coverage
         return message
 
 
@@ -116,8 +126,10 @@ class Heads(Mapping[str, "Snapshot"]):
         covariance = returns = None
         if models.bases:
             noise, flat = np.array([signal * ratio]), np.zeros((len(of.dictionary), 1))
-            # How many pairs are behind it is not said of each head.
-            returns = ReturnSpread(noise, flat, noise, float(models.factors[place]), 0)
+            pairs, coverage = int(models.pairs[place]), float(models.coverage[place])
+            returns = ReturnSpread(
+                noise, flat, noise, float(models.factors[place]), pairs, None if np.isnan(coverage) else coverage
+            )
             vectors, values = models.bases[models.weightings[place]]
             covariance = (vectors * (values / (values + ratio))) @ vectors.T / signal
         return replace(

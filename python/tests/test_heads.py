@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from criticd import Malformed, Snapshot
+from criticd.heads import HeadModels
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden-heads"
 CASES = ["discounts_11", "gvf_12", "weights_13", "forgetting_16"]
@@ -200,6 +201,23 @@ def test_a_weighted_head_is_cost_regularised_kernel_regression(tmp_path: Path) -
     np.testing.assert_allclose(
         np.sqrt(std**2 + 1), [1.050510, 1.018591, 1.017991, 1.018591, 1.050510], rtol=0, atol=1e-5
     )
+
+
+def test_heads_keep_how_far_they_are_verified(tmp_path: Path) -> None:
+    case = json.loads((GOLDEN / "weights_13.json").read_text())
+    model = fitted(case, tmp_path)
+    assert model.head_models is not None
+    count = len(model.heads)
+    coverage = np.where(np.arange(count) == 0, np.nan, 0.75)
+    known = replace(model.head_models, pairs=np.where(np.isnan(coverage), 0.0, 64.0), coverage=coverage)
+    replace(model, head_models=known).save(tmp_path / "verified.model")
+    # The program reads it, too.
+    run(tmp_path, f"inspect {tmp_path / 'verified.model'}")
+    for place, head in enumerate(Snapshot.load(tmp_path / "verified.model").heads.values()):
+        assert head.returns is not None
+        assert (head.returns.pairs, head.returns.coverage) == ((64, 0.75) if place else (0, None))
+    with pytest.raises(ValueError, match="coverage"):
+        HeadModels.of(known.message() | {"coverage": np.full(count, 1.5)}, len(model.dictionary))
 
 
 @pytest.mark.parametrize("kernels", [1, 2])

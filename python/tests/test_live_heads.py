@@ -142,6 +142,18 @@ def test_a_daemon_that_knows_no_heads_is_told_apart() -> None:
         head_values_of({"mean": np.zeros(1), "generation": 1, "offset": 3})
 
 
+def test_answers_say_how_far_they_are_verified() -> None:
+    from criticd.client import head_values_of
+
+    heads = {"names": ["near", "far"], "mean": np.zeros((1, 2)), "return_variance": np.ones((1, 2))}
+    reply = {"mean": np.zeros(1), "generation": 1, "offset": 3}
+    older = head_values_of(reply | {"heads": heads})
+    assert older.pairs is None and older.coverage is None
+    found = head_values_of(reply | {"heads": heads | {"pairs": [0, 64], "coverage": [np.nan, 0.75]}})
+    assert found.pairs is not None and found.coverage is not None
+    assert list(found.pairs) == [0, 64] and np.isnan(found.coverage[0]) and found.coverage[1] == 0.75
+
+
 def test_a_subscriber_follows_one_head(start: Start) -> None:
     daemon = start(*CALM)
     send(daemon, 0, ROWS)
@@ -162,6 +174,10 @@ def test_a_subscriber_follows_one_head(start: Start) -> None:
         expected = asked(STATES, std=True, returns=True)
         now = client.heads(STATES, ["given"], returns=True)
         assert now.std is not None and now.return_variance is not None
+        assert found.pairs is not None and found.pairs.shape == (1,) and client.heads(STATES).pairs is None
+        assert now.pairs is not None and now.coverage is not None and asked.returns is not None
+        assert asked.returns.pairs == now.pairs[0]
+        assert asked.returns.coverage == (now.coverage[0] if now.pairs[0] else None)
         assert expected.std is not None and expected.return_std is not None
         np.testing.assert_allclose(expected.mean, now.mean[:, 0], rtol=1e-9)
         # A variance is a difference, of which one matrix keeps fewer digits than the spectrum.

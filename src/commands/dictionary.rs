@@ -4,10 +4,10 @@ use super::Failure;
 use super::actions::read_inputs;
 use super::given::{at_least_one, read_states_of, within};
 use super::output::in_file;
+use criticd::learner::DictionaryBy;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::effective_tolerance;
-use criticd::learner::elements::{self, Compared, DictionaryBy};
-use criticd::learner::heads::Bank;
+use criticd::learner::refit::{Compared, elements};
 use criticd::math::dictionary::{Dictionary, StoppingRule};
 use criticd::math::kernel::NoiseModel;
 use serde_json::{Value, json};
@@ -119,33 +119,21 @@ impl DictionaryOptions {
             RuleChoice::OmpBrm => Some(DictionaryBy::OmpBrm),
         };
         let rules: &[DictionaryBy] = match &by {
-            None if !icd.capped || gap(given, icd)? <= elements::GAP => return Ok((DictionaryBy::Icd, Vec::new())),
+            None if !icd.capped || given.gap(&icd.dictionary, &|| true)? <= elements::GAP => {
+                return Ok((DictionaryBy::Icd, Vec::new()));
+            }
             None => &DictionaryBy::ALL,
             Some(by) => &[DictionaryBy::Icd, *by],
         };
         let compared = given.compare(rules, enough, self.dictionary_max, &|| true)?;
-        let least = |a: &&Compared, b: &&Compared| {
-            a.error.unwrap_or(f64::INFINITY).total_cmp(&b.error.unwrap_or(f64::INFINITY))
-        };
-        let best = compared.iter().min_by(least).map_or(DictionaryBy::Icd, |best| best.by);
-        Ok((by.unwrap_or(best), compared))
+        let best = Compared::best(&compared);
+        Ok((by.or(best).unwrap_or(DictionaryBy::Icd), compared))
     }
 }
 
 /// Whether rules other than ICD do not apply.
 fn only_icd(given: &Given<'_>) -> bool {
     given.hyperparameters.noise == NoiseModel::White || given.settings.action_value.is_some()
-}
-
-/// Evidence that the sparse model loses by the dictionary, nats over all rewards and heads.
-fn gap(given: &Given<'_>, icd: &Selection) -> Result<f64, Failure> {
-    let model = given.model(icd.dictionary.clone(), &|| true)?;
-    let posterior = model.solve()?;
-    // What the features miss is the same for all, and each loses as much more as its noise is smaller.
-    let ratio = posterior.scale().ratio;
-    let scales = model.heads().map_or(&[][..], Bank::scales).iter();
-    let times = given.settings.rewards.len() as f64 + scales.map(|scale| ratio / scale.ratio).sum::<f64>();
-    Ok(times * posterior.trace_gap(model.statistics()))
 }
 
 /// How rules compare, for programs.

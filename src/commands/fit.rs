@@ -14,12 +14,11 @@ use super::output::{Progress, in_file, note, number, print, print_json};
 use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
-use criticd::learner::elements::Compared;
 use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
-use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger};
+use criticd::learner::refit::{self, Compared, RefitError, RefitReport, RefitTrigger};
 use criticd::learner::window::Window;
-use criticd::learner::{Alarm, DriftSensitivity, Lambda, Learner, Settings, VarianceKind};
+use criticd::learner::{Alarm, DictionaryBy, DriftSensitivity, Lambda, Learner, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
@@ -586,6 +585,8 @@ impl Fit {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
             noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
+            // The rules are compared below, without a budget and all of them.
+            dictionary_by: Some(DictionaryBy::Icd),
             estimate_scale: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),

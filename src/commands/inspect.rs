@@ -305,7 +305,7 @@ fn lengths(snapshot: &Snapshot) -> String {
 fn heads_in_words(heads: &HeadsSnapshot) -> String {
     let names: Vec<&str> = heads.heads.iter().take(HEADS_NAMED).map(|head| head.name.as_str()).collect();
     let more = if heads.heads.len() > HEADS_NAMED { ", ..." } else { "" };
-    let factors = heads.factors.iter().copied();
+    let factors = heads.verified.iter().map(|verified| verified.factor);
     let spread = factors.clone().reduce(f64::min).zip(factors.reduce(f64::max)).filter(|spread| *spread != (1.0, 1.0));
     let spread = spread.map_or_else(String::new, |(least, most)| {
         format!("; deviations of returns times {} to {}", number(least), number(most))

@@ -261,6 +261,9 @@ mod tests {
             ("actions = 2\nsuccessor = \"improve\"\ndrift_sensitivity = \"high\"", "successor", "drift_sensitivity"),
             ("actions = 2\nsuccessor = \"best\"", "successor", "one of sarsa"),
             ("actions = 2\ntrace = \"long\"", "trace", "one of on_policy"),
+            ("actions = 2\ndictionary_by = \"returns\"", "dictionary_by", "auto or icd"),
+            ("noise = \"white\"\ndictionary_by = \"omp-td\"", "dictionary_by", "auto or icd"),
+            ("dictionary_by = \"omp\"", "dictionary_by", "one of auto, icd, returns, omp-td, omp-brm"),
         ] {
             let error = error(text);
             assert!(error.contains(&format!("`critic[0].{key}`")) && error.contains(words), "{text}: {error}");

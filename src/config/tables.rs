@@ -6,7 +6,7 @@ use super::{ConfigParts, Limits, LogFormat, actions, heads};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
-    DriftSensitivity, KernelKind, Lambda, OnNewPolicy, SelectBy, SelectionKind, Settings, VarianceKind,
+    DictionaryBy, DriftSensitivity, KernelKind, Lambda, OnNewPolicy, SelectBy, SelectionKind, Settings, VarianceKind,
 };
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -343,7 +343,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 40] = [
+pub(super) static CRITIC: [Setting<Settings>; 41] = [
     setting!(
         name,
         Restart,
@@ -506,6 +506,26 @@ pub(super) static CRITIC: [Setting<Settings>; 40] = [
         within(1..=20_000),
         "Largest dictionary, 1 to 20000; a row costs time and memory by its square."
     ),
+    Setting {
+        check: |settings| {
+            let fits = settings.takes_rules() || matches!(settings.dictionary_by, None | Some(DictionaryBy::Icd));
+            expect(fits, "auto or icd: other rules are for values of states and correlated noise")
+        },
+        ..choice!(
+            dictionary_by,
+            Running,
+            [
+                ("auto", None),
+                ("icd", Some(DictionaryBy::Icd)),
+                ("returns", Some(DictionaryBy::Returns)),
+                ("omp-td", Some(DictionaryBy::OmpTd)),
+                ("omp-brm", Some(DictionaryBy::OmpBrm)),
+            ],
+            "Rule that chooses the dictionary of a refit: \"icd\" (pivoted incomplete Cholesky), which covers the states; \"returns\", \
+             half of it by the returns of values and heads; \"omp-td\" or \"omp-brm\", by the reward one row ahead; or \"auto\", icd, \
+             unless it fills the dictionary with a trace gap above 5 nats and returns predict later returns better."
+        )
+    },
     setting!(
         backfill_rows,
         Restart,

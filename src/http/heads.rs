@@ -58,6 +58,8 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
     let unknown = |numbers: &[f64; 4]| if numbers[3].is_nan() { -1.0 } else { numbers[3] };
     judged.sort_by(|a, b| unknown(&b.1).total_cmp(&unknown(&a.1)).then(a.0.cmp(&b.0)));
     let named = judged.iter().take(NAMED).map(|(h, [mean, spread, deviation, unknown])| {
+        let (_, heads, place) = snapshot.place_of_head(*h);
+        let verified = heads.verified[place];
         json!({
             "name": all[*h].name,
             "cumulant": &all[*h].cumulant,
@@ -66,6 +68,8 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
             "spread": number(*spread),
             "deviation": number(*deviation),
             "unknown": number(*unknown),
+            "pairs": verified.pairs,
+            "coverage": verified.coverage,
         })
     });
     let named: Vec<Value> = named.collect();
@@ -84,7 +88,7 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
 mod tests {
     use super::super::map::tests::model;
     use super::*;
-    use crate::learner::heads::{Continuation, Cumulant, HeadBasis, HeadsSnapshot, Rate};
+    use crate::learner::heads::{Continuation, Cumulant, HeadBasis, HeadsSnapshot, Rate, Verified};
     use crate::snapshot::Snapshot;
     use nalgebra::DMatrix;
 
@@ -100,6 +104,9 @@ mod tests {
             noise_variance: None,
             signal: None,
         };
+        // Of all but the last ten enough returns are known.
+        let known = Verified { factor: 1.0, pairs: 40, coverage: Some(0.75) };
+        let verified = |k: usize| if k + 10 < count { known } else { Verified::default() };
         let heads = HeadsSnapshot {
             heads: (0..count).map(head).collect(),
             weights: DMatrix::from_fn(10, count, |i, _| i as f64),
@@ -107,7 +114,7 @@ mod tests {
             ratios: (0..count).map(|k| 0.01 * (k + 1) as f64).collect(),
             weightings: vec![0; count],
             bases: vec![HeadBasis { vectors: DMatrix::identity(10, 10) * 0.1, values: vec![1.0; 10] }],
-            factors: vec![1.0; count],
+            verified: (0..count).map(verified).collect(),
         };
         Evaluator::new(Snapshot { heads: Some(heads), ..model(10) })
     }
@@ -129,6 +136,9 @@ mod tests {
         assert_eq!((&named[0]["cumulant"], &named[0]["rate"]), (&json!({"State": 2}), &json!({"Discount": 0.5})));
         // Joint-7, Joint-17, Joint-27.
         assert_eq!((&ask("JOINT")["matching"], &ask("7")["matching"]), (&json!(30), &json!(3)));
+        let figures = |head: &Value| (head["pairs"].clone(), head["coverage"].clone());
+        assert_eq!(figures(&named[0]), (json!(0), Value::Null));
+        assert_eq!(figures(&ask("Joint-7")["heads"][0]), (json!(40), json!(0.75)));
         assert_eq!(ask("leg")["heads"], json!([]));
         let none = heads(&HeadsQuery::default(), &visited, &Evaluator::new(model(10))).unwrap_err();
         assert_eq!(none, "this critic has no heads");

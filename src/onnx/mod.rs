@@ -170,7 +170,8 @@ fn heads_of_kernel(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64
     let left = graph.node("Sub", &[&diagonal, &explained]);
     let left = graph.node("Max", &[&left, &zero]);
     let noise: Vec<f64> = (0..count).map(|h| of.noise_variance(h)).collect();
-    let [signals, noise, factors] = [&of.signals, &noise, &of.factors].map(|row| graph.constant(Array::row(row)));
+    let factors: Vec<f64> = of.verified.iter().map(|verified| verified.factor).collect();
+    let [signals, noise, factors] = [&of.signals, &noise, &factors].map(|row| graph.constant(Array::row(row)));
     let variance = graph.node("Mul", &[&left, &signals]);
     let deviation = graph.node("Sqrt", &[&variance]);
     let whole = graph.node("Add", &[&variance, &noise]);

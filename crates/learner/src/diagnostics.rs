@@ -1,5 +1,7 @@
 //! Diagnostics of a refit, as data: the programs around the learner put them into words.
 
+use crate::settings::DictionaryBy;
+
 /// What a refit has noticed about rows, settings or its own search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Diagnostic {
@@ -42,6 +44,15 @@ pub enum Diagnostic {
     },
     /// The budget ended the search: the best result by then won.
     BudgetEnded,
+    /// Another rule than ICD chose the dictionary. Errors are those of later returns, squared, over the variance of these.
+    DictionaryBy {
+        /// The rule.
+        by: DictionaryBy,
+        /// Its error.
+        error: f64,
+        /// The error with ICD.
+        icd: f64,
+    },
     /// The errors changed among the rows, and the model has learned those before the change all the same.
     ChangeIgnored {
         /// Offset at which they probably changed.

@@ -19,7 +19,7 @@ pub(crate) use bank::{Block, RowNodes, tuning_is_due};
 pub(crate) use counted::{Counted, counting_all, counting_most};
 pub use expression::{Expression, Place};
 pub use footprint::{bytes_max, bytes_per_stream};
-pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
+pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot, Verified};
 pub use verified::Verdict;
 
 use crate::transition::{Batch, Invalid, InvalidCode, MAGNITUDE_MAX, Rows};

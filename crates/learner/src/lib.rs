@@ -54,7 +54,6 @@ pub mod action;
 pub mod batch;
 mod contest;
 pub mod diagnostics;
-pub mod elements;
 pub mod expression;
 pub mod heads;
 pub mod improve;

@@ -6,6 +6,7 @@ mod by_evidence;
 mod by_heads;
 mod by_returns;
 mod climb;
+pub mod elements;
 mod error;
 mod first_guess;
 pub mod heads;
@@ -13,6 +14,7 @@ mod job;
 mod rebuild;
 mod referee;
 mod report;
+mod rule;
 mod screening;
 mod search;
 pub mod split;
@@ -22,7 +24,8 @@ pub use first_guess::initial_hyperparameters;
 pub use job::{Candidate, RefitJob, SecondKernel};
 pub use referee::{CandidateReport, LambdaReport, SelectionReport};
 pub use report::{
-    AscentReport, HeldBound, ImprovementReport, RefitReport, RefitTrigger, SplitReport, VariableReport, Verdict,
+    AscentReport, Compared, DictionaryReport, HeldBound, ImprovementReport, RefitReport, RefitTrigger, SplitReport,
+    VariableReport, Verdict,
 };
 pub use search::{EvidenceKind, StructureReport};
 

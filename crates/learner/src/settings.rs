@@ -96,6 +96,34 @@ pub enum OnNewPolicy {
     Keep,
 }
 
+/// A rule that chooses the elements of a dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DictionaryBy {
+    /// Pivoted incomplete Cholesky: the state that is explained least.
+    Icd,
+    /// Half by ICD, half by orthogonal least squares on the returns of all heads.
+    Returns,
+    /// OMP-TD.
+    OmpTd,
+    /// OMP-BRM.
+    OmpBrm,
+}
+
+impl DictionaryBy {
+    /// All rules, the plain one first.
+    pub const ALL: [Self; 4] = [Self::Icd, Self::Returns, Self::OmpTd, Self::OmpBrm];
+
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Icd => "icd",
+            Self::Returns => "returns",
+            Self::OmpTd => "omp-td",
+            Self::OmpBrm => "omp-brm",
+        }
+    }
+}
+
 /// [`Settings::state_kinds`] are for states of another dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindsMismatch {
@@ -159,6 +187,10 @@ pub struct Settings {
     pub tolerance: f64,
     /// Largest dictionary, at least 1.
     pub dictionary_max: usize,
+    /// Rule that chooses the dictionary of a refit; none for ICD, unless another one predicts later returns better where ICD fills
+    /// the dictionary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dictionary_by: Option<DictionaryBy>,
     /// Recent rows kept with their features, from which a new dictionary element is backfilled.
     pub backfill_rows: usize,
     /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
@@ -245,6 +277,7 @@ impl Default for Settings {
             selection: SelectionKind::default(),
             tolerance: 1e-3,
             dictionary_max: 300,
+            dictionary_by: None,
             backfill_rows: 1024,
             refresh_rows: 256,
             estimate_scale: true,
@@ -275,6 +308,7 @@ impl Settings {
             lambda: Lambda::Fixed(1.0),
             selection: SelectionKind::Evidence,
             profile: Profile::Gaussian,
+            dictionary_by: Some(DictionaryBy::Icd),
             drift_sensitivity: DriftSensitivity::Off,
             ..Self::default()
         }
@@ -295,6 +329,11 @@ impl Settings {
     /// Whether refits select by held-out returns.
     pub fn selects_by_returns(&self) -> bool {
         self.selection == SelectionKind::Returns && self.noise == NoiseModel::Correlated
+    }
+
+    /// Whether a rule other than ICD may choose the dictionary: they are for values of states and correlated noise.
+    pub fn takes_rules(&self) -> bool {
+        self.noise == NoiseModel::Correlated && self.action_value.is_none()
     }
 
     /// Whether it has heads to learn: white noise and action values know none.

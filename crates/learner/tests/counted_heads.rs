@@ -2,8 +2,8 @@
 
 mod support;
 
+use criticd_learner::DictionaryBy;
 use criticd_learner::batch::Given;
-use criticd_learner::elements::DictionaryBy;
 use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::labels::Labels;
 use criticd_learner::math::dictionary::StoppingRule;

@@ -1,7 +1,7 @@
 //! What heads predicted of returns is compared with the returns that came.
 
 use criticd_learner::Settings;
-use criticd_learner::heads::{Cumulant, Head, Rate, Verdict};
+use criticd_learner::heads::{Cumulant, Head, Rate, Verdict, Verified};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
@@ -90,6 +90,9 @@ fn verified_deviations_hold_what_they_promise() {
     let (later, snapshot) = (walk(13_000, 13_000, false), model.snapshot(true).unwrap());
     let found = snapshot.evaluate_heads(&later.states[12_000..12_900], &[0, 1, 2], true).unwrap();
     let heads = snapshot.heads.as_ref().unwrap();
+    assert_eq!(heads.verified, [narrow, right, wide].map(Verified::from));
+    let alone = snapshot.head_alone(0, false).returns.unwrap();
+    assert_eq!((alone.factor, alone.pairs, alone.coverage), (narrow.factor, 256, Some(narrow.coverage)));
     for (h, column) in [(0, 0), (1, 0), (2, 1)] {
         let inside = (12_000..12_900).filter(|&i| {
             let y: f64 = (0..60).map(|k| 0.5f64.powi(k) * later.reward(i + k as usize)[column]).sum();
@@ -116,6 +119,11 @@ fn returns_that_cuts_close_verify_nothing() {
         learn(&mut model, &walk(9_000, chain, ends), 500);
         let found = verdicts(&model);
         assert_eq!([found[0].is_some(), found[1].is_some(), found[2].is_some()], [verified, verified, true]);
+        let published = model.snapshot(false).unwrap().heads.unwrap().verified;
+        assert_eq!(
+            published,
+            found.iter().map(|of| of.map_or_else(Verified::default, Verified::from)).collect::<Vec<_>>()
+        );
     }
 }
 

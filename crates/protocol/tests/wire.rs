@@ -1,11 +1,14 @@
 //! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
 
+use criticd_learner::heads::{Cumulant, Head, HeadEvaluation, HeadsSnapshot, Rate, Verified};
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot};
 use criticd_learner::transition::Batch;
 use criticd_protocol::wire::status::CriticStatus;
-use criticd_protocol::wire::{self, Answering, ArrayForm, ErrorCode, Id, Limits, Op, Reply, Status, WireError};
+use criticd_protocol::wire::{
+    self, Answering, ArrayForm, ErrorCode, HeadAnswers, Id, Limits, Op, Reply, Status, WireError,
+};
 use nalgebra::DMatrix;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -1315,4 +1318,74 @@ fn a_factor_snapshot_tells_its_directions() {
         assert!((0..2).all(|d| (number(&kernel["directions"][k][d]) - vector[d]).abs() < 1e-12), "{kernel}");
     }
     assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true)).unwrap(), snapshot);
+}
+
+/// `snapshot` with two heads, of the second of which returns are known.
+fn with_two_heads() -> Snapshot {
+    let head = |name: &str| Head::new(name.to_owned(), Cumulant::Reward(0), Rate::Discount(0.5));
+    let known = Verified { factor: 1.25, pairs: 64, coverage: Some(0.75) };
+    let heads = HeadsSnapshot {
+        heads: vec![head("near"), head("far")],
+        weights: DMatrix::from_element(3, 2, 0.5),
+        signals: vec![1.0, 2.0],
+        ratios: vec![0.5, 0.25],
+        weightings: vec![0, 0],
+        bases: Vec::new(),
+        verified: vec![Verified::default(), known],
+    };
+    Snapshot { heads: Some(heads), ..snapshot(Metric::Isotropic(1.0), 1) }
+}
+
+#[test]
+fn files_of_heads_say_how_far_these_are_verified() {
+    let model = with_two_heads();
+    for form in [ArrayForm::Tensor, ArrayForm::List] {
+        assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
+    }
+    let written: Value = rmp_serde::from_slice(&wire::encode_snapshot(&model, ArrayForm::List, true)).unwrap();
+    assert_eq!(written["heads"]["pairs"], json!([0, 64]));
+    for (field, value, code, index) in [
+        ("heads.pairs", json!([0, -1]), ErrorCode::OutOfRange, Some(1)),
+        ("heads.pairs", json!([0.5, 0]), ErrorCode::OutOfRange, Some(0)),
+        ("heads.coverage", json!([0.0, 1.5]), ErrorCode::OutOfRange, Some(1)),
+        ("heads.coverage", json!([0.0]), ErrorCode::WrongShape, None),
+    ] {
+        let mut changed = written.clone();
+        // A list in JSON has no NaN.
+        changed["heads"]["coverage"] = json!([0.5, 0.75]);
+        changed["heads"][field.trim_start_matches("heads.")] = value;
+        let fault = wire::decode_snapshot(&pack(&changed)).unwrap_err();
+        assert_eq!((fault.code, fault.field, fault.index), (code, Some(field), index), "{field}");
+    }
+    // Earlier files do not say.
+    let mut before = written;
+    let of_heads = before["heads"].as_object_mut().unwrap();
+    ["factors", "pairs", "coverage"].iter().for_each(|key| assert!(of_heads.remove(*key).is_some()));
+    let read = wire::decode_snapshot(&pack(&before)).unwrap().heads.unwrap();
+    assert_eq!(read.verified, [Verified::default(); 2]);
+}
+
+#[test]
+fn answers_of_heads_say_how_far_these_are_verified() {
+    let model = with_two_heads();
+    let evaluation = Evaluation { mean: DMatrix::zeros(1, 1), ..Evaluation::default() };
+    let found = HeadEvaluation { mean: DMatrix::zeros(1, 2), variance: None };
+    let answer = |verified: Option<Vec<Verified>>| -> Value {
+        let return_variance = verified.as_ref().map(|_| DMatrix::from_element(1, 2, 2.0));
+        let heads = HeadAnswers {
+            names: vec!["near", "far"],
+            evaluation: &found,
+            variance: false,
+            return_variance,
+            verified,
+            learning: Vec::new(),
+        };
+        let reply = Reply::ValueOfHeads { evaluation: &evaluation, snapshot: &model, heads: &heads };
+        let bytes = wire::encode_reply(&Id::nil(), ArrayForm::List, &reply);
+        rmp_serde::from_slice::<Value>(&bytes).unwrap()["heads"].clone()
+    };
+    let known = answer(model.heads.as_ref().map(|heads| heads.verified.clone()));
+    assert_eq!((&known["pairs"], &known["coverage"]), (&json!([0, 64]), &json!([null, 0.75])));
+    let unasked = answer(None);
+    assert!(["return_variance", "pairs", "coverage"].iter().all(|key| unasked.get(key).is_none()), "{unasked}");
 }

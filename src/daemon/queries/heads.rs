@@ -110,13 +110,17 @@ impl HeadQuery {
         let LearningHeads { names, share } = &*self.learning;
         let learning = self.late.iter().map(|&place| (names[place].as_str(), *share)).collect();
         let carried = self.found.variance.as_ref().filter(|_| self.ask.returns);
-        let return_variance = carried.map(|variance| {
-            let places: Vec<_> = self.which.iter().map(|&head| snapshot.place_of_head(head)).collect();
-            let of = |i: usize, c: usize| places[c].1.return_variance(places[c].2, variance[(i, c)]);
-            DMatrix::from_fn(variance.nrows(), variance.ncols(), of)
-        });
+        let (return_variance, verified) = carried
+            .map(|variance| {
+                let places: Vec<_> = self.which.iter().map(|&head| snapshot.place_of_head(head)).collect();
+                let of = |i: usize, c: usize| places[c].1.return_variance(places[c].2, variance[(i, c)]);
+                let verified = places.iter().map(|&(_, heads, h)| heads.verified[h]).collect();
+                (DMatrix::from_fn(variance.nrows(), variance.ncols(), of), verified)
+            })
+            .unzip();
         let names = self.which.iter().map(name).collect();
-        HeadAnswers { names, evaluation: &self.found, variance: self.ask.variance, return_variance, learning }
+        let variance = self.ask.variance;
+        HeadAnswers { names, evaluation: &self.found, variance, return_variance, verified, learning }
     }
 }
 

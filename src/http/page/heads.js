@@ -37,9 +37,11 @@ function button(name) {
   return el('button', { type: 'button', textContent: name, data: { head: name }, 'aria-pressed': pressed });
 }
 
-/** "holds 62 % of 120 returns in its 90 % interval" @param {import('./status').VerifiedHead} head */
-const verified = ({ coverage, pairs, bias }) =>
-  `${format(100 * coverage, 3)} % of ${grouped(pairs)} returns in the 90 % interval as it was predicted · bias ${format(bias, 2)}`;
+/** "62 % of 120 returns in the 90 % interval as it was predicted" @param {number} coverage @param {number} pairs */
+const covered = (coverage, pairs) => `${format(100 * coverage, 3)} % of ${grouped(pairs)} returns in the 90 % interval as it was predicted`;
+
+/** The same, and the bias. @param {import('./status').VerifiedHead} head */
+const verified = ({ coverage, pairs, bias }) => `${covered(coverage, pairs)} · bias ${format(bias, 2)}`;
 
 /** The heads of which returns are known, those whose intervals hold worst first; the status names ten. */
 function showWorst() {
@@ -67,7 +69,7 @@ function show(answer) {
   say($('heads-note'), `${what}; the least known first, judged at ${answer.states} visited states`);
   list(
     $('heads-list'),
-    answer.heads.map((/** @type {any} */ { name, cumulant, rate, mean, spread, deviation, unknown }) =>
+    answer.heads.map((/** @type {any} */ { name, cumulant, rate, mean, spread, deviation, unknown, pairs, coverage }) =>
       el(
         'li',
         {},
@@ -77,7 +79,8 @@ function show(answer) {
           className: 'details',
           textContent:
             `${sums(cumulant)}, ${reach(rate)} · ${format(mean, 3)}, over states ± ${format(spread, 2)}` +
-            (deviation === null ? '' : ` · standard deviation ${format(deviation, 2)}`),
+            (deviation === null ? '' : ` · standard deviation ${format(deviation, 2)}`) +
+            (pairs ? ` · ${covered(coverage, pairs)}` : ''),
         }),
       ),
     ),

@@ -576,6 +576,8 @@ export interface LastRefit {
   active_bounds?: string[];
   /** Name of the critic. */
   critic: string;
+  /** The rule that chose the dictionary; nil where ICD (pivoted incomplete Cholesky) had no rival. */
+  dictionary?: DictionaryFound | null;
   /** Elements of the new dictionary. */
   dictionary_size?: number;
   /** Directions of a factor model, the strongest first. */
@@ -672,6 +674,14 @@ export interface MovedVariable {
   variable: number;
 }
 
+/** The rule that chose a dictionary. */
+export interface DictionaryFound {
+  /** The rules that were compared; empty where the setting names the rule. */
+  compared: RuleFound[];
+  /** `icd`, `returns`, `omp-td` or `omp-brm`, as in the setting `dictionary_by`. */
+  rule: string;
+}
+
 /** A direction of a factor model. */
 export interface DirectionFound {
   /** (D,), unit eigenvector of Omega. */
@@ -750,6 +760,16 @@ export interface VariableFound {
   relevance: number;
   /** `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`. */
   verdict: string;
+}
+
+/** How a rule did on returns later than the rows that it chose from. */
+export interface RuleFound {
+  /** Elements that it chose. */
+  elements: number;
+  /** Squared error of later returns over their variance, averaged over values and heads; nil where no return was complete. */
+  relative_squared_error: number | null;
+  /** `icd`, `returns`, `omp-td` or `omp-brm`. */
+  rule: string;
 }
 
 /** A kernel at its best. */

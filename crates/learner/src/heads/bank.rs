@@ -7,7 +7,7 @@ pub(crate) use scales::tuning_is_due;
 
 use super::ring::{CutChains, Parted, Ring};
 use super::verified::{HeadVerification, Start, Verdict, in_single_precision};
-use super::{Columns, Continuation, Cumulant, Head, Rate, Weighting};
+use super::{Columns, Continuation, Cumulant, Head, Rate, Verified, Weighting};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
 use crate::math::forgetting::Forgetting;
@@ -634,12 +634,13 @@ impl Bank {
         Ok(())
     }
 
-    /// Of each head the factor on the deviations of its returns (H,), 1 below 40 verified pairs.
-    pub(super) fn factors(&self) -> Vec<f64> {
-        let mut out = vec![1.0; self.heads.len()];
+    /// What has been verified of each head (H,), the default below 40 pairs.
+    pub(super) fn verified(&self) -> Vec<Verified> {
+        let mut out = vec![Verified::default(); self.heads.len()];
         for (g, rule) in self.rules.iter().enumerate() {
-            let factors = self.verified.factors(g, rule.columns.len());
-            rule.columns.iter().zip(factors).for_each(|(column, factor)| out[column.head] = factor);
+            for (c, column) in rule.columns.iter().enumerate() {
+                out[column.head] = self.verified.verdict(g, c).map_or_else(Verified::default, Verified::from);
+            }
         }
         out
     }

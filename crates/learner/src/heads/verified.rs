@@ -247,12 +247,6 @@ impl HeadVerification {
         }
     }
 
-    /// Factors on the deviations of returns of the heads of group number `g`, in the order of their columns; 1 below 40 pairs.
-    pub(super) fn factors(&self, g: usize, heads: usize) -> Vec<f64> {
-        let of = |column| self.groups[g].factor(column).unwrap_or(1.0);
-        if self.groups.is_empty() { vec![1.0; heads] } else { (0..heads).map(of).collect() }
-    }
-
     /// Coverage of the heads of group number `g`, as [`Verdict::coverage`], none below 40 pairs.
     pub(super) fn coverage(&self, g: usize) -> impl Iterator<Item = Option<f64>> {
         let levels = self.groups.get(g).map_or(&[][..], |group| &group.levels);
@@ -471,10 +465,6 @@ impl Followed {
         let known: Vec<u8> = ring.iter().copied().filter(|&level| level != NONE).collect();
         (known.len() >= PAIRS_MIN).then_some(known)
     }
-
-    fn factor(&self, column: usize) -> Option<f64> {
-        self.known(column).map(|mut known| factor(&mut known))
-    }
 }
 
 /// Variance that is `left` over `all` there is, if there is any; none where one has overflowed.
@@ -545,7 +535,6 @@ mod tests {
         assert!(wide.bias.abs() < 0.5 && (wide.unexplained.unwrap() - 1.0).abs() < 1e-9, "{wide:?}");
         // Its mean is a whole deviation off.
         assert!((narrow.bias + 1.0).abs() < 0.05 && narrow.coverage == 1.0 && narrow.factor < 1.0, "{narrow:?}");
-        assert_eq!(verification.factors(0, 2), [wide.factor, narrow.factor]);
         assert_eq!(verification.coverage(0).collect::<Vec<_>>(), [Some(wide.coverage), Some(1.0)]);
         assert_eq!(verification.unexplained(0).collect::<Vec<_>>(), [wide.unexplained, narrow.unexplained]);
     }
@@ -591,7 +580,7 @@ mod tests {
         while verification.groups[0].pairs < PAIRS_MIN as u64 - 1 {
             row(&mut verification, &scale, 0.0, [9.0, f64::NAN]);
         }
-        assert_eq!((verification.verdict(0, 0), verification.factors(0, 2)), (None, vec![1.0; 2]));
+        assert_eq!(verification.verdict(0, 0), None);
         while verification.groups[0].pairs < 10 * PAIRS_MAX as u64 {
             row(&mut verification, &scale, 0.0, [9.0, f64::NAN]);
         }

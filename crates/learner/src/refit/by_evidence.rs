@@ -4,8 +4,9 @@ use super::climb::Climb;
 use super::error::RefitError;
 use super::first_guess::{moments, rescaled};
 use super::job::Candidate;
-use super::rebuild::{look_again, plausible, rebuild, report_of_rebuilt};
-use super::report::{AscentReport, Circumstances, HeldBound, RefitReport, evidence_diagnostics};
+use super::rebuild::{look_again, plausible, rebuild_for, report_of_rebuilt};
+use super::report::{AscentReport, Circumstances, DictionaryReport, HeldBound, RefitReport, evidence_diagnostics};
+use super::rule::Rule;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use super::{CATCH_UP_ROWS, Prepared, look};
 use crate::batch::Given;
@@ -44,6 +45,7 @@ pub(super) fn select(
     let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
     let present = &rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
     let (mut best, mut tried, mut number) = (None, Tried::default(), 1);
+    let mut rule = Rule::of(settings, time_left);
     let ended = AtomicBool::new(false);
     let time_left = &|| {
         let left = time_left();
@@ -65,7 +67,8 @@ pub(super) fn select(
         let found = round.ascend(best.take(), &mut tried)?;
         let hyperparameters = &found.hyperparameters();
         let (lambda, first) = (settings.first_lambda(), job.first());
-        let mut model = rebuild(job, &Given { settings, rows, inputs, hyperparameters, lambda, first }, keep_going)?;
+        let given = Given { settings, rows, inputs, hyperparameters, lambda, first };
+        let mut model = rebuild_for(job, &given, hyperparameters.noise_variance, &mut rule, keep_going)?;
         let snapshot = model.value_snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
@@ -78,7 +81,7 @@ pub(super) fn select(
         look_again(&mut model, rows, first, keep_going);
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
         let out_of_time = ended.load(Ordering::Relaxed);
-        let report = round.report(&found, &model, &targets, tried, out_of_time)?;
+        let report = round.report(&found, (&model, rule.report()), &targets, tried, out_of_time)?;
         // Evidence that is only reported ends without an error.
         look(keep_going)?;
         return Ok(job.candidate(model, report));
@@ -129,11 +132,11 @@ impl Round<'_> {
         Ok(found)
     }
 
-    /// What is to be said of the last round, whose targets were `targets` (n, H), and of the rebuilt model.
+    /// What is to be said of the last round, whose targets were `targets` (n, H), of the rebuilt model and its dictionary.
     fn report(
         &self,
         found: &Found,
-        model: &Model,
+        (model, dictionary): (&Model, Option<DictionaryReport>),
         targets: &Matrix,
         tried: Tried,
         out_of_time: bool,
@@ -160,6 +163,7 @@ impl Round<'_> {
             active_bounds: HeldBound::of(found, inputs.dim()),
             out_of_time,
             ascents: tried.ascents,
+            dictionary,
             ..report_of_rebuilt(job, rows, model, hyperparameters, dependence, support)?
         };
         let singular = |a: &AscentReport| {

@@ -5,9 +5,10 @@ use super::error::RefitError;
 use super::first_guess::{initial_hyperparameters, rescaled};
 use super::heads::{Asked, Chosen, HeadSelection, at_unit_scale, median};
 use super::job::Candidate;
-use super::rebuild::{look_again, plausible, rebuild_for, report_of_rebuilt};
+use super::rebuild::{look_again, plausible, rebuild, rebuild_for, report_of_rebuilt};
 use super::referee::{self, Choice, Question, SelectionReport};
 use super::report::{HeldBound, RefitReport, SplitReport, rebuilt_diagnostics};
+use super::rule::Rule;
 use super::search::EvidenceKind;
 use super::split::{self, Attempt, Beside, Split};
 use crate::batch::Given;
@@ -63,6 +64,7 @@ pub(super) fn select(
 ) -> Result<Candidate, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
+    let mut rule = Rule::of(settings, time_left);
     let ended = AtomicBool::new(false);
     let time_left = &|| {
         let left = time_left();
@@ -92,7 +94,7 @@ pub(super) fn select(
     let noise = own.ridge.min(kernels.ratio.unwrap_or_else(|| median(ratios)));
     let hyperparameters = &Hyperparameters { noise_variance: own.ridge, ..found };
     let given = Given { settings: &kernels.settings, rows, inputs, hyperparameters, lambda, first };
-    let mut model = rebuild_for(job, &given, noise, keep_going)?;
+    let mut model = rebuild_for(job, &given, noise, &mut rule, keep_going)?;
     if chosen.rewards == 0 {
         // Nothing tells the scale of the values: that of the first model.
         model.set_signal(initial_hyperparameters(rows, settings, None).1.kernel.signal_variance);
@@ -105,14 +107,15 @@ pub(super) fn select(
     look_again(&mut model, rows, first, keep_going);
     if let Some(Apart { settings, hyperparameters }) = &kernels.apart {
         let given = Given { settings, rows, inputs, hyperparameters, lambda: 1.0, first };
-        model.set_branch(rebuild_for(job, &given, hyperparameters.noise_variance, keep_going)?);
+        model.set_branch(rebuild(job, &given, keep_going)?);
     }
     let evidence_before = match kernels.beside {
         Some(Beside { before, .. }) => Some(before),
         None => chosen.search.value(EvidenceKind::Exact, present, keep_going).ok().map(|e| e.value),
     };
     let report = report(prepared, &model, (chosen, kernels), keep_going, time_left)?;
-    let mut report = RefitReport { evidence_before, out_of_time, selection: own.selection, ..report };
+    let (selection, dictionary) = (own.selection, rule.report());
+    let mut report = RefitReport { evidence_before, out_of_time, selection, dictionary, ..report };
     report.findings = rebuilt_diagnostics(&report, &model.hyperparameters(), inputs, dependence, job.room());
     if !keep_going() {
         return Err(RefitError::Stopped);

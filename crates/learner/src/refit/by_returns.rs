@@ -7,6 +7,7 @@ use super::job::Candidate;
 use super::rebuild::{report_of_rebuilt, selected_model};
 use super::referee::{self, Choice, Question};
 use super::report::{AscentReport, RefitReport, rebuilt_diagnostics};
+use super::rule::Rule;
 use super::search::{EvidenceKind, Structure};
 use crate::batch::Given;
 use crate::math::evidence::KeepGoing;
@@ -41,7 +42,8 @@ pub(super) fn select(
     let Choice { hyperparameters, lambda, report: selection, found, structures } =
         referee::choose(&question, &mut note, keep_going, time_left)?;
     let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.first() };
-    let model = selected_model(job, &chosen, keep_going)?;
+    let mut rule = Rule::of(settings, time_left);
+    let model = selected_model(job, &chosen, &mut rule, keep_going)?;
     let alike = |d: usize| dependence.duplicates_of(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
@@ -50,8 +52,8 @@ pub(super) fn select(
     let evaluations = ascents.iter().map(|a| a.ascent.evaluations).sum();
     let out_of_time = selection.out_of_time;
     let rebuilt = report_of_rebuilt(job, rows, &model, &hyperparameters, dependence, support)?;
-    let mut report =
-        RefitReport { evaluations, structures, out_of_time, ascents, selection: Some(selection), ..rebuilt };
+    let (selection, dictionary) = (Some(selection), rule.report());
+    let mut report = RefitReport { evaluations, structures, out_of_time, ascents, selection, dictionary, ..rebuilt };
     if let Some((search, found)) = &found {
         report.evidence_rows = search.rows(EvidenceKind::Exact);
         report.structure.clone_from(&found.structure.name);

@@ -4,6 +4,7 @@ use super::CATCH_UP_ROWS;
 use super::error::RefitError;
 use super::job::RefitJob;
 use super::report::{RefitReport, variables};
+use super::rule::Rule;
 use super::screening::Dependence;
 use super::search::{EvidenceKind, enough};
 use crate::batch::{BatchError, Given};
@@ -47,6 +48,7 @@ pub(super) fn report_of_rebuilt(
         active_bounds: Vec::new(),
         out_of_time: false,
         dictionary_size: dictionary.len(),
+        dictionary: None,
         trace_gap: model.solve()?.trace_gap(model.statistics()) * rewards,
         tolerance: dictionary.tolerance() / dictionary.kernel().diagonal(),
         rows_left_out: 0,
@@ -82,9 +84,10 @@ pub(super) fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going:
 pub(super) fn selected_model(
     job: &RefitJob,
     chosen: &Given<'_>,
+    rule: &mut Rule<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
-    let mut model = rebuild(job, chosen, keep_going)?;
+    let mut model = rebuild_for(job, chosen, chosen.hyperparameters.noise_variance, rule, keep_going)?;
     model.match_scale()?;
     plausible(&model.value_snapshot(false)?, chosen.rows, &job.settings)?;
     look_again(&mut model, chosen.rows, chosen.first, keep_going);
@@ -93,14 +96,15 @@ pub(super) fn selected_model(
 
 /// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
 pub(super) fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
-    rebuild_for(job, given, given.hyperparameters.noise_variance, keep_going)
+    rebuild_for(job, given, given.hyperparameters.noise_variance, &mut Rule::icd(), keep_going)
 }
 
-/// As [`rebuild`], with a dictionary that is fine enough for targets with this noise variance.
+/// As [`rebuild`], with a dictionary by this rule that is fine enough for targets with this noise variance.
 pub(super) fn rebuild_for(
     job: &RefitJob,
     given: &Given<'_>,
     noise_variance: f64,
+    rule: &mut Rule<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.
@@ -114,7 +118,8 @@ pub(super) fn rebuild_for(
     let enough = enough(hyperparameters, settings.rewards.len());
     let stopped = |_: BatchError| RefitError::Stopped;
     let selection = given.select(enough, job.room(), keep_going).map_err(stopped)?;
-    let mut dictionary = selection.dictionary;
+    let by_rule = rule.dictionary(&given, &selection, (enough, job.room()), keep_going)?;
+    let mut dictionary = by_rule.unwrap_or(selection.dictionary);
     let mut size = dictionary.len();
     let finest = selection.residuals.last().copied().unwrap_or(tolerance);
     dictionary.set_tolerance(tolerance.min(finest.max(enough.tolerance)));

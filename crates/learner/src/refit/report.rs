@@ -9,6 +9,7 @@ use crate::math::embedding::StateKind;
 use crate::math::evidence::parameter_names;
 use crate::math::kernel::{Direction, Hyperparameters};
 use crate::math::optimise::Ascent;
+use crate::settings::DictionaryBy;
 use crate::snapshot::Inputs;
 
 /// Evidence drop, in nats, from which a state variable matters: odds of more than twenty thousand to one. log D is added, since
@@ -89,6 +90,8 @@ pub struct RefitReport {
     pub out_of_time: bool,
     /// Dictionary size of the rebuilt model.
     pub dictionary_size: usize,
+    /// The rule that chose its dictionary; none where ICD had no rival.
+    pub dictionary: Option<DictionaryReport>,
     /// Variational trace gap of the rebuilt model, nats (above 5: the dictionary is too small to select with).
     pub trace_gap: f64,
     /// ICD tolerance of the rebuilt model relative to v0 + b.
@@ -117,6 +120,41 @@ pub struct RefitReport {
     pub selection: Option<SelectionReport>,
     /// How the sweeps of an improvement ended; none without one.
     pub improvement: Option<ImprovementReport>,
+}
+
+/// How a rule did on later returns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    /// The rule.
+    pub by: DictionaryBy,
+    /// Elements that it chose.
+    pub elements: usize,
+    /// Squared error of later returns over their variance, averaged over heads; none where no return was complete.
+    pub error: Option<f64>,
+}
+
+impl Compared {
+    /// The rule that predicted later returns best, the first of equals and where no error is known; none of no rules.
+    pub fn best(compared: &[Self]) -> Option<DictionaryBy> {
+        let error = |of: &Self| of.error.unwrap_or(f64::INFINITY);
+        compared.iter().min_by(|a, b| error(a).total_cmp(&error(b))).map(|best| best.by)
+    }
+}
+
+/// The rule for a dictionary, and how it did on later returns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DictionaryReport {
+    /// The rule.
+    pub by: DictionaryBy,
+    /// The rules that were compared; empty where the settings name the rule.
+    pub compared: Vec<Compared>,
+}
+
+impl DictionaryReport {
+    /// Error of later returns under a rule, over their variance; none where it is not known.
+    pub fn error(&self, by: DictionaryBy) -> Option<f64> {
+        self.compared.iter().find(|compared| compared.by == by)?.error
+    }
 }
 
 /// What a second kernel gains for heads that one kernel does not suit (docs/mathematics.md (H14)).
@@ -325,6 +363,7 @@ pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'
     if report.out_of_time && (report.evidence == EvidenceKind::Sparse || !about.bound_wanted) {
         out.push(Diagnostic::BudgetEnded);
     }
+    out.extend(report.dictionary.as_ref().and_then(by_another_rule));
     let gap = report.trace_gap;
     let full = elements * 10 >= about.dictionary_max * 9;
     // The optimum of all rows differs from that of a subset, so some evidence is always lost.
@@ -354,6 +393,12 @@ pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'
     out
 }
 
+/// That a rule has beaten ICD, and by how much.
+fn by_another_rule(found: &DictionaryReport) -> Option<Diagnostic> {
+    let by = Some(found.by).filter(|by| *by != DictionaryBy::Icd)?;
+    Some(Diagnostic::DictionaryBy { by, error: found.error(by)?, icd: found.error(DictionaryBy::Icd)? })
+}
+
 /// Diagnostics of a selection by heads or by held-out returns, and of the model that was rebuilt.
 pub(super) fn rebuilt_diagnostics(
     report: &RefitReport,
@@ -377,6 +422,7 @@ pub(super) fn rebuilt_diagnostics(
     if report.out_of_time {
         out.push(Diagnostic::BudgetEnded);
     }
+    out.extend(report.dictionary.as_ref().and_then(by_another_rule));
     let (nats, elements) = (report.trace_gap, report.dictionary_size);
     if nats > GAP_TOO_LARGE && elements * 10 >= dictionary_max * 9 {
         out.push(Diagnostic::TraceGap { elements, nats, full: true });

@@ -8,6 +8,7 @@ use super::{ArrayForm, ErrorCode, WireError};
 use criticd_learner::LabelPart;
 use criticd_learner::heads::{
     Continuation, Cumulant, Expression, Head, HeadBasis, HeadEvaluation, HeadsSnapshot, NAME_MAX, Rate, Verdict,
+    Verified,
 };
 use criticd_learner::snapshot::Snapshot;
 use nalgebra::DMatrix;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 pub const UNKNOWN_LABELS: u64 = u64::MAX;
 /// Bytes of a head in a message.
 const HEAD_BYTES_MAX: usize = 16_384;
-const HEADS_KEYS: [&str; 7] = [
+const HEADS_KEYS: [&str; 9] = [
     "heads.heads",
     "heads.weights",
     "heads.signals",
@@ -28,6 +29,8 @@ const HEADS_KEYS: [&str; 7] = [
     "heads.weightings",
     "heads.bases",
     "heads.factors",
+    "heads.pairs",
+    "heads.coverage",
 ];
 const LABELS_KEYS: [&str; 4] = ["labels.name", "labels.from", "labels.offsets", "labels.values"];
 const BASIS_KEYS: [&str; 2] = ["heads.bases.vectors", "heads.bases.values"];
@@ -375,6 +378,8 @@ pub struct HeadAnswers<'a> {
     pub variance: bool,
     /// Variance of a single return (n, H), where that is asked for.
     pub return_variance: Option<DMatrix<f64>>,
+    /// What has been verified of the returns of each (H,), where `return_variance` is there.
+    pub verified: Option<Vec<Verified>>,
     /// Those that are not ready yet, with the share of the rows that they have learned.
     pub learning: Vec<(&'a str, f64)>,
 }
@@ -388,6 +393,10 @@ pub(super) struct HeadAnswersBody<'a> {
     variance: Option<Written<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     return_variance: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pairs: Option<Vec<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<Written<'a>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     learning: BTreeMap<&'a str, f64>,
 }
@@ -401,9 +410,21 @@ impl<'a> HeadAnswersBody<'a> {
             mean: matrix(mean),
             variance: variance.as_ref().filter(|_| answers.variance).map(matrix),
             return_variance: answers.return_variance.as_ref().map(matrix),
+            pairs: answers.verified.as_deref().map(pairs),
+            coverage: answers.verified.as_deref().map(|of| coverage(of, form)),
             learning: answers.learning.iter().copied().collect(),
         }
     }
+}
+
+/// Verified pairs of each head.
+fn pairs(verified: &[Verified]) -> Vec<u64> {
+    verified.iter().map(|of| of.pairs).collect()
+}
+
+/// Coverage of each head, NaN where nothing is known.
+fn coverage(verified: &[Verified], form: ArrayForm) -> Written<'_> {
+    Written::of(verified.len(), 1, |h, _| verified[h].coverage.unwrap_or(f64::NAN), form).flat()
 }
 
 /// The heads of a snapshot, as it is written.
@@ -418,6 +439,10 @@ pub(super) struct HeadsBody<'a> {
     bases: Vec<BasisBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     factors: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pairs: Option<Vec<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<Written<'a>>,
 }
 
 #[derive(Serialize)]
@@ -432,6 +457,9 @@ impl<'a> HeadsBody<'a> {
             vectors: Written::matrix(&basis.vectors, 0, form),
             values: Written::vector(&basis.values, form),
         };
+        let HeadsSnapshot { verified, .. } = heads;
+        let factors = || Written::of(verified.len(), 1, |h, _| verified[h].factor, form).flat();
+        let is_known = verified.iter().any(|of| of.pairs > 0);
         Self {
             heads: heads.heads.iter().map(HeadForm::from).collect(),
             weights: Written::matrix(&heads.weights, 0, form),
@@ -439,7 +467,9 @@ impl<'a> HeadsBody<'a> {
             ratios: Written::vector(&heads.ratios, form),
             weightings: &heads.weightings,
             bases: heads.bases.iter().filter(|_| variance).map(basis).collect(),
-            factors: heads.factors.iter().any(|&f| f != 1.0).then(|| Written::vector(&heads.factors, form)),
+            factors: verified.iter().any(|of| of.factor != 1.0).then(factors),
+            pairs: is_known.then(|| pairs(verified)),
+            coverage: is_known.then(|| coverage(verified, form)),
         }
     }
 }
@@ -503,6 +533,8 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
     if let Some(h) = weightings.iter().position(|w| !known(w)) {
         return Err(WireError::of(ErrorCode::OutOfRange, "heads.weightings", "must be the number of a basis").at(h));
     }
+    let factors = map.get("heads.factors").map_or_else(|| Ok(vec![1.0; count]), positive)?;
+    let verified = verified(factors, map.get("heads.pairs"), map.get("heads.coverage"))?;
     Ok(HeadsSnapshot {
         heads,
         weights,
@@ -510,8 +542,37 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
         ratios: positive(map.require("heads.ratios")?)?,
         weightings: weightings.into_iter().map(|w| w as usize).collect(),
         bases,
-        factors: map.get("heads.factors").map_or_else(|| Ok(vec![1.0; count]), positive)?,
+        verified,
     })
+}
+
+/// What `heads.pairs` and `heads.coverage` say of so many heads, in the order of these factors.
+fn verified(
+    factors: Vec<f64>,
+    pairs: Option<Field<'_>>,
+    coverage: Option<Field<'_>>,
+) -> Result<Vec<Verified>, WireError> {
+    let count = factors.len();
+    let numbers = |field: Option<Field<'_>>, none: f64, fits: fn(f64) -> bool, what: &str| match field {
+        None => Ok(vec![none; count]),
+        Some(field) => {
+            let values: Vec<f64> = field.vector(Vec::new())?;
+            check_count(field.name, values.len(), count)?;
+            match values.iter().position(|&v| !fits(v)) {
+                Some(h) => Err(WireError::of(ErrorCode::OutOfRange, field.name, what).at(h)),
+                None => Ok(values),
+            }
+        }
+    };
+    let pairs = numbers(pairs, 0.0, |v| v >= 0.0 && v.fract() == 0.0, "must be a count")?;
+    let share = |v: f64| v.is_nan() || (0.0..=1.0).contains(&v);
+    let coverage = numbers(coverage, f64::NAN, share, "must lie in [0, 1], or be NaN where nothing is known")?;
+    let of = |h: usize| Verified {
+        factor: factors[h],
+        pairs: pairs[h] as u64,
+        coverage: Some(coverage[h]).filter(|share| !share.is_nan()),
+    };
+    Ok((0..count).map(of).collect())
 }
 
 fn basis(field: Field<'_>, size: usize) -> Result<HeadBasis, WireError> {

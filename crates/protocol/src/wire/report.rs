@@ -1,12 +1,14 @@
 //! What a refit found, for events, the status and `fit --json`.
 
 use super::status::{
-    CandidateFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, SelectionFound, SplitFound,
-    StructureFound, VariableFound,
+    CandidateFound, DictionaryFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, RuleFound,
+    SelectionFound, SplitFound, StructureFound, VariableFound,
 };
 use super::wording::{diagnostic, relevance};
 use criticd_learner::math::kernel::Direction;
-use criticd_learner::refit::{RefitReport, SelectionReport, StructureReport, VariableReport};
+use criticd_learner::refit::{
+    Compared, DictionaryReport, RefitReport, SelectionReport, StructureReport, VariableReport,
+};
 use serde_json::{Map, Value};
 
 /// What `fit --json` prints of a refit: the keys of [`RefitFound`].
@@ -57,6 +59,7 @@ impl From<&RefitReport> for RefitFound {
             findings: report.findings.iter().map(diagnostic).collect(),
             heads: report.heads.map(|heads| heads as u64),
             split: report.split.map(|found| SplitFound { gain: found.gain, heads: found.heads as u64 }),
+            dictionary: report.dictionary.as_ref().map(DictionaryFound::from),
             selection: report.selection.as_ref().map(SelectionFound::from),
             improvement: report.improvement.map(|found| ImprovementFound {
                 sweeps: found.sweeps as u64,
@@ -65,6 +68,17 @@ impl From<&RefitReport> for RefitFound {
                 clipped: found.clipped,
             }),
         }
+    }
+}
+
+impl From<&DictionaryReport> for DictionaryFound {
+    fn from(report: &DictionaryReport) -> Self {
+        let compared = |of: &Compared| RuleFound {
+            rule: of.by.name().to_owned(),
+            elements: of.elements as u64,
+            relative_squared_error: of.error.and_then(finite),
+        };
+        Self { rule: report.by.name().to_owned(), compared: report.compared.iter().map(compared).collect() }
     }
 }
 

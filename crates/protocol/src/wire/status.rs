@@ -881,12 +881,39 @@ pub struct RefitFound {
     /// Whether two kernels are better than one for all heads; nil where that was not tried.
     #[serde(default)]
     pub split: Option<SplitFound>,
+    /// The rule that chose the dictionary; nil where ICD (pivoted incomplete Cholesky) had no rival.
+    #[serde(default)]
+    pub dictionary: Option<DictionaryFound>,
     /// How held-out returns chose the model, or lambda and ridge alone where there are `heads`; nil if the evidence chose it.
     #[serde(default)]
     pub selection: Option<SelectionFound>,
     /// How the sweeps of an improvement ended; nil if actions were not improved.
     #[serde(default)]
     pub improvement: Option<ImprovementFound>,
+}
+
+/// The rule that chose a dictionary.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct DictionaryFound {
+    /// `icd`, `returns`, `omp-td` or `omp-brm`, as in the setting `dictionary_by`.
+    pub rule: String,
+    /// The rules that were compared; empty where the setting names the rule.
+    pub compared: Vec<RuleFound>,
+}
+
+/// How a rule did on returns later than the rows that it chose from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct RuleFound {
+    /// `icd`, `returns`, `omp-td` or `omp-brm`.
+    pub rule: String,
+    /// Elements that it chose.
+    pub elements: u64,
+    /// Squared error of later returns over their variance, averaged over values and heads; nil where no return was complete.
+    pub relative_squared_error: Option<f64>,
 }
 
 /// What a second kernel gains for some of the heads.

@@ -1,8 +1,8 @@
 //! Diagnostics and reports of refits in words, for events, the status, `fit` and the page.
 
-use criticd_learner::KindsMismatch;
 use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::refit::{DeadEnd, HeldBound, Lack, RefitError, RefitReport, VariableReport, Verdict};
+use criticd_learner::{DictionaryBy, KindsMismatch};
 use std::fmt::Write as _;
 
 /// Directions weaker than this, relative to the strongest, are not told.
@@ -68,6 +68,7 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             let heads = if *heads == 1 { "1 head has".to_owned() } else { format!("{heads} heads have") };
             format!("{heads} a kernel of their own, which gains {gain:.2} nats for each row and head")
         }
+        Diagnostic::DictionaryBy { by, error, icd } => dictionary_by(*by, *error, *icd),
         Diagnostic::ChangeIgnored { since, other_streams: true } => {
             format!("the errors changed about row {since}, where other streams begin: all rows were learned")
         }
@@ -131,6 +132,13 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             100.0 * loss
         ),
     }
+}
+
+fn dictionary_by(by: DictionaryBy, error: f64, icd: f64) -> String {
+    let (by, error, icd) = (by.name(), 100.0 * error, 100.0 * icd);
+    format!(
+        "dictionary by {by}, which is full: the squared error of later returns is {error:.1} % of their variance, {icd:.1} % by icd"
+    )
 }
 
 fn selected_by_evidence(used: u64, rows: u64, without_bound: bool) -> String {
@@ -290,6 +298,10 @@ mod tests {
             (Diagnostic::TraceGap { elements: 12, nats: 7.4, full: true }, "dictionary_max"),
             (Diagnostic::EvidenceLost { elements: 12, nats: 30.0 }, "dictionary_max"),
             (Diagnostic::NoiseAtFloor, "noise_floor"),
+            (
+                Diagnostic::DictionaryBy { by: DictionaryBy::Returns, error: 0.0512, icd: 0.31 },
+                "by returns, which is full: the squared error of later returns is 5.1 % of their variance, 31.0 % by icd",
+            ),
             (Diagnostic::UnequalRatios { rows: 1000, effective: 1.2 }, "1000 rows are worth 1: a lower rho_max"),
             (Diagnostic::HiddenState { loss: 0.031 }, "3.1 %"),
         ];

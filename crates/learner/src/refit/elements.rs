@@ -3,8 +3,10 @@
 //! Incomplete Cholesky (ICD) covers the states; the other rules also use returns or rewards ([`crate::math::pursuit`]).
 //! Errors of returns decide between them: a dictionary that covers nothing makes V flat and TD errors small, docs/mathematics.md (D12).
 
+use super::heads::targets;
+use super::report::Compared;
 use crate::batch::{BatchError, Given, Selection, nodes};
-use crate::heads::{Counted, Cumulant, Head, Rate, counting_all, counting_most};
+use crate::heads::{Bank, Counted, Cumulant, Head, Rate, counting_all, counting_most};
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
@@ -12,8 +14,7 @@ use crate::math::kernel::Points;
 use crate::math::posterior::SolveError;
 use crate::math::pursuit::{Candidates, Regression, by_fixed_point, by_residual, by_returns};
 use crate::math::returns::chains;
-use crate::refit::heads::targets;
-use crate::settings::Settings;
+use crate::settings::{DictionaryBy, Settings};
 use crate::transition::Rows;
 
 /// States that elements are chosen from, besides twice as many as there are to be.
@@ -29,46 +30,21 @@ const MISSING: f64 = 0.01;
 /// Trace gap of a full dictionary above which another rule may be worth it, nats.
 pub const GAP: f64 = 5.0;
 
-/// A rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DictionaryBy {
-    /// Pivoted incomplete Cholesky: the state that is explained least.
-    Icd,
-    /// Half by ICD, half by orthogonal least squares on the returns of all heads.
-    Returns,
-    /// OMP-TD.
-    OmpTd,
-    /// OMP-BRM.
-    OmpBrm,
-}
-
-impl DictionaryBy {
-    /// All rules, the plain one first.
-    pub const ALL: [Self; 4] = [Self::Icd, Self::Returns, Self::OmpTd, Self::OmpBrm];
-
-    /// Its name in settings and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Icd => "icd",
-            Self::Returns => "returns",
-            Self::OmpTd => "omp-td",
-            Self::OmpBrm => "omp-brm",
-        }
-    }
-}
-
-/// How a rule did on later returns.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
-    /// The rule.
-    pub by: DictionaryBy,
-    /// Elements that it chose.
-    pub elements: usize,
-    /// Squared error of later returns over their variance, averaged over heads; none where no return was complete.
-    pub error: Option<f64>,
-}
-
 impl Given<'_> {
+    /// Evidence that the sparse model loses by this dictionary, nats over all rewards and heads.
+    ///
+    /// # Errors
+    /// Stopped; no posterior.
+    pub fn gap(&self, dictionary: &Dictionary, keep_going: KeepGoing<'_>) -> Result<f64, BatchError> {
+        let model = self.model(dictionary.clone(), keep_going)?;
+        let posterior = model.solve()?;
+        // What the features miss is the same for all, and each loses as much more as its noise is smaller.
+        let ratio = posterior.scale().ratio;
+        let scales = model.heads().map_or(&[][..], Bank::scales).iter();
+        let times = self.settings.rewards.len() as f64 + scales.map(|scale| ratio / scale.ratio).sum::<f64>();
+        Ok(times * posterior.trace_gap(model.statistics()))
+    }
+
     /// A dictionary by this rule, of at most as many elements as `icd` has, which chose from the same rows.
     ///
     /// # Errors
@@ -228,10 +204,15 @@ fn asked(settings: &Settings, noise_variance: f64) -> Vec<Head> {
         ..Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
     };
     let mut out: Vec<Head> = settings.rewards.iter().map(own).collect();
-    let room = HEADS.saturating_sub(out.len()).min(settings.heads.len());
-    let head = |k: usize| settings.heads[k * settings.heads.len() / room].clone();
-    out.extend((0..room).map(|k| Head { name: format!("head {k}"), ..head(k) }));
+    let heads = some_heads(&settings.heads, HEADS.saturating_sub(out.len()));
+    out.extend(heads.into_iter().enumerate().map(|(k, head)| Head { name: format!("head {k}"), ..head }));
     out
+}
+
+/// At most so many of these heads, evenly spaced.
+pub(crate) fn some_heads(heads: &[Head], most: usize) -> Vec<Head> {
+    let count = most.min(heads.len());
+    (0..count).map(|k| heads[k * heads.len() / count].clone()).collect()
 }
 
 /// At most [`ROWS`] of these rows, evenly spaced.
