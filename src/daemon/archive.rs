@@ -220,14 +220,15 @@ pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
         }
         alike = (batch.dim(), batch.rewards_per_row()) == (newest.rows.dim, newest.rows.rewards_per_row);
         let skipped = usize::try_from(start.saturating_sub(offset)).unwrap_or(usize::MAX);
-        for i in skipped..if alike { batch.len() } else { 0 } {
+        let known = if alike { batch.len() } else { 0 };
+        for (i, &starts) in starts_chain.iter().enumerate().take(known).skip(skipped) {
             newest.first = newest.first.min(offset + i as u64);
             let is_new = !numbers.contains_key(stream);
             let number = *numbers.entry(*stream).or_insert(newest.streams.len() as u32);
             if is_new {
                 newest.streams.push(batch.stream().to_owned());
             }
-            newest.rows.push(number, is_new || starts_chain[i], batch, i);
+            newest.rows.push(number, is_new || starts, batch, i);
         }
         alike
     });

@@ -61,6 +61,7 @@ fn episodes(count: usize, right: f64, noise: f64, seed: u64, policy: impl Fn(f64
 }
 
 #[derive(Debug)]
+#[expect(dead_code, reason = "a test that fails shows them")]
 enum Failed {
     Fault(Fault),
     Batch(BatchError),
