@@ -23,7 +23,7 @@ const FOUND: [&str; 9] =
 /// of the rows it has learned.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value), event (with index and above), or\nexpression (with text, such as \"reward - 0.1*action[0]\"), or column (with file and\ncolumn): the values that a table has for rows by stream and seq. Rows without one do not count.\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."
+    after_help = "Examples:\n  criticd heads list\n  criticd heads add heads.json\n  criticd heads add --critic main heads.toml\n  criticd heads remove contact energy\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    ask one\n\nFILE holds a JSON list, or TOML with [[heads]]. Energy over the next 5 s, and whether variable 3 rises above 0.5 within 2 s or so:\n\n  [[heads]]\n  name = \"energy\"\n  cumulant = { kind = \"reward\", index = 1 }\n  timescale = 5.0\n\n  [[heads]]\n  name = \"contact\"\n  cumulant = { kind = \"event\", index = 3, above = 0.5 }\n  timescale = 2.0\n\nA cumulant is of kind reward, state, next_state or action (with index), constant (with value), event (with index and above or\nbelow), or expression (with text, such as \"reward - 0.1*action[0]^2\"), or column (with file and\ncolumn): the values that a table has for rows by stream and seq. Rows without one do not count.\nA head has a discount per row (0 to 1) or a timescale in seconds, for which rows need times; without either it has the\ncritic's discount. terminal_reward, continuation, weight, noise_variance and signal are optional: docs/heads.md.\n\nHeads of the configuration (`heads` under [[critic]]) are there from the start, and can only be removed there."
 )]
 pub(crate) struct Heads {
     #[command(subcommand)]
@@ -128,7 +128,8 @@ impl List {
 fn row(head: &Value) -> Vec<String> {
     let cumulant = &head["cumulant"];
     let index = cumulant["index"].as_u64().map(|index| format!(" {index}")).unwrap_or_default();
-    let above = cumulant["above"].as_f64().map(|above| format!(" above {}", number(above))).unwrap_or_default();
+    let crossed = |key: &str| cumulant[key].as_f64().map(|value| format!(" {key} {}", number(value)));
+    let crossed = crossed("above").or_else(|| crossed("below")).unwrap_or_default();
     let value = cumulant["value"].as_f64().map(|value| format!(" {}", number(value))).unwrap_or_default();
     let text = cumulant["text"].as_str().or_else(|| cumulant["name"].as_str());
     let text = text.map(|text| format!(" {text}")).unwrap_or_default();
@@ -142,7 +143,7 @@ fn row(head: &Value) -> Vec<String> {
     let unsolved = (head["unsolved"] == json!(true)).then(|| "without an answer".to_owned());
     vec![
         head["name"].as_str().unwrap_or_default().to_owned(),
-        format!("{}{index}{above}{value}{text}", cumulant["kind"].as_str().unwrap_or_default()),
+        format!("{}{index}{crossed}{value}{text}", cumulant["kind"].as_str().unwrap_or_default()),
         ahead,
         place.to_owned(),
         if head["apart"] == json!(true) { "2" } else { "1" }.to_owned(),

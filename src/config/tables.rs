@@ -618,8 +618,8 @@ pub(super) static CRITIC: [Setting<Settings>; 41] = [
         when: When::Restart,
         help: "Predictions that the critic learns besides its values, with the same kernel and dictionary, at most 65536: [{ name = \
            \"contact\", cumulant = { kind = \"event\", index = 3, above = 0.5 }, timescale = 2.0 }]. A cumulant is of kind \
-           reward, state, next_state or action (with index), constant (with value), event (index, above), or expression (text, such as \
-           \"reward - 0.1*action[0]\"). A head has a \
+           reward, state, next_state or action (with index), constant (with value), event (index, above or below), or expression (text, such as \
+           \"reward - 0.1*action[0]^2\"). A head has a \
            discount (0 to 1; the critic's if left out) or a timescale (seconds, from the times of rows), and perhaps terminal_reward, continuation, \
            weight, noise_variance and signal; docs/heads.md explains them.",
         get: heads::written,

@@ -305,7 +305,7 @@ impl Checkpoints for Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learner::heads::{Cumulant, Head, Rate};
+    use crate::learner::heads::{Cumulant, Expression, Head, Rate};
     use crate::learner::suggest::{AdvisorSettings, Output};
 
     fn empty(group: u64) -> Checkpoint {
@@ -362,6 +362,7 @@ mod tests {
             lengthscales: vec![1.0],
             ..AdvisorSettings::default()
         };
+        let square = Expression::parse("state[0]^2").unwrap();
         let label = Cumulant::Label { name: "sold".into(), id: 1 };
         let mut told = Learner::new(Settings::default(), None);
         told.new_policy(0, Some("b"));
@@ -372,6 +373,8 @@ mod tests {
             (5, Checkpoint { learners: vec![heads(Cumulant::Reward(0))], ..empty(3) }),
             (5, Checkpoint { advisors: vec![Advisor::new(advisor).unwrap()], ..empty(3) }),
             (6, Checkpoint { learners: vec![heads(label)], ..empty(3) }),
+            (6, Checkpoint { learners: vec![heads(Cumulant::EventBelow { index: 0, below: 0.5 })], ..empty(3) }),
+            (6, Checkpoint { learners: vec![heads(Cumulant::Expression(square))], ..empty(3) }),
         ];
         for (version, checkpoint) in each {
             let bytes = checkpoint.encode();

@@ -1,19 +1,25 @@
 //! Which version of the format can say what is written. Programs of older versions would read such content without what they do not
 //! know.
 
+use crate::learner::heads::Head;
 use crate::learner::model::Model;
 use crate::learner::{Learner, Settings};
 
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
-/// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads or heads
-/// with a kernel of their own.
+/// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads, heads
+/// with a kernel of their own, or with functions and falls.
 pub const VERSION: u32 = 6;
+
+/// Whether a head is said by the newest version alone.
+pub(super) fn needs_newest(head: &Head) -> bool {
+    head.label().is_some() || head.has_functions()
+}
 
 /// Of settings of critics.
 pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -> u32 {
     let of_one = |settings: &Settings| {
-        if settings.heads.iter().any(|head| head.label().is_some()) {
+        if settings.heads.iter().any(needs_newest) {
             6
         } else if settings.action_value.is_some() || !settings.heads.is_empty() {
             5

@@ -369,8 +369,8 @@ impl GroupWriter {
     /// Record that heads come or go.
     pub fn heads(&mut self, change: &HeadsChange) {
         let start = self.begin(HEADS);
-        let has_labels = change.labels.is_some() || change.add.iter().any(|head| head.label().is_some());
-        self.version = self.version.max(if has_labels { 6 } else { 5 });
+        let is_newest = change.labels.is_some() || change.add.iter().any(format::needs_newest);
+        self.version = self.version.max(if is_newest { 6 } else { 5 });
         rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
         self.end(start);
     }

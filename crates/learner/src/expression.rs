@@ -1,15 +1,23 @@
-//! Sums of columns, written as text.
+//! Sums of columns, written as text, and formulas: sums that may have functions of sums in the place of columns.
 //!
 //! ```text
-//! sum     = ["+" | "-"] product {("+" | "-") product}
-//! product = factor {"*" factor | "/" number}
-//! factor  = number | column | column "[" k "]"
+//! sum        = ["+" | "-"] product {("+" | "-") product}
+//! product    = factor {"*" factor | "/" number}
+//! factor     = number | column | column "[" k "]"
 //! ```
 //! At most one factor of a product is a column; `k` counts the numbers of a list from 0. A column is written as it is
 //! called in the file: where several names fit, the longest is meant, so that `total-cost` is the column of that name if
-//! there is one, and else a difference.
+//! there is one, and else a difference. In a formula a factor may also be one of
+//! ```text
+//! formula    = sum [("<" | ">") sum]                            1 where that holds, else 0
+//! function   = "(" formula ")" | "abs(" formula ")" | ("min(" | "max(") formula {"," formula} ")"
+//! square     = (column | function) ("^2" | "**2")               no square has another one inside
+//! ```
 
 use std::fmt;
+
+/// Brackets that may be inside each other.
+const DEPTH_MAX: usize = 4;
 
 /// A column, or one number of a column that holds lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +29,48 @@ pub struct Variable {
 }
 
 /// constant + sum over terms of factor * variable.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sum {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sum<Q = Variable> {
     /// What is added whatever the columns hold.
     pub constant: f64,
     /// Factor and column of each product.
-    pub terms: Vec<(f64, Variable)>,
+    pub terms: Vec<(f64, Q)>,
+}
+
+/// A sum that may have functions in it.
+pub type Formula = Sum<Quantity>;
+
+/// What a factor of a formula stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Quantity {
+    /// A column.
+    Column(Variable),
+    /// A function of formulas: of two for a comparison, of one or more for least and greatest, else of one.
+    Of(Function, Vec<Formula>),
+}
+
+/// A function of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// The number itself.
+    Same,
+    /// Its square.
+    Square,
+    /// Its absolute value.
+    Abs,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// 1 where the first is less than the second, else 0.
+    Less,
+    /// 1 where the first is greater than the second, else 0.
+    Greater,
+}
+
+impl Function {
+    /// Those that have names.
+    const NAMED: [(&str, Self); 3] = [("abs", Self::Abs), ("min", Self::Min), ("max", Self::Max)];
 }
 
 /// Why a text is no sum.
@@ -61,39 +105,47 @@ impl From<&str> for NotASum {
     }
 }
 
-impl Sum {
+impl Sum<Variable> {
     /// The sum that `text` says, over columns called `names`.
     ///
     /// # Errors
     /// Where it is not of the grammar, or names a column that is not there.
     pub fn parse(text: &str, names: &[&str]) -> Result<Self, NotASum> {
+        Parser { rest: text.trim_start(), names }.sum(&mut Parser::column, "")
+    }
+}
+
+impl Formula {
+    /// The formula that `text` says, over columns called `names`.
+    ///
+    /// # Errors
+    /// Where it is not of the grammar, or names a column that is not there.
+    pub fn of(text: &str, names: &[&str]) -> Result<Self, NotASum> {
         let mut parser = Parser { rest: text.trim_start(), names };
-        let mut sum = Self::default();
-        let mut sign = if parser.take('-') {
-            -1.0
-        } else {
-            parser.take('+');
-            1.0
-        };
-        loop {
-            let (factor, variable) = parser.product()?;
-            match variable {
-                Some(variable) => sum.terms.push((sign * factor, variable)),
-                None => sum.constant += sign * factor,
-            }
-            sign = match () {
-                () if parser.rest.is_empty() => return Ok(sum),
-                () if parser.take('+') => 1.0,
-                () if parser.take('-') => -1.0,
-                () => {
-                    let rest = parser.rest;
-                    let what = format!("{rest:?} cannot continue a sum; write + or -, or * and / with numbers");
-                    return Err(NotASum::Grammar(what));
-                }
-            };
+        let formula = parser.formula(0)?;
+        if parser.rest.is_empty() { Ok(formula) } else { Err(parser.cannot_continue()) }
+    }
+
+    fn just(quantity: Quantity) -> Self {
+        Self { constant: 0.0, terms: vec![(1.0, quantity)] }
+    }
+
+    fn has_square(&self) -> bool {
+        self.terms.iter().any(|(_, quantity)| quantity.has_square())
+    }
+}
+
+impl Quantity {
+    fn has_square(&self) -> bool {
+        match self {
+            Self::Column(_) => false,
+            Self::Of(function, of) => *function == Function::Square || of.iter().any(Formula::has_square),
         }
     }
 }
+
+/// What reads a factor that is no number.
+type Read<'a, 'r, Q> = &'r mut dyn FnMut(&mut Parser<'a>) -> Result<Q, NotASum>;
 
 struct Parser<'a> {
     /// Without space at its beginning.
@@ -114,22 +166,111 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn product(&mut self) -> Result<(f64, Option<Variable>), NotASum> {
-        let (mut factor, mut variable) = (1.0, None);
+    fn cannot_continue(&self) -> NotASum {
+        let rest = self.rest;
+        NotASum::Grammar(format!("{rest:?} cannot continue a sum; write + or -, or * and / with numbers"))
+    }
+
+    /// A sum up to one of the characters that may `end` it, or the end of the text.
+    fn sum<Q>(&mut self, read: Read<'a, '_, Q>, end: &str) -> Result<Sum<Q>, NotASum> {
+        let mut sum = Sum { constant: 0.0, terms: Vec::new() };
+        let mut sign = if self.take('-') {
+            -1.0
+        } else {
+            self.take('+');
+            1.0
+        };
+        loop {
+            let (factor, quantity) = self.product(read)?;
+            match quantity {
+                Some(quantity) => sum.terms.push((sign * factor, quantity)),
+                None => sum.constant += sign * factor,
+            }
+            sign = match () {
+                () if self.rest.is_empty() || self.rest.starts_with(|next: char| end.contains(next)) => return Ok(sum),
+                () if self.take('+') => 1.0,
+                () if self.take('-') => -1.0,
+                () => return Err(self.cannot_continue()),
+            };
+        }
+    }
+
+    /// A formula inside so many brackets.
+    fn formula(&mut self, depth: usize) -> Result<Formula, NotASum> {
+        let read = &mut |parser: &mut Self| parser.quantity(depth);
+        let left = self.sum(read, "<>,)")?;
+        let function = match () {
+            () if self.take('<') => Function::Less,
+            () if self.take('>') => Function::Greater,
+            () => return Ok(left),
+        };
+        let right = self.sum(read, ",)")?;
+        Ok(Formula::just(Quantity::Of(function, vec![left, right])))
+    }
+
+    /// A column or a function inside so many brackets, or the square of one.
+    fn quantity(&mut self, depth: usize) -> Result<Quantity, NotASum> {
+        let quantity = match self.function() {
+            Some(function) => self.call(function, depth + 1)?,
+            None => Quantity::Column(self.column()?),
+        };
+        if !self.rest.starts_with("**") && !self.rest.starts_with('^') {
+            return Ok(quantity);
+        }
+        self.skip(if self.rest.starts_with('^') { 1 } else { 2 });
+        match self.number() {
+            Some(2.0) if quantity.has_square() => Err("a square has no other square inside".into()),
+            Some(2.0) => Ok(Quantity::Of(Function::Square, vec![Formula::just(quantity)])),
+            _ => Err("the only power is the square: write ^2 or **2".into()),
+        }
+    }
+
+    /// The function that begins here, up to its bracket.
+    fn function(&mut self) -> Option<Function> {
+        let named = Function::NAMED.into_iter().chain([("", Function::Same)]);
+        for (name, function) in named {
+            let Some(rest) = self.rest.strip_prefix(name) else { continue };
+            if let Some(arguments) = rest.trim_start().strip_prefix('(') {
+                self.rest = arguments.trim_start();
+                return Some(function);
+            }
+        }
+        None
+    }
+
+    /// The arguments of a function, and the bracket behind them.
+    fn call(&mut self, function: Function, depth: usize) -> Result<Quantity, NotASum> {
+        if depth > DEPTH_MAX {
+            return Err(format!("at most {DEPTH_MAX} brackets may be inside each other").into());
+        }
+        let mut arguments = vec![self.formula(depth)?];
+        while matches!(function, Function::Min | Function::Max) && self.take(',') {
+            arguments.push(self.formula(depth)?);
+        }
+        match () {
+            () if self.take(')') => Ok(Quantity::Of(function, arguments)),
+            () if self.rest.starts_with(',') => Err("only min and max are of several numbers".into()),
+            () if self.rest.is_empty() => Err("a bracket is not closed".into()),
+            () => Err(self.cannot_continue()),
+        }
+    }
+
+    fn product<Q>(&mut self, read: Read<'a, '_, Q>) -> Result<(f64, Option<Q>), NotASum> {
+        let (mut factor, mut quantity) = (1.0, None);
         loop {
             match self.number() {
                 Some(number) => factor *= number,
-                None if variable.is_some() => {
+                None if quantity.is_some() => {
                     return Err("a product has one column at most; write the product into a column of its own".into());
                 }
-                None => variable = Some(self.column()?),
+                None => quantity = Some(read(self)?),
             }
             while self.take('/') {
                 factor /= self.number().filter(|v| *v != 0.0).ok_or("only a number other than 0 can divide")?;
             }
             if !self.take('*') {
                 return if factor.is_finite() {
-                    Ok((factor, variable))
+                    Ok((factor, quantity))
                 } else {
                     Err("its factor is not finite".into())
                 };
@@ -242,5 +383,64 @@ mod tests {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(words), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn formulas_have_functions_of_sums() {
+        let of = |text: &str| Formula::of(text, &NAMES);
+        let column = |name: &str| Quantity::Column(Variable { name: name.to_owned(), only: None });
+        let formula = |constant: f64, terms: &[(f64, Quantity)]| Formula { constant, terms: terms.to_vec() };
+        let just = |quantity: Quantity| formula(0.0, &[(1.0, quantity)]);
+        let cost = || just(column("cost"));
+        let square = |of: Formula| Quantity::Of(Function::Square, vec![of]);
+        let limit = |value: f64| formula(value, &[]);
+        for (text, expected) in [
+            ("cost - 2", formula(-2.0, &[(1.0, column("cost"))])),
+            ("3*cost^2 + 1", formula(1.0, &[(3.0, square(cost()))])),
+            ("cost ** 2 * 3", formula(0.0, &[(3.0, square(cost()))])),
+            ("-abs( cost )/2", formula(0.0, &[(-0.5, Quantity::Of(Function::Abs, vec![cost()]))])),
+            (
+                "max(cost, 0, 2*energy)",
+                just(Quantity::Of(Function::Max, vec![cost(), limit(0.0), formula(0.0, &[(2.0, column("energy"))])])),
+            ),
+            ("cost > 0.5", just(Quantity::Of(Function::Greater, vec![cost(), limit(0.5)]))),
+            (
+                "1 - 2*(cost < energy)",
+                formula(
+                    1.0,
+                    &[(
+                        -2.0,
+                        Quantity::Of(
+                            Function::Same,
+                            vec![just(Quantity::Of(Function::Less, vec![cost(), just(column("energy"))]))],
+                        ),
+                    )],
+                ),
+            ),
+            (
+                "(total-cost + 1)^2",
+                just(square(just(Quantity::Of(Function::Same, vec![formula(1.0, &[(1.0, column("total-cost"))])])))),
+            ),
+        ] {
+            assert_eq!(of(text), Ok(expected), "{text}");
+        }
+        for (text, words) in [
+            ("cost^3", "only power is the square"),
+            ("cost^", "only power is the square"),
+            ("abs(cost^2)^2", "no other square inside"),
+            ("(cost", "not closed"),
+            ("cost)", "cannot continue"),
+            ("abs(cost, 1)", "only min and max"),
+            ("cost < 1 < 2", "cannot continue"),
+            ("cost <= 1", "neither a column nor a number"),
+            ("min(cost, )", "neither a column nor a number"),
+            ("(((((cost)))))", "at most 4 brackets"),
+            ("abs", "there is no abs"),
+            ("cost * abs(energy)", "one column at most"),
+        ] {
+            let message = of(text).unwrap_err().to_string();
+            assert!(message.contains(words), "{text}: {message}");
+        }
+        assert!(of(&"(".repeat(100_000)).unwrap_err().to_string().contains("at most 4"));
     }
 }

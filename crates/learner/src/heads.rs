@@ -50,7 +50,14 @@ pub enum Cumulant {
         /// What it crosses.
         above: f64,
     },
-    /// A sum of numbers of the row.
+    /// 1 in rows where a number of the state goes from at least `below` to less, 0 in the others.
+    EventBelow {
+        /// Number of the state.
+        index: usize,
+        /// What it crosses.
+        below: f64,
+    },
+    /// A sum of numbers of the row and of functions of them.
     Expression(Expression),
     /// A value that was given to the row later. A row without one does not count, and chains end there.
     Label {
@@ -152,6 +159,7 @@ impl Cumulant {
             Self::Expression(ref expression) => expression.of(rows, i),
             Self::Label { id, .. } => rows.labels.get(id, i).unwrap_or(0.0),
             Self::Event { index, above } => crosses(rows.state(i)[index], rows.next_state(i)[index], above),
+            Self::EventBelow { index, below } => falls(rows.state(i)[index], rows.next_state(i)[index], below),
         }
     }
 
@@ -163,6 +171,7 @@ impl Cumulant {
                 Self::State(index) => state[index],
                 Self::NextState(index) => next_state[index],
                 Self::Event { index, above } => crosses(state[index], next_state[index], above),
+                Self::EventBelow { index, below } => falls(state[index], next_state[index], below),
                 ref other => other.of(rows, i),
             };
         }
@@ -181,7 +190,9 @@ impl Cumulant {
     fn places(&self) -> impl Iterator<Item = Place> {
         let one = match *self {
             Self::Reward(index) => Some(Place::Reward(index)),
-            Self::State(index) | Self::Event { index, .. } => Some(Place::State(index)),
+            Self::State(index) | Self::Event { index, .. } | Self::EventBelow { index, .. } => {
+                Some(Place::State(index))
+            }
             Self::NextState(index) => Some(Place::NextState(index)),
             Self::Action(index) => Some(Place::Action(index)),
             Self::Constant(_) | Self::Expression(_) | Self::Label { .. } => None,
@@ -194,6 +205,7 @@ impl Cumulant {
         match *self {
             Self::Constant(value) => finite("cumulant.value", value)?,
             Self::Event { above, .. } => finite("cumulant.above", above)?,
+            Self::EventBelow { below, .. } => finite("cumulant.below", below)?,
             _ => {}
         }
         let key = if matches!(self, Self::Expression(_)) { "cumulant.text" } else { "cumulant.index" };
@@ -306,6 +318,15 @@ impl Head {
             noise_variance: None,
             signal: None,
         }
+    }
+
+    /// Whether it says what programs of before functions and falls were there cannot read.
+    pub fn has_functions(&self) -> bool {
+        let cumulant = match &self.cumulant {
+            Cumulant::Expression(of) => of.has_functions(),
+            other => matches!(other, Cumulant::EventBelow { .. }),
+        };
+        cumulant || matches!(&self.continuation, Continuation::Expression(of) if of.has_functions())
     }
 
     /// Whether rows with these columns can answer it.
@@ -535,6 +556,10 @@ impl Demands {
 /// 1 where a number goes from at most `above` to more, else 0.
 fn crosses(before: f64, after: f64, above: f64) -> f64 {
     f64::from(u8::from((before <= above) & (above < after)))
+}
+
+fn falls(before: f64, after: f64, below: f64) -> f64 {
+    f64::from(u8::from((before >= below) & (after < below)))
 }
 
 fn finite(name: &str, value: f64) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! A refit lets returns choose the dictionary where that predicts later returns better, and says so.
 
 use criticd_learner::diagnostics::Diagnostic;
+use criticd_learner::math::kernel::Profile;
 use criticd_learner::refit::{self, Candidate, DictionaryReport, RefitJob};
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
@@ -101,7 +102,7 @@ fn a_rule_that_is_asked_for_is_not_compared() {
 #[test]
 fn icd_stays_where_it_covers_the_states_where_rows_differ_and_without_time() {
     let window = wave(1.0);
-    let large = refit_by(&window, Settings { dictionary_max: 200, ..settings(None) });
+    let large = refit_by(&window, Settings { dictionary_max: 200, profile: Profile::Gaussian, ..settings(None) });
     assert_eq!(large.report.dictionary, None);
     assert_eq!(refit_by(&wave(0.5), settings(None)).report.dictionary, None);
     let late = refit::run(&job(&window, settings(None)), &|| true, &|| false).unwrap();

@@ -394,11 +394,13 @@ fn faults_name_head_and_field() {
         check(&heads, columns).unwrap_err()
     };
     type Fault<'a> = (&'a dyn Fn(&mut Head), &'a str);
-    let faults: [Fault<'_>; 10] = [
+    let faults: [Fault<'_>; 12] = [
         (&|head| head.name.clear(), "name"),
         (&|head| head.name = "return".into(), "called return already"),
         (&|head| head.cumulant = Cumulant::Reward(4), "cumulant.index"),
         (&|head| head.cumulant = Cumulant::Event { index: 0, above: f64::NAN }, "cumulant.above"),
+        (&|head| head.cumulant = Cumulant::EventBelow { index: 0, below: f64::NAN }, "cumulant.below"),
+        (&|head| head.cumulant = Cumulant::EventBelow { index: 3, below: 0.0 }, "cumulant.index"),
         (&|head| head.rate = Rate::Discount(1.5), "discount"),
         (&|head| head.rate = Rate::Timescale(0.0), "timescale"),
         (
@@ -574,6 +576,53 @@ fn an_expression_is_a_reward_that_was_computed_before() {
     assert!(check_row(&[wide], &before, 0).unwrap_err().contains("action"));
     let read: Cumulant = serde_json::from_value(serde_json::to_value(&sum).unwrap()).unwrap();
     assert_eq!(read, sum);
+}
+
+/// Functions and falls are learned like rewards that the rows carry.
+#[test]
+fn functions_are_rewards_that_were_computed_before() {
+    let case = read("discounts_11");
+    let before = rows(&case);
+    let text = "2*(reward[1] - 1)^2 - abs(state[0])/4 + max(action[0], -action[0]/2, 0.1) - min(state[1], next_state[1]) + 3*(state[2] > 0)";
+    let expression = Expression::parse(text).unwrap();
+    assert!(expression.has_functions() && !Expression::parse("reward - 2*state[0]").unwrap().has_functions());
+    let computed = |i: usize| {
+        let (state, next, action) = (before.state(i), before.next_state(i), before.action(i));
+        2.0 * (before.reward(i)[1] - 1.0).powi(2) - state[0].abs() / 4.0 + action[0].max(-action[0] / 2.0).max(0.1)
+            - state[1].min(next[1])
+            + if state[2] > 0.0 { 3.0 } else { 0.0 }
+    };
+    let fallen = |i: usize| f64::from(u8::from(before.state(i)[1] >= 0.2 && before.next_state(i)[1] < 0.2));
+    assert!((0..before.len()).map(fallen).sum::<f64>() > 0.0);
+    let more = |i: usize| before.reward(i).iter().copied().chain([computed(i), fallen(i)]).collect::<Vec<f64>>();
+    let after = Rows { rewards: (0..before.len()).flat_map(more).collect(), rewards_per_row: 6, ..before.clone() };
+    let learned = |rows: &Rows, cumulants: [Cumulant; 2]| {
+        let head = |(k, cumulant): (usize, Cumulant)| Head {
+            noise_variance: Some(0.3),
+            ..Head::new(format!("h{k}"), cumulant, Rate::Discount(0.9))
+        };
+        let asked: Vec<Head> = cumulants.into_iter().enumerate().map(head).collect();
+        let settings = Settings { heads: asked, ..settings(&case) };
+        let like = empty(&case, settings.clone()).hyperparameters();
+        let mut model = Model::new(settings, Inputs::identity(3), &like);
+        learn(&mut model, rows, 7);
+        let states: Vec<f64> = case["query"].as_array().unwrap().iter().flat_map(numbers).collect();
+        model.snapshot(true).unwrap().evaluate_heads(&states, &[0, 1], false).unwrap().mean.iter().copied().collect()
+    };
+    let asked = [Cumulant::Expression(expression), Cumulant::EventBelow { index: 1, below: 0.2 }];
+    let (found, expected): (Vec<f64>, Vec<f64>) =
+        (learned(&before, asked.clone()), learned(&after, [Cumulant::Reward(4), Cumulant::Reward(5)]));
+    assert!(error(&found, &expected) < 1e-12);
+    for cumulant in asked {
+        let read: Cumulant = serde_json::from_value(serde_json::to_value(&cumulant).unwrap()).unwrap();
+        assert_eq!(read, cumulant);
+    }
+    for (text, words) in [("1e10*abs(reward)", "beyond"), ("abs(1e10)", "beyond"), ("abs(state)", "write state[0]")] {
+        let message = Expression::parse(text).unwrap_err();
+        assert!(message.contains(words), "{text}: {message}");
+    }
+    let many = format!("abs({})", vec!["reward"; 1024].join("+"));
+    assert!(Expression::parse(&many).unwrap_err().contains("1024 terms, this one has 1025"));
 }
 
 /// A continuation that an expression computes is learned like one that a reward column carries, between 0 and 1.

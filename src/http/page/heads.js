@@ -25,6 +25,7 @@ function sums(cumulant) {
   if (kind === 'Expression') return of;
   if (kind === 'Label') return `labels ${of.name}`;
   if (kind === 'Event') return `${plain(of.index)} goes above ${format(of.above, 3)}`;
+  if (kind === 'EventBelow') return `${plain(of.index)} goes below ${format(of.below, 3)}`;
   return format(of, 3);
 }
 

@@ -1,6 +1,6 @@
-//! Cumulants that are sums of numbers of a row.
+//! Cumulants that are sums of numbers of a row and of functions of them.
 
-use crate::expression::{NotASum, Sum, Variable};
+use crate::expression::{Formula, Function, NotASum, Quantity, Variable};
 use crate::transition::{MAGNITUDE_MAX, Rows};
 use serde::{Deserialize, Serialize};
 
@@ -47,13 +47,97 @@ impl Place {
     }
 }
 
-/// constant + sum over terms of factor * number of the row, such as `reward - 0.1*action[0] + state[3]/2`. It is kept as its text.
+/// constant + sum over terms of factor * quantity.
+#[derive(Clone, Debug, PartialEq)]
+struct Terms {
+    constant: f64,
+    terms: Vec<(f64, Part)>,
+}
+
+/// A quantity of a row.
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Place(Place),
+    Of(Function, Vec<Terms>),
+}
+
+impl Terms {
+    fn new(formula: Formula) -> Result<Self, String> {
+        let factors = formula.terms.iter().map(|(factor, _)| *factor).chain([formula.constant]);
+        if let Some(large) = factors.into_iter().find(|factor| factor.abs() > MAGNITUDE_MAX) {
+            return Err(format!("{large:e} is beyond {MAGNITUDE_MAX:e}"));
+        }
+        let term = |(factor, quantity)| {
+            let part = match quantity {
+                Quantity::Column(variable) => Part::Place(Place::named(&variable)?),
+                Quantity::Of(function, of) => {
+                    Part::Of(function, of.into_iter().map(Self::new).collect::<Result<_, String>>()?)
+                }
+            };
+            Ok((factor, part))
+        };
+        Ok(Self {
+            constant: formula.constant,
+            terms: formula.terms.into_iter().map(term).collect::<Result<_, String>>()?,
+        })
+    }
+
+    /// Those inside its functions.
+    fn inner(&self) -> impl Iterator<Item = &Self> {
+        self.terms.iter().flat_map(|(_, part)| if let Part::Of(_, of) = part { &of[..] } else { &[] })
+    }
+
+    /// Terms, those inside functions among them.
+    fn count(&self) -> usize {
+        self.terms.len() + self.inner().map(Self::count).sum::<usize>()
+    }
+
+    /// Add the numbers of a row that it needs.
+    fn put_places(&self, out: &mut Vec<Place>) {
+        for (_, part) in &self.terms {
+            match part {
+                Part::Place(place) => out.push(*place),
+                Part::Of(_, of) => of.iter().for_each(|terms| terms.put_places(out)),
+            }
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let inner = |terms: &Self| size_of::<Self>() + terms.heap_bytes();
+        size_of_val(&self.terms[..]) + self.inner().map(inner).sum::<usize>()
+    }
+
+    fn of(&self, rows: &Rows, i: usize) -> f64 {
+        self.terms.iter().fold(self.constant, |sum, (factor, part)| sum + factor * part.of(rows, i))
+    }
+}
+
+impl Part {
+    fn of(&self, rows: &Rows, i: usize) -> f64 {
+        let (function, of) = match self {
+            Self::Place(place) => return place.of(rows, i),
+            Self::Of(function, of) => (function, of),
+        };
+        let mut numbers = of.iter().map(|terms| terms.of(rows, i));
+        let first = numbers.next().expect("a function is of a number at least");
+        match function {
+            Function::Same => first,
+            Function::Square => first * first,
+            Function::Abs => first.abs(),
+            Function::Min => numbers.fold(first, f64::min),
+            Function::Max => numbers.fold(first, f64::max),
+            Function::Less => f64::from(u8::from(numbers.all(|second| first < second))),
+            Function::Greater => f64::from(u8::from(numbers.all(|second| first > second))),
+        }
+    }
+}
+
+/// A sum of numbers of a row and of functions of them, such as `reward - 0.1*action[0]^2 + (state[3] > 0.5)`. It is kept as its text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Expression {
     text: String,
-    constant: f64,
-    terms: Vec<(f64, Place)>,
+    terms: Terms,
 }
 
 impl Expression {
@@ -62,20 +146,15 @@ impl Expression {
     /// # Errors
     /// Why it is none, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let sum = Sum::parse(text, &NAMES).map_err(|why| match why {
+        let formula = Formula::of(text, &NAMES).map_err(|why| match why {
             NotASum::Unknown(name) => format!("there is no {name}; there is {}", NAMES.join(", ")),
             NotASum::Grammar(what) => what,
         })?;
-        if sum.terms.len() > TERMS_MAX {
-            return Err(format!("has at most {TERMS_MAX} terms, this one has {}", sum.terms.len()));
+        let terms = Terms::new(formula)?;
+        match terms.count() {
+            count if count > TERMS_MAX => Err(format!("has at most {TERMS_MAX} terms, this one has {count}")),
+            _ => Ok(Self { text: text.to_owned(), terms }),
         }
-        let factors = sum.terms.iter().map(|(factor, _)| *factor).chain([sum.constant]);
-        if let Some(large) = factors.into_iter().find(|factor| factor.abs() > MAGNITUDE_MAX) {
-            return Err(format!("{large:e} is beyond {MAGNITUDE_MAX:e}"));
-        }
-        let term = |(factor, variable): &(f64, Variable)| Ok((*factor, Place::named(variable)?));
-        let terms = sum.terms.iter().map(term).collect::<Result<Vec<_>, String>>()?;
-        Ok(Self { text: text.to_owned(), constant: sum.constant, terms })
     }
 
     /// As it was written.
@@ -83,19 +162,26 @@ impl Expression {
         &self.text
     }
 
+    /// Whether it has functions, which programs of before they were there cannot read.
+    pub fn has_functions(&self) -> bool {
+        self.terms.inner().next().is_some()
+    }
+
     /// The numbers of a row that it needs.
     pub fn places(&self) -> impl Iterator<Item = Place> {
-        self.terms.iter().map(|(_, place)| *place)
+        let mut places = Vec::with_capacity(self.terms.terms.len());
+        self.terms.put_places(&mut places);
+        places.into_iter()
     }
 
     /// Bytes of its text and its terms.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.text.len() + self.terms.len() * size_of::<(f64, Place)>()
+        self.text.len() + self.terms.heap_bytes()
     }
 
     /// Of row i.
     pub(crate) fn of(&self, rows: &Rows, i: usize) -> f64 {
-        self.terms.iter().fold(self.constant, |sum, (factor, place)| sum + factor * place.of(rows, i))
+        self.terms.of(rows, i)
     }
 }
 

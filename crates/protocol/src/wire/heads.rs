@@ -56,7 +56,10 @@ enum CumulantForm {
     },
     Event {
         index: usize,
-        above: f64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        above: Option<f64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        below: Option<f64>,
     },
     Expression {
         text: Expression,
@@ -147,7 +150,11 @@ impl HeadForm {
             CumulantForm::NextState { index } => Cumulant::NextState(index),
             CumulantForm::Action { index } => Cumulant::Action(index),
             CumulantForm::Constant { value } => Cumulant::Constant(value),
-            CumulantForm::Event { index, above } => Cumulant::Event { index, above },
+            CumulantForm::Event { index, above: Some(above), below: None } => Cumulant::Event { index, above },
+            CumulantForm::Event { index, above: None, below: Some(below) } => Cumulant::EventBelow { index, below },
+            CumulantForm::Event { .. } => {
+                return Err("cumulant.above: an event has this or cumulant.below, one of them".to_owned());
+            }
             CumulantForm::Expression { text } => Cumulant::Expression(text),
             CumulantForm::Label { name, id } => Cumulant::Label { name, id: id.unwrap_or(UNKNOWN_LABELS) },
             CumulantForm::Column { file, column } => {
@@ -191,7 +198,8 @@ impl From<&Head> for HeadForm {
                 Cumulant::NextState(index) => CumulantForm::NextState { index },
                 Cumulant::Action(index) => CumulantForm::Action { index },
                 Cumulant::Constant(value) => CumulantForm::Constant { value },
-                Cumulant::Event { index, above } => CumulantForm::Event { index, above },
+                Cumulant::Event { index, above } => CumulantForm::Event { index, above: Some(above), below: None },
+                Cumulant::EventBelow { index, below } => CumulantForm::Event { index, above: None, below: Some(below) },
                 Cumulant::Expression(text) => CumulantForm::Expression { text },
                 Cumulant::Label { name, id } => CumulantForm::Label { name, id: Some(id) },
             },
@@ -599,7 +607,8 @@ mod tests {
              "weight": {"index": 2}, "noise_variance": 0.25, "signal": 2.0},
             {"name": "c", "cumulant": {"kind": "expression", "text": "reward - 0.1*action[1] + state[0]/2"}, "discount": 1,
              "continuation": {"kind": "expression", "text": "1 - next_state[0]"}},
-            {"name": "d", "cumulant": {"kind": "state", "index": 0}, "continuation": 0.75}]"#;
+            {"name": "d", "cumulant": {"kind": "state", "index": 0}, "continuation": 0.75},
+            {"name": "e", "cumulant": {"kind": "event", "index": 1, "below": -0.5}}]"#;
         let toml = r#"
             [[heads]]
             name = "a"
@@ -623,6 +632,9 @@ mod tests {
             name = "d"
             cumulant = { kind = "state", index = 0 }
             continuation = { kind = "constant", value = 0.75 }
+            [[heads]]
+            name = "e"
+            cumulant = { kind = "event", index = 1, below = -0.5 }
         "#;
         let heads = heads_from_str(json, 0.5).unwrap();
         assert_eq!(heads, heads_from_str(toml, 0.5).unwrap());
@@ -654,6 +666,14 @@ mod tests {
             (
                 "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"expression\", \"text\": \"reward + cost\"}}]",
                 vec!["heads[0] (a)", "cumulant", "there is no cost"],
+            ),
+            (
+                "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"event\", \"index\": 0}}]",
+                vec!["cumulant.above", "one of them"],
+            ),
+            (
+                "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"event\", \"index\": 0, \"above\": 1, \"below\": 1}}]",
+                vec!["heads[0] (a)", "cumulant.below"],
             ),
             ("{\"heds\": []}", vec!["heads: missing"]),
             ("3", vec!["not a list"]),
