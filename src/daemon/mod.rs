@@ -248,6 +248,8 @@ pub struct Daemon {
     endpoints_file: PathBuf,
     /// The text of that file, if it could not be written yet.
     unwritten: Mutex<Option<String>>,
+    /// The lock of the data directory, which the core holds too: nobody else has it before the last file of this daemon is gone.
+    lock: Option<std::fs::File>,
 }
 
 /// What the core's thread is started with.
@@ -370,6 +372,7 @@ impl Daemon {
             warm_start: None,
             endpoints_file,
             unwritten: Mutex::default(),
+            lock: lock.try_clone().ok(),
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
             http: None,
@@ -575,6 +578,7 @@ impl Daemon {
             drop(checkpoint.join());
         }
         drop(std::fs::remove_file(&self.endpoints_file));
+        drop(self.lock.take());
     }
 }
 
@@ -794,6 +798,7 @@ mod tests {
                 warm_start: None,
                 endpoints_file: PathBuf::from("no such file"),
                 unwritten: Mutex::default(),
+                lock: None,
             };
             daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();
             daemon

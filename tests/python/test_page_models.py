@@ -6,13 +6,14 @@ import json
 import re
 import subprocess
 import sys
+from typing import Any
 from urllib.request import urlopen
 
 import browser
 import numpy as np
 import pytest
 from browser import Browser, when
-from client import pack
+from client import Daemon, pack
 from conftest import Start
 from dashboard import KEEP, Field, Walk, address, assert_clean, choose, shoot, shown, start_walk, text
 
@@ -21,6 +22,11 @@ pytestmark = pytest.mark.skipif(
 )
 QUIET = 'refit_first_rows = 0\nrefit_score_drop = 0.0\ndiscount = 0.5\ndrift_sensitivity = "off"\n'
 ASKED = "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
+
+
+def history(daemon: Daemon) -> Any:
+    """What the page begins with."""
+    return json.load(urlopen(f"{address(daemon)}api/history", timeout=60))
 
 
 def test_the_daemon_alone_judges_which_critics_need_attention(start: Start, page: Browser) -> None:
@@ -84,7 +90,7 @@ def test_a_difference_is_hatched_where_either_model_does_not_know(start: Start, 
         control.wait_for_offset(500 * (k + 1))
     # Models and ranges that are shown follow what is learned.
     control.ask("value", states=np.zeros((1, 2)), critics=["wide", "few"], min_offset=1000)
-    when(lambda: json.load(urlopen(f"{address(daemon)}api/history", timeout=60))["states"]["high"][0] > 9, "the range")
+    when(lambda: (history(daemon)["states"]["high"] or [0])[0] > 9, "the range")
     page.open(f"{address(daemon)}#critic=wide&x=0&y=1&against=critic+few")
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
     fades = "import('/value.js').then(({veils}) => veils().map(veil => [0.15, 0.85].map(at => veil.at(at, 0.5))))"
@@ -105,6 +111,9 @@ def test_two_earlier_models_are_compared(start: Start, page: Browser) -> None:
         for _ in range(15):
             walk.send(20)
         control.wait_for_offset(walk.sent)
+        # Those models are kept that the watcher of the page has seen.
+        generation = control.ask("status")["critics"][0]["generation"]
+        when(lambda: generation in history(daemon)["kept"]["generations"][0], "a model that is kept")
         assert control.ask("refit", wait=True)["outcome"] == "adopted"
     page.open(f"{address(daemon)}#critic=default&x=0&y=1")
     page.wait("document.querySelector('#against option[value=\"generation 2\"]')", "the earlier models")

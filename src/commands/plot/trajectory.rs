@@ -78,7 +78,7 @@ impl Trajectory {
             },
             Line { label: "return that came".into(), mean: self.broken(realised), deviation: None, dashed: true },
         ];
-        let title = format!("{} along the last {} of {}", labels.title, plural(self.len(), "row"), self.stream);
+        let title = format!("{} along the last {} of stream {}", labels.title, plural(self.len(), "row"), self.stream);
         let values = self.curves(title, labels.value.clone(), lines);
         let reward = Line { label: "reward".into(), mean: self.broken(&self.reward), deviation: None, dashed: false };
         let title = without_unit(&labels.reward).to_owned();
@@ -169,7 +169,7 @@ mod tests {
         let labels = Labels { title: "Value of energy".into(), value: "sum [J]".into(), reward: "energy [J]".into() };
         let figure = trajectory.figure(&labels);
         let [Panel::Curves(value), Panel::Curves(reward)] = &figure.panels[..] else { panic!("two panels of curves") };
-        assert_eq!(value.title, "Value of energy along the last 3 rows of arm");
+        assert_eq!(value.title, "Value of energy along the last 3 rows of stream arm");
         assert_eq!(value.at, [-2.5, -2.0, -1.0, -0.5, 0.0]);
         let mean = &value.lines[0].mean;
         assert!(mean[0].is_nan() && mean[3].is_nan() && (mean[1], mean[2], mean[4]) == (1.0, 2.0, 3.0), "{mean:?}");
