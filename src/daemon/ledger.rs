@@ -1,7 +1,7 @@
 //! The journal as the core writes it: one group after the other, what to do when that fails, when a checkpoint is due, and
 //! what may be forgotten.
 
-use super::recovery::{KnownCheckpoint, Recovered, group_of};
+use super::recovery::{KnownCheckpoint, Recovered, first_needed};
 use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::retention::{LedgerSettings, SyncMode};
@@ -74,8 +74,8 @@ impl Ledger {
         now: Now,
     ) -> Result<Self, StoreError> {
         let mut kept = Vec::new();
-        for &KnownCheckpoint { offset, replay_from, .. } in &recovered.checkpoints {
-            kept.push((offset, group_of(storage.as_mut(), replay_from)?));
+        for &KnownCheckpoint { group, offset, replay_from, .. } in &recovered.checkpoints {
+            kept.push((offset, first_needed(storage.as_mut(), group, replay_from)?));
         }
         let (mut bytes, mut next) = (0, 0);
         let first = storage.bounds()?.map(|(first, _)| first);
@@ -373,7 +373,7 @@ impl Ledger {
         match &done.result {
             Ok(bytes) => {
                 log::info!("event=checkpoint offset={} bytes={bytes} seconds={:.3}", done.offset, done.seconds);
-                let oldest = group_of(self.storage.as_mut(), done.replay_from);
+                let oldest = first_needed(self.storage.as_mut(), self.started.0, done.replay_from);
                 // If that cannot be read now nothing is forgotten.
                 self.kept.insert(0, (done.offset, oldest.unwrap_or(0)));
                 self.kept.truncate(crate::journal::checkpoint::KEPT);

@@ -319,7 +319,7 @@ fn read_back(
     let from = match &start {
         Some(checkpoint) => {
             let offset = reaches.iter().map(|&(_, offset)| offset).fold(checkpoint.replay_from, u64::min);
-            group_of(storage, offset)?.min(checkpoint.group + 1)
+            first_needed(storage, checkpoint.group, offset)?
         }
         None => 1,
     };
@@ -492,6 +492,12 @@ pub(super) fn same_journal(storage: &mut dyn Storage, checkpoint: &Checkpoint) -
         group.id == checkpoint.group + 1 && group.previous_crc == checkpoint.crc
     };
     if same { Ok(()) } else { Err(RecoverError::CheckpointForeign { checkpoint: checkpoint.group }) }
+}
+
+/// Number of the first group that a start needs from a checkpoint behind `group` whose rows are replayed from `offset` on. Groups without rows
+/// begin at the same offset as those that follow them.
+pub(super) fn first_needed(storage: &mut dyn Storage, group: u64, offset: u64) -> Result<u64, StoreError> {
+    Ok(group_of(storage, offset)?.min(group + 1))
 }
 
 /// Number of the group that holds the row at `offset`, or of the first group there is if that is behind it.
