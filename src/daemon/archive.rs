@@ -3,7 +3,7 @@
 //! Groups are read beside a running daemon, a few at a time, so that no append waits for a reader. Each group is checked
 //! before it is used, also in a backup.
 
-use super::recovery::RecoverError;
+use super::recovery::{RecoverError, for_each_record, group_of};
 use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
@@ -138,7 +138,7 @@ pub fn export(
     let known = read_mark(directory).unwrap_or(None).unwrap_or_default();
     let mut storage = SqliteStorage::open_beside(directory)?;
     let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
-    let from = if chosen.from == 0 { first } else { super::recovery::group_of(&mut storage, chosen.from)? };
+    let from = if chosen.from == 0 { first } else { group_of(&mut storage, chosen.from)? };
     let (mut columns, mut exported, mut wrong) = (RowColumns::default(), Exported::default(), None);
     let mut groups = None;
     let read = visit(&mut storage, from, last, &mut |id, offset, _, taken| {
@@ -209,9 +209,8 @@ pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
     let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
     let end = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
     let start = end.saturating_sub(most);
-    let from = super::recovery::group_of(&mut storage, start)?;
-    let mut newest =
-        Newest { first: end, critics: critics(&mut storage, directory, (first, last))?, ..Newest::default() };
+    let from = group_of(&mut storage, start)?;
+    let mut newest = Newest { first: end, critics: critics(&mut storage, directory, first)?, ..Newest::default() };
     let mut numbers: HashMap<u32, u32> = HashMap::new();
     let mut alike = true;
     let read = visit(&mut storage, from, last, &mut |_, offset, _, TakenRows { stream, starts_chain, batch }| {
@@ -240,32 +239,16 @@ pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
 }
 
 /// The settings of the critics at the end of the journal; none where they are not known any more.
-fn critics(
-    storage: &mut SqliteStorage,
-    directory: &Path,
-    (first, last): (u64, u64),
-) -> Result<Vec<Settings>, ArchiveError> {
-    /// Headers that are held at a time.
-    const PIECE: usize = 10_000;
-    let (mut next, mut found) = (first, None);
-    while next <= last {
-        let headers = storage.headers(next, PIECE)?;
-        let Some(end) = headers.last() else { break };
-        next = end.id + 1;
-        found = headers.iter().rev().find(|head| head.kinds & CONFIGURED != 0).map(|head| head.id).or(found);
-    }
+fn critics(storage: &mut SqliteStorage, directory: &Path, first: u64) -> Result<Vec<Settings>, ArchiveError> {
     let mut configured = None;
-    if let Some(group) = found {
-        let read = good_groups(storage, group, |_, _, records| {
-            for record in records {
-                if let Record::Configured(one) = record {
-                    configured = Some(one);
-                }
-            }
-            false
-        });
-        read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
-    } else {
+    let read = for_each_record(storage, first - 1, CONFIGURED, &mut || true, &mut |_, record| {
+        if let Record::Configured(newer) = record {
+            configured = Some(newer);
+        }
+        Ok(())
+    });
+    read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+    if configured.is_none() {
         // The group that has them is forgotten; a checkpoint has seen it.
         let checkpoints = Directory::new(directory);
         let read = |group: u64| Checkpoint::decode(&checkpoints.read(group).ok()?).ok()?.configured;

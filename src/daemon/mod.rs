@@ -248,7 +248,7 @@ pub struct Daemon {
     endpoints_file: PathBuf,
     /// The text of that file, if it could not be written yet.
     unwritten: Mutex<Option<String>>,
-    /// The lock of the data directory, which the core holds too: nobody else has it before the last file of this daemon is gone.
+    /// Locks the data directory until [`Daemon::stop`] has removed the endpoints file. The core's thread holds the same lock.
     lock: Option<std::fs::File>,
 }
 

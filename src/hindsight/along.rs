@@ -54,6 +54,11 @@ impl<'a> Single<'a> {
         self.space.is_none() || self.taken(i).is_some()
     }
 
+    /// Whether the return of row `i` is known, but for a little that is left at its end.
+    pub fn has_return(&self, i: usize) -> bool {
+        self.followed[i].known(|_| 0.0).is_some()
+    }
+
     fn taken(&self, i: usize) -> Option<&'a [f64]> {
         action(self.space?, self.rows, i)
     }
@@ -92,15 +97,20 @@ pub struct Along {
 }
 
 impl Along {
-    /// What value function `head` of `model` says.
+    /// What value function `head` of `model` says; deviations if `ask` has them.
     ///
     /// # Errors
     /// A sentence that names what is wrong.
-    pub fn of(stretches: &[&Stretch], model: &Evaluator, rewards: &Rewards, head: usize) -> Result<Self, String> {
+    pub fn of(
+        stretches: &[&Stretch],
+        (model, ask): (&Evaluator, Ask),
+        rewards: &Rewards,
+        head: usize,
+    ) -> Result<Self, String> {
         let states: Vec<At> = stretches.iter().map(|of| At { state: of.state, action: of.actions[0] }).collect();
         let nexts: Vec<At> = stretches.iter().map(|of| At { state: of.next, action: of.actions[1] }).collect();
         let tails: Vec<At> = stretches.iter().map(|of| At { state: of.tail, action: of.actions[2] }).collect();
-        let here = here(model, &states, Ask::ALL)?;
+        let here = here(model, &states, ask)?;
         let there = values(model, &nexts, rewards.successor)?;
         let end = values(model, &tails, rewards.successor)?;
         let returns = has_returns(rewards.successor);

@@ -4,8 +4,9 @@
 //! exceed two of their standard errors by most; a neighbourhood counts once. Distances are between standardised states. Returns of one chain
 //! that have more than a tenth in common count as one.
 
-use super::following::{At, action, has_returns, here, next_rows, values};
-use super::returns::{REST, Rewards, followed};
+use super::along::{Along, Single, Stretch};
+use super::following::has_returns;
+use super::returns::{REST, Rewards};
 use super::scattered::scattered;
 use crate::learner::action::Successor;
 use crate::snapshot::{Ask, Evaluator};
@@ -87,41 +88,28 @@ pub fn affordable(model: &Evaluator, dim: usize, successor: Option<Successor>) -
 ///
 /// # Errors
 /// A sentence that names what is wrong.
-pub fn samples<'a>(
-    rows: &'a Rows,
+pub fn samples(
+    rows: &Rows,
     model: &Evaluator,
     rewards: &Rewards,
     (head, column): (usize, usize),
     most: usize,
 ) -> Result<Vec<Sample>, String> {
-    let (discount, successor) = (rewards.discount, rewards.successor);
-    let space = model.snapshot().actions.as_ref().map(|of| &of.space);
-    let (followed, next) = (followed(rows, column, discount), next_rows(rows));
-    let taken = |i: usize| space.and_then(|space| action(space, rows, i));
-    let returns = has_returns(successor);
-    let is_known =
-        |&i: &usize| (space.is_none() || taken(i).is_some()) && (!returns || followed[i].known(|_| 0.0).is_some());
+    let single = Single::of(rows, model.snapshot(), rewards, column);
+    let returns = has_returns(rewards.successor);
+    let is_known = |&i: &usize| single.is_known(i) && (!returns || single.has_return(i));
     let known: Vec<usize> = (0..rows.len()).filter(is_known).collect();
-    let count = known.len().min(most);
-    let chosen: Vec<usize> = scattered(0..known.len() as u64, count).map(|k| known[k as usize]).collect();
-    let behind = |i: usize| At { state: rows.next_state(i), action: next[i].and_then(taken) };
-    let of = |place: &dyn Fn(usize) -> At<'a>| chosen.iter().map(|&i| place(i)).collect::<Vec<At>>();
-    let here = here(model, &of(&|i| At { state: rows.state(i), action: taken(i) }), Ask::MEAN)?.mean;
-    let there = values(model, &of(&behind), successor)?;
-    // What is left of a return weighs little: where its next action is not known, the last one stands for it.
-    let last = |i: usize| At { action: next[i].and_then(taken).or(taken(i)), ..behind(i) };
-    let end = values(model, &of(&|i| last(followed[i].tail().unwrap_or(i))), successor)?;
+    let chosen: Vec<usize> = scattered(0..known.len() as u64, most).map(|k| known[k as usize]).collect();
+    let stretches: Vec<Stretch> = chosen.iter().map(|&i| single.row(i)).collect();
+    let found = Along::of(&stretches.iter().collect::<Vec<_>>(), (model, Ask::MEAN), rewards, head)?;
     let chains = chains(rows);
-    let one = |k: usize| {
-        let i = chosen[k];
-        let (chain, step) = chains[i];
-        let rest = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) * there[(k, head)] };
-        let predicted = here[(k, head)];
-        let difference = rows.reward(i)[column] + rest - predicted;
-        let error = if returns { followed[i].known(|_| end[(k, head)])? - predicted } else { difference };
-        Some(Sample { row: i, chain, step, error, difference })
+    let one = |(k, &row): (usize, &usize)| {
+        let (chain, step) = chains[row];
+        let difference = found.difference[k];
+        let error = if returns { found.realised[k] - found.value[k] } else { difference };
+        Sample { row, chain, step, error, difference }
     };
-    Ok((0..count).filter_map(one).filter(|s| s.error.is_finite()).collect())
+    Ok(chosen.iter().enumerate().map(one).filter(|s| s.error.is_finite()).collect())
 }
 
 /// A state about which the model errs much.

@@ -6,7 +6,7 @@ use super::history::number;
 use super::recent::Recent;
 use super::tails::Tail;
 use crate::hindsight::{Along, Followed, Rewards, Single, Stretch, has_returns};
-use crate::snapshot::Evaluator;
+use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Rows;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ pub(super) fn along(
         None => minutes.unwrap_or_else(|| of_rows(query.rows.clamp(1, ROWS_MAX))),
     };
     let stretches: Vec<&Stretch> = places.iter().map(|of| &of.stretch).collect();
-    let found = Along::of(&stretches, model, rewards, query.head)?;
+    let found = Along::of(&stretches, (model, Ask::ALL), rewards, query.head)?;
     let list = |f: &dyn Fn(usize) -> f64| (0..places.len()).map(|k| number(f(k))).collect::<Vec<Value>>();
     let column = |values: &[f64]| values.iter().copied().map(number).collect::<Vec<Value>>();
     let place = |of: &Place| axes.iter().map(|&axis| number(of.stretch.state[axis])).collect::<Vec<Value>>();

@@ -240,7 +240,7 @@ impl State {
     pub fn replace(&mut self, mut learner: Learner) -> Result<(), String> {
         let name = learner.settings().name.clone();
         let index = self.index(&name)?;
-        // Whoever asked for a refit waits for it.
+        // A client may wait for the refit that it requested of the learner that is replaced.
         if self.critics[index].is_refit_requested() {
             learner.request_refit();
         }

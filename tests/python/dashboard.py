@@ -5,11 +5,14 @@ With CRITICD_SCREENSHOTS=DIRECTORY the pages are kept as pictures, to be looked 
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 from browser import Browser
@@ -65,6 +68,11 @@ class Walk(threading.Thread):
 
 def address(daemon: Daemon) -> str:
     return f"http://{daemon.endpoints['http']}/"
+
+
+def history(daemon: Daemon) -> Any:
+    """What the page begins with."""
+    return json.load(urlopen(f"{address(daemon)}api/history", timeout=60))
 
 
 def start_walk(start: Start, dim: int = 3) -> Daemon:

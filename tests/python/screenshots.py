@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,8 +28,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from browser import Browser
+from browser import Browser, when
 from client import BINARY, Daemon, pack
+from dashboard import history
 from PIL import Image
 
 FOLDER = Path(__file__).with_name("screenshots")
@@ -164,15 +164,13 @@ def refit(daemon: Daemon, critic: str = "main") -> None:
 
 def seen(daemon: Daemon, generation: int) -> None:
     """Wait until the page has taken in a model of the first critic, and its adoption."""
-    deadline = time.monotonic() + 60
-    while True:
-        with urllib.request.urlopen(f"http://{daemon.endpoints['http']}/api/history", timeout=60) as answer:
-            page = json.load(answer)
-        adopted = [mark for mark in page["marks"] if mark["event"] == "adopted"]
-        if generation in page["kept"]["generations"][0] and (generation == 1 or adopted):
-            return
-        assert time.monotonic() < deadline, f"generation {generation} is not seen: {page['kept']}, {page['marks']}"
-        time.sleep(0.05)
+
+    def has_come() -> bool:
+        page = history(daemon)
+        adopted = any(mark["event"] == "adopted" for mark in page["marks"])
+        return generation in page["kept"]["generations"][0] and (generation == 1 or adopted)
+
+    when(has_come, f"generation {generation} on the page")
 
 
 def learned(dim: int) -> Callable[[Path, ExitStack], Daemon]:

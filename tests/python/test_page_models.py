@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
-from typing import Any
-from urllib.request import urlopen
 
 import browser
 import numpy as np
 import pytest
 from browser import Browser, when
-from client import Daemon, pack
+from client import pack
 from conftest import Start
-from dashboard import KEEP, Field, Walk, address, assert_clean, choose, shoot, shown, start_walk, text
+from dashboard import KEEP, Field, Walk, address, assert_clean, choose, history, shoot, shown, start_walk, text
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
 )
 QUIET = 'refit_first_rows = 0\nrefit_score_drop = 0.0\ndiscount = 0.5\ndrift_sensitivity = "off"\n'
 ASKED = "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
-
-
-def history(daemon: Daemon) -> Any:
-    """What the page begins with."""
-    return json.load(urlopen(f"{address(daemon)}api/history", timeout=60))
 
 
 def test_the_daemon_alone_judges_which_critics_need_attention(start: Start, page: Browser) -> None:

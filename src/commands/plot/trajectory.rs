@@ -6,7 +6,7 @@ use crate::commands::Failure;
 use crate::commands::given::{plural, without_unit};
 use criticd::hindsight::{Along, Single, Stretch};
 use criticd::picture::{Axis, Curves, Figure, Line, Marker, Panel, Points, Scale};
-use criticd::snapshot::Evaluator;
+use criticd::snapshot::{Ask, Evaluator};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -40,7 +40,8 @@ impl Trajectory {
         own.drain(..own.len().saturating_sub(most));
         let single = Single::of(rows, model.snapshot(), rewards, column);
         let stretches: Vec<Stretch> = own.iter().map(|&i| single.row(i)).collect();
-        let found = Along::of(&stretches.iter().collect::<Vec<_>>(), model, rewards, head).map_err(Failure::usage)?;
+        let each: Vec<&Stretch> = stretches.iter().collect();
+        let found = Along::of(&each, (model, Ask::ALL), rewards, head).map_err(Failure::usage)?;
         let ended = |k: usize| k > 0 && (rows.terminated[own[k - 1]] || rows.truncated[own[k - 1]]);
         Ok(Self {
             stream: came.stream(own[0]).to_owned(),

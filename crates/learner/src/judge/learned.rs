@@ -4,7 +4,6 @@ use super::TRACE_GAP_MAX;
 use crate::batch::{BatchError, Given};
 use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
-use crate::model::Model;
 use crate::settings::TOLERANCE_MIN;
 use crate::snapshot::Snapshot;
 use nalgebra::DMatrix;
@@ -42,7 +41,7 @@ pub fn learn(
 ) -> Result<Learned, BatchError> {
     let mut model = given.model(dictionary, keep_going)?;
     let most = most.min((WORK_MAX / given.rows.len().max(1)).isqrt());
-    if most > model.dictionary().len() && gap(&model)? > TRACE_GAP_MAX {
+    if most > model.dictionary().len() && model.solve()?.trace_gap(model.statistics()) > TRACE_GAP_MAX {
         let h = given.hyperparameters;
         let tolerance = TOLERANCE_MIN * h.kernel.signal_variance;
         let enough = StoppingRule { tolerance, trace: AIM * TRACE_GAP_MAX * 2.0 * h.noise_variance };
@@ -55,8 +54,4 @@ pub fn learn(
     let freedom = (0..held.rows()).map(|i| 1.0 - held.at(i, i)).sum();
     let told = posterior.variance_matrix(model.dictionary(), &held).to_nalgebra();
     Ok(Learned { snapshot: model.snapshot(true)?, trace_gap: posterior.trace_gap(statistics), freedom, told })
-}
-
-fn gap(model: &Model) -> Result<f64, BatchError> {
-    Ok(model.solve()?.trace_gap(model.statistics()))
 }
