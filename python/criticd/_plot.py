@@ -68,6 +68,17 @@ class _View:
         return ticks, np.stack([axis.ravel() for axis in grid], axis=1)
 
 
+@dataclass
+class _Errors:
+    """Errors (n,) of the value at states (n, D), positive where it is too low."""
+
+    states: Array
+    errors: Array
+    called: str
+    row: str
+    """What each error is of."""
+
+
 def draw(
     snapshot: Snapshot,
     variables: Sequence[int | str] | None,
@@ -78,6 +89,7 @@ def draw(
     visited: Any = None,
     against: Snapshot | None = None,
     error: tuple[Any, Any] | None = None,
+    td_error: tuple[Any, ...] | None = None,
     std: bool = False,
     reward: int | str = 0,
     trajectory: Any = None,
@@ -91,26 +103,26 @@ def draw(
     drawn = _reward(snapshot, reward)
     states = _states(snapshot, visited)
     chosen = _chosen(snapshot, variables, drawn, states)
-    if std and (against is not None or error is not None):
-        raise Invalid("std", "cannot be drawn together with against or error")
+    if std and (against is not None or error is not None or td_error is not None):
+        raise Invalid("std", "cannot be drawn together with against, error or td_error")
     if std and snapshot.covariance is None:
         raise Invalid("std", "is not in this snapshot: ask with `client.snapshot(variance=True)`")
-    if against is not None and error is not None:
-        raise Invalid("error", "cannot be drawn together with against")
+    if sum(each is not None for each in (against, error, td_error)) > 1:
+        raise Invalid("error", "cannot be drawn together with against, nor with td_error")
     if against is not None and against.dim != snapshot.dim:
         raise Invalid("against", f"is a model of {against.dim} state variables, not of {snapshot.dim}")
     if marginal and at is not None:
         raise Invalid("at", "says where variables stand that marginal averages over")
     if trajectory is None and rewards is not None:
         raise Invalid("rewards", "are those along a trajectory, which is not given")
-    if trajectory is not None and (against is not None or error is not None or std):
-        raise Invalid("trajectory", "cannot be drawn together with against, error or std")
+    if trajectory is not None and not (against is error is td_error is None and not std):
+        raise Invalid("trajectory", "cannot be drawn together with against, error, td_error or std")
     path, paid = (None, None) if trajectory is None else _trajectory.checked(snapshot, trajectory, rewards)
-    came = None if error is None else _came(snapshot, error)
+    came = _came(snapshot, error, td_error, drawn)
     centre = _centre(snapshot, states, at)
     averages = marginal and len(states) > 0 and len(chosen) < snapshot.dim
     others = states[:: -(-len(states) // _AVERAGED)] if averages else centre[None, :]
-    shown = _kept(snapshot) if came is None else came[0]
+    shown = _kept(snapshot) if came is None else came.states
     if path is not None:
         shown = np.concatenate([shown, path])
     ranges = [_range(shown[:, d]) for d in chosen]
@@ -124,14 +136,14 @@ def draw(
     elif ax is None:
         _, ax = pyplot.subplots(layout="constrained")
     if came is not None:
-        _errors(view, *came, ax)
+        _draw_errors(view, came, ax)
     elif std:
         _deviation(view, ax)
     elif len(chosen) == 1:
         _curve(view, against, ax)
     else:
         _map(view, against, ax)
-    ax.set_title(_title(view, against, averages=averages, errors=came is not None), fontsize="medium", wrap=True)
+    ax.set_title(_title(view, against, averages=averages, errors=came), fontsize="medium", wrap=True)
     if path is None or panels is None:
         return ax
     _along(view, path, paid, panels)
@@ -155,16 +167,17 @@ def _along(view: _View, path: Array, paid: Array | None, panels: Any) -> None:
         _trajectory.paid(panels[2], paid, name)
 
 
-def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: bool) -> str:
+def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: _Errors | None) -> str:
     snapshot, chosen = view.snapshot, view.chosen
     title = f"{snapshot.critic}, generation {snapshot.generation}, {snapshot.offset} rows"
-    if snapshot.reward_names is not None and (len(chosen) == 2 or errors or len(snapshot.reward_names) == 1):
-        title += f", {split_name(snapshot.reward_names[view.reward])[0]}"
+    names = snapshot.reward_names
+    if names is not None and (len(chosen) == 2 or errors is not None or len(names) == 1):
+        title += f", {split_name(names[view.reward])[0]}"
     if against is not None:
         word = "minus" if len(chosen) == 2 else "and"
         title += f"\n{word} {against.critic}, generation {against.generation}, {against.offset} rows"
-    if errors:
-        return title + "\nreturn minus value"
+    if errors is not None:
+        return title + f"\n{errors.called}"
     if averages:
         return title + f"\naveraged over {len(view.others)} {view.of}"
     fixed = [f"{_name(snapshot, d)} = {view.others[0, d]:.3g}" for d in range(snapshot.dim) if d not in chosen]
@@ -250,10 +263,10 @@ def _map(view: _View, against: Snapshot | None, ax: Any) -> None:
     ax.set(xlabel=_name(view.snapshot, view.chosen[0]), ylabel=_name(view.snapshot, view.chosen[1]))
 
 
-def _errors(view: _View, states: Array, returns: Array, ax: Any) -> None:
-    """Means of return minus value in cells; over one variable each error, and their means."""
+def _draw_errors(view: _View, came: _Errors, ax: Any) -> None:
+    """Means of errors in cells; over one variable each error, and their means."""
     snapshot, chosen = view.snapshot, view.chosen
-    errors = returns - _values(snapshot, states, view.reward)
+    states, errors = came.states, came.errors
     edges = [np.linspace(low, high, _CELLS + 1) for low, high in view.ranges]
     places = [np.digitize(states[:, d], edge) - 1 for d, edge in zip(chosen, edges, strict=True)]
     inside = [np.clip(place, 0, _CELLS - 1) for place in places]
@@ -264,16 +277,16 @@ def _errors(view: _View, states: Array, returns: Array, ax: Any) -> None:
     if len(chosen) == 1:
         middles = (edges[0][1:] + edges[0][:-1]) / 2
         ax.axhline(0, color="grey", linewidth=1)
-        ax.plot(states[:, chosen[0]], errors, ".", alpha=0.3, markersize=3, label="a return")
+        ax.plot(states[:, chosen[0]], errors, ".", alpha=0.3, markersize=3, label=f"of a {came.row}")
         ax.plot(middles[counts > 0], means[counts > 0], "o-", label="mean of a cell")
-        ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_of(view, "return minus value"))
+        ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_of(view, came.called))
         ax.legend()
         return
     shape = (_CELLS, _CELLS)
     mesh = ax.pcolormesh(*edges, means.reshape(shape), rasterized=True, **_diverging(means))
-    ax.figure.colorbar(mesh, ax=ax, label=_of(view, "return minus value"))
+    ax.figure.colorbar(mesh, ax=ax, label=_of(view, came.called))
     centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
-    _unknown(ax, centres, (counts == 0).astype(np.float64), 0.5, "no return known")
+    _unknown(ax, centres, (counts == 0).astype(np.float64), 0.5, f"no {came.row} known")
     ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_name(snapshot, chosen[1]))
 
 
@@ -347,14 +360,37 @@ def _reward(snapshot: Snapshot, reward: int | str) -> int:
     return k
 
 
-def _came(snapshot: Snapshot, error: tuple[Any, Any]) -> tuple[Array, Array]:
-    """States (n, D) and the returns (n,) that followed them."""
-    states, returns = (np.asarray(part, np.float64) for part in error)
+def _came(
+    snapshot: Snapshot, error: tuple[Any, Any] | None, td_error: tuple[Any, ...] | None, reward: int
+) -> _Errors | None:
+    """The errors that are drawn, if any: by returns, or by the reward and value one row ahead."""
+    if error is not None:
+        states, (returns,) = _rows("error", snapshot, error, ("returns",))
+        return _Errors(states, returns - _values(snapshot, states, reward), "return minus value", "return")
+    if td_error is None:
+        return None
+    if len(td_error) not in (3, 4):
+        raise Invalid("td_error", "must be states, rewards, next states and perhaps discounts")
+    states, columns = _rows("td_error", snapshot, (*td_error[:2], *td_error[3:]), ("rewards", "discounts"))
+    following, _ = _rows("td_error", snapshot, (td_error[2],), (), "next states")
+    if following.shape != states.shape:
+        raise Invalid("td_error", f"next states must be {states.shape}, not {following.shape}")
+    discounts = columns[1] if len(columns) == 2 else snapshot.discount
+    ahead = columns[0] + discounts * _values(snapshot, following, reward)
+    return _Errors(states, ahead - _values(snapshot, states, reward), "TD error", "row")
+
+
+def _rows(
+    field: str, snapshot: Snapshot, parts: tuple[Any, ...], names: tuple[str, ...], called: str = "states"
+) -> tuple[Array, list[Array]]:
+    """States (n, D), and the numbers (n,) of these names that go with them."""
+    states, *columns = (np.asarray(part, np.float64) for part in parts)
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
-        raise Invalid("error", f"states must be (n, {snapshot.dim}), not {states.shape}")
-    if returns.shape != (len(states),):
-        raise Invalid("error", f"returns must be ({len(states)},), not {returns.shape}")
-    return states, returns
+        raise Invalid(field, f"{called} must be (n, {snapshot.dim}), not {states.shape}")
+    for name, column in zip(names, columns, strict=False):
+        if column.shape != (len(states),):
+            raise Invalid(field, f"{name} must be ({len(states)},), not {column.shape}")
+    return states, columns
 
 
 def _kept(snapshot: Snapshot) -> Array:

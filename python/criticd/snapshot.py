@@ -424,6 +424,7 @@ class Snapshot:
         visited: npt.ArrayLike | None = None,
         against: Snapshot | None = None,
         error: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        td_error: tuple[npt.ArrayLike, ...] | None = None,
         std: bool = False,
         reward: int | str = 0,
         trajectory: npt.ArrayLike | None = None,
@@ -442,7 +443,10 @@ class Snapshot:
         averages, and below curves: a snapshot does not have the states that its rows visited. `against` is
         another model of the same states: curves show both, a map the value minus the other's, in colours around zero.
         `error` are states (n, D) and the returns (n,) that followed them: a map shows the means of return minus value
-        in cells (above zero the values are too low), hatched where no return is known. `ax` are axes to draw in.
+        in cells (above zero the values are too low), hatched where no return is known.
+        `td_error` are states (n, D), rewards (n,) and next states (n, D): the same picture of reward plus discounted
+        next value minus value. A fourth array has the discount (n,) of each row, 0 after a terminal state; without it
+        all are those of the model. `ax` are axes to draw in.
         `trajectory` are states (n, D) in their order: a line with arrows joins them from start to end, a second panel
         has the value along them with two standard deviations, and a third one `rewards` (n,), if they are given. `ax`
         are then as many axes as there are panels, and all of them are returned, that of the map first.
@@ -458,6 +462,7 @@ class Snapshot:
             visited=visited,
             against=against,
             error=error,
+            td_error=td_error,
             std=std,
             reward=reward,
             trajectory=trajectory,

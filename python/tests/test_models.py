@@ -253,6 +253,30 @@ def test_pictures_of_averages_differences_and_errors() -> None:
     assert np.ravel(means)[-1] is np.ma.masked or "no return known" in axes.get_legend().get_texts()[0].get_text()
     errors = snapshot.plot(["x"], error=(kept, snapshot(kept) + above)).lines[1]
     np.testing.assert_allclose(errors.get_ydata(), above)
+
+    # The reward is what the value asks for, and one more in that half; behind a terminal state there is no value.
+    following = kept[::-1]
+    rewards = snapshot(kept) - snapshot.discount * snapshot(following) + above
+    axes = snapshot.plot(["x", "y"], td_error=(kept, rewards, following))
+    means = np.ma.masked_invalid(axes.collections[0].get_array())
+    assert means.min() == pytest.approx(0) and means.max() == pytest.approx(1) and "TD error" in axes.get_title()
+    ends = np.arange(len(kept)) % 2 == 0
+    rewards = np.where(ends, snapshot(kept), rewards)
+    discounts = np.where(ends, 0.0, snapshot.discount)
+    (_, errors, _) = snapshot.plot(["x"], td_error=(kept, rewards, following, discounts)).lines
+    np.testing.assert_allclose(errors.get_ydata(), above * ~ends, atol=1e-12)
+    refused: list[tuple[tuple[object, ...], str]] = [
+        ((kept, rewards), "must be states, rewards, next states"),
+        ((kept, rewards[1:], following), "rewards must be"),
+        ((kept, rewards, following[1:]), "next states must be"),
+        ((kept, rewards, following[:, :1]), "next states must be"),
+        ((kept, rewards, following, discounts[1:]), "discounts must be"),
+    ]
+    for given, why in refused:
+        with pytest.raises(Invalid, match=why):
+            snapshot.plot(["x", "y"], td_error=given)  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="nor with td_error"):
+        snapshot.plot(["x", "y"], error=(kept, rewards), td_error=(kept, rewards, following))
     pyplot.close("all")
 
 

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::actions::read_inputs;
 use super::given::{at_least_one, read_states_of, within};
-use super::output::in_file;
+use super::output::{digits, in_file};
 use criticd::learner::DictionaryBy;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::effective_tolerance;
@@ -145,7 +145,8 @@ pub(super) fn compared_to_json(compared: &[Compared]) -> Value {
 
 /// The same for people, in one line.
 pub(super) fn compared_to_text(compared: &[Compared]) -> String {
-    let error = |of: &Compared| of.error.map_or_else(|| "unknown".into(), |error| format!("{:.1} %", 100.0 * error));
+    let error =
+        |of: &Compared| of.error.map_or_else(|| "unknown".into(), |error| format!("{} %", digits(100.0 * error)));
     let one = |of: &Compared| format!("{} {} ({} elements)", of.by.name(), error(of), of.elements);
     compared.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -34,6 +34,11 @@ pub(super) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// A number with four digits.
+pub(super) fn digits(value: f64) -> String {
+    number(format!("{value:.3e}").parse().unwrap_or(value))
+}
+
 /// A time in Unix seconds, for people.
 pub(super) fn moment(unix: f64) -> String {
     let seconds = unix.clamp(0.0, Timestamp::MAX.as_second() as f64) as i64;

@@ -3,7 +3,7 @@
 use super::client::Connection;
 use super::given::common_unit;
 use super::inspect::{PROVISIONAL, verified};
-use super::output::{columns, facts, number, visible};
+use super::output::{columns, digits, facts, visible};
 use super::{Failure, print};
 use console::Term;
 use criticd::math::embedding::StateKind;
@@ -319,11 +319,6 @@ fn sparkline(values: &VecDeque<f64>) -> String {
         true => BARS[3],
     };
     values.iter().map(bar).collect()
-}
-
-/// A number with four digits.
-fn digits(value: f64) -> String {
-    number(format!("{value:.3e}").parse().unwrap_or(value))
 }
 
 /// The same, or a dash.

@@ -239,16 +239,16 @@ impl Learning {
     fn turn(&mut self) {
         let clock = self.clock;
         let uptime = || clock.now().uptime;
-        let (since, rows) = (Instant::now(), self.core.waiting_rows());
+        let (begun, rows) = (Instant::now(), self.core.waiting_rows());
         let has_requests = self.core.waiting_work().0 > 0;
         let stored = self.core.commit(clock.now(), &uptime);
         // Acknowledged before it is learned.
         self.dispatch();
-        let since = self.timings.stages.passed(Stage::Journal, since, if stored { rows } else { 0 });
+        let since = self.timings.stages.passed(Stage::Journal, begun, if stored { rows } else { 0 });
         if stored {
             self.core.apply(clock.now());
             let learned = self.timings.stages.passed(Stage::Learn, since, rows);
-            self.pace.note(rows, has_requests, learned - since);
+            self.pace.note(rows, has_requests, [since - begun, learned - since]);
             self.note_pause();
             self.core.act(clock.now());
             self.adopting = self.core.adopting().map(|critic| (critic, learned));
@@ -371,10 +371,13 @@ impl Learning {
             let may_work = self.pace.owed_to_rows.is_zero() && of_requests < WORK_AT_ONCE;
             let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
             if let Some(call) = self.inbox.calls.next_of(is_wanted) {
-                let (is_answer, begun) = (!brings_rows(&call), Instant::now());
+                let (is_answer, is_work, begun) = (!brings_rows(&call), works_later(&call), Instant::now());
                 self.call(call, now);
                 if is_answer {
                     answering += begun.elapsed();
+                }
+                if is_work {
+                    self.pace.owe(begun.elapsed());
                 }
                 idle = false;
             }
@@ -467,30 +470,30 @@ impl Learning {
 struct Pace {
     /// Seconds that learning a row takes, of late; 0 before the first.
     row_seconds: f64,
+    /// The same of storing it.
+    stored_seconds: f64,
     /// Time that rows get, if some wait, before another request is taken whose work is done when its group is applied.
     owed_to_rows: Duration,
 }
 
 impl Pace {
-    /// A group of `rows` rows took so long to apply.
-    fn note(&mut self, rows: u64, has_requests: bool, spent: Duration) {
+    /// A group of `rows` rows took so long to store and to apply.
+    fn note(&mut self, rows: u64, has_requests: bool, [storing, applying]: [Duration; 2]) {
+        let spent = storing + applying;
         if !has_requests {
             self.owed_to_rows = self.owed_to_rows.saturating_sub(spent);
-            return self.note_rows(rows, spent);
+            note_rows(&mut self.stored_seconds, rows, storing);
+            note_rows(&mut self.row_seconds, rows, applying);
+            return;
         }
-        let of_rows = Duration::from_secs_f64(rows as f64 * self.row_seconds).min(spent);
-        let owed = self.owed_to_rows + (PARTS - 1) * (spent - of_rows);
-        self.owed_to_rows = owed.saturating_sub(of_rows);
+        let of_rows = Duration::from_secs_f64(rows as f64 * (self.row_seconds + self.stored_seconds)).min(spent);
+        self.owe(spent - of_rows);
+        self.owed_to_rows = self.owed_to_rows.saturating_sub(of_rows);
     }
 
-    fn note_rows(&mut self, rows: u64, spent: Duration) {
-        /// What the last group counts.
-        const WEIGHT: f64 = 0.1;
-        if rows > 0 {
-            let latest = spent.as_secs_f64() / rows as f64;
-            let weight = if self.row_seconds == 0.0 { 1.0 } else { WEIGHT };
-            self.row_seconds += weight * (latest - self.row_seconds);
-        }
+    /// Requests took so long.
+    fn owe(&mut self, spent: Duration) {
+        self.owed_to_rows += (PARTS - 1) * spent;
     }
 
     /// Rows that are taken at once, of at most `most`. It depends on the clock, as everything does that cuts the stream into
@@ -502,9 +505,21 @@ impl Pace {
     }
 }
 
+/// The mean seconds of a row, of late, after `rows` took so long.
+fn note_rows(seconds: &mut f64, rows: u64, spent: Duration) {
+    /// What the last group counts.
+    const WEIGHT: f64 = 0.1;
+    if rows > 0 {
+        let latest = spent.as_secs_f64() / rows as f64;
+        let weight = if *seconds == 0.0 { 1.0 } else { WEIGHT };
+        *seconds += weight * (latest - *seconds);
+    }
+}
+
 /// Whether the work that a request causes is done when the group is applied that it is stored with.
 fn works_later(call: &Forwarded) -> bool {
-    matches!(&call.asked, Asked::Op(Op::Suggest { .. } | Op::Report { .. } | Op::NewPolicy { .. }))
+    let Asked::Op(op) = &call.asked else { return false };
+    matches!(op, Op::Suggest { .. } | Op::Report { .. } | Op::NewPolicy { .. } | Op::ChangeHeads { .. })
 }
 
 #[cfg(test)]
@@ -586,14 +601,14 @@ mod tests {
         let (mut pace, most) = (Pace::default(), 4096);
         let ms = Duration::from_millis;
         assert_eq!(pace.group_rows(most), most, "nothing is known yet");
-        pace.note(100, false, ms(1));
+        pace.note(100, false, [Duration::ZERO, ms(1)]);
         assert!((999..=1000).contains(&pace.group_rows(most)), "{}", pace.group_rows(most));
-        pace.note(100, true, ms(5000));
+        pace.note(100, true, [Duration::ZERO, ms(5000)]);
         assert!((999..=1000).contains(&pace.group_rows(most)), "requests do not make rows slow");
-        (0..200).for_each(|_| pace.note(100, false, ms(1000)));
+        (0..200).for_each(|_| pace.note(100, false, [Duration::ZERO, ms(1000)]));
         assert_eq!(pace.group_rows(most), GROUP_ROWS_MIN);
-        pace.note(0, false, ms(1_000_000));
-        (0..200).for_each(|_| pace.note(100_000, false, Duration::from_micros(10)));
+        pace.note(0, false, [Duration::ZERO, ms(1_000_000)]);
+        (0..200).for_each(|_| pace.note(100_000, false, [Duration::ZERO, Duration::from_micros(10)]));
         assert_eq!(pace.group_rows(most), most);
     }
 
@@ -601,12 +616,18 @@ mod tests {
     fn requests_get_a_tenth_of_the_time_that_rows_wait() {
         let mut pace = Pace::default();
         let ms = Duration::from_millis;
-        pace.note(100, false, ms(1));
-        pace.note(100, true, ms(21));
+        pace.note(100, false, [Duration::ZERO, ms(1)]);
+        pace.note(100, true, [Duration::ZERO, ms(21)]);
         assert!(pace.owed_to_rows.abs_diff(ms(179)) < ms(1), "{:?}", pace.owed_to_rows);
-        (0..17).for_each(|_| pace.note(1000, false, ms(10)));
+        // Storing counts as well, and taking requests in.
+        let owed = pace.owed_to_rows;
+        pace.owe(ms(1));
+        pace.note(0, true, [ms(2), ms(1)]);
+        assert_eq!(pace.owed_to_rows - owed, ms(36));
+        pace.owed_to_rows = owed;
+        (0..17).for_each(|_| pace.note(1000, false, [Duration::ZERO, ms(10)]));
         assert!(!pace.owed_to_rows.is_zero());
-        pace.note(1000, false, ms(10));
+        pace.note(1000, false, [Duration::ZERO, ms(10)]);
         assert!(pace.owed_to_rows.is_zero());
     }
 

@@ -60,7 +60,8 @@ pub(super) fn apart(status: &Status) -> (Value, Vec<Value>) {
     (rest, critics)
 }
 
-/// What a list of critics shows of one, and what it takes to know whether it can be compared with: `kernel` and `actions` are marks alone.
+/// What a list of critics shows of one, and what it takes to know whether it can be compared with: `kernel` is a mark alone,
+/// of `actions` the names come.
 pub(super) fn brief(critic: &CriticStatus) -> Value {
     let own = |trust: &TrustStatus| {
         let reasons: Vec<&TrustReason> = trust.reasons.iter().filter(|reason| reason.of == "critic").collect();
@@ -71,7 +72,7 @@ pub(super) fn brief(critic: &CriticStatus) -> Value {
         "name": critic.name,
         "failed": critic.failed,
         "kernel": critic.model.is_some(),
-        "actions": critic.actions.as_ref().map(|_| json!({})),
+        "actions": critic.actions.as_ref().map(|of| json!({"names": of.names})),
         "refit": {"running": critic.refit.running, "next_at": critic.refit.next_at},
         "trust": critic.trust.iter().map(own).collect::<Vec<Value>>(),
     })

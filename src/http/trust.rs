@@ -282,6 +282,11 @@ impl Case<'_> {
             self.adopted.map_or(self.status.uptime_s, |time| (self.status.time - time).min(self.status.uptime_s));
         let (what, seconds) = match self.drifted.map(|time| self.status.time - time) {
             Some(seconds) if seconds < watched => ("no further drift", seconds),
+            // A few seconds would say that much was watched.
+            _ if watched < 60.0 && watched < self.status.uptime_s => {
+                return "nothing has drifted since the last adoption".into();
+            }
+            _ if watched < 60.0 => return "nothing has drifted since the start".into(),
             _ => ("nothing has drifted", watched),
         };
         format!("{what} in the last {}", lasting(seconds))
@@ -538,6 +543,7 @@ mod tests {
         assert_eq!(quiet(watched(), None, None, None), "no rows have come for 2 h", "since the start");
         assert_eq!(quiet(watched(), None, None, Some(9990.0)), "nothing has drifted in the last 2 h");
         assert_eq!(quiet(watched(), Some(9700.0), None, Some(9990.0)), "nothing has drifted in the last 5 min");
+        assert_eq!(quiet(watched(), Some(9990.0), None, Some(9990.0)), "nothing has drifted since the last adoption");
         assert_eq!(quiet(watched(), Some(9700.0), Some(9000.0), Some(9990.0)), "nothing has drifted in the last 5 min");
         assert_eq!(quiet(watched(), Some(9000.0), Some(9700.0), Some(9990.0)), "no further drift in the last 5 min");
         assert_eq!(quiet(watched(), Some(9000.0), None, Some(2000.0)), "no rows have come for 2 h");

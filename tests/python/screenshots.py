@@ -102,7 +102,7 @@ FIXED = r"""(async (planted) => {
             for (const reason of trust.reasons) if (read_only) reason.text = reason.text.replaceAll(cause(read_only), cause(known.status.read_only));
             if (planted.length) trust.reasons.push({ level: 'warn', text: 'rewards and values are lower than predicted, probably since row 1\u202f100; moved: angle',
                 remedy: 'A second model is learning the new rows and takes over once it predicts better.' });
-            trust.sentence = trust.sentence.replace(/in the last [^.]+/, 'in the last 2 h');
+            trust.sentence = trust.sentence.replace(/(in the last|since the) [^.]+/, 'in the last 2 h');
             if (trust.level === 'never' && !trust.reasons.length) return;
             const level = trust.reasons.length === 0 ? 'good' : trust.reasons.some((reason) => reason.level === 'bad') ? 'bad' : 'warn';
             const [sign, title] = { good: ['●', 'The values can be believed'], warn: ['▲', 'Believe the values with care'],

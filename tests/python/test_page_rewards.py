@@ -105,7 +105,7 @@ def test_the_terminal_says_what_the_page_says(start: Start, page: Browser) -> No
     when(lambda: "1 message was refused" in said(), "the same in the terminal")
     for words in ("trust-line", "trust-why"):
         # What lasts goes on while it is compared.
-        parts = re.split(r"; (?:nothing has drifted in the last [^.]+|drift is not watched yet)\.", " ".join(text(page, words).split()))
+        parts = re.split(r"; (?:nothing has drifted (?:in the last|since the) [^.]+|drift is not watched yet)\.", " ".join(text(page, words).split()))
         assert all(part[1:] in said() for part in parts if part), (parts, said())
     assert "▲ Believe the values with care. Values of energy" in said()
     assert_clean(page, daemon)

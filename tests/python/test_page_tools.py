@@ -107,9 +107,35 @@ def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: 
     page.wait("document.getElementById('q-word').hidden", "the map of the first")
     when(lambda: page.run(number_now) > seen + 4, "another second")
     assert not shown(page, "empty")
-    # It is compared with critics of states alone.
-    assert page.run("Boolean(document.querySelector('#against option[value=\"critic w\"]'))")
-    assert not page.run("Boolean(document.querySelector('#against option[value=\"critic q\"]'))")
+    # The list says where the other map is of another kind.
+    names = page.run("[...document.querySelectorAll('#against optgroup:last-child option')].map((o) => o.textContent)")
+    assert names == ["w", "q: largest Q"]
+    choose(page, "against", "critic q")
+    page.wait("document.getElementById('other-title').textContent === 'Q: largest Q'", "the largest Q beside")
+    assert_clean(page, daemon)
+
+
+def test_two_critics_of_actions_are_compared(start: Start, page: Browser) -> None:
+    of_actions = 'refit_first_rows = 0\nrefit_score_drop = 0.0\ninputs = "state_action"\nactions = ["left", "right"]'
+    # The second sees the opposite rewards: where one chooses left, the other chooses right, at all states that are far from the middle.
+    critics = "".join(
+        f'[[critic]]\nname = "{name}"\nrewards = [{column}]\ndiscount = 0.0\n{of_actions}\n'
+        for column, name in enumerate(("near", "far"))
+    )
+    daemon = start(config=f'state_dim = 2\nreward_names = ["a", "b"]\n{critics}')
+    generator = np.random.default_rng(3)
+    states = generator.uniform(-1, 1, (1501, 2))
+    actions = generator.integers(0, 2, 1500).astype(float)
+    reward = states[:-1, 0] * (2 * actions - 1)
+    daemon.push().send(pack({"states": states, "rewards": np.stack([reward, -reward], axis=1), "actions": actions}))
+    page.open(f"{address(daemon)}#critic=near&x=0&y=1")
+    page.wait("document.querySelector('#against option[value=\"critic far\"]')", "the other critic")
+    choose(page, "against", "critic far")
+    note = "document.getElementById('difference-note').textContent"
+    page.wait(f"/another action is best at (100|9[0-9](\\.[0-9])?) %/.test({note})", "where they choose differently")
+    point(page, "map-value", 0.75, 0.5)
+    page.wait("/action right · far: left/.test(document.getElementById('map-value-out').textContent)", "both actions")
+    shoot(page, "compared-actions")
     assert_clean(page, daemon)
 
 

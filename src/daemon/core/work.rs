@@ -26,7 +26,7 @@ impl Core {
     pub fn waiting_work(&self) -> (u64, u64) {
         let (by_request, with_rows) = self.intake.policy_changes();
         let change: u64 = self.state.critics().iter().map(Learner::work_of_new_policy).sum();
-        (self.intake.advice_work() + by_request * change, with_rows * change)
+        (self.intake.advice_work() + self.intake.work_of_heads() + by_request * change, with_rows * change)
     }
 
     /// Start a refit of a critic; the caller gets the answer at once, or when the refit has ended.

@@ -1,5 +1,6 @@
 // Which model is shown, and what its value is compared with: an earlier model, another critic, or what a simulator knows to be true.
 
+import { ofActions } from '/actions.js';
 import { Field } from '/canvas.js';
 import { $, el, list } from '/dom.js';
 import { chosen, critic, known } from '/known.js';
@@ -14,12 +15,27 @@ function earlier() {
 }
 
 /**
+ * The name of a critic, and what its map shows where that is not what the chosen one's shows: "far: largest Q".
+ * @param {{name: string, actions?: any}} other
+ */
+function titled({ name, actions }) {
+  if (Boolean(actions) === ofActions()) return name;
+  return `${name}: ${actions ? 'largest Q' : 'value'}`;
+}
+
+/** The critic that is compared with, the chosen one where an earlier model of it is; undefined where neither is. */
+function otherCritic() {
+  if (chosen.against.startsWith('generation ')) return critic();
+  return known.status?.critics.find((/** @type {any} */ { name }) => chosen.against === `critic ${name}`);
+}
+
+/**
  * What there is to compare with, as the values of a list have it, each with its words: "generation 3", "critic far", "truth".
  * @returns {[string, [string, string][]][]}
  */
 function offers() {
   const critics = known.status?.critics ?? [];
-  const others = critics.filter(({ name, kernel, actions }) => kernel && !actions && name !== critic()?.name);
+  const others = critics.filter(({ name, kernel }) => kernel && name !== critic()?.name);
   const present = /** @type {[string, string]} */ ([`generation ${critic()?.generation}`, 'the present model']);
   const models = earlier().map((generation) => /** @type {[string, string]} */ ([`generation ${generation}`, `generation ${generation}`]));
   const shown = `generation ${chosen.earlier ?? critic()?.generation}`;
@@ -27,7 +43,7 @@ function offers() {
     ['models of this critic', [present, ...models].filter(([value]) => value !== shown)],
     // A simulator knows the value of its first reward alone.
     ['simulator', known.truth && chosen.head === 0 ? [['truth', 'what is true']] : []],
-    ['other critics', others.slice(0, CRITICS_LISTED).map(({ name }) => [`critic ${name}`, name])],
+    ['other critics', others.slice(0, CRITICS_LISTED).map((other) => [`critic ${other.name}`, titled(other)])],
   ];
 }
 
@@ -70,6 +86,19 @@ export function againstWords() {
   return chosen.against.startsWith('critic ') ? chosen.against.slice(7) : chosen.against;
 }
 
+/** The title of the map that is compared with. */
+export function againstTitle() {
+  const other = chosen.against.startsWith('critic ') ? otherCritic() : undefined;
+  const words = other ? titled(other) : againstWords();
+  return `${words[0].toUpperCase()}${words.slice(1)}`;
+}
+
+/** Whether both models choose among the same discrete actions. */
+export function alikeInActions() {
+  const [own, others] = [critic(), otherCritic()].map((of) => of?.actions?.names ?? []);
+  return own.length > 0 && own.join('\n') === others.join('\n');
+}
+
 /**
  * Where one of two models does not know, as far as the one that knows less. @param {?Field} one @param {?Field} other @returns {?Field}
  */
@@ -92,6 +121,24 @@ export function difference(shown, other) {
   return Float32Array.from(values, (v, k) => v - other.at(place(k)[0], place(k)[1]));
 }
 
+/** Where a state variable stands on its range, from 0 to 1. @param {number} v @param {number[]} range */
+const share = (v, [low, high]) => (v - low) / (high - low);
+
+/** A place (1,) or (2,) as shares of its ranges. @param {number[]} place @param {number[][]} range @returns {[number, number]} */
+const on = ([x, y], range) => [share(x, range[0]), y === undefined ? 0 : share(y, range[1])];
+
+/**
+ * At which share of some places two maps of actions have another one; null without places.
+ * @param {Field} one
+ * @param {Field} other
+ * @param {number[][]} places
+ * @param {number[][]} range
+ */
+export function unlike(one, other, places, range) {
+  if (!places.length) return null;
+  return places.filter((place) => one.cell(...on(place, range)) !== other.cell(...on(place, range))).length / places.length;
+}
+
 /**
  * Root mean square and largest size of a field at places (n, 2) or (n, 1) on these ranges; null without places.
  * @param {import('/canvas.js').Field} field
@@ -99,8 +146,7 @@ export function difference(shown, other) {
  * @param {number[][]} range
  */
 export function sizes(field, places, range) {
-  const share = (/** @type {number} */ v, /** @type {number[]} */ [low, high]) => (v - low) / (high - low);
-  const found = places.map((/** @type {number[]} */ [x, y]) => field.at(share(x, range[0]), y === undefined ? 0 : share(y, range[1])));
+  const found = places.map((/** @type {number[]} */ place) => field.at(...on(place, range)));
   if (!found.length) return null;
   const square = found.reduce((/** @type {number} */ sum, /** @type {number} */ v) => sum + v * v, 0) / found.length;
   return { rms: Math.sqrt(square), most: Math.max(...found.map(Math.abs)) };

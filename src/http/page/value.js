@@ -3,7 +3,7 @@
 import { actionScale, actionWords, ofActions, summed } from '/actions.js';
 import { fixedColumns, rangeOf, sliceWords } from '/axes.js';
 import { Field } from '/canvas.js';
-import { againstQuery, againstWords, difference, eitherUnknown, sizes } from '/compare.js';
+import { againstQuery, againstTitle, againstWords, alikeInActions, difference, eitherUnknown, sizes, unlike } from '/compare.js';
 import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
@@ -148,7 +148,16 @@ async function picture() {
   const [own, other] = await Promise.all([asked(query), against && asked(against)]);
   // One model may be gone, the other not have arrived yet: the old pictures stay until both have.
   if (!own || (against && !other)) return;
-  drawn = { ...own, used, named: chosen.named, key: `${query} ${chosen.against}`, earlier: chosen.earlier !== null, other: other?.value ?? null, otherFade: other && fading(other) };
+  drawn = {
+    ...own,
+    used,
+    named: chosen.named,
+    key: `${query} ${chosen.against}`,
+    earlier: chosen.earlier !== null,
+    other: other?.value ?? null,
+    otherFade: other && fading(other),
+    otherChosen: other && alikeInActions() ? other.chosen : null,
+  };
   show();
 }
 
@@ -245,10 +254,14 @@ export function show() {
 /** "Value of angle and speed, generation 3" */
 const subject = () => `${drawn.named !== null ? `Head ${drawn.named}` : ofActions() ? 'Largest Q' : 'Value'} of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
 
-/** The size of the difference over the visited states, in words. @param {Field} field */
+/** The size of the difference over the visited states, and where another action is best, in words. @param {Field} field */
 function differs(field) {
-  const found = sizes(field, drawn.recent, drawn.range);
-  return found ? `at visited places ${inValue(format(found.rms, 2))} (root mean square), at most ${inValue(format(found.most, 2))}` : '';
+  const { recent, range, chosen: own, otherChosen: other } = drawn;
+  const found = sizes(field, recent, range);
+  if (!found) return '';
+  const words = `at visited places ${inValue(format(found.rms, 2))} (root mean square), at most ${inValue(format(found.most, 2))}`;
+  const share = own && other && unlike(own, other, recent, range);
+  return typeof share === 'number' ? `${words}; another action is best at ${format(100 * share, 2)} % of them` : words;
 }
 
 /** @param {any[]} points */
@@ -333,8 +346,7 @@ function showChosen(/** @type {any} */ faded) {
 
 /** The compared map, and the difference about zero: hatched where either model does not know. @param {(by: ?Field) => any} veiled @param {number[]} scale @param {?Field} fade */
 function showDifference(veiled, scale, fade) {
-  const words = againstWords();
-  say($('other-title'), `${words[0].toUpperCase()}${words.slice(1)}`);
+  say($('other-title'), againstTitle());
   otherMap.show({ ...veiled(drawn.otherFade), field: drawn.other, scale });
   const either = eitherUnknown(fade, drawn.otherFade);
   $('map-other').setAttribute('aria-label', `${againstWords()}: from ${format(scale[0])} to ${format(scale[1])}`);
@@ -382,6 +394,7 @@ export function valueColumns() {
   if (drawn.deviation) out.deviation = read(drawn.deviation);
   if (drawn.chosen) out.action = drawn.chosen.values;
   if (drawn.other) Object.assign(out, { compared: read(drawn.other), difference: difference(drawn.value, drawn.other) });
+  if (drawn.otherChosen) out.compared_action = cells.map(([across, up]) => drawn.otherChosen.cell(across, up));
   return out;
 }
 
@@ -403,6 +416,7 @@ function certainty(/** @type {import('./types').At} */ { value, across, up }) {
     words.push(`${againstWords()} ${inValue(format(other))}`, `difference ${inValue(format(value - other, 3))}`);
   }
   if (drawn.chosen) words.push(`action ${actionWords(drawn.chosen.cell(across, up), format)}`);
+  if (drawn.otherChosen) words.push(`${againstWords()}: ${actionWords(drawn.otherChosen.cell(across, up), format)}`);
   if (!deviation) return words;
   if (returns) {
     const reach = NINETY * returns.at(across, up);
