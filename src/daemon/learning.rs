@@ -37,8 +37,14 @@ const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
 /// Multiplications that requests take at once whose work is done when their group is applied, and changes of policy that come with
 /// rows: about [`LEARN_AT_ONCE`], but for the last.
 const WORK_AT_ONCE: u64 = 10_000_000;
-/// While rows wait, such requests get one part of so many of the learner's time.
-const PARTS: u32 = 10;
+/// While rows wait, they get so many times the learner's time that such requests take.
+const PARTS_OF_ROWS: f64 = 15.0;
+/// What requests owe to rows at most, seconds.
+const OWED_MAX_S: f64 = 2.0;
+/// What the last group counts for the pace of rows; and while requests owe something, so that the pace is that without them, and
+/// follows where rows have become slower.
+const WEIGHT: f64 = 0.1;
+const WEIGHT_WHILE_OWED: f64 = 0.01;
 /// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Retry time of appends during a warm start, milliseconds.
@@ -189,7 +195,7 @@ impl Learning {
         let warm = self.warm.as_ref().filter(|_| storable && self.deadline.is_none());
         let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
         let calls = if self.calls_ended { never() } else { self.inbox.calls.bell().clone() };
-        let now = self.clock.now();
+        let (now, begun) = (self.clock.now(), Instant::now());
         select! {
             recv(ingest) -> message => match message {
                 Ok(message) => {
@@ -227,12 +233,17 @@ impl Learning {
             },
             default(self.nap()) => {}
         }
+        self.pace.rest(begun.elapsed());
         true
     }
 
-    /// How long to wait for something: not at all where requests are left over.
+    /// How long to wait for something: not at all where requests are left over, but for those that owe time to rows.
     fn nap(&self) -> Duration {
-        if self.inbox.calls.is_empty() { POLL_INTERVAL } else { Duration::ZERO }
+        match self.inbox.calls.is_empty() {
+            true => POLL_INTERVAL,
+            false if self.pace.only_owing => POLL_INTERVAL.min(Duration::from_secs_f64(self.pace.owed_to_rows)),
+            false => Duration::ZERO,
+        }
     }
 
     /// Commit, apply, act on what has been taken in; then what is due beside that.
@@ -347,6 +358,7 @@ impl Learning {
         let storable = self.core.read_only().is_none();
         let most = self.pace.group_rows(self.config.batch_rows_max as u64);
         let mut answering = Duration::ZERO;
+        self.pace.only_owing = false;
         for _ in 0..most {
             let (of_requests, of_rows) = self.core.waiting_work();
             let is_long = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
@@ -368,7 +380,7 @@ impl Learning {
             }
             let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
             let may_answer = answering < ANSWER_AT_ONCE;
-            let may_work = self.pace.owed_to_rows.is_zero() && of_requests < WORK_AT_ONCE;
+            let may_work = self.pace.owed_to_rows == 0.0 && of_requests < WORK_AT_ONCE;
             let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
             if let Some(call) = self.inbox.calls.next_of(is_wanted) {
                 let (is_answer, is_work, begun) = (!brings_rows(&call), works_later(&call), Instant::now());
@@ -377,13 +389,12 @@ impl Learning {
                     answering += begun.elapsed();
                 }
                 if is_work {
-                    self.pace.owe(begun.elapsed());
+                    self.pace.owe(begun.elapsed().as_secs_f64());
                 }
                 idle = false;
             }
             if idle {
-                // No row waits that would have to.
-                self.pace.owed_to_rows = Duration::ZERO;
+                self.pace.only_owing = may_answer;
                 break;
             }
         }
@@ -472,28 +483,51 @@ struct Pace {
     row_seconds: f64,
     /// The same of storing it.
     stored_seconds: f64,
-    /// Time that rows get, if some wait, before another request is taken whose work is done when its group is applied.
-    owed_to_rows: Duration,
+    /// Seconds that rows get at their pace, if some wait, before another request is taken whose work is done when its group is applied.
+    owed_to_rows: f64,
+    /// How long nothing has waited since the last rows.
+    rested: Duration,
+    /// Whether the requests that are left over are those that owe time to rows.
+    only_owing: bool,
 }
 
 impl Pace {
-    /// A group of `rows` rows took so long to store and to apply.
+    /// A group of `rows` rows took so long to store and to apply. What that is above the pace of rows counts for the requests: so does
+    /// what comes after them, as where a new model solves its weights more often. What is below it is paid back.
     fn note(&mut self, rows: u64, has_requests: bool, [storing, applying]: [Duration; 2]) {
-        let spent = storing + applying;
-        if !has_requests {
-            self.owed_to_rows = self.owed_to_rows.saturating_sub(spent);
-            note_rows(&mut self.stored_seconds, rows, storing);
-            note_rows(&mut self.row_seconds, rows, applying);
-            return;
+        if rows > 0 {
+            self.rested = Duration::ZERO;
         }
-        let of_rows = Duration::from_secs_f64(rows as f64 * (self.row_seconds + self.stored_seconds)).min(spent);
-        self.owe(spent - of_rows);
-        self.owed_to_rows = self.owed_to_rows.saturating_sub(of_rows);
+        let is_owed = has_requests || self.owed_to_rows > 0.0;
+        let of_rows = rows as f64 * (self.row_seconds + self.stored_seconds);
+        if is_owed {
+            self.owe((storing + applying).as_secs_f64() - of_rows);
+            self.owed_to_rows = (self.owed_to_rows - of_rows).max(0.0);
+        }
+        if !has_requests && rows > 0 {
+            let weight = if is_owed { WEIGHT_WHILE_OWED } else { WEIGHT };
+            note_rows(&mut self.stored_seconds, storing.as_secs_f64() / rows as f64, weight);
+            note_rows(&mut self.row_seconds, applying.as_secs_f64() / rows as f64, weight);
+        }
     }
 
-    /// Requests took so long.
-    fn owe(&mut self, spent: Duration) {
-        self.owed_to_rows += (PARTS - 1) * spent;
+    /// Nothing waited for so long. Gaps within a fast stream pay back as rows do; where none has come for a while no row has to wait.
+    fn rest(&mut self, idle: Duration) {
+        self.rested += idle;
+        let left = if self.has_rested() { 0.0 } else { self.owed_to_rows - idle.as_secs_f64() };
+        self.owed_to_rows = left.max(0.0);
+    }
+
+    fn has_rested(&self) -> bool {
+        self.rested >= POLL_INTERVAL
+    }
+
+    /// Requests took so many seconds.
+    fn owe(&mut self, seconds: f64) {
+        if self.has_rested() {
+            return;
+        }
+        self.owed_to_rows = (self.owed_to_rows + PARTS_OF_ROWS * seconds).min(OWED_MAX_S);
     }
 
     /// Rows that are taken at once, of at most `most`. It depends on the clock, as everything does that cuts the stream into
@@ -505,15 +539,10 @@ impl Pace {
     }
 }
 
-/// The mean seconds of a row, of late, after `rows` took so long.
-fn note_rows(seconds: &mut f64, rows: u64, spent: Duration) {
-    /// What the last group counts.
-    const WEIGHT: f64 = 0.1;
-    if rows > 0 {
-        let latest = spent.as_secs_f64() / rows as f64;
-        let weight = if *seconds == 0.0 { 1.0 } else { WEIGHT };
-        *seconds += weight * (latest - *seconds);
-    }
+/// The mean seconds of a row, of late, after a group in which it was `latest`.
+fn note_rows(seconds: &mut f64, latest: f64, weight: f64) {
+    let weight = if *seconds == 0.0 { 1.0 } else { weight };
+    *seconds += weight * (latest - *seconds);
 }
 
 /// Whether the work that a request causes is done when the group is applied that it is stored with.
@@ -613,22 +642,52 @@ mod tests {
     }
 
     #[test]
-    fn requests_get_a_tenth_of_the_time_that_rows_wait() {
-        let mut pace = Pace::default();
-        let ms = Duration::from_millis;
+    fn requests_get_a_sixteenth_of_the_time_that_rows_wait() {
+        let (mut pace, ms) = (Pace::default(), Duration::from_millis);
+        let is_near = |owed: f64, milliseconds: f64| (owed - 1e-3 * milliseconds).abs() < 1e-9;
         pace.note(100, false, [Duration::ZERO, ms(1)]);
         pace.note(100, true, [Duration::ZERO, ms(21)]);
-        assert!(pace.owed_to_rows.abs_diff(ms(179)) < ms(1), "{:?}", pace.owed_to_rows);
+        assert!(is_near(pace.owed_to_rows, 15.0 * 20.0 - 1.0), "{}", pace.owed_to_rows);
         // Storing counts as well, and taking requests in.
-        let owed = pace.owed_to_rows;
-        pace.owe(ms(1));
+        pace.owe(1e-3);
         pace.note(0, true, [ms(2), ms(1)]);
-        assert_eq!(pace.owed_to_rows - owed, ms(36));
-        pace.owed_to_rows = owed;
+        assert!(is_near(pace.owed_to_rows, 299.0 + 15.0 * 4.0), "{}", pace.owed_to_rows);
+        pace.owed_to_rows = 0.179;
         (0..17).for_each(|_| pace.note(1000, false, [Duration::ZERO, ms(10)]));
-        assert!(!pace.owed_to_rows.is_zero());
+        assert!(is_near(pace.owed_to_rows, 9.0));
         pace.note(1000, false, [Duration::ZERO, ms(10)]);
-        assert!(pace.owed_to_rows.is_zero());
+        assert_eq!(pace.owed_to_rows, 0.0);
+        // Short gaps of the stream pay as well.
+        pace.owed_to_rows = 0.179;
+        pace.rest(ms(1));
+        assert!(is_near(pace.owed_to_rows, 178.0));
+        pace.rest(POLL_INTERVAL);
+        assert_eq!(pace.owed_to_rows, 0.0);
+        // Nor does a request that comes where no rows do owe anything.
+        pace.note(0, true, [ms(1), ms(1)]);
+        assert_eq!(pace.owed_to_rows, 0.0);
+        pace.note(1000, true, [ms(1), ms(10)]);
+        assert!(is_near(pace.owed_to_rows, 15.0 - 10.0), "{}", pace.owed_to_rows);
+    }
+
+    #[test]
+    fn rows_that_requests_make_slow_count_for_the_requests() {
+        let (mut pace, ms) = (Pace::default(), Duration::from_millis);
+        pace.note(1000, false, [Duration::ZERO, ms(10)]);
+        pace.note(0, true, [Duration::ZERO, ms(10)]);
+        pace.note(1000, false, [Duration::ZERO, ms(20)]);
+        assert!((pace.owed_to_rows - 0.29).abs() < 1e-9, "{}", pace.owed_to_rows);
+        // Where one group is slow and the next as much faster, nothing is owed for that.
+        let mut uneven = Pace { row_seconds: 1e-5, owed_to_rows: 1.0, ..Pace::default() };
+        (0..10).for_each(|k| uneven.note(1000, false, [Duration::ZERO, ms(if k % 2 == 0 { 15 } else { 5 })]));
+        assert!((0.8..0.95).contains(&uneven.owed_to_rows), "{}", uneven.owed_to_rows);
+        // Rows that have become slower for good do not keep requests out.
+        let groups = (0..10_000).take_while(|_| {
+            pace.note(1000, false, [Duration::ZERO, ms(30)]);
+            pace.owed_to_rows > 0.0
+        });
+        let groups = groups.count();
+        assert!((30..1000).contains(&groups), "{groups}");
     }
 
     #[test]
@@ -655,6 +714,8 @@ mod tests {
             learning.core.step(now);
             learning.core.take_outputs().for_each(drop);
         };
+        // No rows come yet.
+        learning.pace.rest(POLL_INTERVAL);
         // Its dictionary grows with each context.
         (0..ELEMENTS).for_each(|k| carry_out(&mut learning, suggest(k)));
         (0..ELEMENTS).for_each(|k| carry_out(&mut learning, report(k)));
@@ -673,7 +734,7 @@ mod tests {
         learning.core.step(now);
         println!("{work} multiplications took {:?}", before.elapsed());
         // While rows wait they are taken, and no such request.
-        learning.pace.owed_to_rows = Duration::from_secs(1);
+        learning.pace.owed_to_rows = 1.0;
         let mut pendulum = Pendulum::new(1, 0.3);
         let steps: Vec<Step> = (0..10_000).map(|_| pendulum.step()).collect();
         for batch in steps.chunks(16).flat_map(|some| sim::batches("p", "", some)) {

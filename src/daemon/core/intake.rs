@@ -78,8 +78,6 @@ pub(super) struct Intake {
     changed_heads: Vec<(Caller, u64, u64)>,
     /// Hashes of the changes whose callers heard that they could not be stored. They are stored later.
     late_changes: VecDeque<u64>,
-    /// See [`Intake::work_of_heads`].
-    work_of_heads: u64,
     advice: WaitingAdvice,
     policies: Policies,
     /// Rows so far that were known already.
@@ -107,7 +105,6 @@ impl Intake {
             appends: Vec::new(),
             announced: Vec::new(),
             changed_heads: Vec::new(),
-            work_of_heads: 0,
             advice: WaitingAdvice::default(),
             late_changes: VecDeque::new(),
             policies: Policies::default(),
@@ -140,7 +137,13 @@ impl Intake {
 
     /// Multiplications that storing and applying the changes of heads and labels take which wait, about.
     pub(super) fn work_of_heads(&self) -> u64 {
-        self.work_of_heads
+        let items = |record: &Record| match record {
+            Record::Heads(HeadsChange { add, remove, labels, .. }) => {
+                add.len() + remove.len() + labels.as_ref().map_or(0, |part| part.offsets.len())
+            }
+            _ => 0,
+        };
+        WORK_OF_AN_ITEM * self.decisions.iter().map(items).sum::<usize>() as u64
     }
 
     /// Changes of policy that wait, at the most: by request, and with the rows.
@@ -249,9 +252,6 @@ impl Intake {
 
     /// Change the heads of a critic; the core answers `caller` when the change is in force.
     pub(super) fn change_heads(&mut self, change: HeadsChange, caller: Caller) {
-        let items =
-            change.add.len() + change.remove.len() + change.labels.as_ref().map_or(0, |part| part.offsets.len());
-        self.work_of_heads += WORK_OF_AN_ITEM * items as u64;
         self.changed_heads.push((caller, self.start, hash(&change)));
         self.decide(Record::Heads(change));
     }
@@ -313,7 +313,7 @@ impl Intake {
         records.extend(self.rows.drain(..).map(Record::Rows));
         records.extend(self.advice.take().map(Record::Advice));
         let first_offset = std::mem::replace(&mut self.start, self.end);
-        (self.bytes, self.policies.changes, self.work_of_heads) = (0, 0, 0);
+        (self.bytes, self.policies.changes) = (0, 0);
         Some(Group { end: Mark { offset: self.end, ..Mark::default() }, first_offset, time, records })
     }
 
