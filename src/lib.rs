@@ -20,4 +20,4 @@ pub mod whole_file;
 
 pub use criticd_learner as learner;
 pub use criticd_learner::{math, sim, snapshot, transition};
-pub use criticd_protocol::{client, wire};
+pub use criticd_protocol::{client, policy, wire};

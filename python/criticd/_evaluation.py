@@ -82,7 +82,7 @@ def ask(policy: Policy, states: npt.ArrayLike) -> Array:
     at = np.ascontiguousarray(states, dtype=np.float64)
     if isinstance(policy, str | os.PathLike):
         text = os.fspath(policy)
-        found = _over_socket(text, at) if "://" in text else _by_onnx(Path(text), at)
+        found = _over_socket(text, at) if "://" in text else by_onnx(Path(text))(at)
     else:
         found = np.asarray(policy(at) if callable(policy) else policy, dtype=np.float64)
     if found.ndim == 1:
@@ -117,8 +117,8 @@ def _over_socket(endpoint: str, states: Array, timeout_s: float = 30.0) -> Array
         socket.close()
 
 
-def _by_onnx(path: Path, states: Array) -> Array:
-    """The first output of the model: probabilities or actions."""
+def by_onnx(path: Path) -> Callable[[Array], Array]:
+    """The policy of an ONNX file: the first output of the model, probabilities or actions, as a function of states."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -128,8 +128,12 @@ def _by_onnx(path: Path, states: Array) -> Array:
     kinds = {"tensor(float)": np.float32, "tensor(double)": np.float64}
     if given.type not in kinds:
         raise Invalid("policy", f"{path} takes {given.type}, not floating-point states")
-    (answers, *_) = session.run(None, {given.name: states.astype(kinds[given.type])})
-    return np.asarray(answers, dtype=np.float64)
+
+    def answer(states: Array) -> Array:
+        (answers, *_) = session.run(None, {given.name: states.astype(kinds[given.type])})
+        return np.asarray(answers, dtype=np.float64)
+
+    return answer
 
 
 def evaluation_of(document: Mapping[str, Any]) -> Evaluation:

@@ -2,17 +2,23 @@
 
 `evaluate` runs `criticd evaluate` on arrays. The other policy may be given as arrays, as a function, as an ONNX file,
 or by the endpoint of a `PolicyServer`, which answers for a policy in another process or on another machine.
+
+`python -m criticd.policies net.onnx` serves an ONNX file at tcp://127.0.0.1:5760, or where --bind says. Then
+`criticd evaluate --policy tcp://127.0.0.1:5760` asks it. It needs the package onnxruntime.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import csv
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
-from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, evaluation_of
+from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, by_onnx, evaluation_of
 from criticd._protocol import CriticdError, Invalid, pack, unpack
 from criticd.daemon import binary
 
@@ -91,15 +97,20 @@ def write_policy(path: str | os.PathLike[str], answers: Array, actions: str | No
 class PolicyServer:
     """Answers for a policy at an endpoint, as long as a `with` block lasts.
 
-    - `policy`: a function of states (n, D), see `Policy`.
+    - `policy`: a function of states (n, D), see `Policy`, or the path of an ONNX file.
     - `endpoint`: where to listen; port 0 takes a free one. The attribute `endpoint` has the one in use.
 
     A request is a MessagePack map {"v": 1, "states": (n, D)}, the answer {"v": 1, "policy": (n, C) or (n, A)}, or
     {"v": 1, "error": {"message": ...}}.
     """
 
-    def __init__(self, policy: Callable[[Array], npt.ArrayLike], endpoint: str = "tcp://127.0.0.1:0") -> None:
-        self._policy, self._ended = policy, threading.Event()
+    def __init__(
+        self,
+        policy: Callable[[Array], npt.ArrayLike] | str | os.PathLike[str],
+        endpoint: str = "tcp://127.0.0.1:0",
+    ) -> None:
+        self._policy = by_onnx(Path(policy)) if isinstance(policy, str | os.PathLike) else policy
+        self._ended = threading.Event()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(endpoint)
@@ -116,7 +127,10 @@ class PolicyServer:
     def _reply(self, request: bytes) -> bytes:
         # The reply carries any exception of the policy: this thread has no caller.
         try:
-            return pack({"policy": ask(self._policy, unpack(request).get("states", ()))})
+            states = np.asarray(unpack(request).get("states"), dtype=np.float64)
+            if states.ndim != 2:
+                raise Invalid("states", "a request has an array (n, D) of them")
+            return pack({"policy": ask(self._policy, states)})
         except Exception as error:
             return pack({"error": {"message": f"{type(error).__name__}: {error}"}})
 
@@ -132,3 +146,32 @@ class PolicyServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve an ONNX file until interrupted: `python -m criticd.policies`. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m criticd.policies", description="Serve a policy for `criticd evaluate --policy ENDPOINT`."
+    )
+    parser.add_argument(
+        "file", metavar="FILE", help="ONNX model whose first output is probabilities (n, C), or actions"
+    )
+    parser.add_argument(
+        "--bind", metavar="ENDPOINT", default="tcp://127.0.0.1:5760", help="where to listen [default: %(default)s]"
+    )
+    given = parser.parse_args(arguments)
+    # Whatever is wrong with the file or the endpoint, its words are what helps: onnxruntime has exceptions of its own.
+    try:
+        server = PolicyServer(given.file, given.bind)
+    except Exception as error:
+        print(f"cannot serve {given.file} at {given.bind}: {error}", file=sys.stderr)
+        return 1
+    with server:
+        print(f"{given.file} answers at {server.endpoint}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -36,7 +36,7 @@ def policy(states: Array) -> Array:
     return np.stack([1.0 - right, right], axis=1)
 
 
-def append(client: Client, episodes: int = 80) -> dict[str, Any]:
+def append(client: Client, episodes: int = 80, stream: str = "s") -> dict[str, Any]:
     """Append episodes of three steps by a coin, in which right pays 1 - x, and return them as a table."""
     rng = np.random.default_rng(4)
     columns: dict[str, list[Any]] = {"states": [], "next_states": [], "actions": [], "rewards": [], "terminated": []}
@@ -52,7 +52,7 @@ def append(client: Client, episodes: int = 80) -> dict[str, Any]:
             columns["next_states"].append([at])
     table: dict[str, Any] = {name: np.array(values) for name, values in columns.items()}
     table["behavior_probs"] = np.full(len(table["rewards"]), 0.5)
-    client.append(stream="s", session="x", seq=0, **table)
+    client.append(stream=stream, session="x", seq=0, **table)
     client.value([[0.0]], actions=[0], min_offset=len(table["rewards"]))
     return table
 
@@ -123,6 +123,10 @@ def test_the_command_line_judges_and_acts_by_a_daemon(start: Start, tmp_path: Pa
         expected = client.evaluate(policy, first=120)
         for name, estimate in expected.estimates.items():
             assert found["estimates"][name]["value"] == pytest.approx(estimate.value, rel=1e-9)
+        # A server is asked in the same states, and its answers are judged alike, to the last bit.
+        with PolicyServer(policy) as server:
+            for rows in (("--rows", "120"), ("--from", "120")):
+                assert criticd("evaluate", control, "--policy", server.endpoint, *rows, "--json") == found
         (tmp_path / "at.csv").write_text("state_0\n-0.5\n0.25\n")
         decided = criticd("act", control, "at.csv", "--exploration", "epsilon_greedy", "--seed", "5", "--json")
         way: dict[str, Any] = {"exploration": "epsilon_greedy", "epsilon": 0.1, "seed": 5, "step": [0, 1]}
@@ -131,3 +135,20 @@ def test_the_command_line_judges_and_acts_by_a_daemon(start: Start, tmp_path: Pa
         client.snapshot().save(tmp_path / "q.model")
         alone = criticd("act", "q.model", "at.csv", "--exploration", "epsilon_greedy", "--seed", "5", "--json")
         assert alone["actions"] == decided["actions"] and alone["decision_id"] == decided["decision_id"]
+
+
+def test_the_command_line_asks_for_as_many_answers_as_a_message_holds(start: Start) -> None:
+    control = start("limits.message_bytes_max=3072", config=SETTINGS).endpoints.control
+    with Client(control) as client:
+        for k in range(4):
+            append(client, 12, f"s{k}")
+    with PolicyServer(policy) as server:
+        words = [str(binary()), "evaluate", control, "--policy", server.endpoint, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "the answers in 89 states fill a message of the daemon" in done.stderr
+        found = json.loads(done.stdout)
+        assert (found["from"], found["to"], found["transitions"]) == (55, 144, 87)
+        first = subprocess.run([*words, "--from", "0"], capture_output=True, text=True, check=False)
+        assert first.returncode == 0, first.stderr
+        assert json.loads(first.stdout)["to"] == 89

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 import pytest
+import zmq
+from cddl_verifier import Validator
+from conftest import ROOT
 
 from criticd import CriticdError, Invalid, policies
+from criticd._protocol import pack
+from criticd.daemon import binary
 from criticd.policies import PolicyServer, evaluate
 
 Array = npt.NDArray[np.float64]
@@ -107,3 +119,114 @@ def test_what_a_policy_cannot_answer_is_said() -> None:
         evaluate(rows, policy)
     with PolicyServer(lambda states: 1 / np.zeros(0)[0]) as server, pytest.raises(CriticdError, match="IndexError"):
         policies.ask(server.endpoint, rows["states"])
+
+
+def by_command_line(policy: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """`criticd evaluate` by the transitions of rows.npz."""
+    words = ["evaluate", "rows.npz", "--actions", "discrete:2", "--budget", "2", "--seed", "3", "--policy", policy]
+    return subprocess.run([str(binary()), *words, *options], capture_output=True, text=True, check=False)
+
+
+@contextlib.contextmanager
+def replying(reply: bytes | None) -> Iterator[str]:
+    """An endpoint with one reply to whatever is asked, or with none."""
+    ended = threading.Event()
+    socket: zmq.Socket[bytes]
+    with zmq.Context.instance().socket(zmq.REP) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.bind("tcp://127.0.0.1:0")
+
+        def answer() -> None:
+            while not ended.is_set():
+                if socket.poll(20):
+                    socket.recv()
+                    if reply is None:
+                        ended.wait()
+                    else:
+                        socket.send(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        ended.set()
+        thread.join()
+
+
+def test_the_command_line_asks_a_server_and_judges_as_by_a_file() -> None:
+    rows = log()
+    np.savez("rows.npz", **rows)
+    policies.write_policy("probs.csv", policy(rows["states"]), "discrete:2")
+    policies.write_policy("actions.csv", (rows["states"] > 0).astype(float), "discrete:2")
+    with PolicyServer(policy) as stochastic, PolicyServer(lambda states: states[:, 0] > 0) as deterministic:
+        for file, server in (("probs.csv", stochastic), ("actions.csv", deterministic)):
+            by_file, over_socket = by_command_line(file, "--json"), by_command_line(server.endpoint, "--json")
+            assert over_socket.returncode == 0, over_socket.stderr
+            assert over_socket.stdout == by_file.stdout and '"fqe"' in by_file.stdout
+
+
+def test_the_command_line_says_what_a_server_answered() -> None:
+    rows = log(4)
+    np.savez("rows.npz", **rows)
+    count = len(rows["states"])
+    replies = {
+        b"hello": "sent what cannot be read: malformed",
+        pack(
+            {"policy": np.full((count, 3), 1 / 3)}
+        ): "3 numbers in each state, not with 2 probabilities, or the number of",
+        pack({"policy": np.full((5, 2), 0.5)}): f"answers {count} states with 5 rows",
+        pack({"policy": np.full((count, 2), np.nan)}): "answers state 1 with NaN, which is no finite number",
+        pack({"policy": np.full((count, 2), 0.9)}): "row 1: the probabilities of a row sum to 1, these to 1.8",
+        pack({"policy": np.full(count, 2.0)}): "row 1: a discrete action is a whole number from 0 to 1, not 2",
+        pack({"error": {"message": "ValueError: no net"}}): "failed: ValueError: no net",
+        None: f"has not answered in {count} states within 1.0 s: see whether its server runs; --policy-timeout",
+    }
+    for reply, part in replies.items():
+        with replying(reply) as endpoint:
+            done = by_command_line(endpoint, "--policy-timeout", "1")
+        assert done.returncode == 1 and part in done.stderr and endpoint in done.stderr, done.stderr
+    nobody = by_command_line("ipc://nobody")
+    assert nobody.returncode == 1 and "no policy answers at ipc://nobody: start its server first" in nobody.stderr
+
+
+def test_an_onnx_file_is_served_for_the_command_line(tmp_path: Path) -> None:
+    rows = log()
+    np.savez("rows.npz", **rows)
+    path = onnx_file(tmp_path / "policy.onnx")
+    refused = by_command_line(path.name)
+    assert refused.returncode == 2 and "\n  python -m criticd.policies policy.onnx\n" in refused.stderr
+    assert "--policy tcp://127.0.0.1:5760" in refused.stderr
+    answers = policies.ask(path, rows["states"])
+    assert answers == pytest.approx(policy(rows["states"]))
+    policies.write_policy("probs.csv", answers, "discrete:2")
+    command = [sys.executable, "-m", "criticd.policies", path.name]
+    with subprocess.Popen([*command, "--bind", "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as served:
+        try:
+            assert served.stdout is not None
+            endpoint = served.stdout.readline().split()[-1]
+            assert np.array_equal(policies.ask(endpoint, rows["states"]), answers)
+            over_socket = by_command_line(endpoint, "--json")
+            assert over_socket.returncode == 0, over_socket.stderr
+            assert over_socket.stdout == by_command_line("probs.csv", "--json").stdout
+            # Two states for a model of one: the runtime's own words.
+            with pytest.raises(CriticdError, match="InvalidArgument"):
+                policies.ask(endpoint, np.zeros((3, 2)))
+            taken = subprocess.run([*command, "--bind", endpoint], capture_output=True, text=True, check=False)
+            assert taken.returncode == 1 and "Address already in use" in taken.stderr, taken.stderr
+        finally:
+            served.send_signal(signal.SIGINT)
+        assert served.wait(20) == 0
+    (tmp_path / "broken.onnx").write_bytes(b"no network")
+    broken = subprocess.run([*command[:3], "broken.onnx"], capture_output=True, text=True, check=False)
+    assert broken.returncode == 1 and "cannot serve broken.onnx at tcp://127.0.0.1:5760" in broken.stderr
+
+
+def test_what_is_asked_and_answered_keeps_to_the_schema() -> None:
+    schema = Validator(ROOT / "proto" / "criticd.cddl")
+
+    def keeps(message: bytes, rule: str) -> bool:
+        return bool(schema.validate(msgpack.unpackb(message, strict_map_key=False), root_type=rule).valid)
+
+    assert keeps(pack({"states": np.zeros((3, 2))}), "to-policy")
+    for reply in ({"policy": np.zeros((3, 2))}, {"policy": [0, 1, 1]}, {"error": {"message": "no net"}}):
+        assert keeps(pack(reply), "from-policy")
+    assert not keeps(pack({"answers": [0]}), "from-policy") and not keeps(pack({}), "to-policy")

@@ -22,6 +22,7 @@ use criticd::wire;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Estimates in the order in which they are shown.
 const ESTIMATES: [&str; 5] = ["is", "wis", "pdis", "dr", "fqe"];
@@ -33,16 +34,19 @@ const ESTIMATES: [&str; 5] = ["is", "wis", "pdis", "dr", "fqe"];
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of a daemon's last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the\ndiscrete actions in that state), or action, or action_0, ... (the action it takes there).\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of\nmodels that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted\nones are worth. No interval is given where ess is below --ess-min, or where weights have another mean than 1; of the fitted Q,\nwhere its dictionary is too coarse, rows are few, or the policy does what was not done. Then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with\ndiscount, kernel and dictionary_max of a critic of action values. --states writes the states of these rows; --policy has the\npolicy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
+        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate log.csv --actions discrete:3 --policy tcp://127.0.0.1:5760    ask its server\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate tcp://127.0.0.1:5751 --policy tcp://127.0.0.1:5760    by a daemon's rows\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of its last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\n\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the discrete actions in that state), or action, or action_0, ... (the action it takes there). A server answers with the same numbers: `python -m criticd.policies net.onnx` is one for a network, at tcp://127.0.0.1:5760, and criticd.policies.PolicyServer one for any function. proto/README.md has the messages (\"Policies that answer\").\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of models that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted ones are worth. No interval is given where ess is below --ess-min, or where weights have another mean than 1; of the fitted Q, where its dictionary is too coarse, rows are few, or the policy does what was not done. Then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with discount, kernel and dictionary_max of a critic of action values. A server of --policy is asked in the states of these rows. For a file, --states writes them; it has the policy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
     )
 )]
 pub(crate) struct Evaluate {
     #[command(flatten)]
     table: TableOptions,
-    /// What the policy does in the state of each transition: a table beside TABLE, see below [default: the columns
-    /// target_prob, next_action and next_action_probs_0.. of TABLE]
-    #[arg(long, value_name = "FILE")]
+    /// What the policy does in the state of each transition: a table beside TABLE, or the endpoint of a server that is asked,
+    /// see below [default: the columns target_prob, next_action and next_action_probs_0.. of TABLE]
+    #[arg(long, value_name = "FILE|ENDPOINT")]
     policy: Option<PathBuf>,
+    /// Seconds that the policy's server may take for 4096 states
+    #[arg(long, value_name = "S", default_value_t = 30, requires = "policy", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    policy_timeout: u64,
     /// The actions there are, discrete:N or box: with it a Q is fitted
     #[arg(long, value_name = "KIND", value_parser = action_kind)]
     actions: Option<ActionKind>,
@@ -104,6 +108,11 @@ impl Evaluate {
         self.print(&wire::findings_to_json(&findings))
     }
 
+    /// How long the policy's server may take for one piece of the states.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.policy_timeout)
+    }
+
     fn print(&self, found: &Value) -> Result<(), Failure> {
         if self.json { print_json(found) } else { print(&text(found)) }
     }
@@ -119,7 +128,15 @@ impl Evaluate {
         }
         let policy = match &self.policy {
             Some(path) => {
-                let policy = policy::read(path, columns.actions.width, self.actions)?;
+                let width = columns.actions.width;
+                if let Some(kind) = self.actions {
+                    kind.space(&columns)?;
+                }
+                let policy = if is_endpoint(path) {
+                    policy::ask(path, (&rows.states, rows.dim), width, self.actions, self.patience())?
+                } else {
+                    policy::read(path, width, self.actions)?
+                };
                 if policy.len() != rows.len() {
                     let message = format!("has {} rows, the table has {} transitions", policy.len(), rows.len());
                     return Err(in_file(path, message));

@@ -1,29 +1,33 @@
-//! A policy that is judged, as a table of what it does in the state of each transition.
+//! A policy that is judged: what it does in the state of each transition, by a table or by asking its server.
 
 use super::Failure;
 use super::actions::ActionKind;
 use super::given::read_states_as;
-use super::output::in_file;
+use super::output::{Progress, in_file};
 use criticd::learner::action::{ActionSpace, Column};
-use criticd::learner::judge::Policy;
+use criticd::learner::judge::{Fault, Policy};
+use criticd::policy::{PolicyClient, PolicyError};
 use criticd::table::Columns;
 use std::path::Path;
+use std::time::Duration;
 
-/// Read the policy's answers, one row for each transition, whose actions have `width` numbers.
+/// Longest wait for the connection to a policy's server.
+const CONNECTION: Duration = Duration::from_secs(5);
+/// Where `python -m criticd.policies` serves unless it is told otherwise.
+const SERVED: &str = "tcp://127.0.0.1:5760";
+
+/// Read the policy's answers from a table, one row for each transition, whose actions have `width` numbers.
 pub(super) fn read(path: &Path, width: usize, kind: Option<ActionKind>) -> Result<Policy, Failure> {
     let text = path.to_string_lossy();
-    if text.ends_with(".onnx") || text.contains("://") {
+    if text.ends_with(".onnx") {
         let message = format!(
-            "--policy {text}: a network or a socket answers in Python, see criticd.policies: its answers in the states of the table, \
-             one row for each, are the table that --policy reads"
+            "--policy {text}: networks run in Python. Run\n  python -m criticd.policies {}\n(packages criticd and onnxruntime), \
+             then ask it with --policy {SERVED}",
+            in_shell(&text)
         );
         return Err(Failure::usage(message));
     }
-    let choices = match kind {
-        Some(ActionKind::Discrete(count)) => Some(count),
-        Some(ActionKind::Box) => None,
-        None => return Err(Failure::usage("--policy needs --actions discrete:N or --actions box")),
-    };
+    let choices = choices(kind)?;
     let column = |names: Vec<String>| {
         let count = names.len();
         let columns = Columns { state: names, ..Columns::default() };
@@ -44,10 +48,78 @@ pub(super) fn read(path: &Path, width: usize, kind: Option<ActionKind>) -> Resul
             }
         }
     };
+    check(&policy, choices, width).map_err(|fault| in_file(path, fault))?;
+    Ok(policy)
+}
+
+/// Ask the policy at `endpoint` what it does in `states` (n, `dim`), where actions have `width` numbers. It may take `patience`
+/// for each few thousand states.
+pub(super) fn ask(
+    endpoint: &Path,
+    (states, dim): (&[f64], usize),
+    width: usize,
+    kind: Option<ActionKind>,
+    patience: Duration,
+) -> Result<Policy, Failure> {
+    let choices = choices(kind)?;
+    let progress = Progress::start("asking the policy");
+    let text = endpoint.to_string_lossy();
+    let asked = PolicyClient::connect(&text, CONNECTION).and_then(|mut client| client.ask(states, dim, patience));
+    drop(progress);
+    let answers = asked.map_err(|error| match error {
+        PolicyError::Silent { .. } => {
+            Failure::new(format!("{error}: see whether its server runs; --policy-timeout gives it more time"))
+        }
+        error => error.into(),
+    })?;
+    let policy = match choices {
+        Some(_) if answers.width == 1 => Policy::Actions { taken: answers, discrete: true },
+        Some(count) if answers.width == count => Policy::Probabilities(answers),
+        None if answers.width == width => Policy::Actions { taken: answers, discrete: false },
+        found => {
+            let wanted = match found {
+                Some(count) => format!("{count} probabilities, or the number of an action"),
+                None => format!("an action of {width} numbers"),
+            };
+            let message = format!("the policy answers with {} numbers in each state, not with {wanted}", answers.width);
+            return Err(in_file(endpoint, message));
+        }
+    };
+    check(&policy, choices, width).map_err(|fault| in_file(endpoint, fault))?;
+    Ok(policy)
+}
+
+/// How many discrete actions there are; none in a box.
+fn choices(kind: Option<ActionKind>) -> Result<Option<usize>, Failure> {
+    match kind {
+        Some(ActionKind::Discrete(count)) => Ok(Some(count)),
+        Some(ActionKind::Box) => Ok(None),
+        None => Err(Failure::usage("--policy needs --actions discrete:N or --actions box")),
+    }
+}
+
+/// Refuse answers that are no distributions and no actions.
+fn check(policy: &Policy, choices: Option<usize>, width: usize) -> Result<(), Fault> {
     let space = match choices {
         Some(count) => ActionSpace::Discrete(count),
         None => ActionSpace::Box { low: vec![0.0; width], high: vec![0.0; width] },
     };
-    policy.check(policy.len(), &space).map_err(|fault| in_file(path, fault))?;
-    Ok(policy)
+    policy.check(policy.len(), &space)
+}
+
+/// A path as one word of a shell's command line.
+fn in_shell(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
+    if path.chars().all(is_plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word() {
+        assert_eq!(in_shell("nets/policy-2.onnx"), "nets/policy-2.onnx");
+        assert_eq!(in_shell("my net's.onnx"), r"'my net'\''s.onnx'");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`wire`]: the messages: read with checks, written, and the status as a type. proto/README.md describes them.
 //! - [`client`]: send experience, ask, follow published models; for programs that block.
+//! - [`policy`]: ask a policy in another process what it does.
 //! - [`endpoint`], [`rights`]: where a socket is reached, and what a peer may do there.
 //! - [`sockets`]: the ZeroMQ sockets under the client.
 //!
@@ -26,6 +27,7 @@
 //! ```
 pub mod client;
 pub mod endpoint;
+pub mod policy;
 pub mod rights;
 pub mod sockets;
 pub mod wire;

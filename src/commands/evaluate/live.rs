@@ -1,6 +1,6 @@
 //! `criticd evaluate` by the rows of a running daemon.
 
-use super::Evaluate;
+use super::{Evaluate, is_endpoint};
 use crate::commands::Failure;
 use crate::commands::actions::ActionKind;
 use crate::commands::client::{Connection, with_critic};
@@ -8,7 +8,7 @@ use crate::commands::output::{Progress, in_file, note};
 use crate::commands::{given, policy};
 use criticd::client::Requester;
 use criticd::learner::judge::Policy;
-use criticd::wire::Status;
+use criticd::wire::{EVALUATED_MAX, Status};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,13 @@ use std::time::Duration;
 
 /// Longest wait for an evaluation.
 const EVALUATION: Duration = Duration::from_secs(3600);
+
+/// How many rows are meant where nothing says so.
+const ROWS: u64 = 10_000;
+/// Bytes of a number in a request, of an array of them beside these, and of all that is neither, at most.
+const NUMBER_BYTES: u64 = 9;
+const ROW_BYTES: u64 = 5;
+const OTHER_BYTES: u64 = 1024;
 
 /// Options for the rows of a daemon.
 #[derive(Debug, clap::Args)]
@@ -58,6 +65,34 @@ impl LiveOptions {
             (None, None) => json!({}),
         }
     }
+
+    /// Rows of which the answers of a policy fit into one request.
+    fn to_be_answered(
+        &self,
+        requester: &mut Requester,
+        patience: Duration,
+        kind: ActionKind,
+        width: usize,
+    ) -> Result<Retained, Failure> {
+        let hello = requester.ask("hello", json!({}), patience)?;
+        let bytes = hello["limits"]["message_bytes"].as_u64().unwrap_or(0).saturating_sub(OTHER_BYTES);
+        let widest = if let ActionKind::Discrete(count) = kind { count } else { width };
+        let fits = (bytes / (NUMBER_BYTES * widest as u64 + ROW_BYTES)).clamp(1, EVALUATED_MAX as u64);
+        let span = match self.from {
+            Some(from) => json!({"from": from}),
+            None => {
+                let wanted = self.rows.unwrap_or(ROWS);
+                if wanted > fits {
+                    note(&format!(
+                        "the answers in {fits} states fill a message of the daemon: it judges by so many rows"
+                    ));
+                }
+                json!({"last": wanted.min(fits)})
+            }
+        };
+        let rows = retained(requester, patience, span, fits as usize)?;
+        if rows.dim == 0 { Err(Failure::new("the daemon has no such rows yet")) } else { Ok(rows) }
+    }
 }
 
 pub(super) fn run(endpoint: &str, asked: &Evaluate) -> Result<(), Failure> {
@@ -68,11 +103,20 @@ pub(super) fn run(endpoint: &str, asked: &Evaluate) -> Result<(), Failure> {
     }
     let mut fields = with_critic(asked.live.span(), asked.live.critic.as_deref());
     if let Some(path) = &asked.policy {
-        if asked.live.from.is_none() {
-            return Err(Failure::usage("--policy: --from says of which row the first answer is; --states writes it"));
-        }
-        let kind = kind(&mut requester, connection.timeout(), asked.live.critic.as_deref())?;
-        let policy = policy::read(path, kind.1, Some(kind.0))?;
+        let (kind, width) = kind(&mut requester, connection.timeout(), asked.live.critic.as_deref())?;
+        let policy = if is_endpoint(path) {
+            let rows = asked.live.to_be_answered(&mut requester, connection.timeout(), kind, width)?;
+            fields = with_critic(json!({"from": rows.from}), asked.live.critic.as_deref());
+            policy::ask(path, (&rows.states, rows.dim), width, Some(kind), asked.patience())?
+        } else {
+            let policy = policy::read(path, width, Some(kind))?;
+            if asked.live.from.is_none() {
+                return Err(Failure::usage(
+                    "--policy: --from says of which row the first answer is; --states writes it",
+                ));
+            }
+            policy
+        };
         let column = policy.column();
         let rows: Vec<&[f64]> = column.values.chunks_exact(column.width.max(1)).collect();
         fields[if matches!(policy, Policy::Probabilities(_)) { "probs" } else { "actions" }] = json!(rows);
@@ -104,39 +148,67 @@ fn kind(requester: &mut Requester, patience: Duration, critic: Option<&str>) -> 
     })
 }
 
-/// Write offsets and states of the rows, page by page.
+/// Rows that a daemon retains.
+struct Retained {
+    /// Offset of the first one.
+    from: u64,
+    /// Numbers of a state; 0 where there are no rows.
+    dim: usize,
+    /// (n, dim).
+    states: Vec<f64>,
+}
+
+impl Retained {
+    fn len(&self) -> usize {
+        self.states.len() / self.dim.max(1)
+    }
+}
+
+/// The states of the rows of `span`, page by page, but no more than `most` of them.
+fn retained(requester: &mut Requester, patience: Duration, span: Value, most: usize) -> Result<Retained, Failure> {
+    let (mut fields, mut end) = (span, None);
+    let mut found = Retained { from: 0, dim: 0, states: Vec::new() };
+    loop {
+        fields["arrays"] = json!("list");
+        let page = requester.ask("rows", fields, patience)?;
+        let number = |key: &str| page[key].as_u64().unwrap_or(0);
+        let (from, next) = (number("from"), number("next"));
+        // Rows that arrive meanwhile are not waited for.
+        let end = *end.get_or_insert_with(|| {
+            found.from = from;
+            number("end").min(from.saturating_add(most as u64))
+        });
+        let wanted = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX);
+        for state in page["states"].as_array().into_iter().flatten().take(wanted) {
+            let before = found.states.len();
+            found.states.extend(state.as_array().into_iter().flatten().filter_map(Value::as_f64));
+            found.dim = found.states.len() - before;
+        }
+        if next >= end || next == from {
+            return Ok(found);
+        }
+        fields = json!({"from": next});
+    }
+}
+
+/// Write offsets and states of the rows.
 fn write_states(
     requester: &mut Requester,
     patience: Duration,
     options: &LiveOptions,
     path: &Path,
 ) -> Result<(), Failure> {
-    let (mut fields, mut text, mut first) = (options.span(), String::new(), None);
-    let mut end = None;
-    loop {
-        fields["arrays"] = json!("list");
-        let page = requester.ask("rows", fields, patience)?;
-        let number = |key: &str| page[key].as_u64().unwrap_or(0);
-        // Rows that arrive meanwhile are not waited for.
-        let end = *end.get_or_insert(number("end"));
-        for (i, state) in page["states"].as_array().into_iter().flatten().enumerate() {
-            let numbers: Vec<String> = state.as_array().into_iter().flatten().map(Value::to_string).collect();
-            if text.is_empty() {
-                let names: Vec<String> = (0..numbers.len()).map(|d| format!("state_{d}")).collect();
-                writeln!(text, "offset,{}", names.join(",")).expect("a string grows");
-            }
-            let offset = number("from") + i as u64;
-            if offset < end {
-                writeln!(text, "{offset},{}", numbers.join(",")).expect("a string grows");
-            }
+    let rows = retained(requester, patience, options.span(), usize::MAX)?;
+    let mut text = String::new();
+    for (offset, state) in (rows.from..).zip(rows.states.chunks_exact(rows.dim.max(1))) {
+        if text.is_empty() {
+            let names: Vec<String> = (0..rows.dim).map(|d| format!("state_{d}")).collect();
+            writeln!(text, "offset,{}", names.join(",")).expect("a string grows");
         }
-        let from = *first.get_or_insert(number("from"));
-        if number("next") >= end || number("next") == number("from") {
-            std::fs::write(path, &text).map_err(|e| in_file(path, e))?;
-            let rows = end - from;
-            note(&format!("{}: the states of {rows} rows, for --policy FILE --from {from}", path.display()));
-            return Ok(());
-        }
-        fields = json!({"from": number("next")});
+        let numbers: Vec<String> = state.iter().map(|number| json!(number).to_string()).collect();
+        writeln!(text, "{offset},{}", numbers.join(",")).expect("a string grows");
     }
+    std::fs::write(path, &text).map_err(|e| in_file(path, e))?;
+    note(&format!("{}: the states of {} rows, for --policy FILE --from {}", path.display(), rows.len(), rows.from));
+    Ok(())
 }

@@ -471,6 +471,15 @@ fn request_head(id: u64, op: &str) -> Vec<u8> {
     to_map(&Head { id, op })
 }
 
+/// A request for the answers of a policy in states (n, `dim`), as a [`crate::policy::PolicyClient`] sends it.
+///
+/// # Panics
+/// If a state has no numbers.
+pub fn encode_policy_request(states: &[f64], dim: usize) -> Vec<u8> {
+    let states = Written::of(states.len() / dim, dim, |i, d| states[i * dim + d], ArrayForm::Tensor);
+    join([version(), to_map(&BTreeMap::from([("states", states)]))])
+}
+
 fn assert_free(map: &Map<String, Value>, taken: &[&str]) {
     assert!(!taken.iter().any(|key| map.contains_key(*key)), "the message has these keys already: {taken:?}");
 }

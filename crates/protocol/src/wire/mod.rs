@@ -29,8 +29,8 @@ mod wording;
 pub use act::{ActRequest, Given};
 pub use encode::{
     Greeting, RefitOutcome, RefusedRows, Reply, StreamPosition, encode_announcement, encode_append, encode_error,
-    encode_event, encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_values,
-    encode_weights, to_json, with_head, with_run,
+    encode_event, encode_ingest, encode_policy_request, encode_reply, encode_request, encode_snapshot, encode_status,
+    encode_values, encode_weights, to_json, with_head, with_run,
 };
 pub use evaluate::{Answers, EVALUATED_MAX, EvaluateRequest, RetainedRows, Span, findings_to_json};
 pub use heads::{
@@ -39,7 +39,7 @@ pub use heads::{
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
-pub use reply::{Refusal, ReplyHead, decode_reply};
+pub use reply::{PolicyReply, Refusal, ReplyHead, decode_policy_reply, decode_reply};
 pub use report::refit_report_to_json;
 pub use status::Status;
 pub use v1::{

@@ -1,12 +1,15 @@
 //! Messages from the daemon, read by its clients.
 
 use super::reader::{Field, Fields, Head};
+use super::tensor::Shape;
 use super::v1::check_version;
-use super::{WireError, to_json};
+use super::{ErrorCode, VERSION, WireError, to_json};
+use criticd_learner::action::Column;
 use serde_json::Value;
 use std::fmt;
 
 const REPLY_KEYS: [&str; 4] = ["v", "id", "ok", "error"];
+const POLICY_KEYS: [&str; 3] = ["v", "policy", "error"];
 
 /// The part of a reply that all of them have.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,9 +82,40 @@ fn refusal(field: Field<'_>) -> Result<Refusal, WireError> {
     })
 }
 
+/// What the server of a policy replies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PolicyReply {
+    /// Probabilities of C discrete actions (n, C), or actions (n, A); any numbers.
+    Answers(Column),
+    /// Why there are none, in the server's words.
+    Failed(String),
+}
+
+/// Read the reply of a policy's server.
+///
+/// # Errors
+/// If it is none.
+pub fn decode_policy_reply(bytes: &[u8]) -> Result<PolicyReply, WireError> {
+    let mut map = Fields::new(&POLICY_KEYS, "");
+    map.read_message(bytes)?;
+    if map.require("v")?.uint().ok() != Some(VERSION) {
+        return Err(WireError::of(ErrorCode::UnsupportedVersion, "v", format!("must be {VERSION}")));
+    }
+    if let Some(error) = map.get("error") {
+        return refusal(error).map(|refusal| PolicyReply::Failed(refusal.message));
+    }
+    let field = map.require("policy")?;
+    let found = field.tensor(Vec::new())?;
+    let (_, width) = found.shape.rows_and_width();
+    if found.shape == Shape::Scalar || width == 0 {
+        return Err(WireError::of(ErrorCode::WrongShape, "policy", "must have a number or an array for each state"));
+    }
+    Ok(PolicyReply::Answers(Column { width, values: found.values }))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{ArrayForm, ErrorCode, Id, Reply, encode_error, encode_reply};
+    use super::super::{ArrayForm, Id, Reply, encode_error, encode_reply};
     use super::*;
 
     fn id(value: u8) -> Id {
