@@ -390,32 +390,33 @@ impl Model {
     pub fn cut_running_chains(&mut self) {
         self.note_cut();
         self.branch.iter_mut().for_each(|branch| branch.cut_running_chains());
-        let mut gathered = Gathered::default();
-        let (follows, scatters) = (self.statistics.follows_rows, self.errors.scatter.takes_rows());
         let slots: Vec<usize> = self.streams.running().map(|(slot, _)| slot).collect();
+        let mut gathered = Gathered::default();
+        slots.chunks(CLOSED_TOGETHER).for_each(|slots| self.end_chains(slots, slots, &mut gathered));
+    }
+
+    /// End the chains in `slots`, which run. The heads know them by the numbers in `of_heads` (as many).
+    fn end_chains(&mut self, slots: &[usize], of_heads: &[usize], gathered: &mut Gathered) {
+        let (follows, scatters) = (self.statistics.follows_rows, self.errors.scatter.takes_rows());
         let (m, dim, width) = (self.basis.len(), self.basis.dim(), self.basis.width());
-        let mut states = Vec::new();
-        for slots in slots.chunks(CLOSED_TOGETHER) {
-            states.clear();
-            slots.iter().for_each(|&slot| states.extend_from_slice(&self.streams.slots[slot].next_state));
-            let points = self.basis.kernel().project(dim, &states);
-            let features = self.basis.features(&states);
-            gathered.clear(m, slots.len(), follows, scatters);
-            for (k, &slot) in slots.iter().enumerate() {
-                if let Some(heads) = &mut self.heads {
-                    heads.cut(slot, features.col(k));
-                }
-                let (end, point) = (self.recent.end(), &points[k * width..(k + 1) * width]);
-                self.pass().leave_chain(slot, end, features.col(k), point, &mut gathered);
+        let states: Vec<f64> = slots.iter().flat_map(|&slot| self.streams.slots[slot].next_state.clone()).collect();
+        let points = self.basis.kernel().project(dim, &states);
+        let features = self.basis.features(&states);
+        gathered.clear(m, slots.len(), follows, scatters);
+        for (k, (&slot, &of_heads)) in slots.iter().zip(of_heads).enumerate() {
+            if let Some(heads) = &mut self.heads {
+                heads.cut(of_heads, features.col(k));
             }
-            self.pass().absorb_gathered(&gathered);
-            if !follows {
-                let chains = &self.streams.chains;
-                let cut = |(k, &slot): (usize, &usize)| Cut { chain: &chains[slot], features: features.col(k) };
-                self.statistics.cut_all(slots.iter().enumerate().map(cut));
-            }
-            slots.iter().for_each(|&slot| self.streams.chains[slot].reset());
+            let (end, point) = (self.recent.end(), &points[k * width..(k + 1) * width]);
+            self.pass().leave_chain(slot, end, features.col(k), point, gathered);
         }
+        self.pass().absorb_gathered(gathered);
+        if !follows {
+            let chains = &self.streams.chains;
+            let cut = |(k, &slot): (usize, &usize)| Cut { chain: &chains[slot], features: features.col(k) };
+            self.statistics.cut_all(slots.iter().enumerate().map(cut));
+        }
+        slots.iter().for_each(|&slot| self.streams.chains[slot].reset());
     }
 
     /// Let the rows so far count `factor` times as often, above 0 and at most 1; chains end, as at a cut.
