@@ -47,6 +47,9 @@ const WEIGHT: f64 = 0.1;
 const WEIGHT_WHILE_OWED: f64 = 0.01;
 /// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
+/// Where learning has taken so long, as at a refresh of many running chains, requests are taken before the snapshot that is due, which
+/// may take as long again.
+const SNAPSHOT_APART: Duration = Duration::from_millis(50);
 /// Retry time of appends during a warm start, milliseconds.
 const WARMING_MS: u64 = 1000;
 
@@ -252,6 +255,7 @@ impl Learning {
         let uptime = || clock.now().uptime;
         let (begun, rows) = (Instant::now(), self.core.waiting_rows());
         let has_requests = self.core.waiting_work().0 > 0;
+        let mut spent = Duration::ZERO;
         let stored = self.core.commit(clock.now(), &uptime);
         // Acknowledged before it is learned.
         self.dispatch();
@@ -259,7 +263,8 @@ impl Learning {
         if stored {
             self.core.apply(clock.now());
             let learned = self.timings.stages.passed(Stage::Learn, since, rows);
-            self.pace.note(rows, has_requests, [since - begun, learned - since]);
+            spent = learned - since;
+            self.pace.note(rows, has_requests, [since - begun, spent]);
             self.note_pause();
             self.core.act(clock.now());
             self.adopting = self.core.adopting().map(|critic| (critic, learned));
@@ -271,7 +276,9 @@ impl Learning {
         let since = Instant::now();
         self.core.sync_if_due(clock.now(), &uptime);
         let since = self.timings.stages.passed(Stage::Journal, since, 0);
-        self.refresh_if_due(since);
+        if !self.pace.postpones_snapshot(spent) {
+            self.refresh_if_due(since);
+        }
     }
 
     /// What the learner stands still for at an adoption: the judgement, and the group that the model is stored in.
@@ -489,9 +496,17 @@ struct Pace {
     rested: Duration,
     /// Whether the requests that are left over are those that owe time to rows.
     only_owing: bool,
+    /// The last turn has left its snapshot to this one.
+    postponed: bool,
 }
 
 impl Pace {
+    /// Whether a turn that has learned for so long leaves its snapshot to the next one; never two in a row.
+    fn postpones_snapshot(&mut self, spent: Duration) -> bool {
+        self.postponed = spent >= SNAPSHOT_APART && !self.postponed;
+        self.postponed
+    }
+
     /// A group of `rows` rows took so long to store and to apply. What that is above the pace of rows counts for the requests: so does
     /// what comes after them, as where a new model solves its weights more often. What is below it is paid back.
     fn note(&mut self, rows: u64, has_requests: bool, [storing, applying]: [Duration; 2]) {
@@ -639,6 +654,14 @@ mod tests {
         pace.note(0, false, [Duration::ZERO, ms(1_000_000)]);
         (0..200).for_each(|_| pace.note(100_000, false, [Duration::ZERO, Duration::from_micros(10)]));
         assert_eq!(pace.group_rows(most), most);
+    }
+
+    #[test]
+    fn requests_are_taken_between_long_learning_and_its_snapshot() {
+        let (mut pace, long) = (Pace::default(), SNAPSHOT_APART);
+        let turns = [Duration::ZERO, long, long, long, Duration::ZERO, long, Duration::ZERO];
+        let postponed = turns.map(|spent| pace.postpones_snapshot(spent));
+        assert_eq!(postponed, [false, true, false, true, false, true, false]);
     }
 
     #[test]

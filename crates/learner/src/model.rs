@@ -27,7 +27,7 @@ use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
 use crate::math::mixture::Mixtures;
 use crate::math::posterior::{Posterior, Scale, SolveError};
 use crate::math::spread::Spreading;
-use crate::math::statistics::{Chain, Running, Statistics};
+use crate::math::statistics::{CLOSED_TOGETHER, Chain, Cut, Running, Statistics};
 use crate::settings::{Settings, effective_tolerance, rows_of_its_own};
 use crate::snapshot::{Actions, Inputs, Snapshot};
 use crate::transition::Rows;
@@ -390,22 +390,33 @@ impl Model {
     pub fn cut_running_chains(&mut self) {
         self.note_cut();
         self.branch.iter_mut().for_each(|branch| branch.cut_running_chains());
+        let slots: Vec<usize> = self.streams.running().map(|(slot, _)| slot).collect();
         let mut gathered = Gathered::default();
+        slots.chunks(CLOSED_TOGETHER).for_each(|slots| self.end_chains(slots, slots, &mut gathered));
+    }
+
+    /// End the chains in `slots`, which run. The heads know them by the numbers in `of_heads` (as many).
+    fn end_chains(&mut self, slots: &[usize], of_heads: &[usize], gathered: &mut Gathered) {
         let (follows, scatters) = (self.statistics.follows_rows, self.errors.scatter.takes_rows());
-        gathered.clear(self.basis.len(), self.streams.chains.len(), follows, scatters);
-        for slot in 0..self.streams.chains.len() {
-            if self.streams.chains[slot].rows > 0 {
-                let state = &self.streams.slots[slot].next_state;
-                let point = self.basis.kernel().project(self.basis.dim(), state);
-                let features = self.basis.features(state);
-                if let Some(heads) = &mut self.heads {
-                    heads.cut(slot, features.col(0));
-                }
-                let end = self.recent.end();
-                self.pass().close_chain(slot, end, features.col(0), &point, &mut gathered);
+        let (m, dim, width) = (self.basis.len(), self.basis.dim(), self.basis.width());
+        let states: Vec<f64> = slots.iter().flat_map(|&slot| self.streams.slots[slot].next_state.clone()).collect();
+        let points = self.basis.kernel().project(dim, &states);
+        let features = self.basis.features(&states);
+        gathered.clear(m, slots.len(), follows, scatters);
+        for (k, (&slot, &of_heads)) in slots.iter().zip(of_heads).enumerate() {
+            if let Some(heads) = &mut self.heads {
+                heads.cut(of_heads, features.col(k));
             }
+            let (end, point) = (self.recent.end(), &points[k * width..(k + 1) * width]);
+            self.pass().leave_chain(slot, end, features.col(k), point, gathered);
         }
-        self.pass().absorb_gathered(&gathered);
+        self.pass().absorb_gathered(gathered);
+        if !follows {
+            let chains = &self.streams.chains;
+            let cut = |(k, &slot): (usize, &usize)| Cut { chain: &chains[slot], features: features.col(k) };
+            self.statistics.cut_all(slots.iter().enumerate().map(cut));
+        }
+        slots.iter().for_each(|&slot| self.streams.chains[slot].reset());
     }
 
     /// Let the rows so far count `factor` times as often, above 0 and at most 1; chains end, as at a cut.
@@ -440,8 +451,9 @@ impl Model {
         points.clear();
         basis.kernel().project_into(basis.dim(), states, points);
         running.features.resize(basis.len(), states.len() / basis.dim());
-        basis.features_into(states, points, covariances, &mut Mixtures::default(), running.features.view_mut());
-        running.close(streams.running(), self.settings.rewards.len());
+        basis.many_features_into(states, points, covariances, &mut Mixtures::default(), &mut running.features);
+        let targets = !self.statistics.follows_rows;
+        running.close(streams.running(), self.settings.rewards.len(), targets);
     }
 
     /// The posterior of everything learned so far, at the present noise and scale.
@@ -618,7 +630,9 @@ impl Model {
         let noise = self.weights.scale.noise_variance();
         // Where the variance of returns cannot be solved for, they are published without it.
         self.returns.spread = spreading.solve(noise, self.basis.kernel().signal_variance).ok();
-        let covariance = self.solve().and_then(|posterior| self.covariance(&posterior, &self.running()));
+        let running = self.running();
+        let posterior = Posterior::solve(&self.statistics, &running, self.weights.scale);
+        let covariance = posterior.and_then(|posterior| self.covariance(&posterior, &running));
         self.returns.value_covariance = covariance.ok();
     }
 
@@ -679,8 +693,9 @@ impl Model {
     /// # Errors
     /// If a system cannot be solved or the weights are not finite, those of a head among them.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        let mut snapshot = self.value_snapshot(variance)?;
-        snapshot.heads = self.published_heads(variance).transpose()?;
+        let running = self.running();
+        let mut snapshot = self.closed_snapshot(&running, variance)?;
+        snapshot.heads = self.published_heads(&running, variance).transpose()?;
         snapshot.branch = self.published_branch(variance, &snapshot).transpose()?;
         if snapshot.all_heads().count() < self.all_heads().count() {
             return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
@@ -693,16 +708,18 @@ impl Model {
     /// # Errors
     /// The same, but for heads.
     pub(crate) fn sound_snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        let mut snapshot = self.value_snapshot(variance)?;
-        snapshot.heads = self.published_heads(variance).and_then(Result::ok).filter(|of| !of.heads.is_empty());
+        let running = self.running();
+        let mut snapshot = self.closed_snapshot(&running, variance)?;
+        snapshot.heads =
+            self.published_heads(&running, variance).and_then(Result::ok).filter(|of| !of.heads.is_empty());
         let branch = self.published_branch(variance, &snapshot).and_then(Result::ok);
         snapshot.branch = branch.filter(|of| of.all_heads().next().is_some());
         Ok(snapshot)
     }
 
-    fn published_heads(&self, variance: bool) -> Option<Result<HeadsSnapshot, SolveError>> {
+    fn published_heads(&self, running: &Running, variance: bool) -> Option<Result<HeadsSnapshot, SolveError>> {
         let (dictionary, signal) = (&self.basis.dictionary, self.weights.scale.signal);
-        self.heads.as_ref().map(|heads| HeadsSnapshot::of(heads, &self.running(), dictionary, signal, variance))
+        self.heads.as_ref().map(|heads| HeadsSnapshot::of(heads, running, dictionary, signal, variance))
     }
 
     /// As [`Model::snapshot`], without the heads.
@@ -710,8 +727,12 @@ impl Model {
     /// # Errors
     /// The same.
     pub(crate) fn value_snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        let running = self.running();
-        let posterior = Posterior::solve(&self.statistics, &running, self.weights.scale)?;
+        self.closed_snapshot(&self.running(), variance)
+    }
+
+    /// The same with the running chains as they were closed.
+    fn closed_snapshot(&self, running: &Running, variance: bool) -> Result<Snapshot, SolveError> {
+        let posterior = Posterior::solve(&self.statistics, running, self.weights.scale)?;
         let Scale { signal, .. } = self.weights.scale;
         let mut weights = self.basis.dictionary.kernel_weights(posterior.feature_weights());
         for h in 0..weights.cols() {
@@ -722,7 +743,7 @@ impl Model {
             return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
         }
         let variance = if variance {
-            let covariance = self.covariance(&posterior, &running)?;
+            let covariance = self.covariance(&posterior, running)?;
             Some(posterior.variance_matrix(&self.basis.dictionary, &covariance).to_nalgebra())
         } else {
             None

@@ -128,6 +128,27 @@ fn returns_are_verified_without_allocating() {
 }
 
 #[test]
+fn a_snapshot_takes_no_more_than_features_of_the_chains_that_run() {
+    const CHAINS: usize = 5000;
+    let kernel = Kernel::gaussian(3.0, 1.0, Metric::Ard(vec![4.0, 2.0]));
+    let hyper = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.2 };
+    let mut rows = Rows::new(2, 1);
+    for stream in 0..CHAINS {
+        let at = [(stream as f64 * 0.7).sin(), (stream as f64 * 1.3).sin()];
+        support::push(&mut rows, stream as u32, true, &at, &[at[0]], &[at[1], at[0]], false, false);
+    }
+    for settings in [settings(), to_the_end()] {
+        let mut model = Model::new(settings, Inputs::identity(2), &hyper);
+        model.learn(&rows, 0..rows.len(), 0);
+        assert_eq!(model.running_chains(), CHAINS);
+        let features = (size_of::<f64>() * CHAINS * model.dictionary().len()) as u64;
+        let counted = allocation_counter::measure(|| drop(model.snapshot(true).unwrap()));
+        assert!(counted.bytes_max < 3 * features / 2, "{} bytes at once, features {features}", counted.bytes_max);
+        assert!(counted.count_total < 500, "{} allocations", counted.count_total);
+    }
+}
+
+#[test]
 fn the_count_counts() {
     let counted = allocation_counter::measure(|| drop(std::hint::black_box(vec![0_u8; 100])));
     assert_eq!(counted.count_total, 1);

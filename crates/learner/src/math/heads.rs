@@ -16,7 +16,7 @@ use super::dense::{
 };
 use super::posterior::Scale;
 use super::raw;
-use super::statistics::{BootstrapTerms, Chain, Running};
+use super::statistics::{BootstrapTerms, Chain, Cut, Running};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::f64::consts::PI;
@@ -387,13 +387,17 @@ impl Group {
         let runs = |slot: usize| self.chains.get(slot).is_some_and(|chain| chain.rows > 0);
         let (m, slots) = (self.response.rows(), model.slots());
         let chosen: Vec<usize> = (0..slots.len()).filter(|&k| runs(slots[k] as usize)).collect();
+        let of = |&k: &usize| (slots[k] as usize, &self.chains[slots[k] as usize]);
+        if Running::is_summed(m, chosen.len()) {
+            let cut = |&k: &usize| (slots[k] as usize, Cut { chain: of(&k).1, features: model.features.col(k) });
+            return Running::summed(m, self.heads(), chosen.iter().map(cut), true);
+        }
         let mut running = Running::default();
         running.features = Matrix::zeros(m, chosen.len());
         for (to, &from) in chosen.iter().enumerate() {
             running.features.col_mut(to).copy_from_slice(model.features.col(from));
         }
-        let of = |&k: &usize| (slots[k] as usize, &self.chains[slots[k] as usize]);
-        running.close(chosen.iter().map(of), self.heads());
+        running.close(chosen.iter().map(of), self.heads(), true);
         running
     }
 
@@ -509,10 +513,7 @@ impl Group {
             let (traces, features) = (self.cuts.traces(), self.cuts.features());
             multiply(system.view_mut(), true, -1.0, traces, Op::Plain, features, Op::Transposed);
         }
-        if running.chains() > 0 {
-            let (z, f) = (running.traces(), running.features.view());
-            multiply(system.view_mut(), true, -1.0, z, Op::Plain, f, Op::Transposed);
-        }
+        running.subtract_coupling(&mut system);
         // Heads of one ridge side by side, solved where they stand, and then put back into their order.
         let mut order: Vec<usize> = (0..ridges.len()).collect();
         order.sort_by(|&a, &b| ridges[a].total_cmp(&ridges[b]));
@@ -547,11 +548,14 @@ impl Group {
     /// Targets of the heads `which` (n,), chains closed by what their weights u (m, n) give.
     pub fn targets(&self, running: &Running, u: &Matrix, which: &[usize]) -> Vec<Targets> {
         // E u of all heads at once: that of one would move E through the processor.
-        let closed = (self.closed.chains > 0).then(|| {
-            let mut energies = self.closed.energy.clone();
-            energies.mirror_lower();
-            product(energies.view(), Op::Plain, u.view(), Op::Plain)
-        });
+        let closed = Some(&self.closed).filter(|closed| closed.chains > 0).into_iter().chain(running.sums());
+        let closed: Vec<(&BootstrapTerms, Matrix)> = closed
+            .map(|closed| {
+                let mut energies = closed.energy.clone();
+                energies.mirror_lower();
+                (closed, product(energies.view(), Op::Plain, u.view(), Op::Plain))
+            })
+            .collect();
         // Without cuts there is nothing to turn.
         let values = match self.cuts.len() {
             0 => Matrix::zeros(0, u.cols()),
@@ -559,9 +563,9 @@ impl Group {
         };
         let of = |(k, &h): (usize, &usize)| {
             let (mut energy, mut sum, u) = (self.energy[h], self.target_sum[h], u.col(k));
-            if let Some(closed) = &closed {
-                energy += 2.0 * dot(self.closed.response.col(h), u) + dot(closed.col(k), u);
-                sum += dot(&self.closed.sum, u);
+            for (closed, image) in &closed {
+                energy += 2.0 * dot(closed.response.col(h), u) + dot(image.col(k), u);
+                sum += dot(&closed.sum, u);
             }
             for (cut, (root, value)) in self.cuts.roots.iter().zip(values.col(k)).enumerate() {
                 energy += value * (2.0 * self.cuts.targets[cut * self.heads() + h] + root * root * value);
@@ -582,7 +586,9 @@ impl Group {
             let values = product(self.cuts.features(), Op::Transposed, u.view(), Op::Plain);
             multiply(closed.view_mut(), true, 1.0, self.cuts.traces(), Op::Plain, values.view(), Op::Plain);
         }
-        if running.chains() > 0 {
+        if let Some(sums) = running.sums() {
+            multiply(closed.view_mut(), true, 1.0, sums.coupling.view(), Op::Plain, u.view(), Op::Plain);
+        } else if running.chains() > 0 {
             let values = product(running.features.view(), Op::Transposed, u.view(), Op::Plain);
             multiply(closed.view_mut(), true, 1.0, running.traces(), Op::Plain, values.view(), Op::Plain);
         }

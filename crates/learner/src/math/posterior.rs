@@ -740,9 +740,7 @@ fn whole_system(statistics: &Statistics, running: &Running, ratio: f64, out: &mu
         *out.at_mut(j, j) += ratio;
     }
     statistics.add_coupling(out, -1.0);
-    if running.chains() > 0 {
-        multiply(out.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features.view(), Op::Transposed);
-    }
+    running.subtract_coupling(out);
 }
 
 /// M <- M + s s' for the scores s (m, H) of one cluster of rows, averaged over rewards; lower triangle.

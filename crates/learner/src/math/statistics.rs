@@ -25,96 +25,19 @@
 //! A row may count w times: phi phi', the trace and d, e gain w times as much, and nothing else changes. Where rows are forgotten
 //! w grows with the offset, and all sums and traces are kept in a unit that grows with it ([`super::forgetting`]).
 
+mod chain;
+mod closing;
+
+pub use chain::{Chain, TRACE_STEP, carry};
+pub(crate) use closing::CLOSED_TOGETHER;
+pub use closing::{BootstrapTerms, Cut, Running};
+
 use super::dense::{Matrix, Op, View, add_outer, axpy, dot, multiply, rank_k, tight};
 use super::forgetting::Forgetting;
 use super::raw;
 use super::vector::{add_square, trace_step};
+use closing::add_matrix;
 use serde::{Deserialize, Serialize};
-
-/// What the weights in a trace may sum up to. Ratios of probabilities have the mean 1, so that the sum reaches this in a chain of n
-/// rows with a probability of at most n over this (docs/mathematics.md (S13)).
-const REACH_MAX: f64 = 1e12;
-
-/// c of docs/mathematics.md (S13): how much of a trace flows into a row of this weight, where weights that sum up to `flowing` would.
-/// It is `offered`, lambda rho for V, or 0 where the sum would exceed what ratios of probabilities come to.
-pub fn carry(offered: f64, weight: f64, flowing: f64) -> f64 {
-    if flowing * offered + weight > REACH_MAX { 0.0 } else { offered }
-}
-
-/// Entries of a chain's trace that are allocated at once.
-pub const TRACE_STEP: usize = 64;
-
-/// Running sums of one chain: all zero at its start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Chain {
-    /// z (m,): discounted sum of features.
-    #[serde(with = "raw")]
-    pub trace: Vec<f64>,
-    /// c (H,): sum over the chain's rows of weight times target so far.
-    #[serde(with = "raw")]
-    pub weighted_target: Vec<f64>,
-    /// d: sum of squared weights.
-    pub weight_energy: f64,
-    /// e: sum of weights.
-    pub weight_sum: f64,
-    /// Discount of the transition just taken.
-    pub discount: f64,
-    /// Rows absorbed.
-    pub rows: u64,
-    /// Sum of the weights in z, as if nothing were forgotten; 0 where rows are not followed.
-    #[serde(default)]
-    pub reach: f64,
-}
-
-impl Chain {
-    /// c of the next row, of this weight ([`carry`]).
-    pub fn carry(&self, offered: f64, weight: f64) -> f64 {
-        carry(offered, weight, self.discount * self.reach)
-    }
-
-    /// A chain that has not started, for m features and H rewards.
-    pub fn new(features: usize, rewards: usize) -> Self {
-        Self { trace: vec![0.0; features], weighted_target: vec![0.0; rewards], ..Self::default() }
-    }
-
-    /// Append an entry to z, for one more feature. There is a chain for each stream: memory that grew by doubling would take up
-    /// to twice what they need.
-    pub fn extend(&mut self, entry: f64) {
-        if self.trace.len() == self.trace.capacity() {
-            self.trace.reserve_exact(TRACE_STEP);
-        }
-        self.trace.push(entry);
-    }
-
-    /// Back to the start, keeping the memory.
-    pub fn reset(&mut self) {
-        self.trace.fill(0.0);
-        self.weighted_target.fill(0.0);
-        (self.weight_energy, self.weight_sum, self.discount, self.rows, self.reach) = (0.0, 0.0, 0.0, 0, 0.0);
-    }
-
-    /// Let every row so far count `factor` times as much.
-    pub fn scale(&mut self, factor: f64) {
-        let Self { trace, weighted_target, weight_energy, weight_sum, .. } = self;
-        trace.iter_mut().chain(weighted_target).chain([weight_energy, weight_sum]).for_each(|sum| *sum *= factor);
-    }
-}
-
-/// Coefficients of what chains closed by a bootstrapped value add (module documentation).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BootstrapTerms {
-    /// B (m, m), not symmetric.
-    pub coupling: Matrix,
-    /// h (m, H).
-    pub response: Matrix,
-    /// E (m, m), lower triangle.
-    pub energy: Matrix,
-    /// a (m,).
-    #[serde(with = "raw")]
-    pub sum: Vec<f64>,
-    /// Number of chains closed this way.
-    pub chains: u64,
-}
 
 /// What rows and cuts of a block add to B where every row is followed ([`Statistics::follows_rows`]): gathered as columns, so
 /// that it is one product.
@@ -221,152 +144,6 @@ pub struct Followed<'a> {
     pub carry: f64,
     /// Discount of the transition.
     pub discount: f64,
-}
-
-/// The closing of one chain, as it enters [`BootstrapTerms`].
-#[derive(Clone, Copy, Debug)]
-pub struct Cut<'a> {
-    /// The chain just before it is closed.
-    pub chain: &'a Chain,
-    /// phi(x_cut) (m,).
-    pub features: &'a [f64],
-}
-
-impl BootstrapTerms {
-    pub(super) fn new(m: usize, rewards: usize, capacity: usize) -> Self {
-        let grown = |cols| {
-            let mut matrix = Matrix::with_capacity(capacity, if cols == 0 { capacity } else { cols });
-            matrix.resize(m, if cols == 0 { m } else { cols });
-            matrix
-        };
-        Self { coupling: grown(0), response: grown(rewards), energy: grown(0), sum: vec![0.0; m], chains: 0 }
-    }
-
-    /// Add the closing of one chain, docs/mathematics.md (S5). O(m^2).
-    pub fn add(&mut self, cut: Cut<'_>) {
-        let (chain, phi) = (cut.chain, cut.features);
-        let gamma = chain.discount;
-        for (j, &value) in phi.iter().enumerate() {
-            axpy(self.coupling.col_mut(j), gamma * value, &chain.trace);
-            let scale = gamma * gamma * chain.weight_energy * value;
-            axpy(&mut self.energy.col_mut(j)[j..], scale, &phi[j..]);
-        }
-        for (h, &c) in chain.weighted_target.iter().enumerate() {
-            axpy(self.response.col_mut(h), gamma * c, phi);
-        }
-        axpy(&mut self.sum, gamma * chain.weight_sum, phi);
-        self.chains += 1;
-    }
-
-    pub(super) fn grow(&mut self) {
-        let m = self.sum.len() + 1;
-        self.coupling.resize(m, m);
-        self.energy.resize(m, m);
-        self.response.resize(m, self.response.cols());
-        self.sum.push(0.0);
-    }
-
-    /// Let all chains count `factor` times as often.
-    pub(super) fn scale(&mut self, factor: f64) {
-        let Self { coupling, response, energy, sum, .. } = self;
-        for matrix in [coupling, response, energy] {
-            (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
-        }
-        sum.iter_mut().for_each(|v| *v *= factor);
-    }
-
-    /// Whether its parts are of sizes that fit m features and H rewards.
-    pub(super) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
-        let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
-        shape(&self.coupling, m) && shape(&self.response, rewards) && shape(&self.energy, m) && self.sum.len() == m
-    }
-
-    /// Bytes held, for reports of memory.
-    pub(super) fn bytes(&self) -> usize {
-        self.coupling.bytes() + self.response.bytes() + self.energy.bytes() + size_of::<f64>() * self.sum.len()
-    }
-
-    pub(super) fn merge(&mut self, other: &Self, sign: f64) {
-        add_matrix(&mut self.coupling, &other.coupling, sign);
-        add_matrix(&mut self.response, &other.response, sign);
-        add_matrix(&mut self.energy, &other.energy, sign);
-        axpy(&mut self.sum, sign, &other.sum);
-        self.chains =
-            if sign.is_sign_positive() { self.chains + other.chains } else { self.chains.saturating_sub(other.chains) };
-    }
-}
-
-/// What chains that still run would add to [`BootstrapTerms`], were they closed where they stand: of low rank, so that it is kept as
-/// columns, one for each chain, docs/mathematics.md (S10).
-/// ```text
-/// B = Z F'        h = F C        E = F diag(w) F'        a = F e        F = (phi(x_cut), ...), Z = (gamma z, ...)
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Running {
-    /// F (m, c): features of the chains' last successors.
-    pub features: Matrix,
-    /// Z (m, c): discounted traces.
-    traces: Matrix,
-    /// C (c, H).
-    response: Matrix,
-    /// w (c,).
-    energy: Vec<f64>,
-    /// e (c,).
-    sum: Vec<f64>,
-    /// Where each chain is kept (c,).
-    slots: Vec<u32>,
-}
-
-impl Running {
-    /// Take over `chains`, each with the number of its slot, as many as `Running::features` has columns, of `rewards` reward
-    /// columns each.
-    pub fn close<'a>(&mut self, chains: impl Iterator<Item = (usize, &'a Chain)>, rewards: usize) {
-        let (m, count) = (self.features.rows(), self.features.cols());
-        self.traces.resize(m, count);
-        self.response.resize(count, rewards);
-        self.energy.clear();
-        self.sum.clear();
-        self.slots.clear();
-        for (k, (slot, chain)) in chains.enumerate() {
-            self.slots.push(slot as u32);
-            let gamma = chain.discount;
-            for (to, z) in self.traces.col_mut(k).iter_mut().zip(&chain.trace) {
-                *to = gamma * z;
-            }
-            for (h, c) in chain.weighted_target.iter().enumerate() {
-                *self.response.at_mut(k, h) = gamma * c;
-            }
-            self.energy.push(gamma * gamma * chain.weight_energy);
-            self.sum.push(gamma * chain.weight_sum);
-        }
-        assert_eq!(self.sum.len(), count, "one column of features for each chain");
-    }
-
-    /// Number of chains c.
-    pub fn chains(&self) -> usize {
-        self.sum.len()
-    }
-
-    /// Where each chain is kept (c,).
-    pub(crate) fn slots(&self) -> &[u32] {
-        &self.slots
-    }
-
-    /// What these chains add to the sum of squared targets of reward column h and to their sum, closed by weights u (m,).
-    pub(super) fn targets(&self, u: &[f64], h: usize) -> (f64, f64) {
-        let (mut energy, mut total) = (0.0, 0.0);
-        for k in 0..self.chains() {
-            let value = dot(self.features.col(k), u);
-            energy += (2.0 * self.response.at(k, h) + self.energy[k] * value) * value;
-            total += self.sum[k] * value;
-        }
-        (energy, total)
-    }
-
-    /// Z (m, c).
-    pub(super) fn traces(&self) -> View<'_> {
-        self.traces.view()
-    }
 }
 
 /// S, p, q and what cuts add: everything the posterior and its evidence depend on.
@@ -645,6 +422,11 @@ impl Statistics {
         }
     }
 
+    /// Close many chains as [`Statistics::cut`] closes one, up to rounding. The caller resets them.
+    pub fn cut_all<'a>(&mut self, cuts: impl Iterator<Item = Cut<'a>>) {
+        self.closed.add_all(cuts, true);
+    }
+
     /// Close a chain that was cut off, with the value of its last successor, whose features are `features` (m,).
     pub fn cut(&mut self, chain: &mut Chain, features: &[f64]) {
         self.closed.add(Cut { chain, features });
@@ -715,10 +497,13 @@ impl Statistics {
             let b = self.closed.coupling.view();
             multiply(out.view_mut(), true, 1.0, b, Op::Plain, u.view(), Op::Plain);
         }
+        if let Some(sums) = running.sums() {
+            return multiply(out.view_mut(), true, 1.0, sums.coupling.view(), Op::Plain, u.view(), Op::Plain);
+        }
         for h in 0..self.rewards() {
             for k in 0..running.chains() {
                 let value = dot(running.features.col(k), u.col(h));
-                axpy(out.col_mut(h), value, running.traces.col(k));
+                axpy(out.col_mut(h), value, running.traces().col(k));
             }
         }
     }
@@ -728,18 +513,12 @@ impl Statistics {
         let (u, closed) = (u.col(h), &self.closed);
         let (mut energy, mut total) = (self.energy[h], self.target_sum[h]);
         if closed.chains > 0 {
-            energy += 2.0 * dot(closed.response.col(h), u);
-            for j in 0..u.len() {
-                let column = &closed.energy.col(j)[j..];
-                energy += u[j] * (2.0 * dot(column, &u[j..]) - column[0] * u[j]);
-            }
-            total += dot(&closed.sum, u);
+            closed.add_targets(u, h, &mut energy, &mut total);
         }
-        for k in 0..running.chains() {
-            let value = dot(running.features.col(k), u);
-            energy += (2.0 * running.response.at(k, h) + running.energy[k] * value) * value;
-            total += running.sum[k] * value;
+        if let Some(sums) = running.sums() {
+            sums.add_targets(u, h, &mut energy, &mut total);
         }
+        running.add_targets(u, h, &mut energy, &mut total);
         (energy, total)
     }
 
@@ -761,27 +540,5 @@ fn add_products(to: &mut Matrix, alpha: f64, z: View<'_>, g: View<'_>) {
         add_outer(to.view_mut(), alpha, z.col(0), g.col(0));
     } else {
         multiply(to.view_mut(), true, alpha, z, Op::Plain, g, Op::Transposed);
-    }
-}
-
-fn add_matrix(to: &mut Matrix, from: &Matrix, sign: f64) {
-    assert_eq!((to.rows(), to.cols()), (from.rows(), from.cols()), "statistics of one dictionary");
-    for j in 0..to.cols() {
-        axpy(to.col_mut(j), sign, from.col(j));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trace_that_grows_has_room_for_one_step_at_most() {
-        let mut chain = Chain::new(10, 1);
-        for k in 10..1000 {
-            chain.extend(k as f64);
-            assert!(chain.trace.capacity() <= k + TRACE_STEP, "room for {} entries at {k}", chain.trace.capacity());
-        }
-        assert_eq!((chain.trace.len(), chain.trace[9], chain.trace[999]), (1000, 0.0, 999.0));
     }
 }

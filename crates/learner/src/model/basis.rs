@@ -4,6 +4,7 @@ use crate::math::dense::{Matrix, ViewMut};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::Kernel;
 use crate::math::mixture::Mixtures;
+use crate::math::statistics::CLOSED_TOGETHER;
 use crate::settings::Settings;
 use crate::snapshot::Inputs;
 
@@ -58,6 +59,24 @@ impl Basis {
         match self.mixed {
             Some(choices) => mixtures.features_into(&self.dictionary, choices, states, out),
             None => self.dictionary.features_into(points, covariances, out),
+        }
+    }
+
+    /// The same of any number of states, in memory for [`CLOSED_TOGETHER`] of them.
+    pub(super) fn many_features_into(
+        &self,
+        states: &[f64],
+        points: &[f64],
+        covariances: &mut Matrix,
+        mixtures: &mut Mixtures,
+        out: &mut Matrix,
+    ) {
+        let (m, dim, width) = (self.len(), self.dim(), self.width());
+        for from in (0..out.cols()).step_by(CLOSED_TOGETHER) {
+            let count = CLOSED_TOGETHER.min(out.cols() - from);
+            let states = &states[from * dim..(from + count) * dim];
+            let points = &points[from * width..(from + count) * width];
+            self.features_into(states, points, covariances, mixtures, out.block_mut(0, from, m, count));
         }
     }
 

@@ -60,7 +60,7 @@ impl Model {
     /// The heads that have a kernel of their own, as a part of the snapshot `of` this model.
     pub(super) fn published_branch(&self, variance: bool, of: &Snapshot) -> Option<Result<Box<Snapshot>, SolveError>> {
         let branch = self.branch.as_ref()?;
-        let heads = branch.published_heads(variance)?;
+        let heads = branch.published_heads(&branch.running(), variance)?;
         let (m, dim) = (branch.basis.len(), branch.basis.dim());
         let with = |heads| Snapshot {
             critic: of.critic.clone(),

@@ -7,7 +7,7 @@ use crate::math::dense::{Matrix, Op, axpy, dot, rank_k};
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::{Posterior, add_scores};
 use crate::math::spread::Spreading;
-use crate::math::statistics::{Boundaries, Running, WAITING_MAX};
+use crate::math::statistics::{Boundaries, CLOSED_TOGETHER, Running, WAITING_MAX};
 use crate::settings::VarianceKind;
 use crate::watch::{Watch, Watched};
 
@@ -154,15 +154,32 @@ impl Scatter {
         if self.waiting.cols() > 0 {
             rank_k(scatter.view_mut(), 1.0, self.waiting.view(), Op::Plain);
         }
-        let u = posterior.feature_weights();
+        let (m, u) = (scatter.rows(), posterior.feature_weights());
+        // Many at once cost less than one after the other.
+        let mut scores = Matrix::zeros(m, CLOSED_TOGETHER.max(u.cols()));
+        let (mut used, alpha) = (0, 1.0 / u.cols() as f64);
         for (k, (slot, chain)) in streams.running().enumerate() {
             let slot = &streams.slots[slot];
-            let error = |(h, e): (usize, &f64)| e + chain.discount * dot(running.features.col(k), u.col(h));
-            let errors: Vec<f64> = slot.pending.iter().enumerate().map(error).collect();
-            let mut scores =
-                if self.clusters() { slot.cluster.scores.clone() } else { Matrix::zeros(scatter.rows(), u.cols()) };
-            errors.iter().enumerate().for_each(|(h, &e)| axpy(scores.col_mut(h), e, &chain.trace));
-            add_scores(&mut scatter, &scores);
+            if used + u.cols() > scores.cols() {
+                rank_k(scatter.view_mut(), alpha, scores.block(0, 0, m, used), Op::Plain);
+                used = 0;
+            }
+            for h in 0..u.cols() {
+                let score = scores.col_mut(used);
+                if self.clusters() {
+                    score.copy_from_slice(slot.cluster.scores.col(h));
+                } else {
+                    score.fill(0.0);
+                }
+                if let Some(pending) = slot.pending.get(h) {
+                    let error = pending + chain.discount * dot(running.features.col(k), u.col(h));
+                    axpy(score, error, &chain.trace);
+                }
+                used += 1;
+            }
+        }
+        if used > 0 {
+            rank_k(scatter.view_mut(), alpha, scores.block(0, 0, m, used), Op::Plain);
         }
         Some(scatter)
     }

@@ -434,7 +434,18 @@ impl Pass<'_> {
     }
 
     /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `point`.
-    pub(super) fn close_chain(
+    fn close_chain(&mut self, slot: usize, row: u64, features: &[f64], point: &[f64], gathered: &mut Gathered) {
+        self.leave_chain(slot, row, features, point, gathered);
+        if gathered.revisits || self.statistics.follows_rows {
+            self.streams.chains[slot].reset();
+        } else {
+            self.statistics.cut(&mut self.streams.chains[slot], features);
+        }
+    }
+
+    /// The same but for the chain itself, and for what it adds to B and to targets where rows are not followed: that is left to the
+    /// caller.
+    pub(super) fn leave_chain(
         &mut self,
         slot: usize,
         row: u64,
@@ -446,7 +457,6 @@ impl Pass<'_> {
         self.settle_row(slot, Some(features), gathered);
         self.errors.end_chain(slot, self.streams, gathered);
         if gathered.revisits {
-            self.streams.chains[slot].reset();
             return;
         }
         let posterior = self.weights.posterior.as_ref();
@@ -455,9 +465,6 @@ impl Pass<'_> {
         if self.statistics.follows_rows {
             gathered.boundaries.close(&self.streams.chains[slot], features);
             self.statistics.closed.chains += 1;
-            self.streams.chains[slot].reset();
-        } else {
-            self.statistics.cut(&mut self.streams.chains[slot], features);
         }
     }
 
