@@ -115,7 +115,7 @@ def draw(
         raise Invalid("at", "says where variables stand that marginal averages over")
     if trajectory is None and rewards is not None:
         raise Invalid("rewards", "are those along a trajectory, which is not given")
-    if trajectory is not None and not (against is error is td_error is None and not std):
+    if trajectory is not None and (std or any(each is not None for each in (against, error, td_error))):
         raise Invalid("trajectory", "cannot be drawn together with against, error, td_error or std")
     path, paid = (None, None) if trajectory is None else _trajectory.checked(snapshot, trajectory, rewards)
     came = _came(snapshot, error, td_error, drawn)

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Samples of a share, and products for all of them, about. A visited state may serve for several.
-const SAMPLES: usize = 4000;
+const SAMPLES: usize = 8000;
 const SAMPLES_MIN: usize = 100;
-const PRODUCTS: usize = 40_000_000;
+const PRODUCTS: usize = 80_000_000;
 /// Of more variables those are examined along which the value is steepest over so many visited states: each costs an evaluation of all states.
 const EXAMINED: usize = 40;
 const STEEP: usize = 200;

@@ -175,6 +175,20 @@ export class Field {
   }
 }
 
+/** The least and greatest value where something is known; anywhere, if that is hardly anywhere. @returns {number[]} */
+export function extent(/** @type {Field} */ field, /** @type {?Field} */ fade, most = 0.6) {
+  let [low, high, count] = [Infinity, -Infinity, 0];
+  const { columns, rows, values } = field;
+  for (let k = 0; k < values.length; k += 1) {
+    const share = fade ? fade.at(((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows) : 0;
+    if (share > most) continue;
+    count += 1;
+    low = Math.min(low, values[k]);
+    high = Math.max(high, values[k]);
+  }
+  return fade && count < 0.02 * values.length ? extent(field, null) : [low, high];
+}
+
 function between(/** @type {number} */ share, /** @type {number} */ count) {
   const place = Math.min(Math.max(share * count - 0.5, 0), count - 1);
   const k = Math.min(Math.floor(place), Math.max(count - 2, 0));

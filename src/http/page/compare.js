@@ -3,7 +3,8 @@
 import { ofActions } from '/actions.js';
 import { Field } from '/canvas.js';
 import { $, el, list } from '/dom.js';
-import { chosen, critic, known } from '/known.js';
+import { chosen, critic, inValue, known } from '/known.js';
+import { format } from '/words.js';
 
 /** Critics that can be chosen from a list at once. */
 const CRITICS_LISTED = 200;
@@ -134,7 +135,7 @@ const on = ([x, y], range) => [share(x, range[0]), y === undefined ? 0 : share(y
  * @param {number[][]} places
  * @param {number[][]} range
  */
-export function unlike(one, other, places, range) {
+function unlike(one, other, places, range) {
   if (!places.length) return null;
   return places.filter((place) => one.cell(...on(place, range)) !== other.cell(...on(place, range))).length / places.length;
 }
@@ -145,9 +146,22 @@ export function unlike(one, other, places, range) {
  * @param {number[][]} places
  * @param {number[][]} range
  */
-export function sizes(field, places, range) {
+function sizes(field, places, range) {
   const found = places.map((/** @type {number[]} */ place) => field.at(...on(place, range)));
   if (!found.length) return null;
   const square = found.reduce((/** @type {number} */ sum, /** @type {number} */ v) => sum + v * v, 0) / found.length;
   return { rms: Math.sqrt(square), most: Math.max(...found.map(Math.abs)) };
+}
+
+/**
+ * The size of a difference over the visited states, and where another action is best, in words.
+ * @param {Field} field
+ * @param {{recent: number[][], range: number[][], chosen: ?Field, otherChosen: ?Field}} drawn
+ */
+export function differs(field, { recent, range, chosen: own, otherChosen: other }) {
+  const found = sizes(field, recent, range);
+  if (!found) return '';
+  const words = `at visited places ${inValue(format(found.rms, 2))} (root mean square), at most ${inValue(format(found.most, 2))}`;
+  const share = own && other && unlike(own, other, recent, range);
+  return typeof share === 'number' ? `${words}; another action is best at ${format(100 * share, 2)} % of them` : words;
 }

@@ -2,8 +2,8 @@
 
 import { actionScale, actionWords, ofActions, summed } from '/actions.js';
 import { fixedColumns, rangeOf, sliceWords } from '/axes.js';
-import { Field } from '/canvas.js';
-import { againstQuery, againstTitle, againstWords, alikeInActions, difference, eitherUnknown, sizes, unlike } from '/compare.js';
+import { extent, Field } from '/canvas.js';
+import { againstQuery, againstTitle, againstWords, alikeInActions, difference, differs, eitherUnknown } from '/compare.js';
 import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
@@ -202,20 +202,6 @@ export function scaleOf(/** @type {string} */ name, /** @type {number[]} */ [low
   return scales.get(key);
 }
 
-/** The least and greatest value where something is known; anywhere, if that is hardly anywhere. @returns {number[]} */
-function extent(/** @type {Field} */ field, /** @type {?Field} */ fade, most = 0.6) {
-  let [low, high, count] = [Infinity, -Infinity, 0];
-  const { columns, rows, values } = field;
-  for (let k = 0; k < values.length; k += 1) {
-    const share = fade ? fade.at(((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows) : 0;
-    if (share > most) continue;
-    count += 1;
-    low = Math.min(low, values[k]);
-    high = Math.max(high, values[k]);
-  }
-  return fade && count < 0.02 * values.length ? extent(field, null) : [low, high];
-}
-
 /**
  * How much of its colour each place loses: nothing where the deviation is small, all where it is that of the prior. Of an earlier model,
  * whose deviations are not kept, all where no element of its dictionary is near.
@@ -254,16 +240,6 @@ export function show() {
 /** "Value of angle and speed, generation 3" */
 const subject = () => `${drawn.named !== null ? `Head ${drawn.named}` : ofActions() ? 'Largest Q' : 'Value'} of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
 
-/** The size of the difference over the visited states, and where another action is best, in words. @param {Field} field */
-function differs(field) {
-  const { recent, range, chosen: own, otherChosen: other } = drawn;
-  const found = sizes(field, recent, range);
-  if (!found) return '';
-  const words = `at visited places ${inValue(format(found.rms, 2))} (root mean square), at most ${inValue(format(found.most, 2))}`;
-  const share = own && other && unlike(own, other, recent, range);
-  return typeof share === 'number' ? `${words}; another action is best at ${format(100 * share, 2)} % of them` : words;
-}
-
 /** @param {any[]} points */
 function showCurve(points) {
   const { generation, range } = drawn;
@@ -281,7 +257,7 @@ function showCurve(points) {
   const words = [summed(), ...(spread.length ? ['with one and two standard deviations'] : [])];
   if (drawn.earlier) words.unshift(`generation ${generation}, not the present one`);
   if (shown.length) words.push('dots: returns that came');
-  if (apart) words.push(`dashed: ${againstWords()}; they differ ${differs(apart)}`);
+  if (apart) words.push(`dashed: ${againstWords()}; they differ ${differs(apart, drawn)}`);
   say($('value-note'), words.join('; '));
   const fade = eitherUnknown(fading(drawn), drawn.otherFade);
   const unknown = mean.map((_, k) => fade !== null && fade.at((k + 0.5) / mean.length, 0) > UNKNOWN);
@@ -355,7 +331,7 @@ function showDifference(veiled, scale, fade) {
   const [low, high] = extent(field, either);
   const [, end] = scaleOf(`difference ${chosen.against}`, [0, Math.max(Math.abs(low), Math.abs(high), 1e-9)]);
   differenceMap.show({ ...veiled(either), field, scale: [-end, end] });
-  say($('difference-note'), differs(field));
+  say($('difference-note'), differs(field, drawn));
   $('map-difference').setAttribute(
     'aria-label',
     `Difference to ${againstWords()}: from ${format(low)} to ${format(high)}, zero in the middle`,
