@@ -39,8 +39,9 @@ function connect() {
     ask();
   };
   own.onerror = () => {
-    const since = new Date(known.lost ?? Date.now()).toLocaleTimeString([], { hour12: false });
-    live('lost', `no connection to the daemon since ${since}; retrying`);
+    const now = Date.now();
+    const since = new Date(known.lost ?? now).toLocaleTimeString([], { hour12: false });
+    live('lost', `no connection to the daemon since ${since}; retrying`, now);
     progress();
     // A browser gives up after a refusal (too many pages, a daemon that starts); we do not.
     if (own.readyState === EventSource.CLOSED) setTimeout(() => events === own && connect(), 2000);
@@ -62,9 +63,9 @@ function connect() {
   };
 }
 
-function live(/** @type {string} */ state, /** @type {string} */ words) {
+function live(/** @type {string} */ state, /** @type {string} */ words, now = Date.now()) {
   const turned = (state === 'lost') !== (known.lost !== null);
-  known.lost = state === 'lost' ? (known.lost ?? Date.now()) : null;
+  known.lost = state === 'lost' ? (known.lost ?? now) : null;
   said(state, words);
   if (turned) on.left();
 }
