@@ -108,7 +108,8 @@ def draw(
     if std and snapshot.covariance is None:
         raise Invalid("std", "is not in this snapshot: ask with `client.snapshot(variance=True)`")
     if sum(each is not None for each in (against, error, td_error)) > 1:
-        raise Invalid("error", "cannot be drawn together with against, nor with td_error")
+        field = "td_error" if error is None else "error"
+        raise Invalid(field, "only one of against, error and td_error can be drawn")
     if against is not None and against.dim != snapshot.dim:
         raise Invalid("against", f"is a model of {against.dim} state variables, not of {snapshot.dim}")
     if marginal and at is not None:

@@ -275,7 +275,7 @@ def test_pictures_of_averages_differences_and_errors() -> None:
     for given, why in refused:
         with pytest.raises(Invalid, match=why):
             snapshot.plot(["x", "y"], td_error=given)  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match="nor with td_error"):
+    with pytest.raises(Invalid, match="only one of against"):
         snapshot.plot(["x", "y"], error=(kept, rewards), td_error=(kept, rewards, following))
     pyplot.close("all")
 

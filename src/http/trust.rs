@@ -282,7 +282,7 @@ impl Case<'_> {
             self.adopted.map_or(self.status.uptime_s, |time| (self.status.time - time).min(self.status.uptime_s));
         let (what, seconds) = match self.drifted.map(|time| self.status.time - time) {
             Some(seconds) if seconds < watched => ("no further drift", seconds),
-            // A few seconds would say that much was watched.
+            // "In the last 5 s" would read as if nothing else had been looked at.
             _ if watched < 60.0 && watched < self.status.uptime_s => {
                 return "nothing has drifted since the last adoption".into();
             }
@@ -544,6 +544,12 @@ mod tests {
         assert_eq!(quiet(watched(), None, None, Some(9990.0)), "nothing has drifted in the last 2 h");
         assert_eq!(quiet(watched(), Some(9700.0), None, Some(9990.0)), "nothing has drifted in the last 5 min");
         assert_eq!(quiet(watched(), Some(9990.0), None, Some(9990.0)), "nothing has drifted since the last adoption");
+        let (started, with_model) =
+            (Status { uptime_s: 20.0, ..status.clone() }, CriticStatus { model: Some(watched()), ..critic.clone() });
+        for adopted in [None, Some(9000.0)] {
+            let case = Case { adopted, last_row: Some(9990.0), ..case(&started, &with_model, Came::TooFew(0)) };
+            assert_eq!(case.quiet(), "nothing has drifted since the start");
+        }
         assert_eq!(quiet(watched(), Some(9700.0), Some(9000.0), Some(9990.0)), "nothing has drifted in the last 5 min");
         assert_eq!(quiet(watched(), Some(9000.0), Some(9700.0), Some(9990.0)), "no further drift in the last 5 min");
         assert_eq!(quiet(watched(), Some(9000.0), None, Some(2000.0)), "no rows have come for 2 h");

@@ -78,7 +78,7 @@ function arrive() {
   if (view?.axes) chooseAxes(view.axes[0], view.axes[1]);
   if (view?.part) zoom(view.part);
   if (view?.state) standAt(view.state);
-  if (view?.average) averageOthers(true);
+  if (view?.average && !ofActions()) averageOthers(true);
   if (view) Object.assign(chosen, { head: view.reward, error: view.error, named: view.named });
   $('error-kind', HTMLSelectElement).value = chosen.error;
   if (view?.reward) see();
@@ -166,7 +166,10 @@ function controls() {
   });
   $('whole', HTMLButtonElement).addEventListener('click', () => zoom(null));
   onZooming(zoom);
-  $('mode', HTMLSelectElement).addEventListener('change', () => averageOthers($('mode', HTMLSelectElement).value === 'average'));
+  $('mode', HTMLSelectElement).addEventListener('change', () => {
+    averageOthers($('mode', HTMLSelectElement).value === 'average');
+    againstChoices();
+  });
   $('shown', HTMLSelectElement).addEventListener('change', () => {
     const { value } = $('shown', HTMLSelectElement);
     chosen.earlier = value === '' ? null : Number(value);

@@ -36,7 +36,9 @@ function otherCritic() {
  */
 function offers() {
   const critics = known.status?.critics ?? [];
-  const others = critics.filter(({ name, kernel }) => kernel && name !== critic()?.name);
+  // The best of action values is not averaged.
+  const alike = (/** @type {any} */ actions) => !chosen.average || Boolean(actions) === ofActions();
+  const others = critics.filter(({ name, kernel, actions }) => kernel && alike(actions) && name !== critic()?.name);
   const present = /** @type {[string, string]} */ ([`generation ${critic()?.generation}`, 'the present model']);
   const models = earlier().map((generation) => /** @type {[string, string]} */ ([`generation ${generation}`, `generation ${generation}`]));
   const shown = `generation ${chosen.earlier ?? critic()?.generation}`;

@@ -325,7 +325,7 @@ function showDifference(veiled, scale, fade) {
   say($('other-title'), againstTitle());
   otherMap.show({ ...veiled(drawn.otherFade), field: drawn.other, scale });
   const either = eitherUnknown(fade, drawn.otherFade);
-  $('map-other').setAttribute('aria-label', `${againstWords()}: from ${format(scale[0])} to ${format(scale[1])}`);
+  $('map-other').setAttribute('aria-label', `${againstTitle()}: from ${format(scale[0])} to ${format(scale[1])}`);
   const { columns, rows } = drawn.value;
   const field = new Field(columns, rows, difference(drawn.value, drawn.other));
   const [low, high] = extent(field, either);
