@@ -472,11 +472,12 @@ class Snapshot:
     def shares(self, states: npt.ArrayLike, seed: int = 0, *, samples: int = 4000, reward: int | str = 0) -> Array:
         """Share (D,) of the variance of V over `states` (n, D) that hangs on each state variable: total Sobol indices.
 
-        The relevance that the dashboard and `criticd status` show, from half as many samples. What two variables do only together is in the share
-        of both, so that shares may add up to more than 1. A variable without a say has 0. It is estimated at `samples`
-        states, drawn from those given, and as many for each variable; the same `seed` gives the same shares. `reward`
-        is a number or a name. `relevance` is something else: how fast V changes. Raises `Invalid` for states of another
-        dimension, and for values of actions, whose coordinates do not vary by themselves.
+        The relevance that the dashboard and `criticd status` show, from half as many samples. What two variables do
+        only together is in the share of both, so that shares may add up to more than 1. A variable without a say has 0.
+        It is estimated at `samples` states, drawn from those given, and as many for each variable; the same `seed`
+        gives the same shares. `reward` is a number or a name. `relevance` is something else: how fast V changes. Raises
+        `Invalid` for states of another dimension, and for values of actions, whose coordinates do not vary by
+        themselves.
         """
         return _plot.shares(self, states, seed, samples, reward)
 
