@@ -203,14 +203,21 @@ impl Learning {
             recv(ingest) -> message => match message {
                 Ok(message) => {
                     let since = Instant::now();
+                    self.pace.rest(since - begun);
                     self.core.ingest(&message, now);
                     self.timings.stages.passed(Stage::Decode, since, 0);
                 }
                 Err(_) => self.ingest_ended = true,
             },
-            recv(table) -> fed => self.warm_start(fed.ok(), now),
+            recv(table) -> fed => {
+                self.pace.rest(begun.elapsed());
+                self.warm_start(fed.ok(), now);
+            }
             // They are taken with what else waits.
-            recv(calls) -> _ => self.calls_ended = self.inbox.calls.is_over(),
+            recv(calls) -> _ => {
+                self.pace.rest(begun.elapsed());
+                self.calls_ended = self.inbox.calls.is_over();
+            }
             recv(self.inbox.done) -> done => if let Ok(done) = done {
                 self.core.refit_done(done);
             },
@@ -234,9 +241,8 @@ impl Learning {
                 // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
-            default(self.nap()) => {}
+            default(self.nap()) => self.pace.rest(begun.elapsed()),
         }
-        self.pace.rest(begun.elapsed());
         true
     }
 
@@ -387,7 +393,8 @@ impl Learning {
             }
             let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
             let may_answer = answering < ANSWER_AT_ONCE;
-            let may_work = self.pace.owed_to_rows == 0.0 && of_requests < WORK_AT_ONCE;
+            // At a stop as many are answered as can be.
+            let may_work = (self.pace.owed_to_rows == 0.0 || self.deadline.is_some()) && of_requests < WORK_AT_ONCE;
             let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
             if let Some(call) = self.inbox.calls.next_of(is_wanted) {
                 let (is_answer, is_work, begun) = (!brings_rows(&call), works_later(&call), Instant::now());
@@ -483,6 +490,14 @@ impl Learning {
     }
 }
 
+/// Rows, and how long it took to store and to apply them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Learned {
+    rows: u64,
+    storing: Duration,
+    applying: Duration,
+}
+
 /// How long rows take, and what they are owed.
 #[derive(Debug, Default)]
 struct Pace {
@@ -494,8 +509,8 @@ struct Pace {
     owed_to_rows: f64,
     /// The most that it was since nothing was owed.
     owed_most: f64,
-    /// How long rows have had the learner since the last request.
-    waited: Duration,
+    /// The rows since the last request.
+    since_request: Learned,
     /// How long nothing has waited since the last rows.
     rested: Duration,
     /// Whether the requests that are left over are those that owe time to rows.
@@ -520,9 +535,12 @@ impl Pace {
         let spent = storing + applying;
         let of_rows = rows as f64 * (self.row_seconds + self.stored_seconds);
         if has_requests {
-            self.waited = Duration::ZERO;
+            self.since_request = Learned::default();
         }
-        if has_requests || self.owed_to_rows > 0.0 {
+        if self.row_seconds == 0.0 {
+            // Nothing can be told apart yet.
+            self.owed_to_rows = 0.0;
+        } else if has_requests || self.owed_to_rows > 0.0 {
             self.owe(spent.as_secs_f64() - of_rows);
             self.owed_to_rows = (self.owed_to_rows - of_rows).max(0.0);
         }
@@ -532,10 +550,14 @@ impl Pace {
                 note_rows(&mut self.stored_seconds, storing.as_secs_f64() / rows as f64);
                 note_rows(&mut self.row_seconds, applying.as_secs_f64() / rows as f64);
             }
-            self.waited += spent;
+            let Learned { rows: all, storing: stored, applying: applied } = &mut self.since_request;
+            (*all, *stored, *applied) = (*all + rows, *stored + storing, *applied + applying);
         }
-        // Where rows have become slower for another reason.
-        if self.waited >= WAITED_MAX {
+        let Learned { rows, storing, applying } = self.since_request;
+        if self.owed_to_rows > 0.0 && storing + applying >= WAITED_MAX {
+            // Rows have become slower for another reason: this is their pace now.
+            self.stored_seconds = storing.as_secs_f64() / rows as f64;
+            self.row_seconds = applying.as_secs_f64() / rows as f64;
             self.owed_to_rows = 0.0;
         }
         if self.owed_to_rows == 0.0 {
@@ -734,14 +756,31 @@ mod tests {
             }
         }
         assert!((pace.row_seconds - 1e-5).abs() < 1e-7, "{}", pace.row_seconds);
-        // Rows that have become slower for good do not keep requests out.
+        // Rows that have become slower for good do not keep requests out, however many wait.
         pace.note(0, true, [Duration::ZERO, ms(10)]);
-        let groups = (0..10_000).take_while(|_| {
-            pace.note(1000, false, [Duration::ZERO, ms(30)]);
-            pace.owed_to_rows > 0.0
-        });
-        let groups = groups.count();
-        assert!((100..140).contains(&groups), "{groups}");
+        let wait = |pace: &mut Pace| {
+            let owes = |_: &u32| {
+                pace.note(1000, false, [Duration::ZERO, ms(30)]);
+                pace.owed_to_rows > 0.0
+            };
+            (0..10_000).take_while(owes).count()
+        };
+        let first = wait(&mut pace);
+        assert!((100..140).contains(&first), "{first}");
+        pace.note(1000, true, [Duration::ZERO, ms(32)]);
+        let second = wait(&mut pace);
+        assert!(second < 5, "{second}");
+    }
+
+    #[test]
+    fn nothing_is_owed_before_the_pace_of_rows_is_known() {
+        let (mut pace, ms) = (Pace::default(), Duration::from_millis);
+        pace.owe(0.1);
+        pace.note(4096, true, [ms(1), ms(100)]);
+        assert_eq!(pace.owed_to_rows, 0.0);
+        pace.note(1000, false, [Duration::ZERO, ms(10)]);
+        pace.note(1000, true, [Duration::ZERO, ms(12)]);
+        assert!((pace.owed_to_rows - (0.03 - 0.01)).abs() < 1e-9, "{}", pace.owed_to_rows);
     }
 
     #[test]
