@@ -61,7 +61,7 @@ impl BootstrapTerms {
     }
 
     /// Add the closings of many chains: [`BootstrapTerms::add`] of each, up to rounding. h, E and a are left out unless `targets` are
-    /// asked for. O(m^2) a chain, in products of [`CLOSED_TOGETHER`] chains.
+    /// asked for. O(m^2) a chain, in products of `CLOSED_TOGETHER` chains.
     pub fn add_all<'a>(&mut self, cuts: impl Iterator<Item = Cut<'a>>, targets: bool) {
         let (m, rewards) = (self.sum.len(), self.response.cols());
         let room = cuts.size_hint().1.map_or(CLOSED_TOGETHER, |most| most.min(CLOSED_TOGETHER));
@@ -154,7 +154,7 @@ impl BootstrapTerms {
 /// Of more chains the columns would be larger than the sums, which are kept instead.
 #[derive(Clone, Debug, Default)]
 pub struct Running {
-    /// F (m, c): features of the chains' last successors. Not kept with sums that were made without it ([`Running::summed`]).
+    /// F (m, c): features of the chains' last successors. Not kept with sums that were made without it (`Running::summed`).
     pub features: Matrix,
     /// Z (m, c): discounted traces.
     traces: Matrix,
