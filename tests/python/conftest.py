@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser
-from client import Daemon
+
+# What these assert is said as fully as in a test.
+pytest.register_assert_rewrite("browser", "client", "dashboard")
+
+from browser import Browser  # noqa: E402
+from client import Daemon  # noqa: E402
 
 Start = Callable[..., Daemon]
 
