@@ -696,6 +696,16 @@ fn configuration_files_are_checked() {
     assert_eq!(bench.json("check-config good.toml")["critics"][0]["name"], "walk");
     let (status, message) = bench.failure("check-config bad.toml");
     assert!(status == 1 && message.contains("bad.toml: line 2") && message.contains("`ingest`"), "{message}");
+    // A reader that goes through the whole file for each of them would not come back.
+    let many = |last: &str| {
+        let names = (0..20_000).map(|k| format!("c{k}")).chain([last.to_owned()]);
+        names.map(|name| format!("[[critic]]\nname = \"{name}\"\n")).collect::<String>()
+    };
+    bench.file("many.toml", &many("last"));
+    assert_eq!(bench.json("check-config many.toml")["critics"].as_array().unwrap().len(), 20_001);
+    bench.file("twice.toml", &many("c7"));
+    let (status, message) = bench.failure("check-config twice.toml");
+    assert!(status == 1 && message.contains("`critic[20000].name`"), "{message}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
-from criticd._protocol import CriticdError, Invalid, Malformed, Message, Unreachable, pack, unpack
+from criticd._protocol import CriticdError, Invalid, Malformed, Message, pack, unpack
 
 Array = npt.NDArray[np.float64]
 
@@ -95,6 +95,10 @@ def ask(policy: Policy, states: npt.ArrayLike) -> Array:
     return found
 
 
+class NoPolicy(CriticdError, TimeoutError):
+    """A policy that is asked over a socket does not answer in time."""
+
+
 def _over_socket(endpoint: str, states: Array, timeout_s: float = 30.0) -> Array:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
     socket.setsockopt(zmq.LINGER, 0)
@@ -104,7 +108,9 @@ def _over_socket(endpoint: str, states: Array, timeout_s: float = 30.0) -> Array
         for start in range(0, len(states), _ROWS_PER_REQUEST):
             socket.send(pack({"states": states[start : start + _ROWS_PER_REQUEST]}))
             if not socket.poll(int(1000 * timeout_s)):
-                raise Unreachable(endpoint, timeout_s)
+                raise NoPolicy(
+                    f"no policy at {endpoint} answered within {timeout_s:g} s: is `python -m criticd.policies` running?"
+                )
             reply = unpack(socket.recv())
             if "error" in reply:
                 raise CriticdError(f"the policy at {endpoint}: {reply['error'].get('message')}")

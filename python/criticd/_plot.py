@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from criticd import _trajectory
 from criticd._protocol import Array, Invalid
 from criticd._sobol import total_indices
 from criticd._units import split_name
+from criticd._worst import Worst, spacing, worst
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -77,6 +78,12 @@ class _Errors:
     called: str
     row: str
     """What each error is of."""
+    apart: float
+    """Rows of a trajectory within which errors have something in common."""
+
+    def worst(self) -> list[Worst]:
+        """Where they are largest, the worst first."""
+        return worst(self.states, self.errors, self.apart)
 
 
 def draw(
@@ -265,7 +272,7 @@ def _map(view: _View, against: Snapshot | None, ax: Any) -> None:
 
 
 def _draw_errors(view: _View, came: _Errors, ax: Any) -> None:
-    """Means of errors in cells; over one variable each error, and their means."""
+    """Means of errors in cells; over one variable each error, and their means. The worst states have their ranks."""
     snapshot, chosen = view.snapshot, view.chosen
     states, errors = came.states, came.errors
     edges = [np.linspace(low, high, _CELLS + 1) for low, high in view.ranges]
@@ -280,6 +287,7 @@ def _draw_errors(view: _View, came: _Errors, ax: Any) -> None:
         ax.axhline(0, color="grey", linewidth=1)
         ax.plot(states[:, chosen[0]], errors, ".", alpha=0.3, markersize=3, label=f"of a {came.row}")
         ax.plot(middles[counts > 0], means[counts > 0], "o-", label="mean of a cell")
+        _rank(came.worst(), ax, lambda bad: (bad.state[chosen[0]], bad.error))
         ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_of(view, came.called))
         ax.legend()
         return
@@ -288,7 +296,29 @@ def _draw_errors(view: _View, came: _Errors, ax: Any) -> None:
     ax.figure.colorbar(mesh, ax=ax, label=_of(view, came.called))
     centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
     _unknown(ax, centres, (counts == 0).astype(np.float64), 0.5, f"no {came.row} known")
+    _rank(came.worst(), ax, lambda bad: tuple(bad.state[chosen]))
+    ax.legend(loc="upper right")
     ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_name(snapshot, chosen[1]))
+
+
+def _rank(found: list[Worst], ax: Any, place: Callable[[Worst], tuple[float, ...]]) -> None:
+    """Number the worst states; the legend says where they are no more than chance."""
+    label = "worst states" + ("" if any(bad.no_chance for bad in found) else ", no more than chance")
+    places = [place(bad) for bad in found]
+    ax.plot(*zip(*places, strict=True), "o", color="black", markerfacecolor="white", markersize=13, label=label)
+    for rank, at in enumerate(places, 1):
+        ax.annotate(str(rank), at, ha="center", va="center", fontsize="small")
+
+
+def errors_of(
+    snapshot: Snapshot, error: tuple[Any, Any] | None, td_error: tuple[Any, ...] | None, reward: int | str
+) -> list[Worst]:
+    """As `Snapshot.worst` says."""
+    if (error is None) == (td_error is None):
+        raise Invalid("error", "either error or td_error must be given")
+    came = _came(snapshot, error, td_error, _reward(snapshot, reward))
+    assert came is not None
+    return came.worst()
 
 
 def _diverging(values: Array) -> dict[str, Any]:
@@ -367,7 +397,8 @@ def _came(
     """The errors that are drawn, if any: by returns, or by the reward and value one row ahead."""
     if error is not None:
         states, (returns,) = _rows("error", snapshot, error, ("returns",))
-        return _Errors(states, returns - _values(snapshot, states, reward), "return minus value", "return")
+        wrong = returns - _values(snapshot, states, reward)
+        return _Errors(states, wrong, "return minus value", "return", spacing(snapshot.discount))
     if td_error is None:
         return None
     if len(td_error) not in (3, 4):
@@ -378,7 +409,8 @@ def _came(
         raise Invalid("td_error", f"next states must be {states.shape}, not {following.shape}")
     discounts = columns[1] if len(columns) == 2 else snapshot.discount
     ahead = columns[0] + discounts * _values(snapshot, following, reward)
-    return _Errors(states, ahead - _values(snapshot, states, reward), "TD error", "row")
+    # Two TD errors have nothing in common.
+    return _Errors(states, ahead - _values(snapshot, states, reward), "TD error", "row", 0.0)
 
 
 def _rows(

@@ -19,6 +19,7 @@ from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
+from criticd._worst import Worst
 from criticd.heads import HeadModels, Heads
 
 _CELLS = 1 << 20
@@ -443,7 +444,8 @@ class Snapshot:
         averages, and below curves: a snapshot does not have the states that its rows visited. `against` is
         another model of the same states: curves show both, a map the value minus the other's, in colours around zero.
         `error` are states (n, D) and the returns (n,) that followed them: a map shows the means of return minus value
-        in cells (above zero the values are too low), hatched where no return is known.
+        in cells (above zero the values are too low), hatched where no return is known. The ten `worst` states have
+        their ranks on it.
         `td_error` are states (n, D), rewards (n,) and next states (n, D): the same picture of reward plus discounted
         next value minus value. A fourth array has the discount (n,) of each row, 0 after a terminal state; without it
         all are those of the model. `ax` are axes to draw in.
@@ -468,6 +470,21 @@ class Snapshot:
             trajectory=trajectory,
             rewards=rewards,
         )
+
+    def worst(
+        self,
+        *,
+        error: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        td_error: tuple[npt.ArrayLike, ...] | None = None,
+        reward: int | str = 0,
+    ) -> list[Worst]:
+        """Where this model errs most: at most ten states, the worst first, as the dashboard finds them.
+
+        `error` or `td_error` are those of `plot`, with rows in the order in which they came.
+        Each error is a mean over a state and the eleven nearest to it. A state is `no_chance` where that mean is more
+        than four of its standard errors. Raises `Invalid` for what does not fit the model.
+        """
+        return _plot.errors_of(self, error, td_error, reward)
 
     def shares(self, states: npt.ArrayLike, seed: int = 0, *, samples: int = 4000, reward: int | str = 0) -> Array:
         """Share (D,) of the variance of V over `states` (n, D) that hangs on each state variable: total Sobol indices.

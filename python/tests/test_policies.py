@@ -20,6 +20,7 @@ from cddl_verifier import Validator
 from conftest import ROOT
 
 from criticd import CriticdError, Invalid, policies
+from criticd._evaluation import _over_socket
 from criticd._protocol import pack
 from criticd.daemon import binary
 from criticd.policies import PolicyServer, evaluate
@@ -119,6 +120,14 @@ def test_what_a_policy_cannot_answer_is_said() -> None:
         evaluate(rows, policy)
     with PolicyServer(lambda states: 1 / np.zeros(0)[0]) as server, pytest.raises(CriticdError, match="IndexError"):
         policies.ask(server.endpoint, rows["states"])
+
+
+def test_a_silent_policy_is_named() -> None:
+    with (
+        replying(None) as endpoint,
+        pytest.raises(TimeoutError, match=f"no policy at {endpoint} answered within 0.2 s"),
+    ):
+        _over_socket(endpoint, np.zeros((3, 2)), timeout_s=0.2)
 
 
 def by_command_line(policy: str, *options: str) -> subprocess.CompletedProcess[str]:

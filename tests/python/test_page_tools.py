@@ -112,6 +112,8 @@ def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: 
     assert names == ["w", "q: largest Q"]
     choose(page, "against", "critic q")
     page.wait("document.getElementById('other-title').textContent === 'Q: largest Q'", "the largest Q beside")
+    point(page, "map-other", 0.5, 0.6)
+    page.wait("/: Q [−0-9]/.test(document.getElementById('map-other-out').textContent)", "a Q where the pointer is")
     # An average is not compared with a slice.
     choose(page, "mode", "average")
     page.wait("!document.querySelector('#against option[value=\"critic q\"]')", "a list without it")

@@ -96,6 +96,9 @@ export function againstTitle() {
   return `${words[0].toUpperCase()}${words.slice(1)}`;
 }
 
+/** What the numbers of the map that is compared with are. */
+export const otherWord = () => (otherCritic()?.actions ? 'Q' : 'value');
+
 /** Whether both models choose among the same discrete actions. */
 export function alikeInActions() {
   const [own, others] = [critic(), otherCritic()].map((of) => of?.actions?.names ?? []);

@@ -3,7 +3,7 @@
 import { actionScale, actionWords, ofActions, summed } from '/actions.js';
 import { fixedColumns, rangeOf, sliceWords } from '/axes.js';
 import { extent, Field } from '/canvas.js';
-import { againstQuery, againstTitle, againstWords, alikeInActions, difference, differs, eitherUnknown } from '/compare.js';
+import { againstQuery, againstTitle, againstWords, alikeInActions, difference, differs, eitherUnknown, otherWord } from '/compare.js';
 import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
@@ -432,7 +432,7 @@ const chosenMap = new HeatMap($('map-chosen'), 'value', (at) => {
 });
 const otherMap = new HeatMap($('map-other'), 'value', (at) => {
   link(otherMap, at);
-  readout($('map-other-out'), at, (/** @type {import('./types').At} */ { value }) => `value ${inValue(format(value))}`);
+  readout($('map-other-out'), at, (/** @type {import('./types').At} */ { value }) => `${otherWord()} ${inValue(format(value))}`);
 });
 const differenceMap = new HeatMap($('map-difference'), 'signed', (at) => {
   link(differenceMap, at);
