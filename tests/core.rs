@@ -233,6 +233,29 @@ fn the_last_rows_of_a_stream_that_pauses_are_published() {
 }
 
 #[test]
+fn the_first_model_answers_as_soon_as_its_rows_are_counted() {
+    let mut harness = Harness::new(QUICK);
+    let mut world = Pendulum::new(2, 0.3);
+    // Each refresh takes a second: the next has to wait for long.
+    let mut learn = |rows: usize| {
+        let steps: Vec<Step> = (0..rows).map(|_| world.step()).collect();
+        for batch in sim::batches("pendulum", "run", &steps) {
+            harness.ingest(&wire::encode_ingest(&batch));
+        }
+        let now = harness.at();
+        harness.core.step(now);
+        let due = harness.core.refresh_due(now);
+        if due {
+            harness.core.refresh(now, &|| Now { uptime: now.uptime + 1.0, unix: now.unix + 1.0 });
+        }
+        (due, harness.core.offset(), harness.core.board().get(0).is_some())
+    };
+    assert_eq!(learn(20), (true, 20, false));
+    assert_eq!(learn(30), (true, 50, true), "the first is not put off");
+    assert_eq!(learn(30), (false, 80, true), "the others are");
+}
+
+#[test]
 fn rows_that_contradict_the_kinds_of_state_variables_are_refused_by_name() {
     let toml = "[[critic]]\nstate_kinds = [\"real\", \"periodic:6.25\", \"category\"]";
     let mut harness = Harness::new(toml);

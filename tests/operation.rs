@@ -245,14 +245,15 @@ fn replay_fails_where_rows_were_refused_and_names_streams_after_files() {
     for words in ["3 rows were sent and 0 learned", "1 messages refused as wrong_dimension", "quarantine list"] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    let streams = daemon.requester().ask("streams", json!({}), PATIENCE).unwrap()["streams"].clone();
+    let names: Vec<&String> = streams.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["monday", "x/tuesday"]);
+    daemon.stop();
     // Times are written as people read them.
     for command in ["quarantine list --data-dir", "inspect"] {
         let (status, text) = run(&format!("{command} {}", show(&at("data"))));
         assert!(status == 0 && text.contains(" UTC"), "{command}: {text}");
     }
-    let streams = daemon.requester().ask("streams", json!({}), PATIENCE).unwrap()["streams"].clone();
-    let names: Vec<&String> = streams.as_object().unwrap().keys().collect();
-    assert_eq!(names, ["monday", "x/tuesday"]);
 }
 
 /// Appends rows until `over` is set.

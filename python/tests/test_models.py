@@ -263,7 +263,7 @@ def test_pictures_of_averages_differences_and_errors() -> None:
     ends = np.arange(len(kept)) % 2 == 0
     rewards = np.where(ends, snapshot(kept), rewards)
     discounts = np.where(ends, 0.0, snapshot.discount)
-    (_, errors, _) = snapshot.plot(["x"], td_error=(kept, rewards, following, discounts)).lines
+    (_, errors, *_) = snapshot.plot(["x"], td_error=(kept, rewards, following, discounts)).lines
     np.testing.assert_allclose(errors.get_ydata(), above * ~ends, atol=1e-12)
     refused: list[tuple[tuple[object, ...], str]] = [
         ((kept, rewards), "must be states, rewards, next states"),

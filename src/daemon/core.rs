@@ -711,6 +711,11 @@ impl Core {
         self.publisher.due(&self.state, self.config.snapshot_interval_ms as f64 / 1000.0, now)
     }
 
+    /// Whether a critic waits for its first snapshot.
+    pub fn first_snapshot_due(&self) -> bool {
+        self.publisher.first_due(&self.state)
+    }
+
     /// Refresh the answering snapshots and publish what is due. `clock` is read again afterwards, since this takes time.
     pub fn refresh(&mut self, now: Now, clock: &dyn Fn() -> Now) {
         (0..self.given_up.len()).for_each(|index| self.refresh_critic(index, false, now));

@@ -282,7 +282,7 @@ impl Learning {
         let since = Instant::now();
         self.core.sync_if_due(clock.now(), &uptime);
         let since = self.timings.stages.passed(Stage::Journal, since, 0);
-        if !self.pace.postpones_snapshot(spent) {
+        if self.core.first_snapshot_due() || !self.pace.postpones_snapshot(spent) {
             self.refresh_if_due(since);
         }
     }

@@ -130,6 +130,8 @@ def test_the_last_failure_shows_what_the_value_said_before_it(start: Start, page
     control.wait_for_offset(sent + 27)
     page.open(f"{address(daemon)}#critic=default&stream=arm")
     page.wait("document.getElementById('path-failure')?.disabled === false", "that there was a failure")
+    # Of a few rows each has a point of its own.
+    choose(page, "path-rows", "100")
     page.run("document.getElementById('path-failure').click()")
     out = "(document.getElementById('path-out')?.textContent ?? '')"
     page.wait(f"/ the episode terminated$/.test({out})", "the failure")

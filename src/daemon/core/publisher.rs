@@ -157,7 +157,17 @@ impl Publisher {
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= learned);
         let stale = learned > self.offset;
         let in_time = now.uptime >= self.next;
-        self.at_once || (stale && (awaited || in_time)) || (in_time && self.publication_due(state, interval, now))
+        self.at_once
+            || (stale && (awaited || in_time || self.first_due(state)))
+            || (in_time && self.publication_due(state, interval, now))
+    }
+
+    /// Whether a critic has a model and nobody can ask it yet: rows that `status` counts would be answered by `not_ready`.
+    pub(super) fn first_due(&self, state: &State) -> bool {
+        let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
+        // One that cannot be had is tried again in its turn.
+        let lacks = |index: usize| self.board.get(index).is_none() && self.critics[index].failed_snapshots == 0;
+        state.critics().iter().enumerate().filter(learns).any(|(index, _)| lacks(index))
     }
 
     /// Whether a publication is due although no rows arrive: the weights after the last rows, then a whole snapshot. Otherwise

@@ -32,7 +32,7 @@ export async function learnShares() {
   const key = `${name} ${chosen.head} ${generation}`;
   const known = answer.key === key && answer.shares;
   const age = Math.min(Math.max(answer.at - answer.since, AGE_MIN_MS), AGE_MAX_MS);
-  if (asking || document.hidden || (known && Date.now() - answer.at < age)) return;
+  if (asking || document.hidden || !generation || (known && Date.now() - answer.at < age)) return;
   asking = true;
   try {
     const query = new URLSearchParams({ critic: name, head: String(chosen.head) });
