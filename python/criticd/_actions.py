@@ -76,11 +76,17 @@ class Actions:
                 raise Invalid(name, f"must lie between {low} and {high}", int(np.atleast_1d(fine).argmin()))
         return actions
 
+    def space(self) -> Message:
+        """What there is to choose among, with the keys of the protocol."""
+        if self.count:
+            return {"kind": "discrete", "count": self.count}
+        return {"kind": "box", "low": self.low.tolist(), "high": self.high.tolist()}
+
     def message(self) -> Message:
         """As the protocol has it."""
-        message: Message = {"kind": "discrete", "count": self.count}
+        message = self.space()
         if not self.count:
-            message = {"kind": "box", "low": self.low, "high": self.high}
+            message.update(low=self.low, high=self.high)
         if self.copies.shape[1]:
             message["copies"] = self.copies
         if self.prior_mean:

@@ -95,6 +95,7 @@ def _metadata(snapshot: Snapshot) -> dict[str, str]:
         "provisional": "true" if snapshot.provisional else "false",
         "state_names": ",".join(snapshot.names or ()),
         **({"heads": json.dumps(list(snapshot.heads))} if snapshot.heads else {}),
+        **({} if snapshot.actions is None else {"actions": json.dumps(snapshot.actions.space())}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from test_snapshot import model
 
 from criticd import Invalid, Kernel, Snapshot
+from criticd._actions import Actions
 from criticd._sobol import total_indices
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -141,6 +143,22 @@ def test_onnx_knows_what_it_is(tmp_path: Path, writer: str) -> None:
     mean, deviation = session.run(None, {"states": np.ones((2, 3))})
     assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5)
     assert {file.name for file in tmp_path.iterdir()} <= {"model.onnx", "model.msgpack"}
+
+
+@pytest.mark.parametrize("writer", list(WRITERS))
+@pytest.mark.parametrize("discrete", [True, False])
+def test_onnx_has_values_of_actions(tmp_path: Path, writer: str, discrete: bool) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    low, high = (np.zeros(0), np.zeros(0)) if discrete else (np.array([-1.0, 0.0]), np.array([1.0, 2.0]))
+    space = Actions(2 if discrete else 0, low, high, np.zeros((4, 0)), prior_mean=1.5)
+    snapshot = replace(model(), actions=space)
+    WRITERS[writer](snapshot, tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    # The coordinates of an action stand behind those of its state.
+    inputs = snapshot.inputs([0.3], [0, 1] if discrete else [[-0.5, 0.2], [0.7, 1.9]])
+    assert inputs.shape == (2, 3)
+    np.testing.assert_allclose(session.run(["mean"], {"states": inputs})[0], snapshot(inputs), rtol=1e-9)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["actions"]) == space.space()
 
 
 def test_a_model_is_described_in_a_line() -> None:

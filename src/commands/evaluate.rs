@@ -41,7 +41,7 @@ pub(crate) struct Evaluate {
     #[command(flatten)]
     table: TableOptions,
     /// What the policy does in the state of each transition: a table beside TABLE, or the endpoint of a server that is asked,
-    /// see below [default: the columns target_prob, next_action and next_action_probs_0.. of TABLE]
+    /// see below [default: the column target_prob of TABLE, without a fitted Q]
     #[arg(long, value_name = "FILE|ENDPOINT")]
     policy: Option<PathBuf>,
     /// Seconds that the policy's server may take for 4096 states

@@ -49,7 +49,7 @@ pub struct Improvement<'a> {
     pub rows: &'a Rows,
     /// The actions there are.
     pub space: &'a ActionSpace,
-    /// Q before, whose maxima the first sweep starts from; 0 without one.
+    /// Q before, from whose maxima, and those of its copies, the first sweep starts; 0 without one.
     pub before: Option<&'a Evaluator>,
     /// Randomised copies of Q that are improved beside it.
     pub copies: usize,
@@ -232,7 +232,7 @@ fn seeds(seed: u64, inputs: &[f64], dim: usize) -> Vec<u64> {
 }
 
 impl Improvement<'_> {
-    /// Sweep until the maxima hardly change, at most 40 times (100 where a discount is 0.99 or more).
+    /// Sweep until the maxima of Q and of its copies hardly change, at most 40 times (100 where a discount is 0.99 or more).
     ///
     /// # Errors
     /// Stopped; or the model's system cannot be solved.
@@ -331,12 +331,17 @@ impl Improvement<'_> {
         Ok(())
     }
 
-    /// Maxima (n, columns) of Q before the first sweep.
+    /// Maxima (n, columns) before the first sweep: of Q, and of each copy its own, where there was such a copy. From Q's maxima the
+    /// noise of a copy would travel no further than the sweeps that Q itself still needs.
     fn maxima_before(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows.len(), self.columns());
         let Some(before) = self.before else { return out };
-        let largest = largest(before, self.rows, self.space);
-        (0..out.cols()).for_each(|h| out.col_mut(h).copy_from_slice(&largest));
+        let of_q = largest(before, self.rows, self.space);
+        let of_copies = copies_alone(before.snapshot()).map(|copies| largest(&copies, self.rows, self.space));
+        for h in 0..out.cols() {
+            let own = of_copies.as_ref().filter(|copies| (1..=copies.cols()).contains(&h));
+            out.col_mut(h).copy_from_slice(own.map_or(of_q.col(0), |copies| copies.col(h - 1)));
+        }
         out
     }
 
@@ -425,20 +430,29 @@ fn discount_max(rows: &Rows, settings: &Settings) -> f64 {
     (0..rows.len()).map(|i| rows.discount(i, settings.discount)).fold(0.0, f64::max)
 }
 
-/// The largest Q of each successor (n,), 0 behind a terminal row.
-fn largest(q: &Evaluator, rows: &Rows, space: &ActionSpace) -> Vec<f64> {
+/// The value functions of the randomised copies of `q`, in their order; none without copies.
+fn copies_alone(q: &Snapshot) -> Option<Evaluator> {
+    let copies = &q.actions.as_ref()?.copies;
+    let alone = Snapshot { weights: copies.clone(), variance: None, returns: None, ..q.clone() };
+    (copies.ncols() > 0).then(|| Evaluator::new(alone))
+}
+
+/// The largest value of each successor (n, H) by each of the value functions, 0 behind a terminal row.
+fn largest(q: &Evaluator, rows: &Rows, space: &ActionSpace) -> Matrix {
     let (candidates, width) = (space.candidates(), space.width());
     let choices = candidates.len() / width;
-    let mut out = vec![0.0; rows.len()];
+    let mut out = Matrix::zeros(rows.len(), q.snapshot().weights.ncols());
     for from in (0..rows.len()).step_by(BLOCK) {
         let block = from..rows.len().min(from + BLOCK);
         let inputs = successors(rows, block.clone(), &candidates, width);
         // States of rows have been checked when they came in.
         let Ok(found) = q.evaluate(&inputs, Ask::MEAN) else { continue };
-        let values = found.mean.column(0);
-        for i in block.filter(|&i| !rows.terminated[i]) {
-            let at = (i - from) * choices;
-            out[i] = (at..at + choices).map(|k| values[k]).fold(f64::NEG_INFINITY, f64::max);
+        for h in 0..out.cols() {
+            let values = found.mean.column(h);
+            for i in block.clone().filter(|&i| !rows.terminated[i]) {
+                let at = (i - from) * choices;
+                *out.at_mut(i, h) = (at..at + choices).map(|k| values[k]).fold(f64::NEG_INFINITY, f64::max);
+            }
         }
     }
     out
@@ -448,8 +462,9 @@ fn largest(q: &Evaluator, rows: &Rows, space: &ActionSpace) -> Vec<f64> {
 pub(crate) fn regression(rows: &Rows, settings: &Settings, space: &ActionSpace, q: &Evaluator) -> Rows {
     let (bounds, largest) = (Bounds::of(rows, settings), largest(q, rows, space));
     let mut out = rows.clone();
-    for (i, next) in largest.into_iter().enumerate() {
-        let follows = if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) * bounds.clip(next) };
+    for i in 0..rows.len() {
+        let next = bounds.clip(largest.at(i, 0));
+        let follows = if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) * next };
         out.rewards[i * rows.rewards_per_row + settings.rewards[0]] += follows;
         out.discounts[i] = 0.0;
     }
@@ -538,13 +553,16 @@ fn look(keep_going: KeepGoing<'_>) -> Result<(), BatchError> {
     if keep_going() { Ok(()) } else { Err(BatchError::Stopped) }
 }
 
-/// Mean |change| of the maxima of Q itself, in parts of the range of the new ones; 0 where neither varies.
+/// Mean |change| of the maxima of Q or of a copy, whichever is largest, in parts of the range of the new ones; 0 where neither varies.
 fn mean_change(before: &Matrix, after: &Matrix) -> f64 {
-    let (before, after) = (before.col(0), after.col(0));
-    let ends = after.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(*v), h.max(*v)]);
-    let moved = before.iter().zip(after).map(|(b, a)| (b - a).abs()).sum::<f64>() / before.len().max(1) as f64;
-    let range = ends[1] - ends[0];
-    if moved == 0.0 { 0.0 } else { moved / range.max(f64::MIN_POSITIVE) }
+    let of = |h: usize| {
+        let (before, after) = (before.col(h), after.col(h));
+        let ends = after.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[l, h], v| [l.min(*v), h.max(*v)]);
+        let moved = before.iter().zip(after).map(|(b, a)| (b - a).abs()).sum::<f64>() / before.len().max(1) as f64;
+        let range = ends[1] - ends[0];
+        if moved == 0.0 { 0.0 } else { moved / range.max(f64::MIN_POSITIVE) }
+    };
+    (0..after.cols()).map(of).fold(0.0, f64::max)
 }
 
 fn mean(fits: &VecDeque<Matrix>) -> Matrix {

@@ -9,7 +9,7 @@ use criticd_learner::improve::{Improved, Improvement};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
-use criticd_learner::snapshot::{Ask, Inputs};
+use criticd_learner::snapshot::{Ask, Evaluator, Inputs};
 use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings, VarianceKind};
 use rand::{RngExt as _, SeedableRng as _};
@@ -285,6 +285,52 @@ fn improvement_is_the_same_to_the_last_bit_when_it_is_done_again() {
     assert_eq!(once.rows.next_states, again.rows.next_states);
     let columns: Vec<&[f64]> = (0..4).map(|h| once.acting.weights().col(h)).collect();
     assert!(columns[1..].iter().all(|copy| *copy != columns[0]) && columns[1] != columns[2]);
+}
+
+/// Values of the copies of an improvement (n, copies) at every state with both actions.
+fn values_of_copies(model: &Model, found: &Improved) -> Vec<f64> {
+    let mut snapshot = model.snapshot(false).unwrap();
+    found.act_by(&mut snapshot);
+    snapshot.weights = snapshot.actions.as_ref().unwrap().copies.clone();
+    snapshot.evaluate(&everywhere(), Ask::MEAN).unwrap().mean.as_slice().to_vec()
+}
+
+#[test]
+fn copies_go_on_from_where_they_were() {
+    let (rows, columns) = corridor(40, 3);
+    let of = discrete(Successor::Improve, Trace::OnPolicy);
+    let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
+    // So much noise that the copies differ, and rewards that reach over all of the corridor.
+    let (settings, inputs) = (Settings { discount: 0.98, ..settings(&of, 0.0) }, Inputs::identity(3));
+    let hyperparameters = Hyperparameters { noise_variance: 1.0, ..hyperparameters() };
+    let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
+    let given = Given {
+        settings: &settings,
+        rows: &rows,
+        inputs: &inputs,
+        hyperparameters: &hyperparameters,
+        lambda: 0.0,
+        first: 0,
+    };
+    let model = given.model(dictionary, &|| true).unwrap();
+    let improve = |before: Option<&Evaluator>| {
+        let improvement = Improvement { model: &model, rows: &rows, space: &of.space, before, copies: 3, seed: 5 };
+        improvement.run(&|| true).unwrap()
+    };
+    let cold = improve(None);
+    assert!(cold.settled() && cold.sweeps > 10, "{} sweeps", cold.sweeps);
+    let mut snapshot = model.snapshot(false).unwrap();
+    cold.act_by(&mut snapshot);
+    let before = Evaluator::new(snapshot.clone());
+    let warm = improve(Some(&before));
+    assert!(warm.settled() && warm.sweeps <= 2, "{} sweeps", warm.sweeps);
+    let (first, again) = (values_of_copies(&model, &cold), values_of_copies(&model, &warm));
+    assert!(apart(&again, &first) < 1e-2, "{}", apart(&again, &first));
+    // Where there were none, all that their noise does travels as far as it would have from the start.
+    snapshot.actions.as_mut().unwrap().copies = nalgebra::DMatrix::zeros(0, 0);
+    let anew = improve(Some(&Evaluator::new(snapshot)));
+    assert!(apart(&values_of_copies(&model, &anew), &first) < 1e-2, "{} sweeps", anew.sweeps);
+    assert!(anew.sweeps > warm.sweeps);
 }
 
 #[test]

@@ -125,15 +125,18 @@ impl Report<'_> {
         }
         let full = snapshot.dictionary.nrows() >= self.fit.dictionary.dictionary_max
             && self.fit.dictionary.dictionary.is_none();
-        if full && self.trace_gap().is_some_and(|gap| gap > TRACE_GAP) {
-            advice.push("the dictionary is full: a larger --dictionary-max may predict better");
-        }
+        let gap = self.trace_gap().filter(|gap| *gap > TRACE_GAP);
+        let coarse = gap.filter(|_| full || fitted.model.settings().improves()).map(|gap| {
+            let what = if full { "the dictionary is full and" } else { "the dictionary" };
+            let remedy = if full { "a larger --dictionary-max may predict better" } else { "a smaller --tolerance closes it" };
+            format!("{what} leaves a trace gap of {} nats, which no deviation covers: {remedy}", number(gap))
+        });
         if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
             advice.push("the search ran out of time: a larger --budget may find a better model");
         }
         let idle = (!idle.is_empty() && idle.len() < names.len())
             .then(|| format!("{} could be removed: the value does not depend on it", idle.join(", ")));
-        advice.into_iter().map(str::to_owned).chain(idle).collect()
+        advice.into_iter().map(str::to_owned).chain(coarse).chain(idle).collect()
     }
 
     /// The model, its evidence and how it was selected.
