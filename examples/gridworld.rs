@@ -15,6 +15,10 @@ use paper::show::{Options, Table, holds, over_seeds};
 /// Isotropic starts can stick 250 nats below the best.
 const RANDOM_STARTS: usize = 6;
 const NAMES: [&str; 3] = ["(I)", "(II)", "(II) without y"];
+/// The same for whoever does not have the paper at hand.
+const LONG_NAMES: [&str; 3] = ["isotropic (I)", "per coordinate (II)", "per coordinate (II), without y"];
+/// Eigenvalues that are drawn, at most.
+const EIGENVALUES: usize = 150;
 
 fn main() {
     let options = Options::parse();
@@ -71,36 +75,37 @@ fn print_orderings(runs: &[Run]) {
     println!();
 }
 
-/// Figure 5: the true value, (I), and (II) without y; below, how far each model is from the truth.
+/// Figure 5: the true value, (I), and (II) without y; below, how far each model is from the truth. A cell for each state: there is
+/// nothing between them.
 fn values(run: &Run) -> Figure {
-    let axis = |name: &str| Axis::new(name, 1.0, f64::from(SIZE));
-    let columns = 101;
-    let places = Heatmap::centres(&axis("x"), &axis("y"), columns, columns);
-    let map = |title: String, label: &str, values: Vec<f64>, range: [f64; 2], colours: Colours| {
-        let map = Heatmap::new(title, axis("x"), axis("y"), columns, values, label);
-        Panel::Heatmap(Heatmap { value_range: Some(range), colours, ..map })
-    };
+    let axis = |name: &str| Axis::new(name, 0.5, f64::from(SIZE) + 0.5);
+    let states = SIZE as usize;
+    // Whole numbers, which the middle of a cell is only up to rounding.
+    let places: Vec<[f64; 2]> =
+        Heatmap::centres(&axis("x"), &axis("y"), states, states).into_iter().map(|at| at.map(f64::round)).collect();
     let true_values = truth(&places);
     let learned: Vec<Vec<f64>> = run.models.iter().map(|m| value(&m.selected, &run.scaling, &places)).collect();
-    let whole = [-5.0, 0.0];
-    let mut panels = vec![
-        map("True value".into(), "value", true_values.clone(), whole, Colours::Value),
-        map("Isotropic covariance (I)".into(), "value", learned[0].clone(), whole, Colours::Value),
-        map("ARD without y (II)".into(), "value", learned[2].clone(), whole, Colours::Value),
-    ];
-    let errors: Vec<Vec<f64>> =
-        learned.iter().map(|l| l.iter().zip(&true_values).map(|(a, b)| a - b).collect()).collect();
+    let error = |of: &Vec<f64>| of.iter().zip(&true_values).map(|(a, b)| a - b).collect::<Vec<f64>>();
+    let errors: Vec<Vec<f64>> = learned.iter().map(error).collect();
     let most = errors.iter().flatten().fold(0.0f64, |a, b| a.max(b.abs()));
-    for (error, name) in errors.into_iter().zip(NAMES) {
-        panels.push(map(
-            format!("Error of {name}"),
-            "learned value − true value",
-            error,
-            [-most, most],
-            Colours::Difference,
-        ));
-    }
-    Figure { panels }
+    let [value_range, error_range] = [[-5.0, 0.0], [-most, most]];
+    // One bar for each row, at its right end: its maps have one range.
+    let map = |(k, (title, values)): (usize, (String, Vec<f64>))| {
+        let (label, range, colours) = if k < 3 {
+            ("value", value_range, Colours::Value)
+        } else {
+            ("learned value − true value", error_range, Colours::Difference)
+        };
+        let map = Heatmap::new(title, axis("x"), axis("y"), states, values, label);
+        Panel::Heatmap(Heatmap { value_range: Some(range), bar: k % 3 == 2, colours, smooth: false, ..map })
+    };
+    let shown = [
+        ("True value".to_owned(), true_values.clone()),
+        (format!("Value, {}", LONG_NAMES[0]), learned[0].clone()),
+        (format!("Value, {}", LONG_NAMES[2]), learned[2].clone()),
+    ];
+    let below = errors.iter().zip(LONG_NAMES).map(|(error, name)| (format!("Error, {name}"), error.clone()));
+    Figure { panels: shown.into_iter().chain(below).enumerate().map(map).collect() }
 }
 
 /// Figure 6: eigenvalues of K and of Q.
@@ -110,10 +115,12 @@ fn spectra(run: &Run) -> Figure {
         .iter()
         .map(|m| covariances(&run.data, &m.selected.hyper).map(|matrix| paper::spectrum(&matrix)))
         .collect();
-    let shown = 150;
     let panel = |title: &str, which: usize, low: f64| {
+        // Where the last curve has left the picture, the axis ends too.
+        let last = found.iter().map(|of| of[which].iter().take_while(|v| **v > low).count()).max().unwrap_or(0);
+        let shown = (last + 1).min(EIGENVALUES);
         let line = |k: usize| Line {
-            label: NAMES[k].into(),
+            label: LONG_NAMES[k].into(),
             mean: found[k][which][..shown].to_vec(),
             deviation: None,
             dashed: false,

@@ -19,7 +19,10 @@ use std::f64::consts::PI;
 use std::time::Instant;
 
 const NAMES: [&str; 3] = ["(I)", "(II)", "(III)"];
-const LONG_NAMES: [&str; 3] = ["isotropic (I)", "ARD (II)", "factor analysis (III)"];
+/// The same for whoever does not have the paper at hand.
+const LONG_NAMES: [&str; 3] = ["isotropic (I)", "per coordinate (II)", "with a free direction (III)"];
+/// Eigenvalues that are drawn.
+const EIGENVALUES: usize = 300;
 
 fn main() {
     let options = Options::parse();
@@ -32,7 +35,7 @@ fn main() {
     let sweeps: Vec<String> = optimal.iter().map(|o| o.sweeps.to_string()).collect();
     let elapsed = started.elapsed().as_secs_f64();
     eprintln!("optimal values after {elapsed:.1} s and {} sweeps over {NODES} x {NODES} nodes", sweeps.join(" and "));
-    options.write("pendulum-optimal.png", &optimal_values(&optimal), 2);
+    options.write("pendulum-optimal.png", &optimal_values(&optimal), 3);
     println!(
         "Pendulum (section 6.1): median (least to greatest) over {} seeds, beside the paper's numbers",
         options.seeds
@@ -146,20 +149,27 @@ fn axes() -> (Axis, Axis) {
     (Axis::angle("angle φ from upright [rad]", -PI, PI), Axis::new("speed φ′ [rad/s]", -SPEED_MAX, SPEED_MAX))
 }
 
-/// Figure 2.
+/// Figure 2, and the difference that the duration of a step makes.
 fn optimal_values(optimal: &[Optimal]) -> Figure {
-    let panel = |(f, o): (&Formulation, &Optimal)| {
+    let [first, second] = optimal else { panic!("there are two formulations") };
+    let map = |title: String, values: Vec<f64>, label: &str| {
         let (x, y) = axes();
-        Panel::Heatmap(Heatmap::new(
-            format!("Optimal value, steps of {} s", f.step),
-            x,
-            y,
-            NODES,
-            o.values.clone(),
-            "value",
-        ))
+        Heatmap::new(title, x, y, NODES, values, label)
     };
-    Figure { panels: FORMULATIONS.iter().zip(optimal).map(panel).collect() }
+    let all = || first.values.iter().chain(&second.values);
+    let range = [all().copied().fold(f64::INFINITY, f64::min), all().copied().fold(f64::NEG_INFINITY, f64::max)];
+    let steps = FORMULATIONS.each_ref().map(|f| f.step);
+    // One bar for both: they have one range.
+    let value = |k: usize, of: &Optimal| {
+        let map = map(format!("Optimal value, steps of {} s", steps[k]), of.values.clone(), "value");
+        Panel::Heatmap(Heatmap { value_range: Some(range), bar: k == 1, ..map })
+    };
+    let differences: Vec<f64> = first.values.iter().zip(&second.values).map(|(a, b)| b - a).collect();
+    let most = differences.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+    let title = format!("Difference: steps of {} s minus {} s", steps[1], steps[0]);
+    let map = map(title, differences, "difference of the values");
+    let difference = Heatmap { value_range: Some([-most, most]), colours: Colours::Difference, ..map };
+    Figure { panels: vec![value(0, first), value(1, second), Panel::Heatmap(difference)] }
 }
 
 /// Figure 3: value and predictive variance of each model.
@@ -192,7 +202,6 @@ fn models(run: &Run) -> Figure {
 
 /// Figure 4: eigenvalues of K, states chosen by threshold, error by number of states chosen.
 fn kernels(run: &Run) -> Figure {
-    let shown = 300;
     let curves = |title: &str, x: Axis, y_label: &str, y_scale: Scale, at: Vec<f64>, means: Vec<Vec<f64>>| {
         let line = |(mean, label): (Vec<f64>, &str)| Line { label: label.into(), mean, deviation: None, dashed: false };
         Panel::Curves(Curves {
@@ -202,29 +211,31 @@ fn kernels(run: &Run) -> Figure {
             y_scale,
             y_range: None,
             at,
-            lines: means.into_iter().zip(NAMES).map(line).collect(),
+            lines: means.into_iter().zip(LONG_NAMES).map(line).collect(),
             fade: None,
             points: Vec::new(),
         })
     };
     let of_each = |f: &dyn Fn(&Model) -> Vec<f64>| run.models.iter().map(f).collect::<Vec<_>>();
-    let numbers = |from: usize| (from..from + shown).map(|k| k as f64).collect::<Vec<f64>>();
-    let thresholds: Vec<f64> = (0..=120).map(|k| 10f64.powf(-4.0 + f64::from(k) / 20.0)).collect();
-    let axis = |label: &str| Axis::new(label, 0.0, shown as f64);
-    // Where the choice has ended, so has the curve.
-    let padded = |mut values: Vec<f64>| {
-        values.resize(shown, f64::NAN);
-        values
-    };
-    let spectra = of_each(&|m| eigenvalues(run, m)[..shown].to_vec());
+    let numbers = |from: usize, count: usize| (from..from + count).map(|k| k as f64).collect::<Vec<f64>>();
+    let spectra = of_each(&|m| eigenvalues(run, m)[..EIGENVALUES].to_vec());
+    // Up to the first one at which no model chooses anything.
+    let above: Vec<f64> = (0..=120).map(|k| 10f64.powf(-4.0 + f64::from(k) / 20.0)).collect();
+    let last = above.iter().position(|t| run.models.iter().all(|m| chosen(m, *t) == 0)).unwrap_or(above.len() - 1);
+    let thresholds = above[..=last.max(1)].to_vec();
     let counts = of_each(&|m| thresholds.iter().map(|t| chosen(m, *t) as f64).collect());
-    let errors = of_each(&|m| padded(approximation_errors(run, m)));
-    let (axis_1, axis_3) = (axis("number of the eigenvalue"), axis("states chosen"));
-    let axis_2 = Axis::log("threshold of the residual", 1e-4, 1e2);
+    // The axis ends with the last choice; where a choice has ended before, so has its curve.
+    let mut errors = of_each(&|m| approximation_errors(run, m));
+    let longest = errors.iter().map(Vec::len).max().unwrap_or(0).max(2);
+    errors.iter_mut().for_each(|of| of.resize(longest, f64::NAN));
+    let axis_1 = Axis::new("number of the eigenvalue", 1.0, EIGENVALUES as f64);
+    let axis_2 = Axis::log("threshold of the residual", thresholds[0], thresholds[thresholds.len() - 1]);
+    let axis_3 = Axis::new("states chosen", 0.0, (longest - 1) as f64);
+    let (first, third) = (numbers(1, EIGENVALUES), numbers(0, longest));
     let panels = vec![
-        curves("Eigenvalues of K", axis_1, "eigenvalue", Scale::Log, numbers(1), spectra),
-        curves("States that ICD chooses", axis_2, "states chosen", Scale::Linear, thresholds.clone(), counts),
-        curves("Error of the approximation", axis_3, "Frobenius norm of the error", Scale::Log, numbers(0), errors),
+        curves("Eigenvalues of K", axis_1, "eigenvalue", Scale::Log, first, spectra),
+        curves("States that ICD chooses", axis_2, "states chosen", Scale::Linear, thresholds, counts),
+        curves("Error of the approximation", axis_3, "Frobenius norm of the error", Scale::Log, third, errors),
     ];
     Figure { panels }
 }

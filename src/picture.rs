@@ -20,6 +20,7 @@ mod curves;
 mod legend;
 mod surface;
 mod ticks;
+mod title;
 
 pub use colour::Colours;
 
@@ -30,6 +31,7 @@ use std::path::Path;
 use surface::{Clip, Surface};
 use ticks::Ticks;
 use tiny_skia::{PathBuilder, Rect, StrokeDash, Transform};
+use title::SUBTITLE_ROW;
 
 /// Panels, each 700 pixels wide and 600 high.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,7 +125,7 @@ impl Axis {
 /// A function of two variables, in colour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heatmap {
-    /// Above the picture.
+    /// Above the picture. What follows a line break stands below it in smaller letters, in as many lines as it takes.
     pub title: String,
     /// To the right.
     pub x: Axis,
@@ -220,7 +222,7 @@ pub enum Marker {
 /// Functions of one variable, each with a band of two standard deviations if it has any.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves {
-    /// Above the picture.
+    /// Above the picture, as that of a heat map.
     pub title: String,
     /// To the right.
     pub x: Axis,
@@ -256,7 +258,7 @@ pub struct Line {
 /// A number for each of a few names, as horizontal bars from zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// Above the picture.
+    /// Above the picture, as that of a heat map.
     pub title: String,
     /// Name and unit of the numbers.
     pub label: String,
@@ -324,12 +326,14 @@ impl Figure {
         assert!(!self.panels.is_empty(), "a figure has at least one panel");
         let (across, down) = (columns.min(self.panels.len()), self.panels.len().div_ceil(columns));
         let mut canvas = Canvas::new(surface(PANEL_WIDTH * across as f32, PANEL_HEIGHT * down as f32));
-        // Panels share the lines on which their plots stand, so a legend of one moves them all.
+        // Panels share the lines on which their plots stand, so a legend or a long title of one moves them all.
         let rows = self.panels.iter().map(|p| legend::rows(&canvas, &p.legend())).max().unwrap_or(0);
+        let below = self.panels.iter().map(|p| canvas.subtitle(p.title()).0.len()).max().unwrap_or(0);
         for (k, panel) in self.panels.iter().enumerate() {
             let (left, top) = (PANEL_WIDTH * (k % columns) as f32, PANEL_HEIGHT * (k / columns) as f32);
             let bottom = top + PANEL_HEIGHT - 72.0 - LEGEND_ROW * rows as f32;
-            let frame = Frame { left, top: top + 56.0, right: left + PANEL_WIDTH, bottom };
+            let top = top + 56.0 + SUBTITLE_ROW * below as f32;
+            let frame = Frame { left, top, right: left + PANEL_WIDTH, bottom };
             let plot = match panel {
                 Panel::Heatmap(map) => map.draw(&mut canvas, frame),
                 Panel::Curves(curves) => curves.draw(&mut canvas, frame),
@@ -344,7 +348,6 @@ impl Figure {
 const PANEL_WIDTH: f32 = 700.0;
 const PANEL_HEIGHT: f32 = 600.0;
 const LEGEND_ROW: f32 = 28.0;
-const TITLE_SIZE: f32 = 21.0;
 const LABEL_SIZE: f32 = 18.0;
 const TICK_SIZE: f32 = 16.0;
 const TICK: f32 = 6.0;
@@ -569,10 +572,7 @@ impl Canvas {
             self.text(text, TICK_SIZE, (left - TICK - 5.0, at + 0.36 * TICK_SIZE), Align::Right, false);
         }
         let (x_middle, y_middle) = plot.frame.middle();
-        // A long title is written in smaller letters.
-        let room = 2.0 * (x_middle - panel.left).min(panel.right - x_middle) - 12.0;
-        let size = TITLE_SIZE * (room / self.width(title, TITLE_SIZE).max(1.0)).min(1.0);
-        self.text(title, size, (x_middle, top - 18.0), Align::Middle, false);
+        self.title(title, panel, (x_middle, top - 18.0));
         self.text(x.0, LABEL_SIZE, (x_middle, bottom + 52.0), Align::Middle, false);
         self.text(y.0, LABEL_SIZE, (panel.left + 30.0, y_middle), Align::Middle, true);
     }
@@ -718,6 +718,14 @@ fn extent(values: impl Iterator<Item = f64>) -> [f64; 2] {
 }
 
 impl Panel {
+    fn title(&self) -> &str {
+        match self {
+            Self::Heatmap(map) => &map.title,
+            Self::Curves(curves) => &curves.title,
+            Self::Bars(bars) => &bars.title,
+        }
+    }
+
     fn legend(&self) -> Vec<(Key, &str)> {
         let (points, mut entries) = match self {
             Self::Heatmap(map) => {
@@ -727,7 +735,7 @@ impl Panel {
             Self::Curves(curves) => {
                 let lines = curves.lines.iter().zip(LINES);
                 let key = |(line, colour): (&Line, _)| match line.dashed {
-                    true => Key::Dashes(colour),
+                    true => Key::Dashes(colour, line.deviation.is_some()),
                     false => Key::Line(colour, line.deviation.is_some()),
                 };
                 let lines = lines.map(|(line, colour)| (key((line, colour)), line.label.as_str()));
@@ -745,6 +753,7 @@ impl Panel {
 mod tests {
     use super::colour::GROUND;
     use super::curves::runs;
+    use super::title::{SUBTITLE_ROWS, SUBTITLE_WIDTH};
     use super::*;
     use tiny_skia::Pixmap;
 
@@ -849,6 +858,33 @@ mod tests {
         curves.fade = Some(Fade { label: "not known".into(), amount: vec![0.0; 4] });
         assert_eq!(Panel::Curves(curves).legend().len(), 1);
         assert_eq!(runs(&[1, 1, 0, 1, 0, 0, 1], |v| *v == 1).collect::<Vec<_>>(), [0..2, 3..4, 6..7]);
+    }
+
+    #[test]
+    fn a_title_has_as_many_lines_as_it_takes() {
+        let canvas = canvas();
+        assert!(canvas.subtitle("a title of one line, however long it is").0.is_empty());
+        let words: Vec<String> = (0..12).map(|k| format!("joint_{k}_speed\u{a0}=\u{a0}{k}.25,")).collect();
+        let (lines, size) = canvas.subtitle(&format!("Value\n{}", words.join(" ")));
+        assert!((3..=SUBTITLE_ROWS).contains(&lines.len()) && size == TICK_SIZE, "{size} {lines:?}");
+        assert_eq!(lines.join(" "), words.join(" "), "every word is there");
+        assert!(lines.iter().all(|line| canvas.width(line, size) <= SUBTITLE_WIDTH), "{lines:?}");
+        // Very wide words and very many of them are written in smaller letters.
+        for text in ["w".repeat(100), ["some words"; 100].join(" ")] {
+            let (lines, size) = canvas.subtitle(&format!("Value\n{text}"));
+            assert!(lines.len() <= SUBTITLE_ROWS && size < TICK_SIZE && lines.join(" ") == text, "{size} {lines:?}");
+            assert!(lines.iter().all(|line| canvas.width(line, size) <= SUBTITLE_WIDTH), "{lines:?}");
+        }
+        // All plots of a figure give way, and the picture stays as large as it was.
+        let long = Heatmap { title: "t\none\ntwo".into(), ..map(2, vec![0.0; 4]) };
+        let figure = Figure { panels: vec![Panel::Heatmap(map(2, vec![0.0; 4])), Panel::Heatmap(long)] };
+        let canvas = drawn(&figure, 2);
+        let top = 56 + 2 * SUBTITLE_ROW as u32;
+        assert_eq!((canvas.width(), canvas.height()), (1400, 600));
+        for x in [200, 900] {
+            assert_eq!(pixel(&canvas, x, top + 4), Colours::Value.at(0.5).srgb());
+            assert_eq!(pixel(&canvas, x, top - 4), [255; 3]);
+        }
     }
 
     #[test]

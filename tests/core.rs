@@ -65,6 +65,15 @@ impl Harness {
         self.replies.pop()
     }
 
+    /// The answer to an append, as it comes from the control socket.
+    fn append(&mut self, batch: &Batch) -> Value {
+        let (peer, now) = (Peer { connection: 1, delimiter: false }, self.at());
+        let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+        self.core.append(&caller, &wire::encode_append(1, batch), now);
+        self.turn();
+        self.replies.pop().expect("an answer")
+    }
+
     /// Finish the refits that have been handed out.
     fn finish_refits(&mut self) {
         while let Some(task) = self.refits.pop() {
@@ -184,6 +193,25 @@ fn what_is_refused_changes_nothing_and_is_reported() {
     assert_eq!(harness.call(Op::Refit { critic: None, wait: false }).map(|r| r["ok"].clone()), Some(true.into()));
     let refused = harness.call(Op::Checkpoint).unwrap();
     assert_eq!(refused["error"]["code"], "not_ready");
+}
+
+#[test]
+fn an_append_that_is_refused_is_counted_unless_it_has_but_to_come_again() {
+    let mut harness = Harness::new(QUICK);
+    let batches = pendulum(150, 6);
+    assert_eq!(harness.append(&batches[0])["accepted"], batches[0].len() as u64);
+    assert_eq!(harness.append(&batches[2])["error"]["code"], "sequence_gap");
+    assert_eq!(harness.call(Op::Status).unwrap()["rejected"], serde_json::json!({}));
+    let narrow = Step { state: vec![1.0], next_state: vec![2.0], ..Gridworld::new(0).step() };
+    let narrow = &sim::batches("grid", "run", &[narrow])[0];
+    assert_eq!(harness.append(narrow)["error"]["code"], "wrong_dimension");
+    // The same where it has been read before.
+    let refused = harness.call(Op::Append(narrow.clone())).unwrap();
+    assert_eq!(refused["error"]["code"], "wrong_dimension");
+    assert_eq!(harness.call(Op::Status).unwrap()["rejected"], serde_json::json!({"wrong_dimension": 2}));
+    let events = harness.events("rejected");
+    assert_eq!((events.len(), &events[0]["streams"][0]["stream"]), (1, &"grid".into()));
+    assert_eq!(harness.core.take_refused().len(), 2, "they are kept for the quarantine");
 }
 
 #[test]

@@ -193,6 +193,17 @@ fn appends_are_acknowledged_and_faults_in_their_order_refused() {
     assert_eq!((fenced.code.as_str(), fenced.field.as_deref()), ("fenced", Some("session")));
     // Refused rows leave nothing behind.
     assert_eq!(append(&mut requester, &batch("b", 10..20)).map(taken), Ok([10, 0, 20, 35]));
+
+    // Long appends of other states are refused before they come to the core.
+    for rows in [1, 300] {
+        let wide = |seq| Step { seq, state: vec![0.5; 2], next_state: vec![0.5; 2], ..steps[0].clone() };
+        let wide = batches("wide", "a", &(0..rows).map(wide).collect::<Vec<Step>>()).remove(0);
+        let wide = append(&mut requester, &wide).unwrap_err();
+        assert_eq!((wide.code.as_str(), wide.field.as_deref()), ("wrong_dimension", Some("state")), "{rows} rows");
+    }
+    // They are counted, but for the gap: that the sender closes itself.
+    let status = ask(&mut requester, "status", json!({}));
+    assert_eq!(status["rejected"], json!({"conflict": 1, "fenced": 1, "wrong_dimension": 2}));
     running.daemon.stop();
 }
 
@@ -344,7 +355,12 @@ fn every_fault_has_its_code_and_hurts_nobody() {
     assert_eq!((&event["code"], &event["field"]), (&json!("missing_field"), &json!("next_state")));
 
     let status = ask(&mut requester, "status", json!({}));
-    assert_eq!((&status["offset"], &status["rejected"]), (&json!(80), &json!({"missing_field": 1})));
+    // Of the appends all but the gap, which the sender closes itself, and on ingest one.
+    let rejected = json!({
+        "conflict": 1, "fenced": 1, "missing_field": 1, "out_of_range": 2, "too_large": 1, "too_many_streams": 1,
+        "wrong_dimension": 2, "wrong_shape": 1, "wrong_type": 1,
+    });
+    assert_eq!((&status["offset"], &status["rejected"]), (&json!(80), &rejected));
     assert!(append(&mut requester, &batches("walk", "newer", &steps[10..20]).remove(0)).is_ok());
     assert_eq!(running.daemon.dead_thread(), None);
     running.daemon.stop();

@@ -255,6 +255,8 @@ fn metrics_count_what_happened() {
         line.unwrap_or_else(|| panic!("{name}\n{text}")).parse().unwrap()
     };
     assert_eq!(sample("criticd_rejected_total{code=\"malformed\"}"), 1.0);
+    let ready = running.get("/readyz");
+    assert_eq!((ready.status, ready.text().contains("but 1 message was refused")), (200, true), "{}", ready.text());
     assert_eq!(sample("criticd_streams"), 2.0);
     assert_eq!(sample("criticd_append_seconds_count"), 1.0);
     assert!(sample("criticd_append_seconds_sum") > 0.0);
@@ -310,8 +312,9 @@ fn the_example_alerts_are_sound() {
         assert!(names.len() > 5, "{file}: {names:?}");
         // Evidence there is only where it selects, held-out errors where returns do. What returns say is there with the first ones,
         // the detector's numbers once it knows the errors, the age of a checkpoint with the first one: the unit test of the metrics has
-        // them.
+        // them. A start alone has the rows that it recovers.
         let later = [
+            "criticd_recovery_rows",
             "criticd_log_evidence_nats",
             "criticd_held_out_error",
             "criticd_coverage_ratio",

@@ -101,6 +101,7 @@ def draw(
     reward: int | str = 0,
     trajectory: Any = None,
     rewards: Any = None,
+    ends: Any = None,
 ) -> Any:
     """Draw as `Snapshot.plot` says."""
     try:
@@ -123,23 +124,25 @@ def draw(
         raise Invalid("at", "says where variables stand that marginal averages over")
     if trajectory is None and rewards is not None:
         raise Invalid("rewards", "are those along a trajectory, which is not given")
+    if trajectory is None and ends is not None:
+        raise Invalid("ends", "are those along a trajectory, which is not given")
     if trajectory is not None and (std or any(each is not None for each in (against, error, td_error))):
         raise Invalid("trajectory", "cannot be drawn together with against, error, td_error or std")
-    path, paid = (None, None) if trajectory is None else _trajectory.checked(snapshot, trajectory, rewards)
+    path = None if trajectory is None else _trajectory.checked(snapshot, trajectory, rewards, ends)
     came = _came(snapshot, error, td_error, drawn)
     centre = _centre(snapshot, states, at)
     averages = marginal and len(states) > 0 and len(chosen) < snapshot.dim
     others = states[:: -(-len(states) // _AVERAGED)] if averages else centre[None, :]
     shown = _kept(snapshot) if came is None else came.states
     if path is not None:
-        shown = np.concatenate([shown, path])
+        shown = np.concatenate([shown, path.states])
     ranges = [_range(shown[:, d]) for d in chosen]
     rug, of = (states, "states of the dictionary") if visited is None else (states[:_RUG], "visited states")
     points = _AVERAGED if averages and len(chosen) == 2 else _POINTS
     view = _View(snapshot, chosen, ranges, others, points, drawn, rug, of)
     panels = None
     if path is not None:
-        panels = _trajectory.panels(ax, 2 if paid is None else 3)
+        panels = _trajectory.panels(ax, 2 if path.paid is None else 3)
         ax = panels[0]
     elif ax is None:
         _, ax = pyplot.subplots(layout="constrained")
@@ -154,25 +157,25 @@ def draw(
     ax.set_title(_title(view, against, averages=averages, errors=came), fontsize="medium", wrap=True)
     if path is None or panels is None:
         return ax
-    _along(view, path, paid, panels)
+    _along(view, path, panels)
     return panels
 
 
-def _along(view: _View, path: Array, paid: Array | None, panels: Any) -> None:
+def _along(view: _View, path: _trajectory.Path, panels: Any) -> None:
     """The trajectory on the first of the panels, and what the model says along it on the others."""
     snapshot = view.snapshot
-    means = _values(snapshot, path, view.reward)
-    deviation = snapshot(path, std=True)[1] if snapshot.covariance is not None else None
-    places = path[:, view.chosen]
+    means = _values(snapshot, path.states, view.reward)
+    deviation = snapshot(path.states, std=True)[1] if snapshot.covariance is not None else None
+    places = path.states[:, view.chosen]
     ranges = view.ranges
     if len(view.chosen) == 1:
         # Over one variable a row stands at its value, wherever its other variables are.
         places, ranges = np.column_stack([places, means]), [*ranges, np.array([-np.inf, np.inf])]
-    _trajectory.line(panels[0], places, ranges)
-    _trajectory.value(panels[1], means, deviation, _of(view, "value"))
-    if paid is not None:
+    _trajectory.line(panels[0], places, ranges, path)
+    _trajectory.value(panels[1], path, means, deviation, snapshot.discount, _of(view, "value"))
+    if path.paid is not None:
         name = "reward" if snapshot.reward_names is None else snapshot.reward_names[view.reward]
-        _trajectory.paid(panels[2], paid, name)
+        _trajectory.paid(panels[2], path, name)
 
 
 def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: _Errors | None) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from criticd._protocol import Array, Invalid
 
@@ -18,17 +20,47 @@ _ARROWS = 8
 _INK = "black"
 
 
-def checked(snapshot: Snapshot, trajectory: Any, rewards: Any) -> tuple[Array, Array | None]:
-    """States (n, D) in their order, and the rewards (n,) that followed each of them, if they are given."""
+@dataclass
+class Path:
+    """States in their order, and what followed each of them."""
+
+    states: Array
+    """(n, D)."""
+    paid: Array | None
+    """(n,): the rewards, if they are given."""
+    ends: npt.NDArray[np.bool_]
+    """(n,): whether an episode ends after the row; nowhere if that is not given."""
+
+    def returns(self, discount: float) -> Array:
+        """(n,): the discounted return from each row to the end of its episode; nan where no end follows."""
+        assert self.paid is not None
+        found, ahead = np.empty(len(self.paid)), np.nan
+        for row in reversed(range(len(self.paid))):
+            ahead = self.paid[row] + discount * (0.0 if self.ends[row] else ahead)
+            found[row] = ahead
+        return found
+
+    def broken(self, *columns: Array) -> list[Array]:
+        """The numbers of the rows, and columns (n,) of them, with a gap behind each end, so that no line crosses it."""
+        behind = np.flatnonzero(self.ends) + 1
+        rows = np.insert(np.arange(len(self.states), dtype=np.float64), behind, behind - 0.5)
+        return [rows, *(np.insert(column, behind, np.nan) for column in columns)]
+
+
+def checked(snapshot: Snapshot, trajectory: Any, rewards: Any, ends: Any) -> Path:
+    """A trajectory with what is given of it."""
     states = np.asarray(trajectory, np.float64)
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) < 2 or not np.isfinite(states).all():
         raise Invalid("trajectory", f"must be two finite states or more, (n, {snapshot.dim}), not {states.shape}")
-    if rewards is None:
-        return states, None
-    paid = np.asarray(rewards, np.float64)
-    if paid.shape != (len(states),) or not np.isfinite(paid).all():
+    paid = None if rewards is None else np.asarray(rewards, np.float64)
+    if paid is not None and (paid.shape != (len(states),) or not np.isfinite(paid).all()):
         raise Invalid("rewards", f"must be ({len(states)},) finite numbers, one for each state, not {paid.shape}")
-    return states, paid
+    if ends is None:
+        return Path(states, paid, np.zeros(len(states), np.bool_))
+    given = np.asarray(ends)
+    if given.shape != (len(states),) or not np.isin(given, (0, 1)).all():
+        raise Invalid("ends", f"must be ({len(states)},) truth values, one for each state, not {given.shape}")
+    return Path(states, paid, given.astype(np.bool_))
 
 
 def panels(ax: Any, count: int) -> Any:
@@ -44,10 +76,10 @@ def panels(ax: Any, count: int) -> Any:
     return given
 
 
-def line(ax: Any, places: Array, ranges: Sequence[Array]) -> None:
-    """Join places (n, 2) on axes of these ranges, except over a leap of more than half of an axis, as of an angle."""
+def line(ax: Any, places: Array, ranges: Sequence[Array], path: Path) -> None:
+    """Join places (n, 2), except over ends, and over leaps of more than half of an axis's range, as of an angle."""
     steps = np.abs(np.diff(places, axis=0))
-    leaps = np.any(steps > [0.5 * (high - low) for low, high in ranges], axis=1)
+    leaps = np.any(steps > [0.5 * (high - low) for low, high in ranges], axis=1) | path.ends[:-1]
     joined = np.insert(places, np.flatnonzero(leaps) + 1, np.nan, axis=0)
     ax.plot(joined[:, 0], joined[:, 1], color=_INK, linewidth=1.2, label="trajectory")
     moving = np.flatnonzero(np.any(steps > 0, axis=1) & ~leaps)
@@ -59,18 +91,31 @@ def line(ax: Any, places: Array, ranges: Sequence[Array]) -> None:
     ax.legend(loc="upper right")
 
 
-def value(ax: Any, means: Array, deviation: Array | None, label: str) -> None:
-    """The value along the trajectory (n,) with two standard deviations, if they are known."""
-    rows = np.arange(len(means))
-    (drawn,) = ax.plot(rows, means, label="V")
+def value(ax: Any, path: Path, means: Array, deviation: Array | None, discount: float, label: str) -> None:
+    """The value along the trajectory (n,) with two standard deviations, if known, and the returns that came."""
+    rows, shown = path.broken(means)
+    (drawn,) = ax.plot(rows, shown, label="V")
     if deviation is not None:
         band = {"color": drawn.get_color(), "alpha": 0.2, "linewidth": 0, "label": "2 standard deviations"}
-        ax.fill_between(rows, means - 2 * deviation, means + 2 * deviation, **band)
+        _, low, high = path.broken(means - 2 * deviation, means + 2 * deviation)
+        ax.fill_between(rows, low, high, **band)
+    if path.paid is not None and path.ends.any():
+        _, came = path.broken(path.returns(discount))
+        ax.plot(rows, came, "--", label="return that came")
+    _ends(ax, path, "end of an episode")
     ax.set(xlabel="row of the trajectory", ylabel=label)
     ax.legend()
 
 
-def paid(ax: Any, rewards: Array, label: str) -> None:
+def paid(ax: Any, path: Path, label: str) -> None:
     """The rewards along the trajectory (n,)."""
-    ax.plot(np.arange(len(rewards)), rewards, drawstyle="steps-mid")
+    assert path.paid is not None
+    ax.plot(np.arange(len(path.paid)), path.paid, drawstyle="steps-mid")
+    _ends(ax, path, None)
     ax.set(xlabel="row of the trajectory", ylabel=label)
+
+
+def _ends(ax: Any, path: Path, label: str | None) -> None:
+    """A line behind the last row of each episode; the first of them is in the legend."""
+    for k, row in enumerate(np.flatnonzero(path.ends)):
+        ax.axvline(row + 0.5, color="grey", linewidth=0.8, linestyle=":", label=label if k == 0 else None)

@@ -430,6 +430,7 @@ class Snapshot:
         reward: int | str = 0,
         trajectory: npt.ArrayLike | None = None,
         rewards: npt.ArrayLike | None = None,
+        ends: npt.ArrayLike | None = None,
         ax: Any = None,
     ) -> Any:
         """Draw the value over one or two state variables with matplotlib; returns the axes.
@@ -450,8 +451,10 @@ class Snapshot:
         next value minus value. A fourth array has the discount (n,) of each row, 0 after a terminal state; without it
         all are those of the model. `ax` are axes to draw in.
         `trajectory` are states (n, D) in their order: a line with arrows joins them from start to end, a second panel
-        has the value along them with two standard deviations, and a third one `rewards` (n,), if they are given. `ax`
-        are then as many axes as there are panels, and all of them are returned, that of the map first.
+        has the value along them with two standard deviations, and a third one `rewards` (n,), if they are given. `ends`
+        (n,) says after which rows an episode terminated: lines stop there, and where rewards are given the second panel
+        has the discounted return that came, from each row to the end of its episode. `ax` are then as many axes as
+        there are panels, and all of them are returned, that of the map first.
         `snapshot.heads[NAME].plot()` draws a head.
         Raises `Invalid` for what cannot be drawn, ImportError without matplotlib.
         """
@@ -469,6 +472,7 @@ class Snapshot:
             reward=reward,
             trajectory=trajectory,
             rewards=rewards,
+            ends=ends,
         )
 
     def worst(
@@ -559,9 +563,14 @@ class Snapshot:
                 raise
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Snapshot:
-        """Read a MODEL file: from `save`, `criticd fit --out` or `criticd snapshot`."""
-        return cls.of(unpack(Path(path).read_bytes()))
+    def load(cls, path: str | os.PathLike[str], head: str | None = None) -> Snapshot:
+        """Read a MODEL file: from `save`, `criticd fit --out` or `criticd snapshot`.
+
+        With `head` the value function of that head alone, as `snapshot.heads[head]` is. Raises KeyError if the model
+        has no such head.
+        """
+        snapshot = cls.of(unpack(Path(path).read_bytes()))
+        return snapshot if head is None else snapshot.heads[head]
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Snapshot:

@@ -72,6 +72,20 @@ def test_heads_are_snapshots_of_their_own(name: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(gradient[:, 0], slope, atol=1e-4 * scale)
 
 
+def test_a_head_is_loaded_alone(tmp_path: Path) -> None:
+    model = with_branch(fitted(json.loads((GOLDEN / "gvf_12.json").read_text()), tmp_path))
+    path = tmp_path / "two.model"
+    model.save(path)
+    states = np.random.default_rng(1).normal(size=(20, model.dim))
+    for name in ("soft", "soft apart"):
+        alone, expected = Snapshot.load(path, head=name), Snapshot.load(path).heads[name]
+        assert (alone.critic, alone.discount, len(alone.heads)) == (expected.critic, expected.discount, 0)
+        for found, wanted in zip(alone(states, std=True), expected(states, std=True), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(KeyError, match="none"):
+        Snapshot.load(path, head="none")
+
+
 def with_branch(model: Snapshot) -> Snapshot:
     """The same model with its heads once more, under other names, a wider kernel and two elements less."""
     heads = model.head_models

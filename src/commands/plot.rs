@@ -35,8 +35,8 @@ const AVERAGED_VARIANCES: usize = 12;
 const RUG: usize = 300;
 /// Variables that have a bar.
 const BARS: usize = 12;
-/// Letters of a title, about.
-const TITLE: usize = 46;
+/// Variables that a title names; where the others stand would be lost among them.
+const NAMED: usize = 12;
 /// Rows of a trajectory.
 const ROWS_ALONG: usize = 400;
 /// States at which the shares of the variables are estimated.
@@ -46,9 +46,10 @@ const SAMPLES: usize = 1000;
 ///
 /// Over two state variables: heat maps, hatched where the value is not known. Over one: a curve with a band of two standard
 /// deviations, on hatched ground where the value is not known. The other variables are fixed at the medians of the dictionary, or
-/// by --at; the title names them. With --marginal the value is averaged over them. A model file has no states but those of its
-/// dictionary: --visited gives others. --against shows the difference from another model. --errors shows where it is wrong, and prints
-/// the ten worst states. --trajectory shows the value along the newest rows of a stream. --head draws a head in place of the value.
+/// by --at; the title names them, of more than twelve the twelve most relevant. With --marginal the value is averaged over them. A
+/// model file has no states but those of its dictionary: --visited gives others. --against shows the difference from another model.
+/// --errors shows where it is wrong, and prints the ten worst states. --trajectory shows the value along the newest rows of a stream.
+/// --head draws a head in place of the value.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("tables").multiple(true),
@@ -407,24 +408,26 @@ impl View {
         Axis::new(self.names[d].clone(), low, high)
     }
 
-    /// A title that names where the variables stand that are not drawn, those with the largest shares first.
-    fn titled(&self, what: &str) -> String {
+    /// A title and, in lines below it, where the variables stand that are not drawn, those with the largest shares first; of an
+    /// average how many states it goes over, of which there are at most `most`.
+    fn titled(&self, what: &str, most: usize) -> String {
         let mut others: Vec<usize> = (0..self.names.len()).filter(|&d| d != self.x && Some(d) != self.y).collect();
         others.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
-        if self.marginal && !others.is_empty() {
-            return format!("{what}, averaged over {}", self.states.counted(AVERAGED));
+        if others.is_empty() {
+            return what.to_owned();
         }
-        let mut title = what.to_owned();
-        for (k, &d) in others.iter().enumerate() {
+        if self.marginal {
+            return format!("{what}\naveraged over {}", self.states.counted(most));
+        }
+        // No line breaks between a name and its number.
+        let word = |&d: &usize| {
             let word = format!("{} = {}", without_unit(&self.names[d]), number(round(self.at[d])));
-            let left = others.len() - k;
-            if k > 0 && title.len() + word.len() > TITLE {
-                return format!("{title} and {left} more");
-            }
-            title += if k == 0 { " at " } else { ", " };
-            title += &word;
-        }
-        title
+            word.replace(char::is_whitespace, "\u{a0}")
+        };
+        let words: Vec<String> = others.iter().take(NAMED).map(word).collect();
+        let more = others.len() - words.len();
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{what}\nat {}{rest}", words.join(", "))
     }
 
     /// The states (s, D), at most `most` of them, whose other variables the picture takes: the one slice, or, for an
@@ -471,13 +474,13 @@ impl View {
         let at = self.dictionary.iter().map(|state| [state[self.x], state[y]]).collect();
         let points = vec![Points { label: "dictionary".into(), at, marker: Marker::Ring }];
         let [low, high] = ends(mean.iter());
-        let mut value = self.map(y, self.titled(&self.labels.title), mean, unknown);
+        let mut value = self.map(y, self.titled(&self.labels.title, AVERAGED), mean, unknown);
         let Some(deviation) = deviation else {
             value.points = points;
             return Ok(vec![Panel::Heatmap(value)]);
         };
         let greatest = ends(deviation.iter())[1];
-        let mut spread = self.map(y, "Standard deviation".into(), deviation, None);
+        let mut spread = self.map(y, self.titled("Standard deviation", AVERAGED_VARIANCES), deviation, None);
         spread.value_label = format!("standard deviation of the value{}", self.unit());
         spread.colours = Colours::Deviation;
         // In proportion to the values: a small deviation should look small.
@@ -521,7 +524,7 @@ impl View {
             points.push(set("visited states", states, 0.08, Marker::Dot));
         }
         Curves {
-            title: self.titled(&self.labels.title),
+            title: self.titled(&self.labels.title, AVERAGED),
             x: self.axis(self.x),
             y_label: self.labels.value.clone(),
             y_scale: Scale::Linear,
@@ -540,7 +543,9 @@ impl View {
         let models = [Evaluator::new(one), Evaluator::new(other)];
         let Some(y) = self.y else {
             let [first, second] = [self.line(&models[0], &names[0])?, self.line(&models[1], &names[1])?];
-            let curves = self.curves(vec![first.0, second.0], less_known(first.1, second.1));
+            // Told apart in grey print too, as on the page.
+            let lines = vec![first.0, Line { dashed: true, ..second.0 }];
+            let curves = self.curves(lines, less_known(first.1, second.1));
             return Ok(Figure { panels: vec![Panel::Curves(curves)] });
         };
         let [first, second] = [self.surface(&models[0], y)?, self.surface(&models[1], y)?];
@@ -548,11 +553,12 @@ impl View {
         let values: Vec<f64> = first.mean.iter().zip(&second.mean).map(|(a, b)| a - b).collect();
         let reach = values.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
         let unknown = less_known(first.unknown.clone(), second.unknown.clone());
-        let mut difference = self.map(y, "Difference: the first minus the second".into(), values, unknown);
+        let title = self.titled("Difference: the first minus the second", AVERAGED);
+        let mut difference = self.map(y, title, values, unknown);
         difference.colours = Colours::Difference;
         difference.value_range = Some([-reach, reach]).filter(|_| reach > 0.0);
         let value = |name: &str, drawn: Drawn, bar: bool| {
-            let map = self.map(y, self.titled(name), drawn.mean, drawn.unknown);
+            let map = self.map(y, self.titled(name, AVERAGED), drawn.mean, drawn.unknown);
             Panel::Heatmap(Heatmap { value_range: range, bar, ..map })
         };
         let [a, b] = names;
@@ -612,4 +618,40 @@ fn ends<'a>(values: impl Iterator<Item = &'a f64>) -> [f64; 2] {
 /// Three significant digits.
 fn round(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `count` variables, of which the first two are drawn and the last ones matter most.
+    fn view(count: usize) -> View {
+        View {
+            names: (0..count).map(|d| format!("joint {d} [rad]")).collect(),
+            dictionary: Vec::new(),
+            states: States::of_dictionary(&[]),
+            ranges: vec![[0.0, 1.0]; count],
+            at: (0..count).map(|d| d as f64 + 0.123_456).collect(),
+            shares: (0..count).map(|d| d as f64).collect(),
+            x: 0,
+            y: Some(1),
+            reward: 0,
+            labels: Labels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
+            marginal: false,
+        }
+    }
+
+    #[test]
+    fn a_title_names_every_variable_that_is_fixed() {
+        let title = |count: usize| view(count).titled("Value", AVERAGED).replace('\u{a0}', " ");
+        assert_eq!(title(2), "Value");
+        assert_eq!(title(6), "Value\nat joint 5 = 5.12, joint 4 = 4.12, joint 3 = 3.12, joint 2 = 2.12");
+        let twelve = title(14);
+        assert_eq!((twelve.matches(" = ").count(), twelve.contains("more")), (12, false), "{twelve}");
+        let many = title(348);
+        assert_eq!(many.matches(" = ").count(), 12, "{many}");
+        assert!(many.starts_with("Value\nat joint 347 = 347") && many.ends_with(" and 334 more"), "{many}");
+        let average = View { marginal: true, ..view(6) };
+        assert_eq!(average.titled("Value", AVERAGED), "Value\naveraged over 0 states of the dictionary");
+    }
 }

@@ -8,7 +8,7 @@ use criticd::wire;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Show the messages that ingest refused
+/// Show the messages that were refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --help")]
 pub(crate) struct Quarantine {
@@ -21,7 +21,7 @@ enum Command {
     List(List),
 }
 
-/// List the last messages that ingest refused, with the reasons
+/// List the last messages that were refused, on ingest and as appends, with the reasons
 ///
 /// The command reads the data directory. The daemon may run meanwhile; it writes there once a second.
 #[derive(Debug, clap::Args)]

@@ -29,6 +29,14 @@ const LOOK: Duration = Duration::from_millis(50);
 const WIDTH: usize = 80;
 /// Streams that are shown.
 const STREAMS: usize = 8;
+/// Lines of the overview that many critics on a low screen go without, those that say least first.
+const SPARED: [&str; 4] = ["memory", "window", "missing", "data"];
+/// Lines of a table of critics: a gap, the head, a few of them, and how many there are besides.
+const TABLE: usize = 6;
+/// The same with one of them.
+const TABLE_LEAST: usize = 4;
+/// Levels of trust.
+const WORST_FIRST: [&str; 5] = ["bad", "warn", "never", "wait", "good"];
 
 /// Show the state of a running daemon
 #[derive(Debug, clap::Args)]
@@ -142,14 +150,25 @@ fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> Str
     let room = Room::of_screen(lines);
     let foot = past.lines(status.critics.len() == 1) + "\nCtrl-C ends this\n";
     let above = lines.saturating_sub(foot.lines().count());
-    let mut out = overview(status, endpoint) + &streams(status, room.streams);
+    let streams = streams(status, room.streams);
+    let mut out = overview(status, endpoint, 0) + &streams;
     match &status.critics[..] {
         // Whether to believe the values comes first: a low screen cuts what comes last.
         [critic] => {
             out = trust(critic, room.findings) + "\n" + &out + &format!("\ncritic {}\n", critic.name);
             out += &learned(critic, room);
         }
-        critics => out += &table(critics, past, above.saturating_sub(out.lines().count())),
+        critics => {
+            let told = warning(critics);
+            let gap = usize::from(!told.is_empty());
+            let excess = (told.lines().count() + gap + out.lines().count() + TABLE).saturating_sub(above);
+            out = overview(status, endpoint, excess) + &streams;
+            // On a low screen the table gives way first, then these words.
+            let most = above.saturating_sub(gap + out.lines().count() + TABLE_LEAST);
+            let told = beginning(&told, most.max(2));
+            out = if told.is_empty() { out } else { told + "\n" + &out };
+            out += &table(critics, past, above.saturating_sub(out.lines().count()));
+        }
     }
     let count = out.lines().count();
     if count > above {
@@ -160,6 +179,26 @@ fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> Str
     out + &foot
 }
 
+/// What is said of the least trusted of many critics, with the first reason and what to do; nothing before one of them is judged.
+fn warning(critics: &[CriticStatus]) -> String {
+    let judged = critics.iter().filter_map(|critic| Some((critic, least_trusted(critic)?)));
+    let Some((critic, trust)) = judged.min_by_key(|&(_, trust)| trust_rank(Some(trust))) else { return String::new() };
+    let TrustStatus { sign, title, sentence, reasons, .. } = trust;
+    let mut out = wrapped(&format!("{sign} "), &format!("{}, the least trusted: {title}. {sentence}", critic.name));
+    for TrustReason { text, remedy, .. } in reasons.iter().take(1) {
+        out += &wrapped("  – ", &format!("{text}. {remedy}"));
+    }
+    out
+}
+
+/// The first lines of a text, at most so many; the last one shows where there are more.
+fn beginning(text: &str, most: usize) -> String {
+    let cut = text.lines().count() > most;
+    let mut out = text.lines().take(most).collect::<Vec<_>>().join("\n");
+    out += if cut { " …" } else { "" };
+    if out.is_empty() { out } else { out + "\n" }
+}
+
 /// A row for each of many critics, those that need attention first, in so many lines.
 fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
     let score = |critic: &CriticStatus| critic.model.as_ref().and_then(|model| model.score_recent);
@@ -167,9 +206,10 @@ fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
         let since = critic.model.as_ref().and_then(|model| model.score);
         score(critic).zip(since).map_or(0.0, |(recent, since)| recent - since)
     };
-    let needs_care = |critic: &CriticStatus| least_trusted(critic).is_some_and(|trust| trust.level == "warn");
-    // Those that have failed, those without a model, those to believe with care, then those whose predictions have become worse.
-    let rank = |critic: &CriticStatus| (critic.failed.is_none(), critic.model.is_some(), !needs_care(critic));
+    // Not to be believed, to be believed with care, and the others.
+    let care = |critic: &CriticStatus| trust_rank(least_trusted(critic)).min(2);
+    // Those that have failed, those without a model, those that need care, then those whose predictions have become worse.
+    let rank = |critic: &CriticStatus| (critic.failed.is_none(), critic.model.is_some(), care(critic));
     let mut sorted: Vec<&CriticStatus> = critics.iter().collect();
     sorted.sort_by(|a, b| rank(a).cmp(&rank(b)).then(fallen(a).total_cmp(&fallen(b))));
     // A gap, the head, and a line for those that have no room.
@@ -359,13 +399,13 @@ fn line(status: &wire::Status) -> String {
 /// A status, for people.
 fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
     // Streams before the critics: there may be many of those.
-    let mut out = overview(status, endpoint) + &streams(status, room.streams);
+    let mut out = overview(status, endpoint, 0) + &streams(status, room.streams);
     status.critics.iter().for_each(|critic| out += &describe(critic, room));
     out
 }
 
-/// The lines that do not repeat for each critic.
-fn overview(status: &wire::Status, endpoint: &str) -> String {
+/// The lines that do not repeat for each critic, but for so many of those that say least.
+fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
     let window = &status.window;
     let mut lines = vec![
@@ -402,6 +442,9 @@ fn overview(status: &wire::Status, endpoint: &str) -> String {
     lines.extend(set_aside.map(|model| said("set aside", model)));
     let waiting = status.queues.named().map(|(name, queue)| format!("{} of {} {name}", queue.waiting, queue.max));
     lines.push(said("waiting", waiting.join(", ")));
+    let there = |label: &&str| lines.iter().any(|(of, _)| of == *label);
+    let spared: Vec<&str> = SPARED.into_iter().filter(there).take(spared).collect();
+    lines.retain(|(label, _)| !spared.contains(&label.as_str()));
     format!("criticd {} at {endpoint}\n{}", status.version, facts(&lines))
 }
 
@@ -520,8 +563,13 @@ fn wrapped(lead: &str, words: &str) -> String {
 
 /// What is said of the least trusted of a critic's rewards; none before that is judged.
 fn least_trusted(critic: &CriticStatus) -> Option<&TrustStatus> {
-    const WORST_FIRST: [&str; 5] = ["bad", "warn", "never", "wait", "good"];
     WORST_FIRST.iter().find_map(|level| critic.trust.iter().find(|trust| trust.level == *level))
+}
+
+/// Place among the levels of trust, the worst first; behind all of them where nothing is said.
+fn trust_rank(trust: Option<&TrustStatus>) -> usize {
+    let place = trust.and_then(|trust| WORST_FIRST.iter().position(|level| trust.level == *level));
+    place.unwrap_or(WORST_FIRST.len())
 }
 
 fn rebuild(rebuild: &RebuildStatus) -> (String, String) {
@@ -901,6 +949,47 @@ mod tests {
         assert!(place("c80") < place("c57") && place("c57") < place("c0"), "the worst first\n{text}");
         assert!(text.contains("FAILED") && text.contains(" more critics\n"), "{text}");
         assert!(view(&many, "tcp://h:1", &past, 200).contains("c99"));
+    }
+
+    #[test]
+    fn a_view_of_many_critics_says_why_the_least_trusted_is_not_to_be_believed() {
+        let trust = |level: &str, sign: &str, words: &str| {
+            let reason = json!({"level": level, "text": format!("values of {words} are too low by 0.3 on average"),
+             "remedy": "See the worst states on the page, and add what tells them apart to the state."});
+            let reasons = if level == "good" { json!([]) } else { json!([reason, reason]) };
+            json!([{"level": level, "sign": sign, "title": "A title", "sentence": format!("A sentence of {words}."),
+             "reasons": reasons}])
+        };
+        let mut critics: Vec<_> = (0..20).map(|k| json!({"name": format!("c{k}")})).collect();
+        critics[3]["trust"] = trust("good", "●", "comfort");
+        critics[5]["trust"] = trust("warn", "▲", "energy");
+        critics[7]["trust"] = trust("bad", "■", "wear");
+        let told = |critics: &[serde_json::Value], lines: usize| {
+            let streams = json!({"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}});
+            let status = of(json!({"recent_streams": streams, "critics": critics}));
+            let mut past = Past::default();
+            past.push(&status);
+            view(&status, "tcp://h:1", &past, lines)
+        };
+        for lines in [10, 16, 20, 23, 50] {
+            let text = told(&critics, lines);
+            assert!(text.starts_with("■ c7, the least trusted: A title. A sentence of wear.\n"), "{lines}\n{text}");
+            assert!(text.lines().count() <= lines && text.ends_with("\nCtrl-C ends this\n"), "{lines}\n{text}");
+            assert!(lines < 20 || (text.contains("\nc7 ") && text.contains("arm ")), "{lines}\n{text}");
+            assert!(!(20..50).contains(&lines) || text.contains(" more critics\n"), "{lines}\n{text}");
+        }
+        let text = told(&critics, 50);
+        let reason = "  – values of wear are too low by 0.3 on average. See the worst states on the\n    page, and add";
+        assert!(text.contains(reason) && text.matches("\n  – ").count() == 1 && text.contains("window"), "{text}");
+        let place = |name: &str| text.find(&format!("\n{name} ")).unwrap_or_else(|| panic!("{name}\n{text}"));
+        assert!(place("c7") < place("c5") && place("c5") < place("c0"), "the worst first\n{text}");
+        assert!(told(&critics[..6], 50).starts_with("▲ c5, the least trusted: "));
+        assert!(told(&critics[..5], 50).starts_with("● c3, the least trusted: "));
+        assert!(told(&critics[..3], 50).starts_with("criticd "), "nothing is said of these");
+        assert_eq!(
+            (beginning("a\nb\nc\n", 2), beginning("a\n", 2), beginning("", 2)),
+            ("a\nb …\n".into(), "a\n".into(), String::new())
+        );
     }
 
     #[test]

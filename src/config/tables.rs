@@ -288,7 +288,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
         quarantine_max,
         Restart,
         within(0..=1_000_000),
-        "Newest messages refused on ingest that the daemon keeps for `criticd quarantine list`, 0 to 1000000."
+        "Newest messages that were refused, and that the daemon keeps for `criticd quarantine list`, 0 to 1000000."
     ),
 ];
 

@@ -13,6 +13,7 @@
 
 mod actions;
 mod advice;
+mod appends;
 mod caller;
 mod checkpoints;
 mod critic_status;
@@ -30,7 +31,7 @@ mod status;
 mod work;
 
 pub use caller::Caller;
-pub use ports::{Asked, Call, Now, Output, RefitDone};
+pub use ports::{Asked, Call, Now, Output, RefitDone, RefusedAppend};
 pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
@@ -322,7 +323,7 @@ impl Core {
         self.out.drain(..)
     }
 
-    /// Messages that were refused on ingest since this was asked last, at most some.
+    /// Messages that were refused since this was asked last, at most some.
     pub fn take_refused(&mut self) -> Vec<Refused> {
         self.refusals.take()
     }
@@ -383,7 +384,7 @@ impl Core {
     pub fn call(&mut self, call: Call, now: Now) {
         let Call { caller, op } = call;
         let result = match op {
-            Op::Append(batch) => self.take_append(batch, &caller, now).map(|()| None),
+            Op::Append(batch) => self.append_batch(batch, &caller, now).map(|()| None),
             Op::Status => {
                 let status = self.status(now);
                 Ok(Some(caller.reply(&wire::Reply::Status(&status))))
@@ -423,22 +424,6 @@ impl Core {
         };
         let reply = result.unwrap_or_else(|error| Some(caller.refuse(&error)));
         self.out.extend(reply.map(Output::Reply));
-    }
-
-    /// Take an append in that has waited as it came.
-    pub fn append(&mut self, caller: &Caller, payload: &[u8], now: Now) {
-        let memory = self.intake.memory();
-        let batch = wire::decode_append_into(payload, &self.config.limits.wire(), memory);
-        if let Err(error) = batch.and_then(|batch| self.take_append(batch, caller, now)) {
-            self.out.push(Output::Reply(caller.refuse(&error)));
-        }
-    }
-
-    /// An append is answered when its rows, or those that they repeat, are stored.
-    fn take_append(&mut self, batch: Batch, caller: &Caller, now: Now) -> Result<(), WireError> {
-        let admitted = self.take(batch, true, now)?;
-        self.intake.answer_when_stored(caller.clone(), admitted);
-        Ok(())
     }
 
     /// Announce a policy. The caller is answered when that is stored.

@@ -339,6 +339,7 @@ impl Learning {
                 self.appends.push(since);
                 self.core.append(&caller, &payload, now);
             }
+            Asked::Refused(refused) => self.core.refuse_append(&caller, *refused, now),
             Asked::Op(op) => self.core.call(Call { caller, op }, now),
         }
     }

@@ -1,4 +1,4 @@
-//! The last messages that ingest refused. Ingest has no replies, so people look at them here.
+//! The last messages that were refused, on ingest and as appends. Ingest has no replies, so people look at them here.
 //!
 //! They stand in a database of their own in the data directory, which may be read while the daemon runs. Nothing depends
 //! on them: they are written once a second at most, without waiting for the disk, and at most some of them.

@@ -1,15 +1,17 @@
 //! Queries: those of a few states are answered where they arrive, the others on the control thread, which passes on what only
 //! the core can answer.
 //!
-//! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it: whether
-//! its sender may ask that, and whether it has to wait. What waits, for rows or for the core, waits as it came.
+//! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it:
+//! whether its sender may ask that, and whether it has to wait. Queries that wait for rows and appends that wait for the
+//! core wait as they came. Other requests to the core have been read, and count with the bytes that they take then
+//! (`held_bytes`).
 
 mod heads;
 mod large;
 
 use super::act::{self, Decisions};
 use super::bounds::{LARGE_QUERIES, PAGED_MAX, WAITING};
-use super::core::{Asked, Caller};
+use super::core::{Asked, Caller, RefusedAppend};
 use super::evaluations::{self, Entrance as EvaluationEntrance};
 use super::{DRAIN, TICK};
 use crate::board::Board;
@@ -300,14 +302,16 @@ impl Control {
         let payload = request.payload.clone();
         let draft = match wire::read_request(&payload, &self.config.limits.wire()) {
             Ok(draft) => draft,
-            Err(refused) => {
-                let payload = wire::encode_error(&refused.id, &refused.error);
-                return self.send(Reply { peer: request.peer, payload });
+            Err(wire::RequestError { id, error }) => {
+                let caller = Caller { peer: request.peer, id, form: ArrayForm::default() };
+                return self.refuse_unread(&caller, error, &request);
             }
         };
         let caller = Caller { peer: request.peer, id: draft.id.clone(), form: draft.arrays };
+        if draft.kind == OpKind::Append {
+            return self.append(&caller, &draft, &request);
+        }
         let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
-            OpKind::Append => self.append(&caller, &draft, &request),
             OpKind::Value => self.query(&caller, draft, request),
             OpKind::Act => self.act(caller.clone(), draft),
             _ => self.simple(&caller, draft, &request),
@@ -317,18 +321,50 @@ impl Control {
         }
     }
 
-    /// Pass an append on. A long one of states that the core would refuse is refused here: the core learns meanwhile.
-    fn append(&mut self, caller: &Caller, draft: &Draft<'_>, request: &Request) -> Result<(), WireError> {
-        let Request { payload, since, .. } = request;
-        if payload.len() > AT_ONCE_BYTES
+    /// Pass an append on, or why it is refused: the core counts that.
+    fn append(&mut self, caller: &Caller, draft: &Draft<'_>, request: &Request) {
+        let Request { peer, payload, since } = request;
+        let allowed = draft.kind.permitted(peer.rights()).and_then(|()| self.check_long_append(draft, payload.len()));
+        if let Err(error) = allowed {
+            return self.pass_refusal_on(caller, RefusedAppend::new(error, draft.origin(), payload), *since);
+        }
+        let asked = Asked::Append(payload.clone());
+        let passed = self.forward(Forwarded { caller: caller.clone(), asked, since: *since }, payload.len());
+        if let Err(error) = passed {
+            self.send(caller.refuse(&error));
+        }
+    }
+
+    /// Whether an append of so many bytes, if it is long, has states that the core takes. The core is spared reading others:
+    /// it learns meanwhile.
+    fn check_long_append(&self, draft: &Draft<'_>, bytes: usize) -> Result<(), WireError> {
+        if bytes > AT_ONCE_BYTES
             && let (Some(found), Some(dim)) = (draft.dim(&self.config.limits.wire()), self.state_dim())
             && found != dim
         {
             let message = format!("states have {dim} numbers here, these have {found}");
             return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
         }
-        let asked = Asked::Append(payload.clone());
-        self.forward(Forwarded { caller: caller.clone(), asked, since: *since }, payload.len())
+        Ok(())
+    }
+
+    /// Answer a request that cannot be read. Of an append that its sender may ask for, the core does so.
+    fn refuse_unread(&mut self, caller: &Caller, error: WireError, request: &Request) {
+        let Request { peer, payload, since } = request;
+        if wire::peek(payload) == Some(OpKind::Append) && OpKind::Append.permitted(peer.rights()).is_ok() {
+            let refused = RefusedAppend::new(error, wire::origin(payload), payload);
+            return self.pass_refusal_on(caller, refused, *since);
+        }
+        self.send(caller.refuse(&error));
+    }
+
+    /// Have the core count an append that is refused, and answer it. Where it has no room the sender tries again.
+    fn pass_refusal_on(&mut self, caller: &Caller, refused: RefusedAppend, since: Instant) {
+        let bytes = size_of::<Forwarded>() + refused.bytes();
+        let asked = Asked::Refused(Box::new(refused));
+        if let Err(error) = self.forward(Forwarded { caller: caller.clone(), asked, since }, bytes) {
+            self.send(caller.refuse(&error));
+        }
     }
 
     /// Numbers in a state, once that is settled.
@@ -528,8 +564,11 @@ impl Control {
 
     /// The value function of one head.
     fn head(&self, caller: &Caller, critic: Option<&str>, name: &str, variance: bool) -> Result<Reply, WireError> {
+        // Read before the model: a head that a newer model has may still be among these, and not the other way round.
+        let learning = self.board.learning(self.board.critic(critic)?);
         let model = self.model(critic)?;
-        let place = model.snapshot().position_of_head(name).ok_or_else(|| heads::unknown(model.snapshot(), name))?;
+        let place = model.snapshot().position_of_head(name);
+        let place = place.ok_or_else(|| heads::no_model(model.snapshot(), &learning, name))?;
         let snapshot = &model.snapshot().head_alone(place, variance);
         let Reply { peer, payload } = caller.reply(&wire::Reply::Snapshot { snapshot, variance });
         Ok(Reply { peer, payload: wire::with_head(payload, name) })
@@ -888,16 +927,47 @@ mod tests {
         assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
     }
 
-    #[test]
-    fn changes_of_heads_that_wait_are_counted() {
+    /// A thread that answers, and what it passes on to the core.
+    fn passing_on(config: Config) -> (Control, Turns<Forwarded>) {
         let (calls, waiting) = turns(SHARE);
         let (requests, replies) = (turns(SHARE).1, Outbox::new(1, 1).0);
         let (evaluations, _) = evaluations::entrance(false);
         let wants = bounded(1).0;
         let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
-        let config = Arc::new(Config::default());
+        let config = Arc::new(config);
         let board = Core::new(Arc::clone(&config)).board();
-        let mut control = Control::new(ports, board, config, Timings::default(), Clock::start());
+        (Control::new(ports, board, config, Timings::default(), Clock::start()), waiting)
+    }
+
+    #[test]
+    fn the_core_hears_of_appends_that_are_refused_before_it_reads_them() {
+        let (mut control, waiting) = passing_on(Config::from_toml("state_dim = 3\n[[critic]]\n").unwrap());
+        let append = json!({
+            "stream": "arm", "session": "s", "seq": 7, "states": vec![[0.5, 1.0]; 1000], "rewards": vec![0.5; 999],
+        });
+        let mut refused = |fields: &Value, rights: Rights| {
+            let payload: Bytes = wire::encode_request(1, "append", fields.as_object().unwrap()).into();
+            assert!(payload.len() > 2 * 9 * 1000);
+            control.handle(request(transport::peer_number(1, rights), payload));
+            let bytes = waiting.bytes();
+            match waiting.next_of(|_| true).map(|call| call.asked) {
+                Some(Asked::Refused(refused)) => (refused, bytes),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (wide, bytes) = refused(&append, Rights::ALL);
+        assert_eq!((wide.error.code, wide.error.field), (ErrorCode::WrongDimension, Some("state")));
+        let (stream, session) = (Some("arm".to_owned()), Some("s".to_owned()));
+        assert_eq!(wide.origin, wire::Origin { stream, session, seq: Some(7), rows: Some(999) });
+        assert!(wide.start.len() < bytes && bytes < 10_000, "{bytes}: the rest of the message is let go");
+        assert_eq!(refused(&append, vec![Right::Query].into()).0.error.code, ErrorCode::Unauthorised);
+        let unread = json!({"arrays": "none", "rewards": vec![0.5; 3000]});
+        assert_eq!(refused(&unread, Rights::ALL).0.error.field, Some("arrays"));
+    }
+
+    #[test]
+    fn changes_of_heads_that_wait_are_counted() {
+        let (mut control, waiting) = passing_on(Config::default());
         let head = |k: usize| json!({"name": k.to_string(), "cumulant": {"kind": "reward", "index": 0}});
         let heads: Vec<Value> = (0..100).map(head).collect();
         let mut counted = 0;

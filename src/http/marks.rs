@@ -6,14 +6,18 @@ use crate::wire::Status;
 use crate::wire::status::{CriticStatus, ModelStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Events kept as marks, and those that are none: they come often, and would displace the others.
+/// Events kept as marks of all critics together. Where there are more, a critic keeps its own newest [`OWN`] all the same: of a hundred
+/// critics, what happens to the others would else displace what happened to one.
 const MARKS: usize = 100;
+const OWN: usize = 20;
+/// Events that are no marks: they come often, and would displace the others.
 const UNMARKED: [&str; 3] = ["checkpoint", "refit_started", "rejected"];
-/// What changes of the world lead to: the last of these says how things stand.
+/// What changes of the world lead to: the last of these says how things stand, and with these two no model has answered yet.
 const FOLLOWS: [&str; 7] = ["drift", "forked", "swapped", "returned", "dismissed", "adopted", "new_policy"];
-/// What puts another model in place of the present one.
+const UNANSWERED: [&str; 2] = ["drift", "forked"];
+/// What puts another model in place of the present one. All of these are in [`FOLLOWS`].
 const TAKEOVERS: [&str; 3] = ["adopted", "swapped", "returned"];
 /// With more state variables than this an adoption does not say what became of the kernel.
 const KERNEL_DIM: usize = 64;
@@ -24,6 +28,9 @@ pub(super) struct Marks {
     list: VecDeque<Map<String, Value>>,
     /// Number of the last one.
     last: u64,
+    /// Of each critic by its name, as far as something has happened to it. A file of an earlier version has none of them.
+    #[serde(default)]
+    standing: BTreeMap<String, Standing>,
     /// Numbers of those that have changed since they were last asked for.
     #[serde(skip)]
     changed: Vec<u64>,
@@ -31,7 +38,31 @@ pub(super) struct Marks {
     refused: Refused,
 }
 
+/// How things stand with a critic. It is kept beside the events, since what follows may displace those that say so.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Standing {
+    /// The last change of the world that it has noticed.
+    drift: Option<Map<String, Value>>,
+    /// Whether no model has answered that change yet.
+    alarmed: bool,
+    /// Unix time at which a model took over last.
+    takeover: Option<f64>,
+}
+
 impl Marks {
+    /// Those that an earlier run has kept, of the critics that are still there.
+    pub(super) fn resumed(mut self, critics: &[String]) -> Self {
+        let is_there = |name: &str| critics.iter().any(|critic| critic == name);
+        self.list.retain(|mark| text(mark, "critic").is_none_or(is_there));
+        self.standing.retain(|name, _| is_there(name));
+        if self.standing.is_empty() {
+            for mark in self.list.clone() {
+                self.stand(&mark);
+            }
+        }
+        self
+    }
+
     /// Keep an event, as the daemon publishes it. `before` is the last status, which has the kernel that an adoption replaces.
     pub(super) fn event(&mut self, payload: &[u8], before: Option<&Status>) {
         let Ok(Value::Object(mut mark)) = wire::to_json(payload) else { return };
@@ -53,10 +84,41 @@ impl Marks {
         self.last += 1;
         mark.insert("number".into(), self.last.into());
         self.changed.push(self.last);
-        if self.list.len() == MARKS {
-            self.list.pop_front();
-        }
+        self.stand(&mark);
         self.list.push_back(mark);
+        self.forget();
+    }
+
+    /// Note how things stand with a critic after an event.
+    fn stand(&mut self, mark: &Map<String, Value>) {
+        let (Some(event), Some(critic)) = (text(mark, "event"), text(mark, "critic")) else { return };
+        if !FOLLOWS.contains(&event) {
+            return;
+        }
+        let standing = self.standing.entry(critic.to_owned()).or_default();
+        standing.alarmed = UNANSWERED.contains(&event);
+        if event == "drift" {
+            standing.drift = Some(mark.clone());
+        }
+        if TAKEOVERS.contains(&event) {
+            standing.takeover = mark.get("time").and_then(Value::as_f64);
+        }
+    }
+
+    /// Where there are more than [`MARKS`], drop the oldest of a critic that has more than its own. One event adds one mark, so that
+    /// one is enough.
+    fn forget(&mut self) {
+        if self.list.len() <= MARKS {
+            return;
+        }
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for mark in &self.list {
+            *counts.entry(whose(mark)).or_default() += 1;
+        }
+        let place = self.list.iter().position(|mark| counts[whose(mark)] > OWN);
+        if let Some(place) = place {
+            self.list.remove(place);
+        }
     }
 
     /// The first status after an adoption has the kernel that was adopted. A status of a later generation has another.
@@ -74,22 +136,14 @@ impl Marks {
         }
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> &VecDeque<Map<String, Value>> {
-        &self.list
-    }
-
     /// The alarm that no model of a critic has answered yet. What follows on a change of the world says in turn how things stand.
     pub(super) fn alarm(&self, critic: &str) -> Option<&Map<String, Value>> {
-        let drift = self.last_drift(critic)?;
-        let follows = |mark: &&Map<String, Value>| text(mark, "event").is_some_and(|event| FOLLOWS.contains(&event));
-        let last = text(self.of(critic).rfind(follows)?, "event")?;
-        ["drift", "forked"].contains(&last).then_some(drift)
+        self.standing.get(critic).filter(|standing| standing.alarmed)?.drift.as_ref()
     }
 
     /// The last change of the world that a critic has noticed.
     pub(super) fn last_drift(&self, critic: &str) -> Option<&Map<String, Value>> {
-        self.of(critic).rfind(|mark| text(mark, "event") == Some("drift"))
+        self.standing.get(critic)?.drift.as_ref()
     }
 
     /// Messages that were refused in the last minutes.
@@ -99,13 +153,12 @@ impl Marks {
 
     /// Unix time at which a model took over in a critic last.
     pub(super) fn last_takeover(&self, critic: &str) -> Option<f64> {
-        let took = |mark: &&Map<String, Value>| text(mark, "event").is_some_and(|event| TAKEOVERS.contains(&event));
-        self.of(critic).rfind(took)?.get("time")?.as_f64()
+        self.standing.get(critic)?.takeover
     }
 
     /// Those of a critic, and those of no critic.
-    fn of<'a>(&'a self, critic: &str) -> impl DoubleEndedIterator<Item = &'a Map<String, Value>> {
-        self.list.iter().filter(move |mark| text(mark, "critic").is_none_or(|name| name == critic))
+    pub(super) fn of<'a>(&'a self, critic: &'a str) -> impl Iterator<Item = &'a Map<String, Value>> {
+        self.list.iter().filter(move |mark| concerns(mark, critic))
     }
 
     /// Those that have changed since the last time.
@@ -114,6 +167,16 @@ impl Marks {
         let is_changed = |mark: &&Map<String, Value>| count(mark, "number").is_some_and(|n| changed.contains(&n));
         self.list.iter().filter(is_changed).cloned().collect()
     }
+}
+
+/// Whether a mark is of this critic, or of none.
+pub(super) fn concerns(mark: &Map<String, Value>, critic: &str) -> bool {
+    text(mark, "critic").is_none_or(|name| name == critic)
+}
+
+/// Name of a mark's critic; empty where it has none.
+fn whose(mark: &Map<String, Value>) -> &str {
+    text(mark, "critic").unwrap_or_default()
 }
 
 /// What a mark has under `key`, which a file of an earlier run may lack.
@@ -146,7 +209,7 @@ mod tests {
         let mut marks = Marks::default();
         marks.event(&event("adopted", json!({"critic": "main", "generation": 2})), None);
         (0..300).for_each(|_| marks.event(&event("checkpoint", json!({"offset": 1})), None));
-        assert_eq!((marks.all().len(), marks.news().len(), marks.news().len()), (1, 1, 0));
+        assert_eq!((marks.list.len(), marks.news().len(), marks.news().len()), (1, 1, 0));
         marks.event(&event("rejected", json!({"streams": [{"code": "gap", "messages": 1}]})), None);
         assert_eq!(marks.refused().cause(1e9).unwrap().code, "gap");
         assert_eq!((marks.last_takeover("main"), marks.last_takeover("other")), (Some(1e9), None));
@@ -154,8 +217,43 @@ mod tests {
         let mut later: Marks = rmp_serde::from_slice(&kept).unwrap();
         assert!(later.news().is_empty());
         (0..MARKS + 5).for_each(|_| later.event(&event("drift", json!({"critic": "main"})), None));
-        assert_eq!((later.all().len(), &later.all()[MARKS - 1]["number"]), (MARKS, &json!(MARKS + 6)));
-        assert!(later.all().iter().all(|mark| !mark.contains_key("v")));
+        assert_eq!((later.list.len(), &later.list[MARKS - 1]["number"]), (MARKS, &json!(MARKS + 6)));
+        assert!(later.list.iter().all(|mark| !mark.contains_key("v")));
+    }
+
+    #[test]
+    fn what_happened_to_a_critic_outlives_the_events_of_a_hundred_others() {
+        let of = |kind: &str, critic: &str| event(kind, json!({"critic": critic}));
+        let mut marks = Marks::default();
+        marks.event(&of("adopted", "quiet"), None);
+        marks.event(&of("drift", "quiet"), None);
+        // As the file of an earlier version has it.
+        let earlier = rmp_serde::to_vec_named(&json!({"list": marks.list, "last": marks.last})).unwrap();
+        let names: Vec<String> = (0..99).map(|k| format!("arm-{k}")).collect();
+        for name in &names {
+            (0..OWN + 10).for_each(|_| marks.event(&of("refit_rejected", name), None));
+        }
+        assert_eq!(marks.of("quiet").count(), 2);
+        (0..MARKS).for_each(|_| marks.event(&of("refit_rejected", "quiet"), None));
+        assert!(["quiet", "arm-0", "arm-98"].iter().all(|name| marks.of(name).count() == OWN));
+        assert_eq!(marks.list.len(), 100 * OWN);
+        // Its own later events have displaced the change: it has not been answered all the same.
+        assert!(marks.of("quiet").all(|mark| mark["event"] == "refit_rejected"));
+        assert!(
+            marks.alarm("quiet").is_some() && marks.last_drift("quiet").is_some() && marks.alarm("arm-0").is_none()
+        );
+        assert_eq!((marks.last_takeover("quiet"), marks.last_takeover("arm-0")), (Some(1e9), None));
+
+        // After a restart without the others.
+        let present = ["quiet".to_owned()];
+        for (kept, count) in [(rmp_serde::to_vec_named(&marks).unwrap(), OWN), (earlier, 2)] {
+            let later: Marks = rmp_serde::from_slice(&kept).unwrap();
+            let mut later = later.resumed(&present);
+            assert_eq!((later.list.len(), later.last_takeover("quiet")), (count, Some(1e9)));
+            assert!(later.alarm("quiet").is_some());
+            later.event(&of("dismissed", "quiet"), None);
+            assert!(later.alarm("quiet").is_none() && later.last_drift("quiet").is_some());
+        }
     }
 
     #[test]

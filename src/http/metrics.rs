@@ -17,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Error codes with which messages are refused on ingest.
-const INGEST_CODES: [ErrorCode; 12] = [
+/// Error codes with which messages on ingest and appends are refused.
+const REFUSED_CODES: [ErrorCode; 14] = [
     ErrorCode::Malformed,
     ErrorCode::UnsupportedVersion,
+    ErrorCode::UnknownOp,
     ErrorCode::MissingField,
     ErrorCode::WrongType,
     ErrorCode::WrongShape,
@@ -31,7 +32,24 @@ const INGEST_CODES: [ErrorCode; 12] = [
     ErrorCode::Fenced,
     ErrorCode::TooLarge,
     ErrorCode::TooManyStreams,
+    ErrorCode::Unauthorised,
 ];
+/// What the counters of these say.
+const REJECTED: &str = "Messages refused on ingest, and appends, by error code";
+
+/// Messages that were refused, by error code: those that were not, too, so that the first refusal is a rise.
+fn rejected(counted: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let none = REFUSED_CODES.map(|code| (code.name().to_owned(), 0));
+    none.into_iter().chain(counted.clone()).collect()
+}
+
+/// The same before anything can be refused, in the format of Prometheus: the series begin with the start, not behind it.
+pub(super) fn none_rejected() -> String {
+    const NAME: &str = "criticd_rejected_total";
+    let lines = rejected(&BTreeMap::new()).into_iter();
+    let lines: String = lines.map(|(code, count)| format!("{NAME}{{code=\"{code}\"}} {count}\n")).collect();
+    format!("# HELP {NAME} {REJECTED}\n# TYPE {NAME} counter\n{lines}")
+}
 
 /// All that is measured.
 pub(super) struct Metrics {
@@ -193,11 +211,7 @@ fn whole(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     metric("uptime", "Time since the daemon started").in_unit(Unit::Seconds).gauge(to, only(Some(status.uptime_s)))?;
     metric("rows", "Transitions taken in").counter(to, only(Some(status.offset)))?;
     metric("duplicates", "Transitions that were known already").counter(to, only(Some(status.duplicates)))?;
-    // From the start on, so that the first refusal is a rise.
-    let rejected = INGEST_CODES.map(|code| (code.name().to_owned(), 0)).into_iter().chain(status.rejected.clone());
-    metric("rejected", "Messages refused on ingest, by error code")
-        .per("code")
-        .counter(to, rejected.collect::<BTreeMap<String, u64>>().into_iter())?;
+    metric("rejected", REJECTED).per("code").counter(to, rejected(&status.rejected).into_iter())?;
     metric("missing_rows", "Transitions left out on ingest, by their sequence numbers")
         .counter(to, only(Some(status.missing_rows)))?;
     metric("skipped_rows", "Transitions that critics left out because they failed on them")
@@ -528,6 +542,12 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
         assert!(!text.contains("# EOF") && !text.contains("# UNIT"));
+        // A start has the same counters.
+        let of_rejected = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with("criticd_rejected_total{"));
+            lines.map(|line| line.split('}').next().unwrap_or_default().to_owned()).collect()
+        };
+        assert_eq!(of_rejected(&text), of_rejected(&none_rejected()));
         // What there is no number for is left out.
         assert!(!text.contains("criticd_score_nats{") && !text.contains("criticd_heads{critic=\"busy\"}"));
         let open = metrics.text(true);

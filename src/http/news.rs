@@ -60,8 +60,8 @@ pub(super) fn apart(status: &Status) -> (Value, Vec<Value>) {
     (rest, critics)
 }
 
-/// What a list of critics shows of one, and what it takes to know whether it can be compared with: `kernel` is a mark alone,
-/// of `actions` the names come.
+/// What a list of critics shows of one, and what it takes to know whether it can be compared with, and which of its rewards: `kernel` is
+/// a mark alone, of `actions` the names come.
 pub(super) fn brief(critic: &CriticStatus) -> Value {
     let own = |trust: &TrustStatus| {
         let reasons: Vec<&TrustReason> = trust.reasons.iter().filter(|reason| reason.of == "critic").collect();
@@ -72,6 +72,8 @@ pub(super) fn brief(critic: &CriticStatus) -> Value {
         "name": critic.name,
         "failed": critic.failed,
         "kernel": critic.model.is_some(),
+        "rewards": critic.rewards,
+        "reward_names": critic.reward_names,
         "actions": critic.actions.as_ref().map(|of| json!({"names": of.names})),
         "refit": {"running": critic.refit.running, "next_at": critic.refit.next_at},
         "trust": critic.trust.iter().map(own).collect::<Vec<Value>>(),
@@ -86,8 +88,12 @@ mod tests {
     fn a_page_gets_its_critic_in_full_and_of_others_what_is_new() {
         let reason = |of: &str| TrustReason { of: of.into(), text: format!("of the {of}"), ..TrustReason::default() };
         let trust = TrustStatus { reasons: vec![reason("daemon"), reason("critic")], ..TrustStatus::default() };
-        let critic =
-            |name: &str| CriticStatus { name: name.into(), trust: vec![trust.clone()], ..CriticStatus::default() };
+        let critic = |name: &str| CriticStatus {
+            name: name.into(),
+            rewards: vec![1, 0],
+            trust: vec![trust.clone()],
+            ..CriticStatus::default()
+        };
         let mut status = Status { offset: 7, critics: ["a", "b", "c"].map(critic).to_vec(), ..Status::default() };
         let mut before = Vec::new();
         let mut news = |status: &Status| {
@@ -104,6 +110,7 @@ mod tests {
         assert_eq!(found["critics"].as_object().unwrap().keys().collect::<Vec<_>>(), ["0", "2"]);
         let others = &found["critics"]["2"]["trust"][0]["reasons"];
         assert!(others.as_array().unwrap().len() == 1 && others[0]["text"] == "of the critic", "{others}");
+        assert_eq!(found["critics"]["2"]["rewards"], json!([1, 0]), "which of its rewards is compared");
         assert_eq!(
             (&of(&first, None)["own"]["name"], &of(&first, Some("gone"))["own"]["name"]),
             (&json!("a"), &json!("a"))

@@ -303,7 +303,7 @@ async fn readyz(State(shared): Here) -> Response {
         }
         Some(_) => {
             let frame = Arc::clone(&shared.site.frame.borrow());
-            match readiness(frame.status.as_deref()) {
+            match readiness(frame.status.as_deref(), frame.refused) {
                 Ok(words) => format!("{words}\n").into_response(),
                 Err(why) => busy(&why),
             }
@@ -311,8 +311,9 @@ async fn readyz(State(shared): Here) -> Response {
     }
 }
 
-/// What this status says of a daemon that runs: ready, although something is amiss, or why it takes no rows.
-fn readiness(status: Option<&Status>) -> Result<String, String> {
+/// What this status says of a daemon that runs: ready, although something is amiss, or why it takes no rows. Messages that
+/// it has `refused` lately are the fault of their senders: it takes the rows of others.
+fn readiness(status: Option<&Status>, refused: u64) -> Result<String, String> {
     let Some(status) = status else { return Ok("ready".to_owned()) };
     if let Some(why) = &status.read_only {
         let (what, remedy) = parts_of_read_only(why);
@@ -335,6 +336,12 @@ fn readiness(status: Option<&Status>) -> Result<String, String> {
             }
             (None, None) => String::new(),
         };
+    }
+    if refused > 0 {
+        let messages = if refused == 1 { "1 message was".to_owned() } else { format!("{refused} messages were") };
+        words += &format!(
+            ", but {messages} refused in the last 10 minutes: see `criticd status`, and `criticd quarantine list`"
+        );
     }
     Ok(words)
 }
@@ -407,8 +414,8 @@ mod tests {
 
     #[test]
     fn a_daemon_without_checkpoints_is_ready_and_says_why_they_fail() {
-        let of = |text: &serde_json::Value| readiness(Some(&Status::from_json(text).unwrap()));
-        assert_eq!((readiness(None), of(&json!({"journal": {}}))), (Ok("ready".to_owned()), Ok("ready".to_owned())));
+        let of = |text: &serde_json::Value| readiness(Some(&Status::from_json(text).unwrap()), 0);
+        assert_eq!((readiness(None, 0), of(&json!({"journal": {}}))), (Ok("ready".to_owned()), Ok("ready".to_owned())));
         let failing = json!({"checkpoint_failure": "quota"});
         let words = "ready, but the last checkpoint could not be written: quota: look at the disk".to_owned();
         assert_eq!(of(&json!({"journal": failing})), Ok(words));
@@ -427,11 +434,19 @@ mod tests {
             {"name": "again", "rebuild": {"rows": 30, "of": 90}},
             {"name": "stuck", "rebuild": {"failed": "no room"}},
         ]);
-        let words = readiness(Some(&Status::from_json(&json!({"critics": critics})).unwrap())).unwrap();
+        let words = readiness(Some(&Status::from_json(&json!({"critics": critics})).unwrap()), 0).unwrap();
         assert!(words.starts_with("ready, but critic \"lost\" has failed: a bug: `criticd rebuild`"), "{words}");
         assert!(words.contains("critic \"again\" is being learned again, 30 of 90 rows"), "{words}");
         assert!(words.contains("critic \"stuck\" could not be learned again: no room: `criticd rebuild`"), "{words}");
         assert!(!words.contains("sound"), "{words}");
+    }
+
+    #[test]
+    fn a_daemon_that_refuses_messages_is_ready_and_says_so() {
+        let words = |refused| readiness(Some(&Status::default()), refused).unwrap();
+        assert_eq!(words(0), "ready");
+        assert!(words(1).starts_with("ready, but 1 message was refused in the last 10 minutes: "), "{}", words(1));
+        assert!(words(12).contains("but 12 messages were refused") && words(12).contains("quarantine list"));
     }
 
     #[test]

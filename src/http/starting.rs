@@ -1,6 +1,7 @@
 //! What is served while the journal is learned again, before there is anything else to show.
 
 use super::guard::{Guard, protect};
+use super::metrics::none_rejected;
 use super::page;
 use super::server::{Routers, busy};
 use crate::telemetry::StartProgress;
@@ -61,7 +62,8 @@ async fn metrics(State(progress): Here) -> Response {
         "# HELP criticd_recovered_rows Transitions of the journal that the start has learned again\n\
          # TYPE criticd_recovered_rows gauge\ncriticd_recovered_rows {rows}\n\
          # HELP criticd_recovery_rows Transitions of the journal that the start learns again\n\
-         # TYPE criticd_recovery_rows gauge\ncriticd_recovery_rows {of}\n"
+         # TYPE criticd_recovery_rows gauge\ncriticd_recovery_rows {of}\n{}",
+        none_rejected()
     );
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
@@ -109,6 +111,10 @@ mod tests {
         assert!(page.contains("<title>criticd starts: 40 %</title>") && page.contains("value=\"0.4000\""), "{page}");
         assert!(page.contains("30000 of 75000 rows"), "{page}");
         assert!(get("/style.css").starts_with("HTTP/1.1 200") && get("/app.js").starts_with("HTTP/1.1 503"));
+        let metrics = get("/metrics");
+        for line in ["criticd_recovery_rows 75000", "criticd_rejected_total{code=\"fenced\"} 0"] {
+            assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+        }
         let status = get("/api/status");
         assert!(status.contains("\"rows\":30000") && status.contains("\"of\":75000"), "{status}");
     }

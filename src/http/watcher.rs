@@ -8,7 +8,7 @@ use super::heads::heads;
 use super::history::{History, number};
 use super::kept::Kept;
 use super::map::Of;
-use super::marks::Marks;
+use super::marks::{Marks, concerns};
 use super::newest::newest;
 use super::news::{News, apart, brief};
 use super::past::{Past, PastFile, Shelf};
@@ -54,6 +54,8 @@ pub(super) struct Frame {
     pub(super) status: Option<Arc<Status>>,
     /// How predictions compare with the newest returns, of each reward with enough of them.
     pub(super) quality: Vec<Quality>,
+    /// Messages that were refused in the last ten minutes.
+    pub(super) refused: u64,
     /// The messages to open pages.
     pub(super) news: News,
 }
@@ -175,7 +177,7 @@ impl Watcher {
         let Some(past) = file.read() else { return };
         self.history.resume(&past.history, Clock::start().now().unix, &[REFUSED]);
         file.refused = self.history.last(REFUSED).unwrap_or(0.0);
-        self.marks = past.marks;
+        self.marks = past.marks.resumed(&self.names);
         for (index, (name, calibration)) in self.names.iter().zip(&mut self.calibrations).enumerate() {
             for kept in past.calibrations.iter().filter(|kept| kept.critic == *name) {
                 calibration.resume(kept, generation(index));
@@ -261,23 +263,30 @@ impl Watcher {
             "number": frame,
             "status": rest,
             "quality": self.newest(),
-            "marks": self.marks.news(),
             "states": self.visited.spread(),
             "episodes": self.episodes.news(),
         });
+        let marks = self.marks.news();
         let calibrations: Vec<Value> = self.calibrations.iter_mut().map(Calibration::news).collect();
         let own = |((k, critic), calibration): ((usize, Value), Value)| {
             let (name, kept) = (&self.names[k], self.kept.generations(k));
             let point: Vec<Value> =
                 (0..SERIES.len()).chain(self.columns(k)).map(|column| number(row[column])).collect();
-            let parts =
-                json!({"critic": name, "own": critic, "point": point, "calibration": calibration, "kept": kept});
+            let marks: Vec<_> = marks.iter().filter(|mark| concerns(mark, name)).collect();
+            let parts = json!({
+                "critic": name,
+                "own": critic,
+                "point": point,
+                "calibration": calibration,
+                "kept": kept,
+                "marks": marks,
+            });
             (name.clone(), parts)
         };
         let own = critics.into_iter().enumerate().zip(calibrations).map(own).collect();
         let news = News::new(&common, own, &mut self.briefs, &status.critics);
-        let quality = self.quality(&status);
-        self.frame = Arc::new(Frame { number: frame, status: Some(status), quality, news });
+        let (quality, refused) = (self.quality(&status), self.refused_lately(&status));
+        self.frame = Arc::new(Frame { number: frame, status: Some(status), quality, refused, news });
         self.frames.send_replace(Arc::clone(&self.frame));
         self.learn_shares();
         if self.past.as_ref().is_some_and(PastFile::is_due) {
@@ -343,11 +352,16 @@ impl Watcher {
         }
     }
 
+    /// Messages that were refused in the last ten minutes, up to the newest row of the history.
+    fn refused_lately(&self, status: &Status) -> u64 {
+        self.history.risen(REFUSED, status.time - REFUSED_S).unwrap_or(0.0) as u64
+    }
+
     /// Whether to believe the values of each reward of a critic.
     fn trust(&self, index: usize, status: &Status) -> Vec<TrustStatus> {
         let name = &self.names[index];
         let Some(critic) = status.critic(name) else { return Vec::new() };
-        let refused = self.history.risen(REFUSED, status.time - REFUSED_S).unwrap_or(0.0) as u64;
+        let refused = self.refused_lately(status);
         let cause = self.marks.refused().cause(status.time);
         let (adopted, last_row) = (self.marks.last_takeover(name), self.recent.newest());
         let drifted = self.marks.last_drift(name).and_then(|mark| mark.get("time")?.as_f64());
@@ -416,7 +430,7 @@ impl Watcher {
             "state_dim": self.state_dim,
             "columns": columns().map(|k| &self.history.columns()[k]).collect::<Vec<_>>(),
             "quality": self.newest(),
-            "marks": self.marks.all(),
+            "marks": self.marks.of(&self.names[shown]).collect::<Vec<_>>(),
             "states": self.visited.spread(),
             "calibration": calibrations,
             "kept": {"generations": generations, "bytes": self.kept.bytes()},

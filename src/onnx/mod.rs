@@ -41,8 +41,7 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
     let facts: Vec<Message> = facts(snapshot).into_iter().chain(heads).chain(actions).map(fact).collect();
     // A `ModelProto`.
     let model = Message::default().int(1, IR_VERSION).text(2, "criticd").text(3, env!("CARGO_PKG_VERSION"));
-    let model =
-        model.text(6, "Value function learned by criticd: expected discounted sum of rewards from a state on.");
+    let model = model.text(6, "Value function learned by criticd: expected discounted sum of rewards from a state on.");
     model.message(7, &graph).message(8, &operators).messages(14, &facts).into_bytes()
 }
 

@@ -11,7 +11,7 @@ pub(super) enum Key {
     Fade(Colours),
     /// With a band, or without one.
     Line([u8; 3], bool),
-    Dashes([u8; 3]),
+    Dashes([u8; 3], bool),
     /// The ground of curves where next to nothing is known.
     Hatch,
 }
@@ -22,7 +22,7 @@ impl Key {
             Self::Marker(_) => 12.0,
             Self::Fade(_) => 44.0,
             Self::Hatch => 30.0,
-            Self::Line(..) | Self::Dashes(_) => 30.0,
+            Self::Line(..) | Self::Dashes(..) => 30.0,
         }
     }
 }
@@ -76,14 +76,11 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
                     canvas.outline(grown(swatch));
                 }
                 Key::Line(colour, band) => {
-                    if band {
-                        let mut path = PathBuilder::new();
-                        path.push_rect(Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
-                        canvas.fill(path, colour, 0.22, None);
-                    }
+                    draw_band(canvas, (x, y), colour, band);
                     canvas.line((x, y), (x + 30.0, y), 2.4, colour);
                 }
-                Key::Dashes(colour) => {
+                Key::Dashes(colour, band) => {
+                    draw_band(canvas, (x, y), colour, band);
                     let mut path = PathBuilder::new();
                     path.move_to(x, y);
                     path.line_to(x + 30.0, y);
@@ -93,5 +90,14 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
             canvas.text(text, TICK_SIZE, (x + key.width() + KEY_GAP, y + 0.36 * TICK_SIZE), Align::Left, false);
             x += width + ENTRY_GAP;
         }
+    }
+}
+
+/// The band behind the key of a curve that has one.
+fn draw_band(canvas: &mut Canvas, (x, y): (f32, f32), colour: [u8; 3], band: bool) {
+    if band {
+        let mut path = PathBuilder::new();
+        path.push_rect(Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
+        canvas.fill(path, colour, 0.22, None);
     }
 }

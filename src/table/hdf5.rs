@@ -189,7 +189,7 @@ fn d3rlpy(root: &Group, datasets: &[String], budget: &mut Budget, job: &mut Job<
             }
             let dataset = root.dataset(&full).map_err(damaged)?;
             if name == "terminated" {
-                let flag = array(&full, &dataset, budget).and_then(|flag| flag.flag());
+                let flag = Unread::new(dataset, budget).and_then(|flag| flag.read(&full)).and_then(|flag| flag.flag());
                 found.flag = Some(flag.map_err(|message| Fault::column(&full, message))?);
             } else {
                 found.shapes.push((name.to_owned(), Some(shape(&dataset))));
@@ -254,17 +254,28 @@ impl Found {
             other => other,
         };
         let roles = assign(job, &sources).map_err(located)?;
+        let needed = || roles.of.iter().enumerate().filter(|(_, used)| !used.is_empty());
+        let faulty = |at: usize, message: String| Fault::column(format!("{prefix}{}", sources[at].name), message);
+        // The memory of all of them is taken before any is read: a file that holds too much fails at once.
+        let mut unread = Vec::new();
+        for (at, _) in needed() {
+            // Made from the flag.
+            if self.flag.is_some() && self.names[at].is_empty() {
+                unread.push(None);
+                continue;
+            }
+            let found = dataset(&self.group, &self.names[at]).map_err(|e| format!("cannot be read: {e}"));
+            let taken = found.and_then(|dataset| Unread::new(dataset, budget));
+            unread.push(Some(taken.map_err(|message| faulty(at, message))?));
+        }
         let mut arrays = Vec::new();
-        for (at, used) in roles.of.iter().enumerate().filter(|(_, used)| !used.is_empty()) {
+        for ((at, used), unread) in needed().zip(unread) {
             let name = &sources[at].name;
             let steps = self.shapes[at].1.as_ref().and_then(|shape| shape.first().copied()).unwrap_or(0);
-            let read = match self.flag.filter(|_| self.names[at].is_empty()) {
-                Some(flag) => Ok(Array::last(name, steps, flag == (name == "terminated"))),
-                None => dataset(&self.group, &self.names[at])
-                    .map_err(|e| format!("cannot be read: {e}"))
-                    .and_then(|dataset| array(name, &dataset, budget)),
+            let mut array = match unread {
+                Some(unread) => unread.read(name).map_err(|message| faulty(at, message))?,
+                None => Array::last(name, steps, self.flag == Some(name == "terminated")),
             };
-            let mut array = read.map_err(|message| Fault::column(format!("{prefix}{name}"), message))?;
             array.truncate(self.limit.unwrap_or(usize::MAX));
             arrays.push((used.clone(), array));
         }
@@ -284,12 +295,24 @@ fn shape(dataset: &Dataset) -> Vec<usize> {
     dataset.shape().iter().map(|&axis| usize::try_from(axis).unwrap_or(usize::MAX)).collect()
 }
 
-fn array(name: &str, dataset: &Dataset, budget: &mut Budget) -> Result<Array, String> {
-    let element = element(dataset.dtype())?;
-    let shape = shape(dataset);
-    budget.take(&shape, element)?;
-    let bytes = dataset.read_raw_bytes().map_err(|e| format!("cannot be read: {e}"))?;
-    Array::decode(name, shape, element, &bytes)
+/// An array that has not been read, and whose memory is taken of the budget.
+struct Unread {
+    dataset: Dataset,
+    shape: Vec<usize>,
+    element: Element,
+}
+
+impl Unread {
+    fn new(dataset: Dataset, budget: &mut Budget) -> Result<Self, String> {
+        let (element, shape) = (element(dataset.dtype())?, shape(&dataset));
+        budget.take(&shape, element)?;
+        Ok(Self { dataset, shape, element })
+    }
+
+    fn read(self, name: &str) -> Result<Array, String> {
+        let bytes = self.dataset.read_raw_bytes().map_err(|e| format!("cannot be read: {e}"))?;
+        Array::decode(name, self.shape, self.element, &bytes)
+    }
 }
 
 fn element(datatype: &Datatype) -> Result<Element, String> {

@@ -141,6 +141,7 @@ def test_each_fault_has_its_name(
     control, other = daemon.control(), daemon.control()
     states = np.array([[0.0, 1.0], [0.3, -0.2]])
     before, streams = other.ask("value", states=states, variance=True), other.ask("streams")["streams"]
+    refused = other.ask("status")["rejected"]
     reply = control.raw(pack({"id": "mine", **request_}))
     assert not reply["ok"] and reply["id"] == "mine", reply
     error = reply["error"]
@@ -154,7 +155,12 @@ def test_each_fault_has_its_name(
     after = other.ask("value", states=states, variance=True)
     assert {k: after[k] for k in ("offset", "generation")} == {k: before[k] for k in ("offset", "generation")}
     assert np.array_equal(after["mean"], before["mean"]) and np.array_equal(after["variance"], before["variance"])
-    assert other.ask("status")["offset"] == 202 and other.ask("streams")["streams"] == streams
+    status = other.ask("status")
+    assert status["offset"] == 202 and other.ask("streams")["streams"] == streams
+    # Appends count, unless they have but to come again.
+    if request_.get("op") == "append" and code != "sequence_gap":
+        refused = {**refused, code: refused.get(code, 0) + 1}
+    assert status["rejected"] == refused
 
 
 def test_duplicates_are_acknowledged_and_not_learned(daemon: Daemon) -> None:

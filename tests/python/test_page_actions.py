@@ -87,7 +87,7 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     page.run("document.getElementById('path').focus()")
     for _ in range(3):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
-    page.wait("/: Q −[0-9.]+ ± [0-9.]+ · reward .* · TD error [−0-9.]+/.test(document.getElementById('path-out').textContent)", "Q")
+    page.wait("/: Q −[0-9.]+ ± [0-9.]+ \\(2 sd\\) · reward .* · TD error [−0-9.]+/.test(document.getElementById('path-out').textContent)", "Q")
     # The place and the action matter, the load does not.
     page.wait("document.querySelectorAll('.relevance-row').length === 3", "the shares")
     rows = page.run("[...document.querySelectorAll('.relevance-row')].map(row => row.textContent)")

@@ -62,7 +62,7 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     options = "[...document.querySelectorAll('#head option')].map((each) => each.textContent)"
     assert shown(page, "head-choice") and page.run(options) == ["energy [J]", "comfort"]
     point(page, "map-value", 0.5, 0.5)
-    page.wait("/: value [−0-9.]+ ± [0-9.]+ J ·/.test(document.getElementById('map-value-out').textContent)", "a value")
+    page.wait("/: value [−0-9.]+ ± [0-9.]+ J \\(1 sd\\) ·/.test(document.getElementById('map-value-out').textContent)", "a value")
     page.wait("document.querySelector('#worst b')?.textContent.includes(' J ')", "an error")
     page.wait("/RMS error [0-9.]+ J/.test(document.getElementById('calibration-text').textContent)", "calibration")
     page.wait("/^[0-9.]+ J$/.test(document.querySelector('#lines .line b').textContent.trim())", "the error over time")
@@ -72,6 +72,9 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
         page.run(f"[...document.querySelectorAll('#{canvas}-save button')].find(b => b.textContent === 'SVG').click()")
         found = f"Object.entries(saved).some(([name, file]) => name.endsWith('svg') && file.includes('>{words}<'))"
         page.wait(found, f"{words} in {canvas}")
+        if canvas == "path":
+            ends = "Object.values(saved).some((file) => />−[0-9.]+ to [0-9.]+</.test(file))"
+            assert page.run(ends), "the ends of the lane of rewards"
         page.run("saved = {}; 0")
     shoot(page, "rewards")
     # The second reward has a name and no unit.
@@ -84,6 +87,36 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     returns = page.run(pairs)
     assert len(returns) >= 30 and -3.3 < min(returns) and max(returns) < -0.7, returns
     page.wait("/^[0-9.]+$/.test(document.querySelector('#lines .line b').textContent.trim())", "its error over time")
+    assert_clean(page, daemon)
+
+
+def test_another_critic_is_compared_by_the_same_reward(start: Start, page: Browser) -> None:
+    quiet = "discount = 0.5\nrefit_first_rows = 0\nrefit_score_drop = 0.0\n"
+    others = f'[[critic]]\nname = "turned"\nrewards = [1, 0]\n{quiet}[[critic]]\nname = "first"\nrewards = [0]\n{quiet}'
+    daemon = start(config=CONFIG + others)
+    send(daemon, 600)
+    page.open(f"{address(daemon)}#critic=both&x=0&y=1")
+    page.wait("document.querySelector('#against option[value=\"critic turned\"]')", "the others")
+    words = "[...document.querySelectorAll('#against optgroup:last-child option')].map((each) => each.textContent)"
+    when(lambda: page.run(words) == ["turned", "first"], "both of them")
+    page.wait("document.getElementById('head')?.options.length === 2", "the rewards")
+    choose(page, "head", "1")
+    # One that does not learn the reward is compared by its first, which is named.
+    when(lambda: page.run(words) == ["turned", "first: energy"], "the reward that differs")
+    asked = "performance.getEntriesByType('resource').map((entry) => entry.name).filter((name) => name.includes('/api/map'))"
+    for name, head in (("turned", 0), ("first", 0)):
+        choose(page, "against", f"critic {name}")
+        page.wait(f"{asked}.some((name) => name.includes('critic={name}&head={head}'))", f"the map of {name}")
+    apart = "import('/value.js').then(({valueColumns}) => Math.max(...valueColumns().difference.map(Math.abs)))"
+    # The comfort of the first critic lies between -3 and -1, the energy of the other between 0 and 1.
+    page.wait("document.getElementById('other-title').textContent === 'First: energy'", "whose map it is")
+    assert page.run(apart) > 0.8
+    # These two have learned the same reward from the same rows.
+    choose(page, "against", "critic turned")
+    page.wait("document.getElementById('other-title').textContent === 'Turned'", "the other map")
+    assert page.run(apart) < 0.3
+    choose(page, "head", "0")
+    page.wait(f"{asked}.some((name) => name.includes('critic=turned&head=1'))", "its second reward beside the first")
     assert_clean(page, daemon)
 
 

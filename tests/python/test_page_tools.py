@@ -171,17 +171,19 @@ def test_what_was_missed_does_not_move_the_reader(start: Start, page: Browser) -
     miss_a_frame()
     page.wait("document.getElementById('vitals').textContent.startsWith('rows300')", "the numbers")
     assert page.run(place) == mine
-    # While the page stands still it takes in what it missed, and shows it afterwards.
-    page.run("document.getElementById('pause').click()")
+    # What it misses while it stands still is asked for afterwards.
+    pause = "document.getElementById('pause').click()"
+    page.run(pause)
+    before = asked()
+    page.run("import('/known.js').then(({ known }) => { known.number = -1; })")
     walk.send(100)
     daemon.shared_control().wait_for_offset(400)
-    miss_a_frame()
-    when(lambda: page.run("import('/known.js').then(({ known }) => known.status.offset === 400)"), "the rows")
+    time.sleep(2.5)
     page.run("document.dispatchEvent(new Event('visibilitychange'))")
-    assert page.run("document.getElementById('vitals').textContent").startswith("rows300")
-    page.run("document.getElementById('pause').click()")
+    assert page.run("document.getElementById('vitals').textContent").startswith("rows300") and asked() == before
+    page.run(pause)
     page.wait("document.getElementById('vitals').textContent.startsWith('rows400')", "the newest numbers")
-    assert page.run(place) == mine
+    assert asked() > before and page.run(place) == mine
     assert_clean(page, daemon)
 
 
@@ -253,9 +255,12 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
     page.wait("document.querySelectorAll('#worst li').length > 0", "the errors")
     page.wait("!document.getElementById('calibration').hidden", "a calibration")
     page.run(KEEP)
+    page.wait("!document.getElementById('groups').hidden", "groups of the pairs")
+    page.run("document.getElementById('groups').open = true")
     names = ["value", "deviation", "error", "trajectory", "calibration", "over-time", "worst-states", "relevance"]
+    names += ["streams", "groups"]
     wanted = [f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")]
-    wanted += ["streams.csv", "groups.csv"]
+    wanted += ["model.csv", "model-selection.svg"]
 
     def all_saved() -> bool:
         # Some answers may not have arrived yet: there is nothing to save before.
@@ -277,8 +282,16 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
             assert "whatever their other variables were" in shown and "temperature = " not in shown, words
         if name == "worst-states":
             assert sum(" than predicted" in str(text) for text in words) == 10, words
+            # All of them are on it, although the page's list scrolls.
+            lowest = max(float(each.get("y", 0)) for each in root.iter("{http://www.w3.org/2000/svg}text"))
+            assert lowest < float(root.get("height", 0)), root.attrib
         if name == "relevance":
             assert any(re.match(r"angle: \d+ %", str(text)) for text in words), words
+        if name == "streams":
+            assert "walk" in words and any(re.match(r"last seq .* rows · seen ", str(text)) for text in words), words
+        if name == "groups":
+            assert {"By predicted", "By rows until known", "By return"} <= set(words), words
+            assert any(re.search(r": \d+ returns · bias .* in their 90 % interval$", str(text)) for text in words), words
         if name == "over-time":
             assert any(str(text).startswith("Error") for text in words), words
     head, *rows = page.run("saved['value.csv']").strip().split("\n")
@@ -392,6 +405,13 @@ def test_heads_are_searched_and_the_least_known_come_first(start: Start, page: B
     # joint-2, and joint-20 to joint-24.
     page.wait(f"{listed}.length === 6 && {listed}.every(line => line.startsWith('joint-2'))", "those that are meant")
     assert text(page, "heads-note").startswith("6 of 25 found")
+    # The map of a head has the unit of what it sums: joint-20 the angle.
+    page.run("document.querySelector('[data-head=\"joint-20\"]').click()")
+    page.wait("document.getElementById('named-word').textContent === 'Head joint-20'", "its map")
+    point(page, "map-value", 0.5, 0.5)
+    readout = "document.getElementById('map-value-out').textContent"
+    page.wait(f"/: joint-20 [−0-9.]+ ± [0-9.]+ rad \\(1 sd\\)/.test({readout})", "its unit")
+    page.run("document.getElementById('named-back').click()")
     page.run("document.getElementById('heads').scrollIntoView()")
     shoot(page, "heads")
     assert_clean(page, daemon)
@@ -405,7 +425,7 @@ def test_a_page_without_its_daemon_dims_and_says_since_when(start: Start, page: 
     daemon.terminate()
     page.wait("document.body.classList.contains('gone')", "that it is gone")
     opacity = "Number(getComputedStyle(document.getElementById('%s')).opacity)"
-    page.wait(f"{opacity % 'view'} < 0.7", "dim")
+    page.wait(f"{opacity % 'view'} < 0.7 && {opacity % 'vitals'} < 0.7", "dim")
     # What the daemon has said last is read, not looked through.
     assert page.run(opacity % "trust") == 1 and page.run("getComputedStyle(document.querySelector('main')).opacity") == "1"
     first = text(page, "live-text")

@@ -214,8 +214,8 @@ def test_an_operator_runs_stops_kills_and_watches_it(tmp_path: Path) -> None:
             _, metrics = pod.get("/metrics")
             measured = set(re.findall(r"^(criticd_\w+)", metrics, re.MULTILINE))
             wanted = set(re.findall(r"\bcriticd_\w+", (ROOT / "examples" / "alerts.yml").read_text()))
-            # Refusals are counted from the first one on; scores and alarms are there after a refit.
-            later = {"criticd_rejected_total", "criticd_score_nats", "criticd_score_recent_nats"}
+            # Scores and alarms are there after a refit, the rows that a start recovers during the start alone.
+            later = {"criticd_score_nats", "criticd_score_recent_nats", "criticd_recovery_rows"}
             later |= {"criticd_drift_alarms_total", "criticd_coverage_ratio"}
             # What returns say is there when so many have come.
             later |= {"criticd_return_bias", "criticd_return_error"}

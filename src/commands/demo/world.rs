@@ -214,12 +214,18 @@ fn dictionary(snapshot: &Snapshot) -> Points {
     Points { label: "dictionary".into(), at, marker: Marker::Ring }
 }
 
+/// What a model stands on: "20000 rows, discount 0.9".
+fn learned_from(snapshot: &Snapshot) -> String {
+    format!("{} rows, discount {}", snapshot.offset, snapshot.discount)
+}
+
 fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
     let axes =
         || (Axis::angle("angle φ [rad], 0 is upright", -PI, PI), Axis::new("speed φ' [rad/s]", -SPEED_MAX, SPEED_MAX));
     let (x, y) = axes();
     let (mean, deviation) = evaluate(snapshot, &Heatmap::centres(&x, &y, COLUMNS, ROWS));
-    let mut value = Heatmap::new("Value learned", x, y, COLUMNS, mean, "discounted sum of rewards");
+    let title = format!("Value learned\n{}", learned_from(snapshot));
+    let mut value = Heatmap::new(title, x, y, COLUMNS, mean, "discounted sum of rewards");
     // Before a refit has selected the model, its deviations are the prior's and say nothing about places.
     value.fade = (!snapshot.provisional).then(|| {
         let prior = snapshot.hyperparameters.kernel.signal_variance.sqrt();
@@ -232,10 +238,10 @@ fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
         coarse.iter().map(|&state| average_return(state, snapshot.discount, COARSE_ROLLOUTS)).collect();
     let (learned, _) = evaluate(snapshot, &coarse);
     let errors: Vec<f64> = learned.iter().zip(&rollouts).map(|(learned, truth)| learned - truth).collect();
-    // One scale for both, set by the true value.
+    // One scale for both, set by the true value, and one bar.
     let bound = |f: fn(f64, f64) -> f64, start| rollouts.iter().copied().fold(start, f);
     let range = [bound(f64::min, f64::INFINITY), bound(f64::max, f64::NEG_INFINITY)];
-    value.value_range = Some(range);
+    (value.value_range, value.bar) = (Some(range), false);
     let title = format!("Truth: average of {COARSE_ROLLOUTS} rollouts");
     let mut truth = Heatmap::new(title, x, y, COARSE_COLUMNS, rollouts, "discounted sum of rewards");
     truth.value_range = Some(range);
@@ -257,7 +263,8 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
     let [low, high] = World::Gridworld.variables()[0].range;
     let (x, y) = (Axis::new("x", low, high), Axis::new("y", low, high));
     let (mean, _) = evaluate(snapshot, &Heatmap::centres(&x, &y, size as usize, size as usize));
-    let mut value = Heatmap::new("Value: y does not matter", x, y, size as usize, mean, "value");
+    let title = format!("Value: y does not matter\n{}", learned_from(snapshot));
+    let mut value = Heatmap::new(title, x, y, size as usize, mean, "value");
     value.smooth = false;
     value.points = vec![dictionary(snapshot)];
 

@@ -128,7 +128,8 @@ impl Report<'_> {
         let gap = self.trace_gap().filter(|gap| *gap > TRACE_GAP);
         let coarse = gap.filter(|_| full || fitted.model.settings().improves()).map(|gap| {
             let what = if full { "the dictionary is full and" } else { "the dictionary" };
-            let remedy = if full { "a larger --dictionary-max may predict better" } else { "a smaller --tolerance closes it" };
+            let remedy =
+                if full { "a larger --dictionary-max may predict better" } else { "a smaller --tolerance closes it" };
             format!("{what} leaves a trace gap of {} nats, which no deviation covers: {remedy}", number(gap))
         });
         if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {

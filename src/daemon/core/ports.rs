@@ -8,10 +8,13 @@ use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::transport::{Publication, Reply};
-use crate::wire::{self, Op, Status};
+use crate::wire::{self, Op, Origin, Status, WireError};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+
+/// Bytes that are kept of a message that was refused.
+pub(super) const REFUSED_BYTES: usize = 4096;
 
 /// A request that only the core can answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +31,35 @@ pub struct Call {
 pub enum Asked {
     /// The message of an `append`.
     Append(Bytes),
+    /// An `append` that is refused already: the core counts it, and answers.
+    Refused(Box<RefusedAppend>),
     /// Anything else.
     Op(Op),
+}
+
+/// An `append` that was refused before its rows were read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusedAppend {
+    /// Why.
+    pub error: WireError,
+    /// Whose rows it holds.
+    pub origin: Origin,
+    /// The message, or its beginning.
+    pub start: Vec<u8>,
+}
+
+impl RefusedAppend {
+    /// The message `payload` was refused.
+    pub fn new(error: WireError, origin: Origin, payload: &[u8]) -> Self {
+        Self { error, origin, start: payload[..payload.len().min(REFUSED_BYTES)].to_vec() }
+    }
+
+    /// Bytes that it takes while it waits.
+    pub fn bytes(&self) -> usize {
+        /// Names of stream and session, and the sentence of the error, at most.
+        const WORDS: usize = 1024;
+        size_of::<Self>() + self.start.len() + WORDS
+    }
 }
 
 /// Something for the threads around the core to do.

@@ -420,10 +420,12 @@ mod tests {
 
     #[test]
     fn what_somebody_waits_for_is_due_when_it_has_been_learned() {
-        let (_, state) = learned(200);
+        let (config, state) = learned(200);
         let mut publisher = Publisher::new(std::iter::once("default".to_owned()));
-        publisher.next = 100.0;
         let now = Now { uptime: 1.0, unix: 1e9 };
+        publisher.next = 100.0;
+        assert!(publisher.due(&state, 1.0, now), "nobody has been able to ask yet");
+        publisher.refresh(0, &state.critics()[0], &config, false, now, &mut Vec::new());
         publisher.want(201);
         assert!(!publisher.due(&state, 1.0, now));
         publisher.want(200);

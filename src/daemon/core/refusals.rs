@@ -1,7 +1,7 @@
-//! Messages that ingest refused: counted, reported at a bounded rate, kept for the quarantine.
+//! Rows that were refused, on ingest and as appends: counted, reported at a bounded rate, kept for the quarantine.
 
-use super::ports::{Now, Output, event, map};
-use crate::wire::{self, Origin, RefusedRows, WireError};
+use super::ports::{Now, Output, REFUSED_BYTES, event, map};
+use crate::wire::{self, ErrorCode, Origin, RefusedRows, WireError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 const REPORT_INTERVAL_S: f64 = 1.0;
 /// Messages kept between two looks at them.
 const KEPT: usize = 64;
-/// Bytes that are kept of a message.
-const BYTES: usize = 4096;
 /// Streams that one event names.
 const STREAMS: usize = 64;
 /// Streams whose last refusal is remembered for those who ask, with names and sessions of at most [`NAME_BYTES`].
@@ -18,7 +16,7 @@ const REMEMBERED: usize = 256;
 /// Longest name of a stream or session that is not itself the reason of a refusal.
 const NAME_BYTES: usize = 256;
 
-/// A message that ingest refused.
+/// A message that was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
     /// Unix seconds.
@@ -67,12 +65,38 @@ struct Lost {
 }
 
 impl Refusals {
-    /// `payload` was refused.
+    /// `payload` was refused on ingest.
     pub(super) fn refuse(&mut self, error: WireError, payload: &[u8], now: Now) {
+        self.note(error, wire::origin(payload), payload, now);
+    }
+
+    /// An append was refused, and its sender is told; `payload` is the message, or its beginning. What the sender has but
+    /// to send again is no loss, and does not count.
+    pub(super) fn refuse_append(
+        &mut self,
+        error: &WireError,
+        origin: impl FnOnce() -> Origin,
+        payload: &[u8],
+        now: Now,
+    ) {
+        match error.code {
+            code if code.is_passing() => {}
+            // Counted alone: a peer that may not append fills no quarantine, and speaks for no stream.
+            ErrorCode::Unauthorised => self.count(error.clone()),
+            _ => self.note(error.clone(), origin(), payload, now),
+        }
+    }
+
+    fn count(&mut self, error: WireError) {
         *self.by_code.entry(error.code.name()).or_default() += 1;
         self.since_report += 1;
+        self.last = Some(error);
+    }
+
+    fn note(&mut self, error: WireError, origin: Origin, payload: &[u8], now: Now) {
         let WireError { code, field, index, message, .. } = error.clone();
-        let Origin { stream, session, seq, rows } = wire::origin(payload);
+        self.count(error);
+        let Origin { stream, session, seq, rows } = origin;
         if let (Some(stream), Some(session)) = (&stream, &session) {
             self.remember(stream, session, code.name(), &message);
         }
@@ -83,9 +107,8 @@ impl Refusals {
             lost.messages += 1;
             lost.rows += rows.unwrap_or(0) as u64;
         }
-        let payload = payload[..payload.len().min(BYTES)].to_vec();
+        let payload = payload[..payload.len().min(REFUSED_BYTES)].to_vec();
         self.keep(Refused { time: now.unix, code: code.name(), field, index, message, payload });
-        self.last = Some(error);
     }
 
     /// Remember it of the stream, whose other sessions are forgotten, and so is the stream that was refused longest ago.
@@ -163,7 +186,6 @@ fn entry(((stream, session, code), lost): (Whose, Lost)) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::ErrorCode;
 
     #[test]
     fn refused_messages_are_counted_kept_and_reported_now_and_then() {
@@ -172,7 +194,7 @@ mod tests {
         assert!(refusals.report(true, at(0.0)).is_none(), "nothing was refused");
         let error = WireError::of(ErrorCode::WrongDimension, "state", "too long");
         for k in 0..100 {
-            refusals.refuse(error.clone(), &[7; 2 * BYTES], at(0.001 * f64::from(k)));
+            refusals.refuse(error.clone(), &[7; 2 * REFUSED_BYTES], at(0.001 * f64::from(k)));
         }
         assert!(refusals.report(false, at(0.2)).is_some());
         refusals.refuse(error, b"", at(0.3));
@@ -180,7 +202,26 @@ mod tests {
         assert!(refusals.report(true, at(0.4)).is_some());
         assert_eq!(refusals.by_code()["wrong_dimension"], 101);
         let kept = refusals.take();
-        assert_eq!((kept.len(), kept[0].payload.len(), refusals.take().len()), (KEPT, BYTES, 0));
+        assert_eq!((kept.len(), kept[0].payload.len(), refusals.take().len()), (KEPT, REFUSED_BYTES, 0));
+    }
+
+    #[test]
+    fn an_append_counts_unless_its_sender_has_but_to_send_it_again() {
+        let (mut refusals, now) = (Refusals::default(), Now { uptime: 5.0, unix: 1e9 });
+        let origin = || Origin { stream: Some("a".into()), session: Some("s".into()), seq: Some(3), rows: Some(2) };
+        for code in ErrorCode::ALL {
+            refusals.refuse_append(&WireError::new(code, "no"), origin, b"rows", now);
+        }
+        let counted = refusals.by_code();
+        let passing = ["sequence_gap", "overloaded", "not_ready", "read_only"];
+        assert_eq!(counted.len(), ErrorCode::ALL.len() - passing.len());
+        assert!(passing.iter().all(|code| !counted.contains_key(*code)) && counted.values().all(|&count| count == 1));
+        // Who may not append is counted, and that is all.
+        assert!(counted.contains_key("unauthorised"));
+        let kept = refusals.take();
+        assert_eq!((kept.len(), &kept[0].payload[..]), (counted.len() - 1, &b"rows"[..]));
+        assert!(kept.iter().all(|kept| kept.code != "unauthorised"));
+        assert_eq!(refusals.of(&["a".to_owned()])["a"].messages, kept.len() as u64);
     }
 
     #[test]

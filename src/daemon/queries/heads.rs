@@ -138,8 +138,19 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Why there is no model of one head: it learns, or there is none of this name.
+pub(super) fn no_model(snapshot: &Snapshot, learning: &LearningHeads, name: &str) -> WireError {
+    if !learning.names.iter().any(|late| late == name) {
+        return WireError { field: Some("head"), ..unknown(snapshot, name) };
+    }
+    let learned = 100.0 * learning.share;
+    let message =
+        format!("head \"{name}\" of critic \"{}\" has learned {learned:.0} % of the rows so far", snapshot.critic);
+    WireError::of(ErrorCode::NotReady, "head", message)
+}
+
 /// Why a head cannot answer.
-pub(super) fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
+fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
     /// Heads that are named.
     const NAMED: usize = 10;
     let known: Vec<&str> = snapshot.all_heads().take(NAMED + 1).map(|head| head.name.as_str()).collect();
@@ -151,4 +162,70 @@ pub(super) fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
     };
     let message = format!("critic \"{}\" has no head \"{name}\"; {there}", snapshot.critic);
     WireError::of(ErrorCode::OutOfRange, "heads", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Control, Ports, evaluations};
+    use super::*;
+    use crate::access::Rights;
+    use crate::clock::{Clock, Now};
+    use crate::config::Config;
+    use crate::daemon::core::Core;
+    use crate::sim::{self, Step, walk::Walk};
+    use crate::telemetry::Timings;
+    use crate::transport::turns::{Share, turns};
+    use crate::transport::{self, Outbox, Peer, Request};
+    use crate::wire;
+    use crossbeam_channel::{bounded, never};
+    use serde_json::{Value, json};
+    use std::time::Instant;
+
+    #[test]
+    fn the_model_of_a_head_that_learns_is_not_ready() {
+        let given = "heads = [{ name = \"given\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.5 }]";
+        let text = format!("[[critic]]\nname = \"main\"\nwarmup_rows = 20\nrefit_first_rows = 0\n{given}\n");
+        let config = Arc::new(Config::from_toml(&text).unwrap());
+        let mut core = Core::new(Arc::clone(&config));
+        let mut walk = Walk::new(1, Some(25), 0.0);
+        let steps: Vec<Step> = (0..100).map(|_| walk.step()).collect();
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        sim::batches("walk", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        core.refresh(now, &|| now);
+        let board = core.board();
+        let share = Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 };
+        let (replies, mut answers) = Outbox::new(100, 1 << 20);
+        let (calls, requests) = (turns(share).0, turns(share).1);
+        let (evaluations, _) = evaluations::entrance(false);
+        let wants = bounded(1).0;
+        let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
+        let mut control = Control::new(ports, Arc::clone(&board), config, Timings::default(), Clock::start());
+        let mut ask = |op: &str, fields: Value| {
+            let payload = wire::encode_request(1, op, fields.as_object().unwrap()).into();
+            let peer = Peer { connection: transport::peer_number(1, Rights::ALL), delimiter: false };
+            control.handle(Request { peer, payload, since: Instant::now() });
+            wire::to_json(&answers.try_recv().expect("an answer").payload).unwrap()
+        };
+        board.set_learning(0, LearningHeads { names: vec!["late".to_owned()], share: 0.25 });
+        let values = ask("value", json!({"states": [[0.5]], "heads": ["given", "late"], "arrays": "list"}));
+        assert_eq!(
+            (&values["heads"]["names"], &values["heads"]["learning"]["late"]),
+            (&json!(["given"]), &json!(0.25))
+        );
+        let refused = |answer: &Value| {
+            let said = |key: &str| answer["error"][key].as_str().unwrap_or_default().to_owned();
+            (said("code"), said("field"), said("message"))
+        };
+        let (code, field, message) = refused(&ask("snapshot", json!({"head": "late"})));
+        assert_eq!((code.as_str(), field.as_str()), ("not_ready", "head"));
+        assert_eq!(message, "head \"late\" of critic \"main\" has learned 25 % of the rows so far");
+        let (code, field, message) = refused(&ask("snapshot", json!({"head": "none"})));
+        assert_eq!((code.as_str(), field.as_str()), ("out_of_range", "head"));
+        assert!(message.contains("no head \"none\"; it has given"), "{message}");
+        assert_eq!(ask("snapshot", json!({"head": "given"}))["head"], "given");
+        // The list is a moment older than a model that has just learned it.
+        board.set_learning(0, LearningHeads { names: vec!["given".to_owned()], share: 1.0 });
+        assert_eq!(ask("snapshot", json!({"head": "given"}))["head"], "given");
+    }
 }

@@ -3,9 +3,9 @@
 import { ofActions, unverified } from '/actions.js';
 import { addressedCritic, addressedSpan, addressedView, leave, note } from '/address.js';
 import { averageOthers, axes, buildSliders, choices, chooseAxes, medians, sliceWords, standAt, zoom } from '/axes.js';
-import { calibrationCard, calibrationColumns, groupColumns } from '/calibration.js';
+import { calibrationCard, calibrationColumns, groupColumns, groupParts } from '/calibration.js';
 import { readTheme, repaint } from '/canvas.js';
-import { modelCard, modelColumns, refusedColumns, streamColumns, streams, vitals } from '/cards.js';
+import { modelCard, modelColumns, refusedColumns, streamColumns, streamRows, streams, vitals } from '/cards.js';
 import { againstChoices } from '/compare.js';
 import { buildCritics, criticList } from '/critics.js';
 import { $, el, remembered } from '/dom.js';
@@ -13,22 +13,20 @@ import { empty } from '/empty.js';
 import { episodeColumns, episodesCard } from '/episodes.js';
 import { buildErrors, errorColumns, learnErrors, showErrors, worstColumns, worstRows } from '/errors.js';
 import { buildGlossary } from '/glossary.js';
-import { buildHeads, headColumns, learnHeads } from '/heads.js';
+import { buildHeads, headColumns, headRows, learnHeads } from '/heads.js';
 import { chosen, critic, dim, known, rewardName } from '/known.js';
-import { listen, turn } from '/listen.js';
-import { markColumns, markList } from '/marks.js';
+import { goOn, listen, stand, turn } from '/listen.js';
+import { markColumns, markList, markRows } from '/marks.js';
 import { buildPath, follow, pathChoices, pathColumns } from '/path.js';
 import { learnShares, ranked, relevanceCard, shareColumns, shareRows } from '/relevance.js';
 import { learnRobots } from '/robots.js';
-import { listPart, saveButtons } from '/save.js';
+import { listPart, saveButtons, wrapped } from '/save.js';
 import { buildLines, timeColumns, timeParts, timelines } from '/time.js';
 import { trust } from '/trust.js';
 import { blank, forget, heads, onZooming, see, show, valueColumns } from '/value.js';
 
-/** Whether the page stands still while its reader looks. */
+/** Whether the page stands still while its reader looks: only what the reader then chooses is asked for. */
 let paused = false;
-/** Whether everything has been asked for again meanwhile. */
-let missed = false;
 /** The critics that the controls were made for. */
 let laidOut = '';
 /** What the last pictures were drawn from. */
@@ -48,14 +46,14 @@ function render() {
   if (critic().kernel) modelCard();
   episodesCard();
   if (!$('view').hidden) {
-    learnShares();
+    if (!paused) learnShares();
     axes();
     againstChoices();
     arrive();
     note();
     relevanceCard();
     pathChoices();
-    if (!ofActions()) learnHeads();
+    if (!ofActions() && !paused) learnHeads();
     if (!unverified()) calibrationCard();
     headChoice();
     const c = critic();
@@ -64,11 +62,16 @@ function render() {
       revision = now;
       see();
     }
-    learnRobots();
-    follow();
-    learnErrors();
+    if (!paused) learnNewest();
   }
   timelines();
+}
+
+/** What comes with new rows. */
+function learnNewest() {
+  learnRobots();
+  follow();
+  learnErrors();
 }
 
 /** Go where the address says, once the axes are there. */
@@ -112,7 +115,6 @@ const layout = () => JSON.stringify([chosen.critic, known.status?.critics.map(({
 
 /** A daemon is met, all has been asked for again, or another critic chosen: where the reader looks stays if it can. */
 function met() {
-  missed = false;
   if (known.status) {
     chosen.critic = addressedCritic();
     const sized = chosen.x === null || Object.keys(chosen.at).length === dim();
@@ -125,16 +127,15 @@ function met() {
   render();
 }
 
-/** Show what has come, unless the page stands still; `all` says that everything was asked for again. */
-function follows(/** @type {boolean} */ all) {
-  missed ||= all;
-  if (paused) return;
-  if (missed) met();
-  else render();
+/** Stand still, or follow again. @param {boolean} still */
+function pause(still) {
+  paused = still;
+  $('pause', HTMLButtonElement).setAttribute('aria-pressed', String(still));
 }
 
-/** Another critic has been chosen: it is shown once it has been asked for. */
+/** Another critic has been chosen: it is shown once it has been asked for. Of one that has not been seen nothing can stand still. */
 function other() {
+  pause(false);
   leave();
   turn(met);
 }
@@ -195,7 +196,7 @@ function controls() {
     chosen.critic = k;
     other();
   });
-  document.addEventListener('visibilitychange', () => document.hidden || follows(false));
+  document.addEventListener('visibilitychange', () => document.hidden || paused || render());
 }
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -219,27 +220,12 @@ $('theme', HTMLButtonElement).addEventListener('click', () => {
 dark.addEventListener('change', () => theme());
 
 $('pause', HTMLButtonElement).addEventListener('click', () => {
-  paused = !paused;
-  $('pause', HTMLButtonElement).setAttribute('aria-pressed', String(paused));
-  follows(false);
+  pause(!paused);
+  if (paused) stand();
+  else goOn();
 });
 /** Maps of the errors are over all states, whatever their other variables were. */
 const AS_VISITED = ', whatever their other variables were';
-
-/** Pixels that a letter of a title takes about. */
-const LETTER = 6.5;
-
-/** Words as lines of so many pixels. @param {string} words @param {number} width @returns {string[]} */
-function wrapped(words, width) {
-  /** @type {string[]} */
-  const lines = [];
-  for (const word of words.split(' ')) {
-    const longer = `${lines.at(-1) ?? ''} ${word}`.trim();
-    if (lines.length && longer.length * LETTER <= width) lines[lines.length - 1] = longer;
-    else lines.push(word);
-  }
-  return lines;
-}
 
 /** The words above a picture: what its card is about, and of a map of the value where all other variables stand. @param {string} id */
 function titleOf(id) {
@@ -273,10 +259,10 @@ for (const [id, name, columns] of SAVED) {
 saveButtons($('time-save'), 'over-time', timeParts, timeColumns);
 saveButtons($('worst-save'), 'worst-states', () => [listPart($('worst'), 'Where it is most wrong', worstRows)], worstColumns);
 saveButtons($('relevance-save'), 'relevance', () => [listPart($('relevance'), 'Relevance', shareRows)], shareColumns);
-saveButtons($('groups-save'), 'groups', null, groupColumns);
-saveButtons($('heads-save'), 'heads', null, headColumns);
-saveButtons($('marks-save'), 'model-selection', null, markColumns);
-saveButtons($('streams-save'), 'streams', null, streamColumns);
+saveButtons($('groups-save'), 'groups', groupParts, groupColumns);
+saveButtons($('heads-save'), 'heads', () => [listPart($('heads-list'), 'Heads', headRows)], headColumns);
+saveButtons($('marks-save'), 'model-selection', () => [listPart($('marks'), 'Model selection', markRows)], markColumns);
+saveButtons($('streams-save'), 'streams', () => [listPart($('streams').parentElement, 'Streams', streamRows)], streamColumns);
 saveButtons($('model-save'), 'model', null, modelColumns);
 saveButtons($('rejected-save'), 'refused', null, refusedColumns);
 chosen.span = addressedSpan() ?? chosen.span;
@@ -290,4 +276,4 @@ buildHeads(showHead);
 $('named-back', HTMLButtonElement).addEventListener('click', () => showHead(null));
 theme(remembered.get('theme'));
 render();
-listen({ met: () => follows(true), heard: () => follows(false), left: trust });
+listen({ met, heard: render, left: trust });

@@ -2,6 +2,7 @@
 
 import { $, el, list, say } from '/dom.js';
 import { compared, inReward, ofReward } from '/known.js';
+import { listPart } from '/save.js';
 import { Scatter } from '/scatter.js';
 import { scaleOf } from '/value.js';
 import { format, grouped } from '/words.js';
@@ -53,20 +54,29 @@ const scatter = new Scatter($('calibration'), (pair) => {
   );
 });
 
-/** Rows of a table of groups. @param {string} what @param {Group[]} found @param {number} digits */
-function table(what, found, digits) {
+/** Digits of the ends of a group. */
+const DIGITS = 3;
+
+/** What a table says of a group: from where to where, returns, bias, error, share in the interval. @param {Group} group @returns {string[]} */
+function wordsOf({ from, to, count, bias, rms, within }) {
+  const [first, last] = [format(from, DIGITS), format(to, DIGITS)];
+  const span = first === last ? first : `${first} to ${last}`;
+  return [span, grouped(count), `${bias > 0 ? '+' : ''}${format(bias, 2)}`, format(rms, 2), `${Math.round(100 * within)} %`];
+}
+
+/** Rows of a table of groups. @param {string} what @param {Group[]} found */
+function table(what, found) {
   const head = [what, 'returns', ofReward('bias'), ofReward('error'), 'in 90 %'].map((words) => el('th', { textContent: words, scope: 'col' }));
-  const rows = found.map((group) => {
-    const span =
-      format(group.from, digits) === format(group.to, digits)
-        ? format(group.from, digits)
-        : `${format(group.from, digits)} to ${format(group.to, digits)}`;
-    const bias = `${group.bias > 0 ? '+' : ''}${format(group.bias, 2)}`;
-    const cells = [span, grouped(group.count), bias, format(group.rms, 2), `${Math.round(100 * group.within)} %`];
-    return el('tr', {}, ...cells.map((words) => el('td', { textContent: words })));
-  });
+  const rows = found.map((group) => el('tr', {}, ...wordsOf(group).map((words) => el('td', { textContent: words }))));
   return [el('tr', {}, ...head), ...rows];
 }
+
+/** The pairs in the groups of each table. @param {Pair[]} pairs @returns {{box: any, title: string, by: string, found: Group[]}[]} */
+const tables = (pairs) => [
+  { box: $('by-value'), title: ofReward('predicted'), by: 'predicted', found: groups(pairs, ([p]) => p, 10) },
+  { box: $('by-length'), title: 'rows until known', by: 'rows', found: groups(pairs, (pair) => pair[3], 4) },
+  { box: $('by-return'), title: ofReward('return'), by: 'return', found: groups(pairs, ([, r]) => r, 10) },
+];
 
 /** Show them. */
 export function calibrationCard() {
@@ -96,24 +106,26 @@ export function calibrationCard() {
   scatter.show({ pairs, means, range: scaleOf('calibration', [Math.min(...all), Math.max(...all)]) });
   $('calibration').setAttribute('aria-label', $('calibration-text').textContent);
   if ($('groups', HTMLDetailsElement).hidden) return;
-  list($('by-value'), table(ofReward('predicted'), tenths, 3));
-  list($('by-return'), table(ofReward('return'), groups(pairs, ([, r]) => r, 10), 3));
-  list($('by-length'), table('rows until known', groups(pairs, (pair) => pair[3], 4), 3));
+  for (const { box, title, found } of tables(pairs)) list(box, table(title, found));
 }
 
 /** The groups of the tables as columns; null before there are any. */
 export function groupColumns() {
-  const pairs = compared()?.pairs ?? [];
-  /** @type {[string, Group[]][]} */
-  const tables = [
-    ['predicted', groups(pairs, ([p]) => p, 10)],
-    ['rows', groups(pairs, (pair) => pair[3], 4)],
-    ['return', groups(pairs, ([, r]) => r, 10)],
-  ];
-  const all = tables.flatMap(([by, found]) => found.map((group) => ({ by, ...group })));
+  const all = tables(compared()?.pairs ?? []).flatMap(({ by, found }) => found.map((group) => ({ by, ...group })));
   if (!all.length) return null;
   const of = (/** @type {'by' | 'from' | 'to' | 'count' | 'bias' | 'rms' | 'within'} */ key) => all.map((group) => group[key]);
   return { by: of('by'), from: of('from'), to: of('to'), count: of('count'), bias: of('bias'), error: of('rms'), within_90: of('within') };
+}
+
+/** Each table as a part of a picture. */
+export function groupParts() {
+  const rows = (/** @type {Group[]} */ found) => () =>
+    found.map((group) => {
+      const [span, count, bias, error, within] = wordsOf(group);
+      return { words: [`${span}: ${count} returns · bias ${bias} · error ${error} · ${within} in their 90 % interval`] };
+    });
+  // The box of a table scrolls, so that its place does not depend on how far.
+  return tables(compared()?.pairs ?? []).map(({ box, title, found }) => listPart(box.parentElement, `By ${title}`, rows(found)));
 }
 
 /** The pairs as columns. */

@@ -122,22 +122,25 @@ export function streamColumns() {
   return { stream: rows.map(([name]) => name), session: of('session'), next_seq: of('next_seq'), rows: of('rows'), last_seen: of('last_seen') };
 }
 
-export function streams() {
+/** The name of each stream, its last seq, its rows, and when it was seen. @returns {string[][]} */
+function streamWords() {
   const status = /** @type {import('/known.js').Status} */ (known.status);
-  const rows = Object.entries(status.recent_streams).sort(([a], [b]) => (a < b ? -1 : 1));
   const ago = (/** @type {number} */ seen) => {
     const seconds = Math.max(0, status.time - seen);
     return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
   };
-  const cells = rows.map(([name, s]) =>
-    el(
-      'tr',
-      {},
-      ...[name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)].map((words) =>
-        el('td', { textContent: words, title: words }),
-      ),
-    ),
-  );
+  const rows = Object.entries(status.recent_streams).sort(([a], [b]) => (a < b ? -1 : 1));
+  return rows.map(([name, s]) => [name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)]);
+}
+
+/** The streams in words, for a picture. */
+export const streamRows = () =>
+  (known.status ? streamWords() : []).map(([name, seq, rows, seen]) => ({ words: [name, `last seq ${seq} · ${rows} rows · seen ${seen}`] }));
+
+export function streams() {
+  const status = /** @type {import('/known.js').Status} */ (known.status);
+  const rows = streamWords();
+  const cells = rows.map((row) => el('tr', {}, ...row.map((words) => el('td', { textContent: words, title: words }))));
   const head = el(
     'tr',
     {},

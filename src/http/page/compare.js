@@ -3,7 +3,7 @@
 import { ofActions } from '/actions.js';
 import { Field } from '/canvas.js';
 import { $, el, list } from '/dom.js';
-import { chosen, critic, inValue, known } from '/known.js';
+import { chosen, critic, inValue, known, withoutUnit } from '/known.js';
 import { format } from '/words.js';
 
 /** Critics that can be chosen from a list at once. */
@@ -15,13 +15,20 @@ function earlier() {
   return all.filter((generation) => generation !== critic()?.generation).reverse();
 }
 
+/** Which reward of another critic is the one that is shown: the one of the same column; -1 where it learns none. @param {any} other */
+const sameReward = ({ rewards }) => (rewards ?? []).indexOf(critic()?.rewards?.[chosen.head]);
+
 /**
- * The name of a critic, and what its map shows where that is not what the chosen one's shows: "far: largest Q".
- * @param {{name: string, actions?: any}} other
+ * The name of a critic, and what its map shows where that is not what the chosen one's shows: "far: largest Q", "far: energy". Where it does
+ * not learn the reward that is shown, its first one is compared.
+ * @param {any} other
  */
-function titled({ name, actions }) {
-  if (Boolean(actions) === ofActions()) return name;
-  return `${name}: ${actions ? 'largest Q' : 'value'}`;
+function titled(other) {
+  const { name, actions, rewards, reward_names: names } = other;
+  const kind = Boolean(actions) === ofActions() ? '' : actions ? 'largest Q' : 'value';
+  const reward = sameReward(other) >= 0 ? '' : names?.[0] ? withoutUnit(names[0]) : `reward ${rewards?.[0] ?? 0}`;
+  const words = [kind, reward].filter(Boolean).join(' of ');
+  return words ? `${name}: ${words}` : name;
 }
 
 /** The critic that is compared with, the chosen one where an earlier model of it is; undefined where neither is. */
@@ -78,7 +85,7 @@ export function againstQuery(query) {
   other.delete('of');
   if (kind === 'critic') other.set('critic', rest.join(' '));
   else other.set('of', kind === 'truth' ? 'truth' : rest[0]);
-  if (kind === 'critic') other.set('head', '0');
+  if (kind === 'critic') other.set('head', String(Math.max(sameReward(otherCritic() ?? {}), 0)));
   return other;
 }
 

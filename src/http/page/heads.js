@@ -2,7 +2,8 @@
 // intervals hold worst, then the least known. A click shows the map of a head.
 
 import { $, el, list, say } from '/dom.js';
-import { chosen, critic, plain } from '/known.js';
+import { chosen, critic, headKey, known, plain } from '/known.js';
+import { show as redraw } from '/value.js';
 import { format, grouped } from '/words.js';
 
 /** Milliseconds between two questions about the same names. */
@@ -12,6 +13,8 @@ const EVERY_MS = 5000;
 let listed = [];
 let asked = { key: '', at: 0 };
 let asking = false;
+/** The head that has been asked about alone, for what it sums. */
+let sought = '';
 /** Called with the name of a head whose map is to be shown; null for the value's. */
 let choose = (/** @type {?string} */ _name) => {};
 
@@ -63,6 +66,22 @@ function mark() {
   for (const each of $('heads').querySelectorAll('[data-head]')) each.setAttribute('aria-pressed', String(each.dataset.head === chosen.named));
 }
 
+/** "reward 1, discount 0.9 · 0.4, over states ± 0.2": what is said of a head that is listed. @param {any} head */
+const details = ({ cumulant, rate, mean, spread, deviation, pairs, coverage }) =>
+  `${sums(cumulant)}, ${reach(rate)} · ${format(mean, 3)}, over states ± ${format(spread, 2)}` +
+  (deviation === null ? '' : ` · standard deviation ${format(deviation, 2)}`) +
+  (pairs ? ` · ${covered(coverage, pairs)}` : '');
+
+/** "12 % unknown"; empty where nothing is known of the variance. @param {any} head */
+const little = ({ unknown }) => (unknown === null ? '' : `${format(100 * unknown, 2)} % unknown`);
+
+/** Remember what heads sum: the map of one has that unit. @param {any[]} heads */
+function learnUnits(heads) {
+  const isNew = chosen.named !== null && !known.cumulants.has(headKey(chosen.named));
+  for (const { name, cumulant } of heads) known.cumulants.set(headKey(name), cumulant);
+  if (isNew && known.cumulants.has(headKey(String(chosen.named)))) redraw();
+}
+
 /** @param {any} answer */
 function show(answer) {
   listed = answer.heads;
@@ -70,22 +89,26 @@ function show(answer) {
   say($('heads-note'), `${what}; the least known first, judged at ${answer.states} visited states`);
   list(
     $('heads-list'),
-    answer.heads.map((/** @type {any} */ { name, cumulant, rate, mean, spread, deviation, unknown, pairs, coverage }) =>
-      el(
-        'li',
-        {},
-        button(name),
-        el('span', { textContent: unknown === null ? '' : `${format(100 * unknown, 2)} % unknown` }),
-        el('span', {
-          className: 'details',
-          textContent:
-            `${sums(cumulant)}, ${reach(rate)} · ${format(mean, 3)}, over states ± ${format(spread, 2)}` +
-            (deviation === null ? '' : ` · standard deviation ${format(deviation, 2)}`) +
-            (pairs ? ` · ${covered(coverage, pairs)}` : ''),
-        }),
-      ),
+    answer.heads.map((/** @type {any} */ head) =>
+      el('li', {}, button(head.name), el('span', { textContent: little(head) }), el('span', { className: 'details', textContent: details(head) })),
     ),
   );
+}
+
+/** The heads of a critic whose names contain a text; null where the daemon gives none. @param {string} name @param {string} find */
+async function found(name, find) {
+  const reply = await fetch(`/api/heads?${new URLSearchParams({ critic: name, find })}`);
+  const answer = reply.ok ? await reply.json() : null;
+  if (answer && name === critic()?.name) learnUnits(answer.heads);
+  return answer;
+}
+
+/** A head that is shown may not be among those that are listed: what it sums is asked for, once. @param {string} name of the critic */
+async function seek(name) {
+  const head = chosen.named;
+  if (head === null || known.cumulants.has(headKey(head)) || sought === headKey(head)) return;
+  await found(name, head);
+  sought = headKey(head);
 }
 
 /** Ask for the heads where they may have changed. @param {boolean} [now] */
@@ -101,8 +124,9 @@ export async function learnHeads(now = false) {
   asking = true;
   asked = { key, at: Date.now() };
   try {
-    const reply = await fetch(`/api/heads?${new URLSearchParams({ critic: name, find })}`);
-    if (reply.ok) show(await reply.json());
+    const answer = await found(name, find);
+    if (answer) show(answer);
+    await seek(name);
   } catch {
     /* the event stream says that the daemon is away */
   }
@@ -116,6 +140,15 @@ export function headColumns() {
   if (!all.length) return null;
   const keys = ['name', 'coverage', 'bias', 'pairs', 'mean', 'spread', 'deviation', 'unknown'];
   return Object.fromEntries(keys.map((key) => [key, all.map((head) => head[key] ?? null)]));
+}
+
+/** The heads in words, in the same order, for a picture. */
+export function headRows() {
+  const worst = critic()?.heads?.worst ?? [];
+  return [
+    ...worst.map((/** @type {any} */ head) => ({ words: [head.name, verified(head)] })),
+    ...listed.map((head) => ({ words: [head.name, [little(head), details(head)].filter(Boolean).join(' · ')] })),
+  ];
 }
 
 /** The controls, once. @param {(name: ?string) => void} choosing */

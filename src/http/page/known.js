@@ -11,9 +11,10 @@ import { remembered } from '/dom.js';
 /** @typedef {{count: number, correlation: ?number, rms: ?number, bias: ?number, within_90: ?number}} Summary */
 
 /**
- * Columns and history are those of the daemon and of the chosen critic; quality is the newest error and coverage of each critic.
+ * Columns and history are those of the daemon and of the chosen critic, marks those of that critic; quality is the newest error and coverage
+ * of each critic.
  * @type {{number: number, status: ?Status, columns: string[], history: Record<string, (?number)[]>, quality: (?[number, number])[],
- * marks: Map<number, any>, states: any, calibration: Compared[][], endpoints: any, stateDim: ?number, lost: ?number, kept: {generations: number[][], bytes: number}, episodes: [number, number, number[]][], truth: boolean}}
+ * marks: Map<number, any>, cumulants: Map<string, any>, states: any, calibration: Compared[][], endpoints: any, stateDim: ?number, lost: ?number, kept: {generations: number[][], bytes: number}, episodes: [number, number, number[]][], truth: boolean}}
  */
 export const known = {
   number: 0,
@@ -22,6 +23,8 @@ export const known = {
   history: {},
   quality: [],
   marks: new Map(),
+  // What heads sum, as far as it has been heard, by critic and name.
+  cumulants: new Map(),
   states: null,
   calibration: [],
   endpoints: null,
@@ -84,8 +87,10 @@ export const dim = () => (critic()?.inputs ? critic().inputs.scale.length - acti
 export const variable = (k) => critic()?.inputs?.names?.[k] ?? `state ${k}`;
 /** A name and its unit, which stands in brackets at its end. */
 const UNIT = /^(.*\S)\s*\[([^\]]+)\]$/;
+/** "energy": a name without its unit. @param {string} name */
+export const withoutUnit = (name) => UNIT.exec(name)?.[1] ?? name;
 /** The name of state variable k without its unit. @param {number} k @returns {string} */
-export const plain = (k) => UNIT.exec(variable(k))?.[1] ?? variable(k);
+export const plain = (k) => withoutUnit(variable(k));
 /** A number with the unit of state variable k. @param {number} k @param {string} number */
 export const inUnit = (k, number) => {
   const unit = UNIT.exec(variable(k))?.[2];
@@ -97,7 +102,7 @@ export const rewardName = (h = chosen.head) => critic()?.reward_names?.[h] || nu
 /** "energy": the name of a reward without its unit; null where it has no name. @returns {?string} */
 export const rewardWord = (h = chosen.head) => {
   const name = rewardName(h);
-  return name && (UNIT.exec(name)?.[1] ?? name);
+  return name && withoutUnit(name);
 };
 /** The unit of a reward, and so of its values, deviations and errors; empty where none is known. */
 export const rewardUnit = (h = chosen.head) => UNIT.exec(rewardName(h) ?? '')?.[2] ?? '';
@@ -106,10 +111,20 @@ export const inReward = (number, h = chosen.head) => (rewardUnit(h) ? `${number}
 /** "value [J]": what an axis shows, with the unit of a reward. @param {string} words */
 export const ofReward = (words, h = chosen.head) => (rewardUnit(h) ? `${words} [${rewardUnit(h)}]` : words);
 
-/** The unit of what the maps of the value show: a head has one of its own, which no setting names. */
-export const valueUnit = () => (chosen.named === null ? rewardUnit() : '');
+/** The key of a head of the chosen critic among what heads sum. @param {string} name */
+export const headKey = (name) => `${critic()?.name} ${name}`;
+/** The unit of a head: that of the reward or state variable that it sums; empty where it sums anything else, or has not been heard of. @param {string} name */
+function headUnit(name) {
+  const [kind, of] = Object.entries(known.cumulants.get(headKey(name)) ?? {})[0] ?? [];
+  // A column of the rows, of which a critic learns some.
+  if (kind === 'Reward') return rewardUnit(critic()?.rewards?.indexOf(of) ?? -1);
+  return kind === 'State' || kind === 'NextState' ? (UNIT.exec(variable(of))?.[2] ?? '') : '';
+}
+
+/** The unit of what the maps of the value show. */
+export const valueUnit = () => (chosen.named === null ? rewardUnit() : headUnit(chosen.named));
 /** A number of these maps with its unit. @param {string} number */
-export const inValue = (number) => (chosen.named === null ? inReward(number) : number);
+export const inValue = (number) => (valueUnit() ? `${number} ${valueUnit()}` : number);
 
 /** All that there is to know, from the beginning. @param {any} all */
 export function begin(all) {

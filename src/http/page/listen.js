@@ -7,7 +7,13 @@ import { grouped } from '/words.js';
 
 // Beyond this the history is asked for again: the daemon thins what is old.
 const POINTS = 2600;
+/** News that are held while the page stands still: five minutes. Of more the beginning is asked for instead. */
+const HELD = 300;
 let asking = false;
+/** The news that have come since the page stands still, oldest first; null while it follows. @type {?any[]} */
+let held = null;
+/** Whether more has happened meanwhile than is held. */
+let missed = false;
 /** What is done when all is known anew, at each news, and when the daemon no longer answers or answers again. */
 let on = { met: () => {}, heard: () => {}, left: () => {} };
 /** The connection on which the news of the chosen critic come. @type {?EventSource} */
@@ -23,11 +29,39 @@ export function listen(hearers) {
   connect();
 }
 
-/** Another critic has been chosen: its news are followed, its past is asked for, and then `done` called. @param {() => void} done */
+/** Another critic has been chosen: its news are followed, its past is asked for, and then `done` called. What is held is of the other one. @param {() => void} done */
 export function turn(done) {
   arrived = done;
+  [held, missed] = [null, false];
   connect();
   ask();
+}
+
+/** Stand still: nothing of what is known changes, so that what is read, pointed at and saved stays one moment. */
+export function stand() {
+  held ??= [];
+}
+
+/** Follow again, with what has come meanwhile. */
+export function goOn() {
+  const news = held ?? [];
+  const lost = missed;
+  [held, missed] = [null, false];
+  if (lost) ask();
+  else if (news.length && news.every(taken)) on.heard();
+}
+
+/** Take in news. Where they do not follow on what is known, all is asked for again, and the answer is false. @param {any} news */
+function taken(news) {
+  const times = known.history.time ?? [];
+  if (news.number !== known.number + 1 || !known.status || times.length > POINTS) ask();
+  // A daemon that has started again with other critics.
+  else if (news.critic !== critic().name) connect();
+  else {
+    apply(news);
+    return true;
+  }
+  return false;
 }
 
 function connect() {
@@ -36,7 +70,9 @@ function connect() {
   events = own;
   own.onopen = () => {
     live('live', 'live');
-    ask();
+    // The daemon may be another one, or news may have been missed.
+    if (held) missed = true;
+    else ask();
   };
   own.onerror = () => {
     const now = Date.now();
@@ -49,17 +85,15 @@ function connect() {
   own.onmessage = ({ data }) => {
     const news = JSON.parse(data);
     live('live', 'live');
-    if (asking || news.number === known.number) return;
-    const times = known.history.time ?? [];
-    if (news.number !== known.number + 1 || !known.status || times.length > POINTS) {
-      ask();
-    } else if (news.critic !== critic().name) {
-      // A daemon that has started again with other critics.
-      connect();
-    } else {
-      apply(news);
-      on.heard();
+    if (held) {
+      missed ||= held.length === HELD;
+      // Where all is asked for again none of them is needed.
+      if (missed) held = [];
+      else held.push(news);
+      return;
     }
+    if (asking || news.number === known.number) return;
+    if (taken(news)) on.heard();
   };
 }
 
@@ -77,7 +111,10 @@ async function ask() {
   const shown = shownCritic();
   try {
     const reply = await fetch(`/api/history${query(shown)}`);
-    if (reply.ok) begin(await reply.json());
+    const all = reply.ok ? await reply.json() : null;
+    // Asked before the page stood still.
+    if (held) missed = true;
+    else if (all) begin(all);
   } catch {
     /* the event stream says that the daemon is away */
   }

@@ -119,37 +119,50 @@ export function gain(/** @type {import('./types').Mark} */ mark) {
   return el('span', { className, textContent: `${nats >= 0 ? '+' : ''}${format(nats, 3)} nats` });
 }
 
+/** What a mark changed, or why it did not; how it came about; what was found on the way. @param {import('./types').Mark} mark @returns {string[]} */
+function linesOf(mark) {
+  /** @type {any[]} */
+  const lines = [mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason)];
+  if (mark.trigger) {
+    const parts = [
+      TRIGGERS[mark.trigger] ?? mark.trigger,
+      mark.heads ? `evidence of ${grouped(mark.heads)} heads` : null,
+      mark.selection ? `held-out returns of ${grouped(mark.selection.rows)} rows` : `evidence on ${grouped(mark.evidence_rows)} rows`,
+      `${grouped(mark.evaluations)} evaluations`,
+      `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`,
+    ];
+    if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
+    if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
+    lines.push(parts.filter(Boolean).join(' · '), ...selection(mark));
+  }
+  if (kindOf(mark) === 'adopted') lines.push(effect(mark));
+  if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
+  return lines.filter(Boolean);
+}
+
+/** "14:02:07" @param {Date} when */
+const clock = (when) => when.toLocaleTimeString([], { hour12: false });
+
+/** The marks in words, newest first, for a picture. */
+export const markRows = () =>
+  marks()
+    .reverse()
+    .map((mark) => ({
+      words: [[title(mark), gain(mark)?.textContent, clock(new Date(1000 * mark.time))].filter(Boolean).join(' · '), ...linesOf(mark)],
+    }));
+
 export function markList() {
   const items = marks()
     .reverse()
     .map((mark) => {
-      // What it changed, or why it did not; how it came about; what was found on the way.
-      /** @type {any[]} */
-      const lines = [mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason)];
-      if (mark.trigger) {
-        const parts = [
-          TRIGGERS[mark.trigger] ?? mark.trigger,
-          mark.heads ? `evidence of ${grouped(mark.heads)} heads` : null,
-          mark.selection
-            ? `held-out returns of ${grouped(mark.selection.rows)} rows`
-            : `evidence on ${grouped(mark.evidence_rows)} rows`,
-          `${grouped(mark.evaluations)} evaluations`,
-          `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`,
-        ];
-        if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
-        if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
-        lines.push(parts.filter(Boolean).join(' · '), ...selection(mark));
-      }
-      if (kindOf(mark) === 'adopted') lines.push(effect(mark));
-      if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
       const when = new Date(1000 * mark.time);
       return el(
         'li',
         { data: { kind: kindOf(mark), number: mark.number } },
         el('i', { 'aria-hidden': 'true' }),
         el('span', {}, el('b', { textContent: title(mark) }), ' ', gain(mark)),
-        el('time', { dateTime: when.toISOString(), textContent: when.toLocaleTimeString([], { hour12: false }) }),
-        ...lines.filter(Boolean).map((words) => el('span', { className: 'details', textContent: words })),
+        el('time', { dateTime: when.toISOString(), textContent: clock(when) }),
+        ...linesOf(mark).map((words) => el('span', { className: 'details', textContent: words })),
       );
     });
   list(

@@ -4,16 +4,32 @@ import { context, inks, paintOn, text } from '/canvas.js';
 import { el } from '/dom.js';
 import { Svg } from '/svg.js';
 
-/** Pixels of a line of a title, and around it. */
+/** Pixels of a line of a title, and around it; those that a letter takes about. */
 const LINE = 16;
 const MARGIN = 10;
+const LETTER = 6.5;
+/** Pixels between two rows of a list, and of the bar beneath one. */
+const GAP = 4;
+const BAR = 8;
 /** Pixels of a PNG for each of the page. */
 const SHARP = 2;
 
 /**
- * A picture of the page: its canvas, a function that paints it at once, and the lines above it.
- * @typedef {{canvas: any, paint: () => void, title: string[]}} Part
+ * A picture of the page: its canvas, a function that paints it at once, and the lines above it; `height` where it is not that of the canvas.
+ * @typedef {{canvas: any, paint: () => void, title: string[], height?: number}} Part
  */
+
+/** Words as lines of so many pixels. @param {string} words @param {number} width @returns {string[]} */
+export function wrapped(words, width) {
+  /** @type {string[]} */
+  const lines = [];
+  for (const word of words.split(' ')) {
+    const longer = `${lines.at(-1) ?? ''} ${word}`.trim();
+    if (lines.length && longer.length * LETTER <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
 
 function download(/** @type {string} */ name, /** @type {Blob} */ blob) {
   const link = el('a', { href: URL.createObjectURL(blob), download: name });
@@ -34,7 +50,7 @@ function laidOut(parts) {
     y: box.top - top + tall * (tops.indexOf(Math.round(box.top)) + 1) + MARGIN,
   }));
   const width = Math.max(...places.map(({ x }, k) => x + boxes[k].width)) + MARGIN;
-  const height = Math.max(...places.map(({ y }, k) => y + boxes[k].height)) + MARGIN;
+  const height = Math.max(...places.map(({ y }, k) => y + (parts[k].height ?? boxes[k].height))) + MARGIN;
   return { places, width: Math.ceil(width), height: Math.ceil(height), tall };
 }
 
@@ -90,30 +106,37 @@ function saveCsv(/** @type {string} */ name, /** @type {Record<string, any>} */ 
 }
 
 /**
- * A list of the page as a part of a picture: the words of its rows, and a bar beneath each that has a share.
+ * A list of the page as a part of a picture: the words of its rows, and a bar beneath each that has a share. A file has no scroll bar, so that
+ * the part is as high as the rows are.
  * @param {any} box the list @param {string} title @param {() => {words: string[], share?: number}[]} rows
  * @returns {Part}
  */
 export function listPart(box, title, rows) {
+  const shown = rows().map(({ words, share }) => ({ lines: words.map((each) => wrapped(each, box.clientWidth - 8)), share }));
+  const high = (/** @type {typeof shown[number]} */ { lines, share }) => LINE * (lines.flat().length + (share === undefined ? 0 : 1)) + GAP;
   const paint = () => {
     const drawn = context(box);
     if (!drawn) return;
     const { c, width } = drawn;
-    let y = LINE;
-    for (const { words, share } of rows()) {
-      words.forEach((line, k) => text(c, line, 4, y + k * LINE, 'left', 'middle', k === 0 ? inks.ink : inks.soft));
-      y += words.length * LINE;
-      if (share !== undefined) {
+    let top = LINE / 2;
+    for (const row of shown) {
+      let y = top + LINE / 2;
+      row.lines.forEach((lines, k) => {
+        for (const line of lines) {
+          text(c, line, 4, y, 'left', 'middle', k === 0 ? inks.ink : inks.soft);
+          y += LINE;
+        }
+      });
+      if (row.share !== undefined) {
         c.fillStyle = inks.grid;
-        c.fillRect(4, y - 4, width - 8, 8);
+        c.fillRect(4, y - GAP, width - 8, BAR);
         c.fillStyle = inks.accent;
-        c.fillRect(4, y - 4, (width - 8) * Math.min(share, 1), 8);
-        y += LINE;
+        c.fillRect(4, y - GAP, (width - 8) * Math.min(row.share, 1), BAR);
       }
-      y += 4;
+      top += high(row);
     }
   };
-  return { canvas: box, paint, title: [title] };
+  return { canvas: box, paint, title: [title], height: shown.reduce((sum, row) => sum + high(row), LINE) };
 }
 
 /**

@@ -34,7 +34,7 @@ export interface Status {
   recovered: RecoveredStatus | null;
   /** Times that the refit thread had to be started again. */
   refit_restarts: number;
-  /** Messages refused on ingest, by error code. */
+  /** Messages refused on ingest, and appends, by error code; not those that their sender has but to send again. */
   rejected: Record<string, number>;
   /** Rewards in a row, H; nil before the first row. */
   rewards_per_row: number | null;

@@ -1,16 +1,20 @@
 // The strip of a trajectory: the value with its band above, rewards below, and where episodes ended.
 
 import { Picture, context, frame, inks, mix, text, upright } from '/canvas.js';
-import { ofReward, rewardName } from '/known.js';
-import { grouped, round, ticks } from '/words.js';
+import { chosen, ofReward, rewardName } from '/known.js';
+import { steady } from '/lines.js';
+import { format, grouped, round, ticks } from '/words.js';
 
 /** Ends of episodes beyond which only some are marked, without a line through the picture. */
 const ENDS_LINED = 60;
 /** Seconds from which on the axis counts minutes. */
 const MINUTES = 180;
 
-/** Pixels that the name of a reward may take. */
+/** Pixels that the name of a reward may take, and by which it and the ends of its lane stand apart from the middle. */
 const LABEL = 110;
+const APART = 7;
+/** What the scale of the lane of rewards is kept under. */
+const LANE = {};
 
 /** Value with its band above, rewards below. */
 export class Strip extends Picture {
@@ -41,7 +45,10 @@ export class Strip extends Picture {
     // Its name stands before the lane of rewards if there is room.
     const named = rewardName() ?? '';
     const label = named && c.measureText(named).width < LABEL ? named : ofReward('reward');
-    const plot = { left: Math.max(widest + 30, c.measureText(label).width + 8), top: 8, right: width - 8, bottom: height - 34 - lane };
+    const most = tallest(this.next);
+    const ends = `${format(-most, 2)} to ${format(most, 2)}`;
+    const wide = Math.max(...[label, ends].map((words) => c.measureText(words).width));
+    const plot = { left: Math.max(widest + 30, wide + 8), top: 8, right: width - 8, bottom: height - 34 - lane };
     const x = (/** @type {number} */ v) => mix(plot.left, plot.right, 1 - v / first);
     const y = (/** @type {number} */ v) => mix(plot.bottom, plot.top, (v - scale[0]) / (scale[1] - scale[0]));
     const xTicks = ticks(first, 0, Math.max(3, width / 130)).filter(([v]) => seconds || Number.isInteger(v));
@@ -56,23 +63,23 @@ export class Strip extends Picture {
       line(c, places, value, [from, to], y, inks.accent, 2, []);
       line(c, places, realised, [from, to], y, inks.second, 1.4, [4, 3]);
     }
-    this.rewards(c, plot, places, reward, lane);
-    text(c, label, plot.left - 6, plot.bottom + 4 + lane / 2, 'right');
+    this.rewards(c, plot, places, reward, { lane, most });
+    text(c, label, plot.left - 6, plot.bottom + 4 + lane / 2 - APART, 'right');
+    text(c, ends, plot.left - 6, plot.bottom + 4 + lane / 2 + APART, 'right');
     this.ends(c, plot, places);
     if (this.next.pinned !== null) flag(c, plot, places[this.next.pinned]);
     this.hover(c, plot, places, y);
   }
 
   /**
-   * Rewards as bars in a lane of their own, about zero.
+   * Rewards as bars in a lane of their own, about zero; `most` is at its edges.
    * @param {CanvasRenderingContext2D} c
    * @param {import('./types').Plot} plot
    * @param {number[]} places
    * @param {number[]} reward
-   * @param {number} lane
+   * @param {{lane: number, most: number}} scale
    */
-  rewards(c, plot, places, reward, lane) {
-    const most = Math.max(...reward.map(Math.abs), 1e-12);
+  rewards(c, plot, places, reward, { lane, most }) {
     const middle = plot.bottom + 4 + lane / 2;
     c.fillStyle = inks.grid;
     c.fillRect(plot.left, middle, plot.right - plot.left, 1);
@@ -164,6 +171,12 @@ function heights(/** @type {import('./types').Path} */ { value, deviation, reali
   const fits = kept.key === key && kept.scale[0] <= low && high <= kept.scale[1];
   if (!fits || high - low < 0.4 * (kept.scale[1] - kept.scale[0])) kept = { key, scale: round([low, high], 5) };
   return kept.scale;
+}
+
+/** The reward at the edges of its lane: a round number that only changes when it no longer fits. */
+function tallest(/** @type {import('./types').Path} */ { reward, wanted, critic: name }) {
+  const most = Math.max(...reward.map(Math.abs));
+  return steady(LANE, `${name} ${chosen.head} ${wanted}`, [0, most])[1];
 }
 
 /**

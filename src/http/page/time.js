@@ -2,6 +2,7 @@
 
 import { unverified } from '/actions.js';
 import { $, el, remembered, say } from '/dom.js';
+import { term } from '/glossary.js';
 import { chosen, critic, known, ofHead, rewardUnit, series } from '/known.js';
 import { timeAt, timeline } from '/lines.js';
 import { changes, effect, gain, kindOf, marks, title } from '/marks.js';
@@ -14,7 +15,7 @@ const SPANS = [
   [7200, '2 h'],
   [43200, '12 h'],
 ];
-/** What is shown over time; `main` says whether a reader needs it to trust the model, `ofReward` that its unit is the reward's. @type {any[]} */
+/** What is shown over time; `main` says whether a reader needs it to trust the model, `ofReward` that its unit is the reward's; `word` is its key in the glossary. @type {any[]} */
 const LINES = [
   {
     title: 'Error',
@@ -27,6 +28,7 @@ const LINES = [
   },
   {
     title: 'Bias',
+    word: 'bias',
     hint: 'mean of return minus prediction; above zero the values are too low',
     ofReward: true,
     main: true,
@@ -37,6 +39,7 @@ const LINES = [
   },
   {
     title: 'Returns in their 90 % interval',
+    word: 'coverage',
     hint: 'of the last 100; the grey line is 90 %',
     unit: '%',
     main: true,
@@ -47,6 +50,7 @@ const LINES = [
   },
   {
     title: 'Log evidence',
+    word: 'evidence',
     unit: 'nats',
     // Where held-out returns select there is none, and their error is shown in its place.
     wanted: () => series('log_evidence').some((v) => v !== null),
@@ -54,6 +58,7 @@ const LINES = [
   },
   {
     title: 'Held-out error',
+    word: 'heldout',
     hint: 'of the model in use, at its selection; 1 is the error of a constant',
     unit: '',
     zero: true,
@@ -62,6 +67,7 @@ const LINES = [
   },
   {
     title: 'Log score',
+    word: 'score',
     hint: 'recent average, and since the adoption (dashed)',
     unit: 'nats/row',
     of: () => [
@@ -71,13 +77,14 @@ const LINES = [
   },
   {
     title: 'Dictionary',
+    word: 'dictionary',
     hint: 'grey: the most it may hold',
     unit: 'states',
     zero: true,
     limit: () => critic()?.dictionary_max,
     of: () => [{ values: series('dictionary_size'), colour: 'accent' }],
   },
-  { title: 'Running chains', unit: '', zero: true, of: () => [{ values: series('running_chains'), colour: 'accent' }] },
+  { title: 'Running chains', word: 'chain', unit: '', zero: true, of: () => [{ values: series('running_chains'), colour: 'accent' }] },
   {
     title: 'Rows per second',
     main: true,
@@ -157,7 +164,7 @@ export function buildLines() {
         timelines();
       });
       new ResizeObserver(() => timelines()).observe(line.canvas);
-      line.card = el('div', { className: 'card line' }, el('h3', {}, line.title, line.value), line.canvas);
+      line.card = el('div', { className: 'card line' }, el('h3', {}, line.word ? term(line.word, line.title) : line.title, line.value), line.canvas);
     line.card.hidden = Boolean(line.wanted);
     $(line.main ? 'lines' : 'lines-more').append(line.card);
   }

@@ -256,6 +256,13 @@ def write_d4rl():
         file.create_dataset("observations", shape=(10**12, 2), chunks=(1024, 2), dtype="f8")
         for key in ("rewards", "terminals", "timeouts"):
             file.create_dataset(key, shape=(10**12,), chunks=(1024,), dtype="f8")
+    with h5py.File("huge_later.hdf5", "w") as file:
+        # The claim comes behind an array that cannot be unpacked: whoever reads that first complains of it.
+        states = file.create_dataset("observations", shape=(4, 2), chunks=(4, 2), dtype="f8", compression="gzip")
+        states.id.write_direct_chunk((0, 0), b"no gzip")
+        file.create_dataset("rewards", shape=(10**12,), chunks=(1024,), dtype="f8")
+        for key in ("terminals", "timeouts"):
+            file.create_dataset(key, data=np.zeros(4, dtype=bool))
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ pub enum Reply<'a> {
     Streams {
         /// By name of the stream.
         streams: &'a BTreeMap<String, StreamPosition>,
-        /// What ingest refused last of the streams that are asked for by name.
+        /// What was refused last of the streams that are asked for by name.
         refused: &'a BTreeMap<String, RefusedRows>,
         /// Where the next page begins, if there is one.
         next: Option<u64>,
@@ -196,7 +196,7 @@ pub struct StreamPosition {
     pub last_seen: f64,
 }
 
-/// What ingest refused of one session of a stream.
+/// What was refused of one session of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedRows {
     /// The session.

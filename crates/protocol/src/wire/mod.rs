@@ -154,6 +154,12 @@ impl ErrorCode {
         Self::Internal,
     ];
 
+    /// Whether rows that are refused with it are still to come: their sender has but to send them again, later or from
+    /// `expected_seq` on. With any other code they are lost unless somebody mends something.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::SequenceGap | Self::Overloaded | Self::NotReady | Self::ReadOnly)
+    }
+
     /// The code as it stands on the wire.
     pub fn name(self) -> &'static str {
         match self {

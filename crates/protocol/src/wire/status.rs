@@ -68,7 +68,7 @@ pub struct Status {
     pub window: WindowStatus,
     /// The memory that the settings allow; nil until D is known.
     pub memory: Option<MemoryStatus>,
-    /// Messages refused on ingest, by error code.
+    /// Messages refused on ingest, and appends, by error code; not those that their sender has but to send again.
     pub rejected: BTreeMap<String, u64>,
     /// The critics, in the order of the settings.
     pub critics: Vec<CriticStatus>,

@@ -206,6 +206,11 @@ impl Draft<'_> {
         field!(self.message, "min_offset").map(|field| field.uint()).transpose()
     }
 
+    /// Whose rows it holds, as far as that can be read.
+    pub fn origin(&self) -> Origin {
+        origin_of(&self.message, true)
+    }
+
     /// Numbers in the first of its states, if it has one that can be read and no more states than it may have.
     pub fn dim(&self, limits: &Limits) -> Option<usize> {
         let (rows, dim) = field!(self.message, "states")?.claims()?;
@@ -237,11 +242,16 @@ pub struct Origin {
     pub rows: Option<usize>,
 }
 
-/// Look at whose rows came on the ingest socket.
+/// Look at whose rows came, on the ingest socket or as an append.
 pub fn origin(bytes: &[u8]) -> Origin {
     let mut message: Message<'_> = Fields::new(&KEYS, "");
     // What was found before a fault is good enough.
     let is_whole = message.read_message(bytes).is_ok();
+    origin_of(&message, is_whole)
+}
+
+/// Names that a whole message leaves out have their defaults.
+fn origin_of(message: &Message<'_>, is_whole: bool) -> Origin {
     let text = |field: Option<Field<'_>>, default: &str| match field {
         Some(field) => field.string().ok().filter(|text| text.len() <= 256).map(str::to_owned),
         None => is_whole.then(|| default.to_owned()),
