@@ -54,7 +54,7 @@ fn seconds(batches: &[Batch]) -> Vec<f64> {
     }
     let step = |i: usize| -> Option<f64> {
         let (row, next) = (moments.get(i)?, moments.get(i + 1)?);
-        (!row.ends && row.seq + 1 == next.seq).then(|| next.time - row.time)
+        (!row.ends && row.seq + 1 == next.seq).then_some(next.time - row.time)
     };
     let before = |i: usize| -> Option<f64> { step(i.checked_sub(1)?) };
     (0..moments.len()).map(|i| step(i).or_else(|| before(i)).unwrap_or(1.0)).collect()
