@@ -36,7 +36,8 @@ _REMEDIES = {
     "too_many_streams": "use fewer stream names, or raise the setting streams_max",
     "too_large": "make messages smaller: Sender(batch_rows=...)",
     "unauthorised": "give this key or address the right to append, in the daemon's settings",
-    "read_only": "the daemon's disk is full or fails: make room; Sender(reliable=True) keeps rows meanwhile",
+    "read_only": "the daemon cannot store rows, and its status says why: if the disk is full, make room; "
+    "Sender(reliable=True) keeps rows meanwhile",
 }
 _OTHER_REMEDY = "`criticd quarantine list` shows what was refused"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import struct
 import time
@@ -252,6 +253,10 @@ def test_refusals_on_ingest_are_counted_and_published(daemon: Daemon) -> None:
     topic, event = receive(subscriber)
     assert (topic, event["type"], event["event"]) == ("event.rejected", "event", "rejected")
     assert event["code"] and event["by_code"]
+    # The log says whose they were.
+    while not re.search(r'event=rejected messages=\d+ streams="[^"]*two-sessions', daemon.log()):
+        assert time.monotonic() < deadline, daemon.log()
+        time.sleep(0.05)
     assert control.ask("status")["offset"] == 202
 
 

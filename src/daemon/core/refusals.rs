@@ -11,6 +11,8 @@ const REPORT_INTERVAL_S: f64 = 1.0;
 const KEPT: usize = 64;
 /// Streams that one event names.
 const STREAMS: usize = 64;
+/// Streams that the log names at once.
+const STREAMS_LOGGED: usize = 8;
 /// Streams whose last refusal is remembered for those who ask, with names and sessions of at most [`NAME_BYTES`].
 const REMEMBERED: usize = 256;
 /// Longest name of a stream or session that is not itself the reason of a refusal.
@@ -159,7 +161,13 @@ impl Refusals {
             return None;
         }
         let last = self.last.take()?;
-        log::warn!("event=rejected messages={} last={last}", self.since_report);
+        let mut streams: Vec<&str> = self.lost.keys().filter_map(|(stream, ..)| stream.as_deref()).collect();
+        streams.dedup();
+        let others = streams.len().saturating_sub(STREAMS_LOGGED);
+        streams.truncate(STREAMS_LOGGED);
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        let named = format!("{}{more}", streams.join(", "));
+        log::warn!("event=rejected messages={} streams={named:?} last={last}", self.since_report);
         let details = map(json!({
             "messages": self.since_report,
             "code": last.code.name(),
