@@ -15,7 +15,7 @@ use paper::show::{Options, Table, holds, over_seeds};
 /// Isotropic starts can stick 250 nats below the best.
 const RANDOM_STARTS: usize = 6;
 const NAMES: [&str; 3] = ["(I)", "(II)", "(II) without y"];
-/// The same for whoever does not have the paper at hand.
+/// The same names, with what each kernel is.
 const LONG_NAMES: [&str; 3] = ["isotropic (I)", "per coordinate (II)", "per coordinate (II), without y"];
 /// Eigenvalues that are drawn, at most.
 const EIGENVALUES: usize = 150;

@@ -19,7 +19,7 @@ use std::f64::consts::PI;
 use std::time::Instant;
 
 const NAMES: [&str; 3] = ["(I)", "(II)", "(III)"];
-/// The same for whoever does not have the paper at hand.
+/// The same names, with what each kernel is.
 const LONG_NAMES: [&str; 3] = ["isotropic (I)", "per coordinate (II)", "with a free direction (III)"];
 /// Eigenvalues that are drawn.
 const EIGENVALUES: usize = 300;

@@ -8,6 +8,7 @@ use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_
 use criticd::math::embedding::StateKind;
 use criticd::table::{Columns, Table};
 use criticd::transition::Rows;
+use criticd::wire;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -319,10 +320,7 @@ pub(super) struct OfActions {
 impl OfActions {
     /// What is learned, into what `fit --json` prints.
     pub(super) fn describe(&self, document: &mut Value) {
-        document["actions"] = match &self.of.space {
-            ActionSpace::Discrete(count) => json!({"kind": "discrete", "count": count}),
-            ActionSpace::Box { low, high } => json!({"kind": "box", "low": low, "high": high}),
-        };
+        document["actions"] = wire::action_space_to_json(&self.of.space);
         document["successor"] = json!(self.of.successor);
         document["trace"] = json!(self.of.trace);
     }

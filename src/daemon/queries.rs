@@ -707,17 +707,23 @@ mod tests {
         board.get(0).unwrap()
     }
 
-    const SHARE: Share = Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 };
+    pub(super) const SHARE: Share = Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 };
 
     fn request(connection: u64, payload: Bytes) -> Request {
         Request { peer: Peer { connection, delimiter: false }, payload, since: Instant::now() }
     }
 
-    fn control(requests: Turns<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
-        let (calls, wants) = (turns(SHARE).0, bounded(1).0);
+    /// A thread that answers, and what it passes on to the core.
+    pub(super) fn control(
+        requests: Turns<Request>,
+        replies: Outbox<Reply>,
+        board: Arc<Board>,
+        config: Arc<Config>,
+    ) -> (Control, Turns<Forwarded>) {
+        let ((calls, passed_on), wants) = (turns(SHARE), bounded(1).0);
         let (evaluations, _) = evaluations::entrance(false);
         let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
-        Control::new(ports, board, Arc::new(Config::default()), Timings::default(), Clock::start())
+        (Control::new(ports, board, config, Timings::default(), Clock::start()), passed_on)
     }
 
     #[test]
@@ -746,7 +752,7 @@ mod tests {
         ask(3, vec![state(4)]);
         ask(4, (0..most).map(state).collect());
         drop(queue);
-        control(requests, replies, Arc::clone(&board)).run();
+        control(requests, replies, Arc::clone(&board), Arc::default()).0.run();
         let mut answer = || {
             let Reply { peer, payload } = answers.try_recv().expect("an answer");
             (peer.connection ^ transport::peer_number(0, Rights::ALL), wire::to_json(&payload).unwrap())
@@ -811,7 +817,7 @@ mod tests {
         put(4, "value", json!({"states": [[0.25]], "actions": [[0.5]], "arrays": "list"}));
         put(5, "act", decide(1));
         drop(queue);
-        control(requests, replies, Arc::clone(&board)).run();
+        control(requests, replies, Arc::clone(&board), Arc::default()).0.run();
         let mut answer = || {
             let Reply { peer, payload } = answers.try_recv().expect("an answer");
             (peer.connection ^ transport::peer_number(0, Rights::ALL), wire::to_json(&payload).unwrap())
@@ -927,16 +933,11 @@ mod tests {
         assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
     }
 
-    /// A thread that answers, and what it passes on to the core.
+    /// The same with nothing on its board.
     fn passing_on(config: Config) -> (Control, Turns<Forwarded>) {
-        let (calls, waiting) = turns(SHARE);
-        let (requests, replies) = (turns(SHARE).1, Outbox::new(1, 1).0);
-        let (evaluations, _) = evaluations::entrance(false);
-        let wants = bounded(1).0;
-        let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
         let config = Arc::new(config);
         let board = Core::new(Arc::clone(&config)).board();
-        (Control::new(ports, board, config, Timings::default(), Clock::start()), waiting)
+        control(turns(SHARE).1, Outbox::new(1, 1).0, board, config)
     }
 
     #[test]
@@ -996,7 +997,7 @@ mod tests {
             core.board()
         };
         let board = learn(1.0);
-        let mut control = control(turns(SHARE).1, Outbox::new(1, 1).0, board);
+        let mut control = control(turns(SHARE).1, Outbox::new(1, 1).0, board, Arc::default()).0;
         let peer = Peer { connection: 1, delimiter: false };
         let caller = Caller { peer, id: Id::nil(), form: ArrayForm::Tensor };
         let mut page = |revision| {

@@ -8,11 +8,11 @@
 mod graph;
 mod proto;
 
-use crate::learner::action::ActionSpace;
 use crate::learner::heads::{HeadBasis, HeadsSnapshot};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Profile};
 use crate::snapshot::Snapshot;
+use crate::wire;
 use graph::{Array, Graph};
 use nalgebra::DMatrix;
 use proto::Message;
@@ -37,7 +37,8 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
     let fact = |(key, value): (&str, String)| Message::default().text(1, key).text(2, &value);
     let names: Vec<&str> = snapshot.all_heads().map(|head| head.name.as_str()).collect();
     let heads = (!names.is_empty()).then(|| ("heads", serde_json::json!(names).to_string()));
-    let actions = snapshot.actions.as_ref().map(|of| ("actions", described(&of.space)));
+    // Their coordinates stand behind those of the state in the input.
+    let actions = snapshot.actions.as_ref().map(|of| ("actions", wire::action_space_to_json(&of.space).to_string()));
     let facts: Vec<Message> = facts(snapshot).into_iter().chain(heads).chain(actions).map(fact).collect();
     // A `ModelProto`.
     let model = Message::default().int(1, IR_VERSION).text(2, "criticd").text(3, env!("CARGO_PKG_VERSION"));
@@ -59,15 +60,6 @@ fn facts(snapshot: &Snapshot) -> [(&'static str, String); 10] {
         ("provisional", snapshot.provisional.to_string()),
         ("state_names", snapshot.inputs.names.as_deref().unwrap_or_default().join(",")),
     ]
-}
-
-/// The actions whose coordinates stand behind those of the state in the input: the keys that a published model has of them.
-fn described(space: &ActionSpace) -> String {
-    match space {
-        ActionSpace::Discrete(count) => serde_json::json!({"kind": "discrete", "count": count}),
-        ActionSpace::Box { low, high } => serde_json::json!({"kind": "box", "low": low, "high": high}),
-    }
-    .to_string()
 }
 
 /// k_m(z) (n, m), from the input `states`.

@@ -123,8 +123,7 @@ class Browser:
         path.write_bytes(base64.b64decode(data))
 
     def faults(self) -> list[str]:
-        """Errors and warnings of the page so far. An answer that a busy daemon puts off is none: the page asks again."""
-        put_off = "503 (Service Unavailable)"
+        """Errors and warnings of the page so far."""
         out = []
         for event in self.events:
             parameters = event["params"]
@@ -133,8 +132,7 @@ class Browser:
             elif event["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
                 out.append(json.dumps(parameters["args"]))
             elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-                if put_off not in parameters["entry"]["text"]:
-                    out.append(json.dumps(parameters["entry"]))
+                out.append(json.dumps(parameters["entry"]))
         return out
 
     def requests(self) -> list[str]:

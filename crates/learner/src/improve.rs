@@ -336,11 +336,9 @@ impl Improvement<'_> {
     fn maxima_before(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows.len(), self.columns());
         let Some(before) = self.before else { return out };
-        let of_q = largest(before, self.rows, self.space);
-        let of_copies = copies_alone(before.snapshot()).map(|copies| largest(&copies, self.rows, self.space));
+        let known = largest(&with_copies(before.snapshot()), self.rows, self.space);
         for h in 0..out.cols() {
-            let own = of_copies.as_ref().filter(|copies| (1..=copies.cols()).contains(&h));
-            out.col_mut(h).copy_from_slice(own.map_or(of_q.col(0), |copies| copies.col(h - 1)));
+            out.col_mut(h).copy_from_slice(known.col(if h < known.cols() { h } else { 0 }));
         }
         out
     }
@@ -430,11 +428,15 @@ fn discount_max(rows: &Rows, settings: &Settings) -> f64 {
     (0..rows.len()).map(|i| rows.discount(i, settings.discount)).fold(0.0, f64::max)
 }
 
-/// The value functions of the randomised copies of `q`, in their order; none without copies.
-fn copies_alone(q: &Snapshot) -> Option<Evaluator> {
-    let copies = &q.actions.as_ref()?.copies;
-    let alone = Snapshot { weights: copies.clone(), variance: None, returns: None, ..q.clone() };
-    (copies.ncols() > 0).then(|| Evaluator::new(alone))
+/// The value functions of `q` and of its randomised copies, Q first.
+fn with_copies(q: &Snapshot) -> Evaluator {
+    let copies = q.actions.as_ref().map_or(0, |actions| actions.copies.ncols());
+    let weight = |i: usize, h: usize| match (&q.actions, h) {
+        (Some(actions), 1..) => actions.copies[(i, h - 1)],
+        _ => q.weights[(i, 0)],
+    };
+    let weights = DMatrix::from_fn(q.weights.nrows(), 1 + copies, weight);
+    Evaluator::new(Snapshot { weights, variance: None, returns: None, ..q.clone() })
 }
 
 /// The largest value of each successor (n, H) by each of the value functions, 0 behind a terminal row.

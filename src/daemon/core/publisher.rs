@@ -162,20 +162,26 @@ impl Publisher {
             || (in_time && self.publication_due(state, interval, now))
     }
 
-    /// Whether a critic has a model and nobody can ask it yet: rows that `status` counts would be answered by `not_ready`.
+    /// Whether a critic has a model and no snapshot: `value` would answer `not_ready`, although `status` counts the rows.
     pub(super) fn first_due(&self, state: &State) -> bool {
-        let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
-        // One that cannot be had is tried again in its turn.
-        let lacks = |index: usize| self.board.get(index).is_none() && self.critics[index].failed_snapshots == 0;
-        state.critics().iter().enumerate().filter(learns).any(|(index, _)| lacks(index))
+        // A snapshot that has failed is tried again in its turn.
+        let lacks = |critic: &Published| critic.revision == 0 && critic.failed_snapshots == 0;
+        self.learning(state).any(|(critic, _)| lacks(critic))
+    }
+
+    /// The critics that have a model and learn.
+    fn learning<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (&'a Published, &'a Learner)> {
+        let all = self.critics.iter().zip(state.critics()).enumerate();
+        let learns = |(index, (_, learner)): &(usize, (&Published, &Learner))| {
+            !state.is_halted(*index) && learner.model().is_some()
+        };
+        all.filter(learns).map(|(_, both)| both)
     }
 
     /// Whether a publication is due although no rows arrive: the weights after the last rows, then a whole snapshot. Otherwise
     /// a pause of the stream would withhold them.
     fn publication_due(&self, state: &State, interval: f64, now: Now) -> bool {
-        let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
-        state.critics().iter().enumerate().filter(learns).any(|(index, learner)| {
-            let critic = &self.critics[index];
+        self.learning(state).any(|(critic, learner)| {
             let whole = learner.learned() > critic.whole_offset;
             (critic.unpublished && critic.since(critic.at, now) >= WEIGHTS_INTERVAL_S)
                 || (whole && critic.since(critic.whole_at, now) >= interval)
@@ -424,7 +430,7 @@ mod tests {
         let mut publisher = Publisher::new(std::iter::once("default".to_owned()));
         let now = Now { uptime: 1.0, unix: 1e9 };
         publisher.next = 100.0;
-        assert!(publisher.due(&state, 1.0, now), "nobody has been able to ask yet");
+        assert!(publisher.due(&state, 1.0, now), "there is no snapshot yet");
         publisher.refresh(0, &state.critics()[0], &config, false, now, &mut Vec::new());
         publisher.want(201);
         assert!(!publisher.due(&state, 1.0, now));

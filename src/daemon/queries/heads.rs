@@ -166,18 +166,16 @@ fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Control, Ports, evaluations};
+    use super::super::tests::{SHARE, control};
     use super::*;
     use crate::access::Rights;
-    use crate::clock::{Clock, Now};
+    use crate::clock::Now;
     use crate::config::Config;
     use crate::daemon::core::Core;
     use crate::sim::{self, Step, walk::Walk};
-    use crate::telemetry::Timings;
-    use crate::transport::turns::{Share, turns};
+    use crate::transport::turns::turns;
     use crate::transport::{self, Outbox, Peer, Request};
     use crate::wire;
-    use crossbeam_channel::{bounded, never};
     use serde_json::{Value, json};
     use std::time::Instant;
 
@@ -194,13 +192,8 @@ mod tests {
         core.step(now);
         core.refresh(now, &|| now);
         let board = core.board();
-        let share = Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 };
         let (replies, mut answers) = Outbox::new(100, 1 << 20);
-        let (calls, requests) = (turns(share).0, turns(share).1);
-        let (evaluations, _) = evaluations::entrance(false);
-        let wants = bounded(1).0;
-        let ports = Ports { requests, replies, calls, wants, fresh: never(), evaluations, pulse: Arc::default() };
-        let mut control = Control::new(ports, Arc::clone(&board), config, Timings::default(), Clock::start());
+        let (mut control, _) = control(turns(SHARE).1, replies, Arc::clone(&board), config);
         let mut ask = |op: &str, fields: Value| {
             let payload = wire::encode_request(1, op, fields.as_object().unwrap()).into();
             let peer = Peer { connection: transport::peer_number(1, Rights::ALL), delimiter: false };

@@ -101,12 +101,12 @@ export function calibrationCard() {
       inReward(format(summary.rms, 3)),
   );
   const all = pairs.flatMap(([p, r]) => [p, r]);
-  const tenths = groups(pairs, ([p]) => p, 10);
-  const means = tenths.map(({ predicted, bias }) => [predicted, predicted + bias]);
+  const byGroup = tables(pairs);
+  const means = byGroup[0].found.map(({ predicted, bias }) => [predicted, predicted + bias]);
   scatter.show({ pairs, means, range: scaleOf('calibration', [Math.min(...all), Math.max(...all)]) });
   $('calibration').setAttribute('aria-label', $('calibration-text').textContent);
   if ($('groups', HTMLDetailsElement).hidden) return;
-  for (const { box, title, found } of tables(pairs)) list(box, table(title, found));
+  for (const { box, title, found } of byGroup) list(box, table(title, found));
 }
 
 /** The groups of the tables as columns; null before there are any. */

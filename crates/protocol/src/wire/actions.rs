@@ -8,6 +8,7 @@ use criticd_learner::action::ActionSpace;
 use criticd_learner::snapshot::Actions;
 use nalgebra::DMatrix;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 const ACTIONS_KEYS: [&str; 6] =
     ["actions.kind", "actions.count", "actions.low", "actions.high", "actions.copies", "actions.prior_mean"];
@@ -40,6 +41,14 @@ impl<'a> ActionsBody<'a> {
                 Self { kind: "box", count: None, low: vector(low), high: vector(high), copies, prior_mean }
             }
         }
+    }
+}
+
+/// The actions there are, with the keys that they have in a snapshot.
+pub fn action_space_to_json(space: &ActionSpace) -> Value {
+    match space {
+        ActionSpace::Discrete(count) => json!({"kind": "discrete", "count": count}),
+        ActionSpace::Box { low, high } => json!({"kind": "box", "low": low, "high": high}),
     }
 }
 

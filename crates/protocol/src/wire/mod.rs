@@ -27,6 +27,7 @@ mod values;
 mod wording;
 
 pub use act::{ActRequest, Given};
+pub use actions::action_space_to_json;
 pub use encode::{
     Greeting, RefitOutcome, RefusedRows, Reply, StreamPosition, encode_announcement, encode_append, encode_error,
     encode_event, encode_ingest, encode_policy_request, encode_reply, encode_request, encode_snapshot, encode_status,
