@@ -4,6 +4,8 @@
 mod golden_q;
 #[path = "../crates/learner/tests/support/mod.rs"]
 mod reference;
+#[path = "action_critics/restarts.rs"]
+mod restarts;
 
 use criticd::client::{ClientError, Requester};
 use criticd::config::{Config, ConfigParts};

@@ -3,26 +3,27 @@
 //!
 //! CRITICD_KILLS=500 makes more of it than the default.
 
-use criticd::client::{ClientError, Requester, Sender};
+#[path = "support/killed.rs"]
+mod killed;
+
+use criticd::client::{Requester, Sender};
 use criticd::daemon::recovery::recover;
 use criticd::journal::Record;
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::{SqliteStorage, StoreError, for_each_group};
-use criticd::sim::{self, Step, walk::Walk};
-use criticd::transition::Batch;
+use criticd::sim::walk::Walk;
 use criticd::wire;
-use parking_lot::{Condvar, Mutex};
+use killed::{Running, Shared, batch, client, start};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Streams with acknowledgements, each fed by a client of its own.
 const CLIENTS: u64 = 3;
 const WINDOW_ROWS: usize = 2000;
@@ -96,155 +97,9 @@ fn command(directory: &Path, chosen: Chosen, more: &[&str]) -> Command {
     command
 }
 
-/// A daemon, which does not outlive a test that fails.
-struct Running(Child);
-
-impl Running {
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-    }
-}
-
 /// Start it, and wait until it is ready.
 fn serve(directory: &Path, chosen: Chosen) -> (Running, Value) {
-    let file = directory.join("endpoints.json");
-    // That of the daemon before is still there: it was killed.
-    drop(std::fs::remove_file(&file));
-    let mut running = Running(command(directory, chosen, &[]).spawn().unwrap());
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        assert!(running.0.try_wait().unwrap().is_none(), "the daemon did not start");
-        assert!(Instant::now() < deadline, "the daemon is not ready");
-        let endpoints = std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        match endpoints {
-            Some(endpoints) => return (running, endpoints),
-            None => thread::sleep(Duration::from_millis(2)),
-        }
-    }
-}
-
-/// What clients and the killer tell each other.
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// Endpoints of the present daemon, by number of its start.
-    endpoints: Option<(u64, Value)>,
-    /// Rows acknowledged, by stream.
-    acknowledged: HashMap<String, u64>,
-    acknowledgements: u64,
-    finish: bool,
-    /// Streams that are ready for the end.
-    done: u64,
-}
-
-fn batch(walk: &mut Walk, stream: &str, rows: usize) -> Batch {
-    let steps: Vec<Step> = (0..rows)
-        .map(|_| walk.step())
-        // Numbers of actions.
-        .map(|step| Step { action: f64::from(step.action > 0.0), ..step })
-        .collect();
-    sim::batches(stream, "run", &steps).remove(0)
-}
-
-/// Append batch after batch, each until it is acknowledged, and some of them twice.
-fn client(shared: &Shared, number: u64) {
-    let stream = format!("client-{number}");
-    let mut rng = ChaCha8Rng::seed_from_u64(number);
-    let mut walk = Walk::new(number, Some(40), 0.0);
-    let mut connection: Option<(u64, Requester)> = None;
-    let mut before: Option<Batch> = None;
-    let mut acknowledged = 0;
-    loop {
-        let next = batch(&mut walk, &stream, rng.random_range(1..40));
-        let end = next.seq().unwrap() + next.len() as u64;
-        loop {
-            let requester = match &mut connection {
-                Some((_, requester)) => requester,
-                None => {
-                    let (start, control) = {
-                        let mut state = shared.state.lock();
-                        loop {
-                            match &state.endpoints {
-                                Some((start, endpoints)) => {
-                                    break (*start, endpoints["control"].as_str().unwrap().to_owned());
-                                }
-                                None => shared.changed.wait(&mut state),
-                            }
-                        }
-                    };
-                    // It may be dead by now: then the next one is waited for.
-                    let Ok(mut requester) = Requester::connect(&control, Duration::from_secs(5)) else {
-                        wait_for_another(shared, start);
-                        continue;
-                    };
-                    // Sometimes it is asked where to go on, sometimes what came before is sent once more.
-                    if rng.random::<f64>() < 0.5 {
-                        match requester.ask("streams", json!({}), PATIENCE) {
-                            Ok(reply) => {
-                                let known = reply["streams"][&stream]["next_seq"].as_u64().unwrap_or(0);
-                                assert!(
-                                    known >= acknowledged,
-                                    "{stream}: {acknowledged} rows acknowledged, {known} known"
-                                );
-                                assert!(known <= end, "{stream}: {known} rows are known, {end} were sent");
-                            }
-                            Err(_) => {
-                                wait_for_another(shared, start);
-                                continue;
-                            }
-                        }
-                    }
-                    &mut connection.insert((start, requester)).1
-                }
-            };
-            if let Some(before) = before.as_ref().filter(|_| rng.random::<f64>() < 0.3) {
-                let _ = requester.post_append(before);
-            }
-            let reply = requester.post_append(&next).and_then(|id| requester.reply(id, PATIENCE));
-            match reply {
-                Ok(reply) => {
-                    let reply = wire::to_json(&reply).unwrap();
-                    assert_eq!(reply["next_seq"], end, "{stream}: {reply}");
-                    break;
-                }
-                Err(ClientError::Refused(refusal)) => panic!("{stream}: {refusal}"),
-                Err(_) => {
-                    let (start, _) = connection.take().unwrap();
-                    wait_for_another(shared, start);
-                }
-            }
-        }
-        acknowledged = end;
-        before = Some(next);
-        let mut state = shared.state.lock();
-        state.acknowledged.insert(stream.clone(), acknowledged);
-        state.acknowledgements += 1;
-        shared.changed.notify_all();
-        if state.finish {
-            state.done += 1;
-            shared.changed.notify_all();
-            return;
-        }
-    }
-}
-
-fn wait_for_another(shared: &Shared, start: u64) {
-    let mut state = shared.state.lock();
-    while state.endpoints.as_ref().is_none_or(|(present, _)| *present <= start) {
-        shared.changed.wait(&mut state);
-    }
+    start(command(directory, chosen, &[]), directory)
 }
 
 /// Push rows that nobody acknowledges, to each daemon until it is gone.

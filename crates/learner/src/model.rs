@@ -334,7 +334,7 @@ impl Model {
         offset: u64,
         foretold: &mut Foretold,
     ) {
-        foretold.values.clear();
+        foretold.clear();
         self.foretold = Some(std::mem::take(foretold));
         self.learn(rows, range, offset);
         *foretold = self.foretold.take().expect("put in above");
@@ -363,6 +363,7 @@ impl Model {
     /// Learn rows none of which is followed by a refresh but the last.
     fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
         self.note_rows(offset, block.len());
+        self.foretell_ahead(rows, block.clone());
         let mut work = self.work.take().unwrap_or_default();
         self.pass().learn(rows, block.clone(), offset, &mut work);
         self.work = Some(work);
@@ -520,6 +521,17 @@ impl Model {
         self.returns.verification.forget();
     }
 
+    /// Say what is stated of the rows that are learned next, if a caller wants to know, and their successors may be others than the
+    /// states that learning needs: the row behind one may have taken another action than the policy that is judged.
+    fn foretell_ahead(&mut self, rows: &Rows, block: Range<usize>) {
+        if let Some(mut foretold) = self.foretold.take_if(|_| self.settings.leaves_chain()) {
+            let nothing = Matrix::zeros(self.basis.len(), self.settings.rewards.len());
+            let weights = self.posterior().map_or(&nothing, Posterior::feature_weights);
+            self.foretell(rows, block, weights, &mut foretold);
+            self.foretold = Some(foretold);
+        }
+    }
+
     /// Append what weights (m, H) state of rows `range` and their successors.
     pub(super) fn foretell(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
         let features = |of: &[f64]| {
@@ -532,6 +544,10 @@ impl Model {
                 let u = weights.col(h);
                 [&here, &next].map(|features| dot(&features.col(k)[..u.len()], u))
             }));
+        }
+        if self.settings.leaves_chain() {
+            foretold.features.push(here);
+            foretold.constant = self.basis.kernel().bias_variance;
         }
     }
 

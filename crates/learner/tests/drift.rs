@@ -2,9 +2,13 @@
 
 mod support;
 
+use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
+use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::drift::{Series, Statistic};
-use criticd_learner::snapshot::Ask;
-use criticd_learner::transition::Rows;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::{Ask, Inputs};
+use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;
 use criticd_learner::{DriftSensitivity, Event, Learner, Settings};
 use rand::{RngExt, SeedableRng};
@@ -303,4 +307,129 @@ fn another_policy_ends_the_fork() {
     assert!(!learner.is_forked());
     // Refits leave out the rows before, and a fork does not begin with them either.
     assert_eq!((learner.changed_at(), learner.looks_back_to()), (at as u64, at as u64));
+}
+
+/// What the two actions of a walker earn on average, by how much that varies, and how often it takes the second.
+struct World {
+    earns: [f64; 2],
+    varies: [f64; 2],
+    second: f64,
+}
+
+/// Rows of one walk.
+const WALK: usize = 50;
+
+/// A critic of the policy that takes the first of two actions, or with `expected` takes it in nine states of ten. Each input is in
+/// its dictionary.
+fn judge(successor: Successor) -> Learner {
+    let kernel = Kernel::gaussian(25.0, 25.0, Metric::Ard(vec![20.0, 1.0, 1.0]));
+    let of_state = |s: i32| [[1.0, 0.0], [0.0, 1.0]].map(|action| [f64::from(s) / 5.0, action[0], action[1]]);
+    let inputs: Vec<f64> = (-5..=5).flat_map(of_state).flatten().collect();
+    let dictionary = Dictionary::from_elements(kernel.clone(), 3, &inputs).unwrap();
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.5 };
+    let of = ActionValue { space: ActionSpace::Discrete(2), successor, trace: Trace::Retrace };
+    let settings = Settings { action_value: Some(of), dictionary_max: 22, ..settings() };
+    let model = Model::with_dictionary(settings.clone(), Inputs::identity(3), &hyperparameters, dictionary);
+    Learner::with_kernel_of(settings, None, 0, &model)
+}
+
+/// Let a critic learn walks over eleven states, where actions do not decide, and say what it reports.
+fn walk_on(learner: &mut Learner, rng: &mut ChaCha8Rng, world: &World, walks: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    for _ in 0..walks {
+        let (mut states, mut next_states) = (Vec::new(), Vec::new());
+        let (mut rewards, mut actions) = (Vec::new(), Vec::new());
+        let mut position: i32 = rng.random_range(-5..=5);
+        for _ in 0..WALK {
+            let action = usize::from(rng.random::<f64>() < world.second);
+            let noise = world.varies[action] * (rng.random::<f64>() + rng.random::<f64>() - 1.0);
+            states.push(f64::from(position) / 5.0);
+            rewards.push(world.earns[action] + f64::from(position) / 25.0 + noise);
+            actions.push(action as f64);
+            position = (position + if rng.random::<f64>() < 0.5 { 1 } else { -1 }).clamp(-5, 5);
+            next_states.push(f64::from(position) / 5.0);
+        }
+        let parts = BatchParts {
+            stream: "walk".into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states,
+            next_states: Some(next_states),
+            rewards,
+            truncated: Some((0..WALK).map(|i| i + 1 == WALK).collect()),
+            actions: Some(actions),
+            next_actions: Some(vec![0.0; WALK]),
+            next_action_probs: Some([0.9, 0.1].repeat(WALK)),
+            ..BatchParts::default()
+        };
+        let starts: Vec<bool> = (0..WALK).map(|i| i == 0).collect();
+        let offset = learner.learned();
+        learner.take(0, &starts, &Batch::new(parts).unwrap(), offset);
+        events.extend(learner.step(&Window::new(1, 1, 10)));
+    }
+    events.retain(|event| !matches!(event, Event::DictionaryFull));
+    events
+}
+
+/// Q of the first action in the middle.
+fn judged_value(learner: &Learner) -> f64 {
+    learner.snapshot(false).unwrap().evaluate(&[0.0, 1.0, 0.0], Ask::MEAN).unwrap().mean[0]
+}
+
+#[test]
+fn a_policy_that_is_judged_keeps_its_model_where_another_one_comes_to_act() {
+    for (successor, expected) in [(Successor::NextAction, 5.0), (Successor::Expected, 4.2)] {
+        let (mut learner, mut rng) = (judge(successor), ChaCha8Rng::seed_from_u64(3));
+        let mut world = World { earns: [1.0, -1.0], varies: [0.6, 3.0], second: 0.3 };
+        let none = walk_on(&mut learner, &mut rng, &world, 160);
+        assert_eq!(none, [], "{successor:?}: nothing has changed yet");
+        // Its errors are larger, and its returns are -5. No row shows what the judged policy earns any more.
+        world.second = 1.0;
+        let events = walk_on(&mut learner, &mut rng, &world, 140);
+        let [Event::Drift(_), Event::Forked { .. }, Event::Dismissed { .. }, ..] = &events[..] else {
+            panic!("{successor:?}: {events:?}")
+        };
+        assert_eq!((learner.generation(), learner.changed_at()), (2, 0), "{successor:?}: {events:?}");
+        let found = judged_value(&learner);
+        assert!((found - expected).abs() < 0.6, "{successor:?}: {found}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_judged_is_followed_where_its_rewards_change_and_those_of_the_acting_one_stay_better() {
+    for (successor, before, after) in [(Successor::NextAction, 5.0, -5.0), (Successor::Expected, 5.8, -3.4)] {
+        let (mut learner, mut rng) = (judge(successor), ChaCha8Rng::seed_from_u64(4));
+        let mut world = World { earns: [1.0, 3.0], varies: [0.6, 0.6], second: 0.5 };
+        let none = walk_on(&mut learner, &mut rng, &world, 160);
+        assert_eq!(none, [], "{successor:?}: nothing has changed yet");
+        let found = judged_value(&learner);
+        assert!((found - before).abs() < 0.6, "{successor:?}: {found}");
+        // The acting policy earns 1 a row: returns of 5 are nearer to the values before.
+        world.earns[0] = -1.0;
+        let events = walk_on(&mut learner, &mut rng, &world, 100);
+        let [Event::Drift(_), Event::Forked { .. }, Event::Swapped { at, .. }, ..] = &events[..] else {
+            panic!("{successor:?}: {events:?}")
+        };
+        assert!(*at < 8_000 + 2_500 && learner.generation() == 3, "{successor:?}: {events:?}");
+        let found = judged_value(&learner);
+        assert!((found - after).abs() < 0.6, "{successor:?}: {found}");
+    }
+}
+
+#[test]
+fn a_contest_about_a_policy_that_is_judged_goes_on_bit_for_bit() {
+    let written = |learner: &Learner| rmp_serde::to_vec_named(learner).unwrap();
+    let (mut through, mut rng) = (judge(Successor::Expected), ChaCha8Rng::seed_from_u64(5));
+    let mut world = World { earns: [1.0, 3.0], varies: [0.6, 0.6], second: 0.5 };
+    walk_on(&mut through, &mut rng, &world, 160);
+    world.earns[0] = -1.0;
+    let (mut learner, mut same, mut forked) = (through.clone(), rng.clone(), false);
+    for _ in 0..40 {
+        walk_on(&mut through, &mut rng, &world, 1);
+        walk_on(&mut learner, &mut same, &world, 1);
+        forked |= learner.is_forked();
+        learner = rmp_serde::from_slice(&written(&learner)).unwrap();
+        assert!(learner.is_consistent());
+    }
+    assert!(forked && written(&through) == written(&learner), "another model");
 }

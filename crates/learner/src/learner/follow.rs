@@ -3,7 +3,9 @@
 //! A fork has the kernel and the dictionary of the model and statistics of its own, which begin where the change probably
 //! happened. Both learn, the model answers. The fork becomes the model as soon as it clearly foretells returns better
 //! ([`Contest`]), or once it has learned enough rows and foretells them no worse; the old model is set aside under a name. A
-//! fork that stays behind is dismissed: not every change of errors is one of values. When an alarm comes, and until the fork
+//! fork that stays behind is dismissed: not every change of errors is one of values. A critic of another policy than the one that
+//! acts goes by rewards, since it has no returns, and its fork must clearly be better: errors change with the acting policy, too,
+//! and the rows from before are then as good as those since. When an alarm comes, and until the fork
 //! takes over, the models that were set aside are tried on the last rows: one whose errors are as they were when it was healthy
 //! takes over instead. What is set aside is the model as it was before the change: now and then a copy of it is kept, since an
 //! alarm comes some hundred rows after the change, and a swap more than a thousand, all of which the model has learned.
@@ -45,8 +47,8 @@ const COPY_ROWS_MAX: u64 = 8192;
 /// Rows that a model which was set aside is tried on, at most and at least.
 const TRIAL_ROWS: u64 = 512;
 const TRIAL_ROWS_MIN: u64 = 320;
-/// It fits where its errors are nearer to what was normal than this, standard deviations; and it must clearly foretell returns
-/// better than the present one, since a change of noise alone fits several models.
+/// It fits where its errors are nearer to what was normal than this, standard deviations; and it must clearly foretell better
+/// than the present one, since a change of noise alone fits several models.
 const FITS_WITHIN: f64 = 3.0;
 
 /// A model that learns beside the one that answers.
@@ -128,16 +130,16 @@ impl Fork {
         let [old, new] = foretold;
         model.learn_and_foretell(rows, range.clone(), offset, old);
         self.model.learn_and_foretell(rows, range.clone(), offset, new);
-        let settings = model.settings();
-        self.contest.take(rows, range, &settings.rewards, settings.discount, old, new);
+        self.contest.take(model.settings(), rows, range, old, new);
     }
 
     /// Whether it should be the model, by the row at offset `learned`; none if it should learn on.
     fn verdict(&self, learned: u64) -> Option<bool> {
         let rows = learned - self.counted_from.map_or(self.from, |counted| counted.min(self.from));
         let enough = rows_of_its_own(self.model.dictionary().len());
+        let clearly = rows < enough || self.model.settings().leaves_chain();
         match self.contest.lead().filter(|_| self.model.is_sound()) {
-            Some(lead) if lead > if rows < enough { LEAD_CLEAR } else { 0.0 } => Some(true),
+            Some(lead) if lead > if clearly { LEAD_CLEAR } else { 0.0 } => Some(true),
             _ if rows >= PATIENCE * enough => Some(false),
             _ => None,
         }
@@ -343,10 +345,10 @@ impl Learner {
         let Self { settings, following: Following { foretold: [old, new], .. }, .. } = self;
         for (rows, range, offset) in pieces(window, half, self.learned) {
             fork.learn_and_foretell(rows, range.clone(), offset, new);
-            old.values.clear();
+            old.clear();
             let Some(posterior) = model.posterior() else { break };
             model.foretell(rows, range.clone(), posterior.feature_weights(), old);
-            contest.take(rows, range, &settings.rewards, settings.discount, old, new);
+            contest.take(settings, rows, range, old, new);
         }
         let before = std::mem::replace(&mut self.following.changed_at, from);
         let try_again_at = alarm.offset + TRIAL_ROWS;
@@ -372,7 +374,7 @@ impl Learner {
         let mut errors = vec![Vec::new(); self.settings.rewards.len()];
         let mut foretold = Foretold::default();
         for (rows, range, _) in pieces(window, from, end) {
-            foretold.values.clear();
+            foretold.clear();
             model.foretell(rows, range.clone(), model.posterior()?.feature_weights(), &mut foretold);
             foretold.errors(rows, range, &self.settings.rewards, self.settings.discount, &mut errors);
         }
@@ -404,20 +406,20 @@ impl Learner {
             return false;
         }
         let Some(posterior) = self.model.as_ref().and_then(|model| model.posterior()) else { return false };
-        let (model, Settings { rewards, discount, .. }) =
-            (self.model.as_ref().expect("it has a posterior"), &self.settings);
+        let (model, settings) = (self.model.as_ref().expect("it has a posterior"), &self.settings);
+        let Settings { rewards, discount, .. } = settings;
         let [mut present, mut theirs] = <[Foretold; 2]>::default();
         let mut strangeness = |kept: &Kept| {
             let watch = kept.model.watch()?;
             let mut contest = Contest::new(&watch.spreads());
             let mut errors = vec![Vec::new(); rewards.len()];
             for (rows, range, _) in pieces(window, from, self.learned) {
-                present.values.clear();
-                theirs.values.clear();
+                present.clear();
+                theirs.clear();
                 model.foretell(rows, range.clone(), posterior.feature_weights(), &mut present);
                 kept.model.foretell(rows, range.clone(), &kept.weights, &mut theirs);
                 theirs.errors(rows, range.clone(), rewards, *discount, &mut errors);
-                contest.take(rows, range, rewards, *discount, &present, &theirs);
+                contest.take(settings, rows, range, &present, &theirs);
             }
             let leads = contest.lead().is_some_and(|lead| lead > LEAD_CLEAR);
             watch.strangeness(&errors).filter(|z| leads && *z < FITS_WITHIN)

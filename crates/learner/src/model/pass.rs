@@ -379,7 +379,8 @@ impl Pass<'_> {
             slot.pending.clear();
             slot.pending.extend(rewards.iter().enumerate().map(|(h, r)| r - value(posterior, features, h)));
         }
-        if let Some(foretold) = self.foretold.as_deref_mut() {
+        // Where the next row may have taken another action than the policy that is judged, that was said before the block.
+        if let Some(foretold) = self.foretold.as_deref_mut().filter(|_| !self.rule.settings.leaves_chain()) {
             let cut = here.next.filter(|_| rows.truncated[i]);
             let next = |h| cut.map_or(0.0, |node| value(posterior, nodes.features.col(node), h));
             foretold.values.extend((0..rewards.len()).map(|h| [value(posterior, features, h), next(h)]));
