@@ -1,5 +1,7 @@
 //! Heads that learn from labels: values that rows were given after they had come.
 
+#[path = "support/mod.rs"]
+mod program;
 #[path = "support/heads.rs"]
 mod support;
 
@@ -7,6 +9,7 @@ use criticd::learner::LabelPart;
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire::{HeadForm, Op};
+use program::Bench;
 use serde_json::{Value, json};
 use support::{Harness, assert_close, config, mean_and_variance};
 
@@ -218,6 +221,80 @@ fn rows_without_a_label_cut_chains_while_the_dictionary_grows() {
         assert_eq!(found.dictionary, expected.dictionary, "the comparison is one of equal dictionaries");
         let says = |of| mean_and_variance(of, "some", &STATES);
         assert_close(&format!("{discount}"), &says(&found), &says(&expected));
+    }
+}
+
+fn numbers(of: &Value) -> Vec<f64> {
+    match of {
+        Value::Array(list) => list.iter().flat_map(numbers).collect(),
+        number => vec![number.as_f64().unwrap_or_else(|| panic!("{number} is no number"))],
+    }
+}
+
+/// `criticd fit` with a file of labels, beside rows that say themselves where chains are cut, and how often each counts: what the
+/// daemon is compared with above.
+#[test]
+fn fit_cuts_chains_where_labels_end_as_the_daemon_does() {
+    let rows = walks(13, 400);
+    let labels = labels_of(&rows);
+    // The first row of each piece has a label, so that the rows before and behind a cut are in one piece.
+    let has: Vec<bool> = rows.iter().flat_map(|batch| (0..batch.len()).map(|i| i % 7 < 5)).collect();
+    let (mut labelled, mut plain, mut file) = (Vec::new(), Vec::new(), vec!["stream,seq,label".to_owned()]);
+    let mut place = 0;
+    for batch in &rows {
+        for i in 0..batch.len() {
+            let seq = batch.seq().unwrap() + i as u64;
+            let row = |rewards: &[f64], truncated: bool| {
+                json!({
+                    "stream": batch.stream(), "seq": seq, "state": batch.state(i), "next_state": batch.next_state(i),
+                    "reward": rewards, "terminated": batch.terminated(i), "truncated": truncated,
+                })
+                .to_string()
+            };
+            let ends = !batch.terminated(i) && i + 1 < batch.len() && has[place] && !has[place + 1];
+            let (reward, counts) = (batch.reward(i)[0], if has[place] { 1.0 } else { 0.0 });
+            labelled.push(row(&[reward], batch.truncated(i)));
+            plain.push(row(&[reward, labels[place], counts], batch.truncated(i) || ends));
+            if has[place] {
+                file.push(format!("{},{seq},{}", batch.stream(), labels[place]));
+            }
+            place += 1;
+        }
+    }
+    let bench = Bench::new();
+    let states = |of: &[f64]| of.iter().map(|x| json!({"state": [x]}).to_string()).collect::<Vec<_>>().join("\n");
+    let kernel =
+        json!({"kind": "ard", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.5, "relevance": [4.0]});
+    bench.file("h.json", &json!({"kernel": kernel, "noise": {"model": "correlated", "variance": 0.3}}).to_string());
+    bench.file("dictionary.jsonl", &states(&[-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9]));
+    bench.file("query.jsonl", &states(&STATES));
+    bench.file("labels.csv", &file.join("\n"));
+    let discounts = [0.0, 0.8];
+    let heads = |cumulant: Value, weight: Option<Value>| {
+        let head = |discount: &f64| {
+            let mut head = json!({"name": format!("h{discount}"), "cumulant": cumulant, "discount": discount,
+                                  "noise_variance": 0.5, "signal": 1.0});
+            weight.iter().for_each(|weight| head["weight"] = weight.clone());
+            head
+        };
+        discounts.iter().map(head).collect::<Vec<_>>()
+    };
+    let fit = "fit table.jsonl --heads heads.json --hyperparameters h.json --no-optimise --dictionary dictionary.jsonl --lambda 1 \
+               --out model.msgpack";
+    let learned = |table: &[String], heads: &[Value]| {
+        bench.file("table.jsonl", &table.join("\n"));
+        bench.file("heads.json", &json!(heads).to_string());
+        bench.json(fit);
+        bench.json("value model.msgpack query.jsonl")["heads"].clone()
+    };
+    let column = json!({"kind": "column", "file": "labels.csv", "column": "label"});
+    let found = learned(&labelled, &heads(column, None));
+    let expected = learned(&plain, &heads(json!({"kind": "reward", "index": 1}), Some(json!({"index": 2}))));
+    for discount in discounts {
+        for key in ["mean", "variance"] {
+            let [found, expected] = [&found, &expected].map(|of| numbers(&of[format!("h{discount}")][key]));
+            assert_close(&format!("discount {discount}, {key}"), &found, &expected);
+        }
     }
 }
 

@@ -472,6 +472,48 @@ fn late_head(name: &str) -> Value {
 }
 
 #[test]
+fn a_head_says_from_which_row_on_it_learns() {
+    let given = "heads = [{ name = \"given\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.5 }]\n";
+    let rows = walk(7, 400);
+    let (first, then) = rows.split_at(rows.len() / 2);
+    let count = first.iter().map(|batch| batch.len() as u64).sum::<u64>();
+    // Of each head its name, its first row, and whether it learns.
+    let listed = |harness: &mut Harness| -> Vec<(String, Option<u64>, bool)> {
+        let reply = harness.ask(Op::Heads { critic: None, names: None, from: 0 });
+        let of = |head: &Value| {
+            let name = head["name"].as_str().unwrap().to_owned();
+            (name, head["first_row"].as_u64(), !head["learning"].is_null())
+        };
+        reply["heads"].as_array().unwrap().iter().map(of).collect()
+    };
+    let head = |name: &str, first_row: Option<u64>, learns: bool| (name.to_owned(), first_row, learns);
+    for (on_new_policy, known) in [("restart", true), ("discount", false)] {
+        let text = format!("[[critic]]\nname = \"main\"\non_new_policy = \"{on_new_policy}\"\n{QUICK}{given}");
+        let mut harness = Harness::new(config(&text));
+        harness.learn(first);
+        assert_eq!(harness.change(&[late_head("late")], &[])["ok"], true);
+        assert_eq!(listed(&mut harness), [head("given", Some(0), false), head("late", Some(0), true)]);
+        while harness.work() {}
+        assert_eq!(listed(&mut harness), [head("given", Some(0), false), head("late", Some(0), false)]);
+        // The model begins again with the next row, or earlier rows count less, and none is the first as they are.
+        assert_eq!(harness.ask(Op::NewPolicy { critic: None, policy: None })["ok"], true);
+        harness.learn(then);
+        let first_row = known.then_some(count);
+        let both = [head("given", first_row, false), head("late", first_row, false)];
+        assert_eq!(listed(&mut harness), both, "{on_new_policy}");
+        if known {
+            let found = harness.snapshot(0);
+            assert_eq!(found.offset - found.transitions, count);
+            assert_eq!(harness.change(&[late_head("later")], &[])["ok"], true);
+            assert_eq!(listed(&mut harness)[2], head("later", Some(count), true));
+        }
+        let before = listed(&mut harness);
+        harness.crash();
+        assert_eq!(listed(&mut harness), before, "{on_new_policy}");
+    }
+}
+
+#[test]
 fn a_head_that_old_rows_cannot_teach_does_not_hold_up_others() {
     let mut harness = Harness::new(config(&format!("window_rows = 1000\n[[critic]]\nname = \"main\"\n{QUICK}")));
     let mut offset = 0.0;

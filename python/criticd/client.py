@@ -198,7 +198,8 @@ class ListedHead:
     once enough returns have been verified: `pairs` of them, `coverage` the share in the predicted 90 % interval, `bias`
     the mean of return less prediction, `unexplained` the variance of that over the variance of the returns, `factor`
     what multiplies deviations of returns. `unsolved` says that it has learned its rows and still has no answer, since
-    its equations could not be solved, most often for numbers that are far too large.
+    its equations could not be solved, most often for numbers that are far too large. `first_row` is the offset of the
+    first row that it has learned, or learns from while it is not ready; None where that is not known.
     """
 
     form: dict[str, Any]
@@ -211,6 +212,7 @@ class ListedHead:
     factor: float = 1.0
     apart: bool = False
     unsolved: bool = False
+    first_row: int | None = None
 
 
 VERIFIED = ("pairs", "coverage", "bias", "unexplained", "factor")
@@ -270,9 +272,9 @@ def head_pages(critic: str | None) -> Generator[Message, Message, dict[str, List
         reply = yield fields
         try:
             for head in reply["heads"]:
-                found_of_head = ("added", "apart", "unsolved", "learning", *VERIFIED)
+                found_of_head = ("added", "apart", "unsolved", "learning", "first_row", *VERIFIED)
                 form = {key: value for key, value in head.items() if key not in found_of_head}
-                said = {key: head[key] for key in ("apart", "unsolved", *VERIFIED) if key in head}
+                said = {key: head[key] for key in ("apart", "unsolved", "first_row", *VERIFIED) if key in head}
                 found[form["name"]] = ListedHead(form, bool(head["added"]), head.get("learning"), **said)
         except (AttributeError, KeyError, TypeError) as error:
             raise Malformed(f"the reply to `heads` lacks something: {error!r}") from error

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
 /// Keys of a listed head that are no part of its description: where it comes from, whether it has the second kernel or no answer, how
-/// far it has learned, and how well its returns were predicted.
-const FOUND: [&str; 9] =
-    ["added", "apart", "unsolved", "learning", "pairs", "coverage", "bias", "unexplained", "factor"];
+/// far it has learned and from which row on, and how well its returns were predicted.
+const FOUND: [&str; 10] =
+    ["added", "apart", "unsolved", "learning", "first_row", "pairs", "coverage", "bias", "unexplained", "factor"];
 
 /// List, add and remove the heads of a running daemon: predictions that it learns besides its values
 ///
@@ -118,7 +118,19 @@ impl List {
         }
         let rows: Vec<Vec<String>> = heads.iter().map(row).collect();
         print(&columns(
-            &["head", "cumulant", "looks ahead", "origin", "kernel", "coverage", "bias", "unexplained", "factor", ""],
+            &[
+                "head",
+                "cumulant",
+                "looks ahead",
+                "origin",
+                "from row",
+                "kernel",
+                "coverage",
+                "bias",
+                "unexplained",
+                "factor",
+                "",
+            ],
             &rows,
         ))
     }
@@ -146,6 +158,7 @@ fn row(head: &Value) -> Vec<String> {
         format!("{}{index}{crossed}{value}{text}", cumulant["kind"].as_str().unwrap_or_default()),
         ahead,
         place.to_owned(),
+        head["first_row"].as_u64().map(|row| row.to_string()).unwrap_or_default(),
         if head["apart"] == json!(true) { "2" } else { "1" }.to_owned(),
         figure("coverage"),
         head["bias"].as_f64().map(number).unwrap_or_default(),

@@ -78,6 +78,12 @@ pub(super) fn read(path: &Path, column: &str) -> Result<HashMap<(String, u64), f
     Ok(values)
 }
 
+/// What the name of the labels of a column begins with, at most [`STEM`] bytes.
+pub(super) fn stem(path: &Path, column: &str) -> String {
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    format!("{file} {column}").chars().take(STEM / 4).collect()
+}
+
 /// Send the columns of files that `list`, the heads of the file `of`, names as cumulants to a daemon; the heads then name these labels.
 pub(super) fn send(
     list: &mut [Value],
@@ -130,9 +136,7 @@ impl Sending<'_> {
         let mut hasher = DefaultHasher::new();
         offsets.hash(&mut hasher);
         labels.iter().for_each(|label| label.to_bits().hash(&mut hasher));
-        let file = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let stem: String = format!("{file} {column}").chars().take(STEM / 4).collect();
-        let name = format!("{stem} {:016x}", hasher.finish());
+        let name = format!("{} {:016x}", stem(self.path, column), hasher.finish());
         for (k, (offsets, labels)) in offsets.chunks(PIECE).zip(labels.chunks(PIECE)).enumerate() {
             let piece = json!({"name": name, "from": k * PIECE, "offsets": offsets, "values": labels});
             let fields = with_critic(json!({"labels": piece}), self.critic);

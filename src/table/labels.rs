@@ -1,6 +1,7 @@
-//! Further reward columns for a table that has been read.
+//! Further reward columns, and labels, for a table that has been read.
 
 use super::Table;
+use crate::learner::labels::Labels;
 
 impl Table {
     /// The `seq` of row i as the file has it, or, in a file without one, the number of the row in its stream from 0.
@@ -20,5 +21,11 @@ impl Table {
             rows.rewards.chunks(before).zip(values).flat_map(|(row, value)| row.iter().chain([value])).copied();
         (rows.rewards, rows.rewards_per_row) = (widened.collect(), before + 1);
         before
+    }
+
+    /// Put labels beside the rows, which they name by their numbers from 0: heads of these labels learn from them.
+    pub fn add_labels(&mut self, labels: &Labels) {
+        let count = self.rows.len();
+        self.rows.labels.add(labels, count);
     }
 }

@@ -9,6 +9,7 @@ mod expression;
 mod footprint;
 mod published;
 mod ring;
+mod shared;
 mod verified;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub(crate) use counted::{Counted, counting_all, counting_most};
 pub use expression::{Expression, Place};
 pub use footprint::{bytes_max, bytes_per_stream};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot, Verified};
+pub use shared::SharedHeads;
 pub use verified::Verdict;
 
 use crate::transition::{Batch, Invalid, InvalidCode, MAGNITUDE_MAX, Rows};

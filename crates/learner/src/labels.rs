@@ -133,6 +133,15 @@ struct LabelColumn {
     values: Vec<f64>,
 }
 
+impl LabelColumn {
+    /// Of rows of which the first has offset `start` and there are so many.
+    fn of(set: &Labels, start: u64, rows: usize) -> Self {
+        let mut values = vec![f64::NAN; rows];
+        set.put(start..start + rows as u64, &mut values);
+        Self { id: set.id(), values }
+    }
+}
+
 /// Bit for bit: columns whose rows lack the same labels are equal, though NaN is not.
 impl PartialEq for LabelColumn {
     fn eq(&self, other: &Self) -> bool {
@@ -182,6 +191,13 @@ impl LabelColumns {
         }
     }
 
+    /// Have a column of this set as well, of rows of which the first has offset 0 and there are so many.
+    pub fn add(&mut self, set: &Labels, rows: usize) {
+        if self.0.iter().all(|column| column.id != set.id()) {
+            self.0.push(LabelColumn::of(set, 0, rows));
+        }
+    }
+
     /// Have the columns of `sets` and no others, of rows of which the first has offset `start` and there are so many.
     pub(crate) fn set(&mut self, sets: &[Arc<Labels>], start: u64, rows: usize) {
         let mut before = std::mem::take(&mut self.0);
@@ -189,11 +205,7 @@ impl LabelColumns {
             let known = before.iter().position(|column| column.id == set.id());
             self.0.push(match known {
                 Some(known) => before.swap_remove(known),
-                None => {
-                    let mut values = vec![f64::NAN; rows];
-                    set.put(start..start + rows as u64, &mut values);
-                    LabelColumn { id: set.id(), values }
-                }
+                None => LabelColumn::of(set, start, rows),
             });
         }
     }
@@ -272,5 +284,7 @@ mod tests {
         assert_eq!(other, part);
         columns.set(&[], 1, 6);
         assert!(columns.is_empty() && columns.get(id, 1).is_none());
+        (0..2).for_each(|_| columns.add(&sets[0], 3));
+        assert_eq!((columns.0.len(), columns.get(id, 2), columns.get(id, 1)), (1, Some(1.0), None));
     }
 }

@@ -5,6 +5,7 @@ mod support;
 use criticd_learner::heads::{Continuation, Cumulant, Head, Rate};
 use criticd_learner::math::returns::chains;
 use criticd_learner::model::Unlike;
+use criticd_learner::refit::RefitTrigger;
 use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
@@ -69,6 +70,24 @@ fn catch_up(learner: &mut Learner, window: &Window) {
     late.learn(window, window.end());
     learner.take_late_heads(late).unwrap();
     assert_eq!(learner.missing_heads(), 0);
+}
+
+#[test]
+fn a_refit_that_runs_while_heads_join_has_ended_and_is_made_again() {
+    let (heads, rows) = (heads(None), rows(400));
+    let mut learner = Learner::new(settings(heads[..2].to_vec()), None);
+    let mut window = Window::new(rows.dim, 2, 4000);
+    learn(&mut [&mut learner], &mut window, &rows, 400, 50);
+    learner.change_heads(&[], heads[2..3].to_vec());
+    catch_up(&mut learner, &window);
+    assert_eq!(learner.refit_due(), None, "nobody asked");
+    learner.request_refit();
+    learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+    assert!(learner.refit_running() && learner.refit_due().is_none());
+    learner.change_heads(&[], heads[3..4].to_vec());
+    catch_up(&mut learner, &window);
+    assert!(!learner.refit_running(), "its model would lack them");
+    assert_eq!(learner.refit_due(), Some(RefitTrigger::Requested));
 }
 
 fn assert_alike(late: &Learner, always: &Learner, tolerance: f64) {

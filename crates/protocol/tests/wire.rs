@@ -1325,7 +1325,7 @@ fn with_two_heads() -> Snapshot {
     let head = |name: &str| Head::new(name.to_owned(), Cumulant::Reward(0), Rate::Discount(0.5));
     let known = Verified { factor: 1.25, pairs: 64, coverage: Some(0.75) };
     let heads = HeadsSnapshot {
-        heads: vec![head("near"), head("far")],
+        heads: vec![head("near"), head("far")].into(),
         weights: DMatrix::from_element(3, 2, 0.5),
         signals: vec![1.0, 2.0],
         ratios: vec![0.5, 0.25],

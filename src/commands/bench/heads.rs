@@ -7,6 +7,7 @@ use crate::commands::output::columns;
 use criticd::daemon::core::REFRESH_SHARE;
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{Cumulant, Head, Rate};
+use criticd::learner::judge::part;
 use criticd::learner::model::Model;
 use criticd::learner::{Lambda, SelectionKind, Settings, VarianceKind};
 use criticd::math::dictionary::{Dictionary, StoppingRule};
@@ -22,6 +23,9 @@ const ANSWERS_HZ: f64 = 1.0 / STEP_S;
 const SNAPSHOT_S: f64 = 10.0;
 /// Rows learned at once.
 const BLOCK: usize = 256;
+/// Rows of the stream that are learned again and again, once a dictionary has been chosen from all of it. Further ones would be memory of the
+/// benchmark and of no model.
+const STREAM_ROWS: usize = 4096;
 /// Rows learned before anything is measured.
 const WARMUP_ROWS: usize = 4096;
 /// Rows that are learned one by one, and states that are asked for: twice as many as enter the sums together.
@@ -39,7 +43,7 @@ pub(super) struct HeadRun {
     snapshot: f64,
     answer: f64,
     dictionary: usize,
-    /// Memory of the process with one snapshot, the most that was seen, bytes.
+    /// Memory of the process once a snapshot is made and before it replaces the previous one, the most that was seen, bytes.
     resident: Option<u64>,
     model_bytes: usize,
 }
@@ -87,17 +91,20 @@ pub(super) fn measure(
     two_kernels: bool,
     seconds: f64,
 ) -> Result<Vec<HeadRun>, Failure> {
-    let is_apart = |number: usize| two_kernels && number / timescales % 2 == 1;
-    let heads = heads(count, timescales, case.dim).into_iter().enumerate();
-    let (apart, heads): (Vec<_>, Vec<_>) = heads.partition(|(number, _)| is_apart(*number));
-    let [apart, heads] = [apart, heads].map(|of| of.into_iter().map(|(_, head)| head).collect::<Vec<Head>>());
-    let rows = case.rows();
-    let settings = |of: Settings| Settings {
-        discount: 0.95,
-        dictionary_max: case.size,
-        tolerance: 1e-6,
-        heads: heads.clone(),
-        ..of
+    let of_kernel = |second: bool| -> Vec<Head> {
+        let is_wanted = |number: usize| second == (two_kernels && number / timescales % 2 == 1);
+        let all = heads(count, timescales, case.dim).into_iter().enumerate();
+        all.filter(|(number, _)| is_wanted(*number)).map(|(_, head)| head).collect()
+    };
+    // What a run takes goes with it: its memory is that of one model and its snapshots.
+    let measured = |lambda: &'static str, of: Settings| -> Result<HeadRun, Failure> {
+        let (dictionary_max, heads) = (case.size, of_kernel(false));
+        let settings = Settings { discount: 0.95, dictionary_max, tolerance: 1e-6, heads, ..of };
+        let rows = case.rows();
+        let model = model(settings, of_kernel(true), &rows)?;
+        let kept = part(&rows, |i| i < STREAM_ROWS);
+        drop(rows);
+        run(lambda, model, &kept, seconds)
     };
     let whole = Settings {
         lambda: Lambda::Fixed(1.0),
@@ -105,37 +112,37 @@ pub(super) fn measure(
         variance: VarianceKind::Model,
         ..Settings::default()
     };
-    let runs = [("1", settings(whole)), ("default", settings(Settings::default()))];
-    runs.into_iter().map(|(lambda, settings)| run(lambda, model(&settings, &apart, &rows)?, &rows, seconds)).collect()
+    Ok(vec![measured("1", whole)?, measured("default", Settings::default())?])
 }
 
 /// A model with full dictionaries, whose heads `apart` have a kernel with half the lengthscale.
-fn model(settings: &Settings, apart: &[Head], rows: &Rows) -> Result<Model, Failure> {
+fn model(settings: Settings, apart: Vec<Head>, rows: &Rows) -> Result<Model, Failure> {
     let inputs = Inputs::identity(rows.dim);
     let lambda = settings.first_lambda();
     let chosen = |relevance: f64| -> Result<(Hyperparameters, Dictionary), Failure> {
         let metric = Metric::Isotropic(relevance / rows.dim as f64);
         let kernel = Kernel::gaussian(1.0, 1.0, metric).with_profile(settings.profile);
         let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
-        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
+        let (settings, inputs) = (&settings, &inputs);
+        let given = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let enough = StoppingRule { tolerance: 1e-6, trace: 0.0 };
         let chosen = given.select(enough, settings.dictionary_max, &|| true)?;
         Ok((hyperparameters, chosen.dictionary))
     };
     let (hyperparameters, dictionary) = chosen(1.0)?;
-    let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), &hyperparameters, dictionary);
+    let second = if apart.is_empty() { None } else { Some(chosen(4.0)?) };
+    let mut model = Model::with_dictionary(settings, inputs, &hyperparameters, dictionary);
     model.set_lambda(lambda);
-    if apart.is_empty() {
-        return Ok(model);
-    }
-    let (hyperparameters, dictionary) = chosen(4.0)?;
-    Ok(model.with_branch(apart.to_vec(), &hyperparameters, dictionary))
+    Ok(match second {
+        None => model,
+        Some((hyperparameters, dictionary)) => model.with_branch(apart, &hyperparameters, dictionary),
+    })
 }
 
 fn run(lambda: &'static str, mut model: Model, rows: &Rows, seconds: f64) -> Result<HeadRun, Failure> {
     let mut offset = 0;
     let mut learn = |model: &mut Model, count: usize| {
-        // The stream is learned again and again; no block runs over its end.
+        // No block runs over the end of the stream.
         let start = offset % rows.len();
         let end = rows.len().min(start + count);
         model.learn(rows, start..end, offset as u64);

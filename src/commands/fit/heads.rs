@@ -44,15 +44,16 @@ pub(super) struct HeadOptions {
 }
 
 impl HeadOptions {
-    /// Read the file, if there is one; cumulants that files hold become rewards of `table`. A head without discount and timescale has
-    /// `discount`.
+    /// Read the file, if there is one; cumulants that files hold become rewards of `table`, or labels of its rows. A head without discount and
+    /// timescale has `discount`.
     pub(super) fn read(&mut self, table: &mut Table, discount: f64) -> Result<(), Failure> {
         let Some(path) = &self.heads else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
         let mut list = head_list_from_str(&text).map_err(|e| in_file(path, e))?;
         self.own = Some(table.rewards_per_row());
-        labels::resolve(&mut list, path, table, discount)?;
+        let labelled = labels::resolve(&mut list, path, table)?;
         self.list = heads_from_list(list, discount).map_err(|e| in_file(path, e))?;
+        labelled.into_iter().for_each(|(head, cumulant)| self.list[head].cumulant = cumulant);
         if self.list.is_empty() {
             return Err(in_file(path, "no head in it"));
         }

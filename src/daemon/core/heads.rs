@@ -109,6 +109,8 @@ impl Core {
         let missing: HashSet<String> = learner.names_of_missing_heads().into_iter().collect();
         let added: HashSet<&str> = learner.added_heads().iter().map(String::as_str).collect();
         let share = self.rebuilds.share(&learner.settings().name);
+        let first_row = learner.model().and_then(Model::first_row);
+        let of_late = learner.model().and_then(|model| model.first_row_of_late_heads(learner.learned()));
         let mut places: HashMap<&str, (&Bank, (usize, usize))> = HashMap::new();
         for bank in learner.model().into_iter().flat_map(Model::banks) {
             let of_bank = bank.heads().iter().zip(bank.places());
@@ -120,12 +122,14 @@ impl Core {
             shown.iter().flat_map(|shown| shown.all_heads()).map(|head| head.name.as_str()).collect();
         let listed = |head: &Head| {
             let place = places.get(head.name.as_str()).copied();
+            let is_late = missing.contains(&head.name);
             ListedHead {
                 form: HeadForm::from(head),
                 added: added.contains(head.name.as_str()),
                 apart: place.zip(branch).is_some_and(|((bank, _), branch)| std::ptr::eq(bank, branch)),
                 unsolved: place.is_some() && !answering.contains(head.name.as_str()),
-                learning: missing.contains(&head.name).then_some(share),
+                learning: is_late.then_some(share),
+                first_row: if is_late { of_late } else { first_row },
                 verified: place.and_then(|(bank, place)| bank.verdict_at(place)).map(VerdictForm::from),
             }
         };

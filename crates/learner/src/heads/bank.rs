@@ -7,7 +7,7 @@ pub(crate) use scales::tuning_is_due;
 
 use super::ring::{CutChains, Parted, Ring};
 use super::verified::{HeadVerification, Start, Verdict, in_single_precision};
-use super::{Columns, Continuation, Cumulant, Head, Rate, Verified, Weighting};
+use super::{Columns, Continuation, Cumulant, Head, Rate, SharedHeads, Verified, Weighting};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
 use crate::math::forgetting::Forgetting;
@@ -71,7 +71,7 @@ struct Clock {
 /// The heads of one model and what it has learned for them. Written and read back it goes on bit for bit as it would have.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bank {
-    heads: Vec<Head>,
+    heads: SharedHeads,
     /// The different cumulants.
     signals: Vec<Cumulant>,
     /// The different weightings; none: every row counts once.
@@ -99,12 +99,10 @@ struct Work {
     signals: Matrix,
     /// Rewards of one group (H, n).
     rewards: Matrix,
-    /// Traces of one group (m, n).
+    /// Traces of one group (m, n), then features times the root of their weight.
     traces: Matrix,
     /// e of one group (n,).
     weight_sums: Vec<f64>,
-    /// Features times the root of their weight (m, n).
-    weighted: Matrix,
     /// Seconds since the row before in the chain (n,); none where the row starts one.
     steps: Vec<Option<f64>>,
 }
@@ -189,7 +187,7 @@ impl Bank {
             signals,
             weightings,
             rules,
-            heads,
+            heads: heads.into(),
             tuned_at: 0,
             ring: grows.then(Ring::default),
             verified: HeadVerification::default(),
@@ -200,6 +198,11 @@ impl Bank {
     /// The heads, in the order in which they were declared.
     pub fn heads(&self) -> &[Head] {
         &self.heads
+    }
+
+    /// The same, as snapshots have them.
+    pub(super) fn shared_heads(&self) -> SharedHeads {
+        self.heads.clone()
     }
 
     /// The statistics: sums by weighting and by group.
@@ -444,15 +447,16 @@ impl Bank {
     }
 
     fn learn_gram(&mut self, g: usize, block: &Block<'_>, work: &mut Work) {
-        work.weighted.renew(block.features.rows(), block.range.len());
+        let weighted = &mut work.traces;
+        weighted.renew(block.features.rows(), block.range.len());
         for (k, i) in block.range.clone().enumerate() {
             let (weight, remembered) = self.weight(g, block.rows, i, block.offset + k as u64);
             let root = (weight * remembered).sqrt();
             let phi = block.features.col(block.nodes[k].state);
-            work.weighted.col_mut(k).iter_mut().zip(phi).for_each(|(to, phi)| *to = root * phi);
+            weighted.col_mut(k).iter_mut().zip(phi).for_each(|(to, phi)| *to = root * phi);
             self.statistics.grams[g].count(weight, remembered);
         }
-        self.statistics.grams[g].absorb(work.weighted.view());
+        self.statistics.grams[g].absorb(weighted.view());
     }
 
     /// Cut the chain in `slot` with the value of its last successor, whose features are (m,).
@@ -750,7 +754,6 @@ impl Bank {
             + work.signals.bytes()
             + work.rewards.bytes()
             + work.traces.bytes()
-            + work.weighted.bytes()
             + self.verified.bytes()
             + self.heads.iter().map(|head| size_of::<Head>() + head.name.len()).sum::<usize>()
     }

@@ -1,13 +1,15 @@
 //! Heads as they are published: plain data, and how they are evaluated.
 
-use super::Head;
+use super::SharedHeads;
 use super::bank::Bank;
 use super::verified::Verdict;
 use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
 use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;
+use crate::math::heads::Spectrum;
 use crate::math::posterior::SolveError;
 use crate::math::statistics::Running;
+use crate::math::transient;
 use nalgebra::{DMatrix, Dyn, VecStorage};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +31,7 @@ pub struct HeadBasis {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadsSnapshot {
     /// What they predict (H,).
-    pub heads: Vec<Head>,
+    pub heads: SharedHeads,
     /// (m, H).
     pub weights: DMatrix<f64>,
     /// (H,), positive: the kernel of a head is so many times k.
@@ -79,18 +81,10 @@ pub struct HeadEvaluation {
 
 /// Numbers from which on a matrix of weights is set apart.
 const LARGE: usize = 1 << 20;
-/// Numbers that the allocator of glibc maps on their own, more than 32 MiB: given back as soon as they are freed, and without
-/// raising the size up to which it keeps what is freed. Room that is not written to takes no memory.
-const APART: usize = (32 << 20) / size_of::<f64>() + 1;
 
 /// Zeros for the weights of a snapshot, which lives until the next one replaces it: a large one is set apart from all that stays.
 fn zeros(rows: usize, cols: usize) -> DMatrix<f64> {
-    if rows * cols < LARGE {
-        return DMatrix::zeros(rows, cols);
-    }
-    let mut numbers = vec![0.0; APART.max(rows * cols)];
-    numbers.truncate(rows * cols);
-    DMatrix::from_data(VecStorage::new(Dyn(rows), Dyn(cols), numbers))
+    DMatrix::from_data(VecStorage::new(Dyn(rows), Dyn(cols), transient::numbers(rows * cols, LARGE)))
 }
 
 impl HeadsSnapshot {
@@ -137,22 +131,21 @@ impl HeadsSnapshot {
             }
         }
         let unit = bank.unit();
-        let basis = |spectrum: &crate::math::heads::Spectrum| {
-            let mut vectors = spectrum.vectors.clone();
+        let basis = |Spectrum { values, mut vectors }: Spectrum| {
             solve_lower_transposed(dictionary.factor().view(), vectors.view_mut());
             (0..m).for_each(|j| vectors.col_mut(j).iter_mut().for_each(|w| *w /= signal.sqrt()));
             HeadBasis {
                 vectors: vectors.to_nalgebra(),
-                values: spectrum.values.iter().map(|value| signal * value / unit).collect(),
+                values: values.iter().map(|value| signal * value / unit).collect(),
             }
         };
         let mut out = Self {
-            heads: bank.heads().to_vec(),
+            heads: bank.shared_heads(),
             weights,
             signals: bank.scales().iter().map(|scale| scale.signal / signal).collect(),
             ratios: bank.scales().iter().map(|scale| signal * scale.ratio).collect(),
             weightings,
-            bases: if variance { solution.spectra.iter().map(basis).collect() } else { Vec::new() },
+            bases: if variance { solution.spectra.into_iter().map(basis).collect() } else { Vec::new() },
             verified: bank.verified(),
         };
         if is_sound.contains(&false) {

@@ -96,13 +96,16 @@ impl Learner {
         self.model.as_ref()?.late_heads(heads, self.learned)
     }
 
-    /// Take heads that have learned the rows of the model as a part of it, as far as they are still wanted. All else stays as it is.
+    /// Take heads that have learned the rows of the model as a part of it, as far as they are still wanted. All else stays as it is,
+    /// but that a refit which runs is of no use, since its model lacks them: it has ended, and another one is due.
     ///
     /// # Errors
     /// If they have learned other rows than the model, or with other elements. Nothing changes then.
     pub fn take_late_heads(&mut self, late: LateHeads) -> Result<(), Unlike> {
         let wanted = self.wanted_and_missing();
-        self.model.as_mut().ok_or(Unlike::Rows)?.take_late(late, &wanted)
+        self.model.as_mut().ok_or(Unlike::Rows)?.take_late(late, &wanted)?;
+        self.requested |= self.score_at_job.take().is_some();
+        Ok(())
     }
 
     fn missing(&self) -> HashSet<String> {

@@ -17,6 +17,7 @@ use super::dense::{
 use super::posterior::Scale;
 use super::raw;
 use super::statistics::{BootstrapTerms, Chain, Cut, Running};
+use super::transient;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::f64::consts::PI;
@@ -498,7 +499,7 @@ impl Group {
         let m = self.response.rows();
         if !self.bootstraps(running) {
             let mut out = self.responses(which);
-            let mut images = product(spectrum.vectors.view(), Op::Transposed, out.view(), Op::Plain);
+            let mut images = transient::product(spectrum.vectors.view(), Op::Transposed, out.view(), Op::Plain);
             for (k, &ridge) in ridges.iter().enumerate() {
                 let values = spectrum.values.iter();
                 images.col_mut(k).iter_mut().zip(values).for_each(|(b, value)| *b /= value + ridge);
@@ -534,7 +535,8 @@ impl Group {
 
     /// p of the heads `which` (m, n), bootstrapped values left out.
     fn responses(&self, which: &[usize]) -> Matrix {
-        let mut out = columns(&self.response, which);
+        let mut out = transient::zeros(self.response.rows(), which.len());
+        which.iter().enumerate().for_each(|(k, &h)| out.col_mut(k).copy_from_slice(self.response.col(h)));
         let (heads, rows) = (self.heads(), self.waiting.rewards.len() / self.heads().max(1));
         if rows > 0 {
             let rewards = self.waiting.rewards.chunks_exact(heads).flat_map(|row| which.iter().map(|&h| row[h]));
@@ -553,7 +555,7 @@ impl Group {
             .map(|closed| {
                 let mut energies = closed.energy.clone();
                 energies.mirror_lower();
-                (closed, product(energies.view(), Op::Plain, u.view(), Op::Plain))
+                (closed, transient::product(energies.view(), Op::Plain, u.view(), Op::Plain))
             })
             .collect();
         // Without cuts there is nothing to turn.
@@ -592,7 +594,7 @@ impl Group {
             let values = product(running.features.view(), Op::Transposed, u.view(), Op::Plain);
             multiply(closed.view_mut(), true, 1.0, running.traces(), Op::Plain, values.view(), Op::Plain);
         }
-        product(spectrum.vectors.view(), Op::Transposed, closed.view(), Op::Plain)
+        transient::product(spectrum.vectors.view(), Op::Transposed, closed.view(), Op::Plain)
     }
 
     /// Whether its parts are of sizes that fit m features and H heads.
@@ -682,17 +684,16 @@ impl<'a> Observed<'a> {
     /// s = (q - b'(Lambda + ratio I)^-1 b) / (n ratio)
     /// ```
     /// A noise variance that is not named stays at or above `floor` times the variance of the head's targets. Where a head has no
-    /// targets but zeros its column is minus infinity.
+    /// targets but zeros its column is minus infinity. The images are squared where they stand.
     pub fn profile(
         &self,
         targets: &[Targets],
-        images: &Matrix,
+        images: Matrix,
         ratios: &[f64],
         floor: f64,
         named: &[Named],
     ) -> (Matrix, Matrix) {
-        let (n, m) = (self.rows(), images.rows());
-        let mut squares = images.clone();
+        let (n, m, mut squares) = (self.rows(), images.rows(), images);
         (0..squares.cols()).for_each(|h| squares.col_mut(h).iter_mut().for_each(|b| *b *= *b));
         let mut inverses = Matrix::zeros(m, ratios.len());
         for (k, &ratio) in ratios.iter().enumerate() {
@@ -775,8 +776,12 @@ fn put_in_order(matrix: &mut Matrix, mut order: Vec<usize>) {
 
 /// The columns of both.
 fn beside(left: &Matrix, right: &Matrix) -> Matrix {
-    let values = |of: &Matrix| (0..of.cols()).flat_map(|j| of.col(j).to_vec()).collect::<Vec<f64>>();
-    Matrix::from_columns(left.rows(), left.cols() + right.cols(), [values(left), values(right)].concat())
+    let cols = left.cols() + right.cols();
+    let mut values = Vec::with_capacity(left.rows() * cols);
+    for of in [left, right] {
+        (0..of.cols()).for_each(|j| values.extend_from_slice(of.col(j)));
+    }
+    Matrix::from_columns(left.rows(), cols, values)
 }
 
 fn add(to: &mut Matrix, from: &Matrix, sign: f64) {

@@ -53,4 +53,5 @@ pub mod returns;
 pub mod sensitivity;
 pub mod spread;
 pub mod statistics;
+pub(crate) mod transient;
 pub mod vector;

@@ -220,6 +220,16 @@ impl Model {
         }
     }
 
+    /// Offset of the first row that it has learned; none before that, and where it is not known how it came to what it is.
+    pub fn first_row(&self) -> Option<u64> {
+        self.history.as_ref().map(|history| history.first)
+    }
+
+    /// The same where heads that come late can learn its rows, up to before offset `learned`: that of their first row.
+    pub fn first_row_of_late_heads(&self, learned: u64) -> Option<u64> {
+        self.history.as_ref().filter(|history| history.end == learned).map(|history| history.first)
+    }
+
     /// All running chains are about to be cut although no row says so.
     pub(super) fn note_cut(&mut self) {
         if self.statistics.rows > 0 && self.history.as_mut().is_some_and(|history| !history.cut()) {

@@ -353,6 +353,9 @@ pub struct ListedHead {
     /// Share of the rows that it has learned, while it is not ready yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<f64>,
+    /// Offset of the first row that it has learned, or that it learns first while it is not ready; none where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_row: Option<u64>,
     /// What has been verified of it, once that is enough.
     #[serde(flatten)]
     pub verified: Option<VerdictForm>,
@@ -544,7 +547,7 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
     let factors = map.get("heads.factors").map_or_else(|| Ok(vec![1.0; count]), positive)?;
     let verified = verified(factors, map.get("heads.pairs"), map.get("heads.coverage"))?;
     Ok(HeadsSnapshot {
-        heads,
+        heads: heads.into(),
         weights,
         signals: positive(map.require("heads.signals")?)?,
         ratios: positive(map.require("heads.ratios")?)?,

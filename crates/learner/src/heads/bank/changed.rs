@@ -37,7 +37,7 @@ impl Bank {
         self.statistics.groups.retain(|_| of_group.next().expect("as many as before"));
         self.drop_unused_weightings();
         let mut of_head = kept.iter();
-        self.heads.retain(|_| *of_head.next().expect("as many as before"));
+        self.heads.to_mut().retain(|_| *of_head.next().expect("as many as before"));
         let mut of_head = kept.iter();
         self.scales.retain(|_| *of_head.next().expect("as many as before"));
     }
@@ -100,7 +100,7 @@ impl Bank {
         }
         self.ring = self.ring.take().zip(late.ring).map(|(ring, other)| ring.joined(other, known, &places));
         self.verified.join(&self.sizes());
-        self.heads.append(&mut late.heads);
+        self.heads.to_mut().append(late.heads.to_mut());
         self.scales.append(&mut late.scales);
     }
 }

@@ -114,8 +114,16 @@ impl Bank {
             return Vec::new();
         }
         let named: Vec<Named> = which.iter().map(|&number| named(&self.heads[rule.columns[number].head])).collect();
-        let (values, signals) = observed.profile(&targets, &images, ratios, floor, &named);
         let mut determinants = HashMap::new();
+        let present = |(k, &number): (usize, &usize)| {
+            let scale = self.scales[rule.columns[number].head];
+            let determinant = determinants.entry(scale.ratio.to_bits());
+            let determinant = *determinant.or_insert_with(|| observed.log_determinant(scale.ratio));
+            observed.log_evidence(targets[k], images.col(k), scale, determinant)
+        };
+        // Before the images are squared.
+        let present: Vec<f64> = which.iter().enumerate().map(present).collect();
+        let (values, signals) = observed.profile(&targets, images, ratios, floor, &named);
         let mut moved = Vec::new();
         for (k, &number) in which.iter().enumerate() {
             let column = rule.columns[number];
@@ -124,12 +132,9 @@ impl Bank {
                 continue;
             }
             let scale = self.scales[column.head];
-            let determinant = determinants.entry(scale.ratio.to_bits());
-            let determinant = *determinant.or_insert_with(|| observed.log_determinant(scale.ratio));
-            let present = observed.log_evidence(targets[k], images.col(k), scale, determinant);
             let best = (0..ratios.len()).max_by(|&a, &b| values.at(a, k).total_cmp(&values.at(b, k)));
             let best = best.expect("a grid of ratios");
-            let gain = values.at(best, k) - present;
+            let gain = values.at(best, k) - present[k];
             // A gain over no evidence at all is no number, and wanted.
             if values.at(best, k) > f64::NEG_INFINITY && (gain >= MOVES_AT || gain.is_nan()) {
                 self.scales[column.head] = Scale { signal: signals.at(best, k), ratio: ratios[best] };
