@@ -11,6 +11,7 @@ use super::bounds::{
 use super::rebuild::WINDOW_ROWS;
 use super::transport_limits;
 use crate::config::{Config, ConfigParts, Limits};
+use crate::http::waiting_bytes;
 use crate::learner::act::Decision;
 use crate::learner::batch::CANDIDATES;
 use crate::learner::heads;
@@ -53,7 +54,7 @@ pub struct Footprint {
     pub stream: usize,
     /// All streams.
     pub streams: usize,
-    /// Whatever waits: messages on their way in, requests, those that are worked on, and what waits for peers.
+    /// Whatever waits: messages on their way in, requests, those that are worked on, what waits for peers, and for browsers.
     pub queues: usize,
     /// Bytes of a rebuild: the critic that learns again, the groups that it reads, and its record. 0 without a journal.
     pub rebuild: usize,
@@ -289,7 +290,7 @@ impl Footprint {
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
         let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
         let queues = transport.queues_bytes() + read_bytes(config, rewards) + (PAGED_MAX + 4) * snapshot;
-        let queues = queues + evaluation_bytes(config, critics, dim, rewards_per_row);
+        let queues = queues + evaluation_bytes(config, critics, dim, rewards_per_row) + waiting_bytes(config);
         let window = Window::bytes_max(dim, rewards_per_row, *window_rows);
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),

@@ -447,6 +447,11 @@ impl Scrape {
             .per("socket")
             .in_unit(Unit::Bytes)
             .gauge(to, gauge(of(|s| s.backlog_bytes.get())))?;
+        let queued = self.counters.queued.named().into_iter();
+        metric("queued", "What waits in the daemon's queues at its sockets")
+            .per("queue")
+            .in_unit(Unit::Bytes)
+            .gauge(to, queued.map(|(name, bytes)| (name.to_owned(), bytes as f64)))?;
         metric("accepted_connections", "Connections accepted by a socket")
             .per("socket")
             .counter(to, of(|s| s.accepted.get()).into_iter())?;
@@ -538,6 +543,7 @@ mod tests {
             "criticd_stage_seconds_total{stage=\"learn\"} 0.0",
             "criticd_stage_rows_total{stage=\"decode\"} 0",
             "criticd_received_messages_total{socket=\"ingest\"} 0",
+            "criticd_queued_bytes{queue=\"requests\"} 0.0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

@@ -17,6 +17,7 @@
 //! | open pages (16) | 503 |
 //! | frames for a page (1: the newest) | a slow browser loses those in between, and asks for the history again |
 //! | bytes for a browser that takes none | cut off after 30 s |
+//! | answers of more than 64 KiB (4 MiB of all, and of metrics; one may exceed it) | 503; an open page misses the frame |
 //! | asks for the watcher (32) | 503 |
 //! | answers that take the model (2 % of the time) | an older one to the same question, else 503 |
 //! | earlier models for comparison (8 of a critic, 16 MiB) | the oldest is forgotten |
@@ -52,10 +53,12 @@ mod tails;
 mod trust;
 mod truth;
 mod visited;
+mod waiting;
 mod watcher;
 
 pub use self::past::Shelf;
 pub use self::truth::Truth;
+use self::waiting::WAITING_BYTES;
 use crate::board::Board;
 use crate::config::Config;
 use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};
@@ -308,6 +311,11 @@ impl Http {
             }
         }
     }
+}
+
+/// Bytes that wait on connections at most, where the settings have the server at all.
+pub fn waiting_bytes(config: &Config) -> usize {
+    if config.http == "off" { 0 } else { WAITING_BYTES }
 }
 
 fn bind(address: &str, allow_remote: bool) -> Result<TcpListener, StartError> {

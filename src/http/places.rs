@@ -14,6 +14,8 @@ const CONNECTIONS_PER_ADDRESS: usize = 48;
 /// that silent connections cannot keep a supervisor out. With so many, a supervisor has some milliseconds between its
 /// connecting and its asking, even while another program of its machine connects in a loop.
 const SPARE: usize = 64;
+/// All of these.
+pub(super) const PLACES: usize = CONNECTIONS + SPARE;
 
 /// Who has the places.
 #[derive(Clone, Default)]

@@ -6,15 +6,17 @@ use super::metrics::Metrics;
 use super::page;
 use super::places::{Places, Spare};
 use super::trust::parts_of_read_only;
+use super::waiting::{HEAD_BYTES, Waiting, busy, count};
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
 use crate::telemetry::Heartbeat;
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, RebuildStatus};
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
@@ -24,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::io;
@@ -47,8 +50,7 @@ const HEAD: Duration = Duration::from_secs(15);
 const STALL: Duration = Duration::from_secs(30);
 /// A page hears at least that the connection stands.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Bytes and fields of a request's head.
-const HEAD_BYTES: usize = 16 << 10;
+/// Fields of a request's head.
 const HEAD_FIELDS: usize = 64;
 /// Pause when no connection can be accepted, for want of descriptors mostly.
 const BREATH: Duration = Duration::from_millis(100);
@@ -155,9 +157,12 @@ pub(super) struct Routers {
 /// The routes of `site`.
 pub(super) fn routers(site: Site) -> Routers {
     let guard = site.guard.clone();
-    let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)) });
+    let waiting = Waiting::default();
+    let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)), waiting: waiting.clone() });
     let health =
         Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
+    // Pages that take nothing do not keep out who asks for metrics.
+    let health = health.layer(from_fn_with_state(Waiting::default(), count));
     let all = Router::new()
         .route("/api/status", get(status))
         .route("/api/history", get(history))
@@ -168,6 +173,7 @@ pub(super) fn routers(site: Site) -> Routers {
         .route("/api/heads", drawn(Question::Heads, JSON))
         .route("/api/newest", drawn(Question::Newest, JSON))
         .route("/api/relevance", drawn(Question::Relevance, JSON))
+        .layer(from_fn_with_state(waiting, count))
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
     let all = page::FILES.iter().fold(all, |all, &(path, kind, text)| {
@@ -183,14 +189,10 @@ pub(super) fn routers(site: Site) -> Routers {
 struct Shared {
     site: Site,
     pages: Arc<Semaphore>,
+    waiting: Waiting,
 }
 
 type Here = State<Arc<Shared>>;
-
-/// The server is busy.
-pub(super) fn busy(what: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], format!("{what}\n")).into_response()
-}
 
 fn in_json(text: String) -> Response {
     ([(header::CONTENT_TYPE, JSON)], text).into_response()
@@ -228,8 +230,24 @@ async fn events(State(shared): Here, Query(HistoryQuery { critic }): Query<Histo
         return busy("too many pages are open; close one");
     };
     let frames = follow(shared.site.frame.clone(), permit);
-    let events = frames.map(move |frame| Ok::<_, Infallible>(Event::default().data(frame.news.of(critic.as_deref()))));
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    let (waiting, place) = (shared.waiting.clone(), Arc::new(Mutex::new(None)));
+    let next = Arc::clone(&place);
+    let events = frames.map(move |frame| {
+        let news = frame.news.of(critic.as_deref());
+        let mut counted = waiting.begin();
+        // Where too much waits a page misses this frame, and asks for the history when the next one comes.
+        let has_room = counted.set(news.len());
+        *next.lock() = Some(counted);
+        Ok::<_, Infallible>(if has_room { Event::default().data(news) } else { Event::default().comment("busy") })
+    });
+    let response = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
+    let (parts, body) = response.into_parts();
+    // An event becomes bytes as soon as it has come. They count until the page has taken them.
+    let bytes = body.into_data_stream().map(move |bytes| match place.lock().take() {
+        Some(counted) => bytes.map(|bytes| counted.of(bytes)),
+        None => bytes,
+    });
+    Response::from_parts(parts, Body::from_stream(bytes))
 }
 
 /// The frames that come, the newest alone where several came since it was looked at. `permit` is held as long.

@@ -2,11 +2,12 @@
 
 use super::SocketName;
 use super::topics::Topics;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only rises, or a level, written by the transport's threads.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+/// A number that only rises, or a level, written by the transport's threads. Clones are the same number.
+#[derive(Clone, Debug, Default)]
+pub struct Count(Arc<AtomicU64>);
 
 impl Count {
     /// The number now.
@@ -118,6 +119,34 @@ impl SocketCounters {
     }
 }
 
+/// Bytes that wait now in the transport's own queues. What waits for peers is in [`SocketCounters::backlog_bytes`].
+#[derive(Debug, Default)]
+pub struct Queued {
+    /// Messages of producers that the daemon has not taken.
+    pub ingest: Count,
+    /// Requests that the daemon has not taken, with what each counts beside its message.
+    pub requests: Count,
+    /// Messages longer than a short one that are not whole, as long as they say they are.
+    pub unfinished: Count,
+    /// Replies that their socket has not taken.
+    pub replies: Count,
+    /// Publications that their socket has not taken.
+    pub publications: Count,
+}
+
+impl Queued {
+    /// Each queue with its name.
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("ingest", self.ingest.get()),
+            ("requests", self.requests.get()),
+            ("unfinished", self.unfinished.get()),
+            ("replies", self.replies.get()),
+            ("publications", self.publications.get()),
+        ]
+    }
+}
+
 /// What happened since the start; read it at any time.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -144,6 +173,8 @@ pub struct Counters {
     pub publications_sent: Count,
     /// Failures to accept a connection, for want of descriptors mostly.
     pub accept_failed: Count,
+    /// What waits now.
+    pub queued: Queued,
     /// Subscriptions there are now.
     pub topics: Topics,
 }

@@ -10,21 +10,29 @@
 //!
 //! libzmq keeps the frames of a message until the last has come, however many they are. What a connection has passed on
 //! since its last whole message is therefore bounded here ([`unfinished_bytes_max`]).
+//!
+//! What libzmq holds counts in the same totals as what plain connections make us hold. The gate adds the length of a frame when it passes
+//! its header on, which waits for its turn while there is no room; the thread of the socket subtracts what it receives. Beyond
+//! [`super::SHORT_BYTES`] these bytes count as those of long messages that have begun. What libzmq has to send counts among what waits for
+//! peers, from when it is given until the gate has read as much. A connection counts until libzmq has been told to let go of it.
 
+mod flow;
 mod worker;
 
 use super::endpoint::listen_at;
 use super::permit::{ConnectionPermit, Reader, Writer};
+use super::settings::ENCRYPTED_BYTES;
 use super::turns::{Entrance, Watch};
 use super::zmq::{Inbox, spawn};
-use super::zmtp::{self, GREETING_LEN, HeaderReader};
+use super::zmtp::{self, GREETING_LEN};
 use super::{
-    Counters, CurveSettings, Limits, Phase, Publication, Reason, Reply, Request, SocketName, StartError, peer_number,
-    plain_number,
+    Count, Counters, CurveSettings, Limits, Phase, Publication, Reason, Reply, Request, SocketName, StartError,
+    peer_number, plain_number,
 };
 use crate::access::Rights;
 use crate::keys::SecretKey;
 use crossbeam_channel::{Sender, unbounded};
+use flow::{Begun, FRAME_BYTES, Flow, Frames, OVERHEAD, PING_LEN, PONG_LEN};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -32,13 +40,13 @@ use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use worker::Worker;
 
 /// Endpoint of the ZAP handler, which admits keys.
@@ -46,9 +54,6 @@ const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
 
 /// Set in the numbers of connections that came in here, so that replies find their way back.
 const CURVE_BIT: u64 = 1 << 55;
-
-/// What CURVE adds to a frame, in bytes: name, nonce, authenticator, flags.
-const OVERHEAD: usize = 33;
 
 /// Messages that libzmq holds for a connection before it reads no more of it.
 const RECEIVED_MAX: i32 = 16;
@@ -73,6 +78,22 @@ const POLL_INTERVAL_MS: i64 = 100;
 /// Bytes moved at a time.
 const CHUNK: usize = 16 << 10;
 
+/// How often a connection that waits for room, or takes some, looks at the time.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Pause while a thread has no room for a reply.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+/// libzmq had nothing to send if nothing came from it for so long; and when that is looked at again.
+const NOTHING_COMES: Duration = Duration::from_millis(200);
+const LOOKS_AGAIN: Duration = Duration::from_secs(2);
+
+/// Bytes of one connection that may be in libzmq. It must be more than two messages: of a message that is not whole a part is there,
+/// and room for the next frame is needed before that is passed on.
+fn inside_bytes_max(limits: &Limits) -> u64 {
+    (2 * limits.message_bytes_max as u64 + (1 << 20)).max(4 << 20)
+}
+
 /// Bytes that a connection may pass on without a whole message among them. Messages that wait in libzmq because a queue of
 /// the daemon is full are whole and allowed. Heartbeats count, so that a peer that says nothing else for days is cut and
 /// connects again.
@@ -88,44 +109,10 @@ struct Shared {
     clients: HashMap<Vec<u8>, (String, Rights)>,
     /// What waits of clients.
     requests: Watch<Request>,
+    /// Connections that libzmq has, those that are over included.
     flows: Mutex<HashMap<u64, Arc<Flow>>>,
-}
-
-/// A connection between the gate and libzmq.
-struct Flow {
-    socket: SocketName,
-    /// Whether its key was accepted.
-    admitted: AtomicBool,
-    /// What it is known as then.
-    number: AtomicU64,
-    refused: Mutex<Option<Reason>>,
-    /// Bytes passed on to libzmq.
-    passed: AtomicU64,
-    /// As many as had been passed on when the last whole message was received.
-    whole: AtomicU64,
-    /// Bytes handed to libzmq for the peer, and read from it by the gate.
-    given: AtomicU64,
-    taken: AtomicU64,
-    /// Told when more has been taken.
-    progress: Notify,
-    /// Whether the peer sends nothing more.
-    left: AtomicBool,
-    /// Taken by the side that disconnects.
-    cut: Mutex<Option<oneshot::Sender<Reason>>>,
-}
-
-impl Flow {
-    /// Bytes that libzmq holds for the peer, about: what it adds on its own is counted as taken only.
-    fn waiting(&self) -> u64 {
-        self.given.load(Ordering::Relaxed).saturating_sub(self.taken.load(Ordering::Relaxed))
-    }
-
-    fn cut(&self, reason: Reason) {
-        if let Some(cut) = self.cut.lock().take() {
-            // Without a receiver the connection is over.
-            let _ = cut.send(reason);
-        }
-    }
+    /// Whether rows wait for the inbox: nobody is to blame then for what waits behind them.
+    rows_wait: AtomicBool,
 }
 
 /// Something for libzmq.
@@ -134,10 +121,27 @@ enum Outgoing {
     Publication(Publication),
 }
 
+impl Outgoing {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Reply(reply) => reply.payload.len() as u64,
+            Self::Publication(publication) => publication.payload.len() as u64,
+        }
+    }
+}
+
 /// What becomes of connections.
 enum Change {
-    Come { connection: u64, path: PathBuf },
-    Gone { connection: u64, path: PathBuf },
+    Come {
+        connection: u64,
+        path: PathBuf,
+    },
+    /// `let_go` is dropped when libzmq has nothing of it any more.
+    Gone {
+        connection: u64,
+        path: PathBuf,
+        let_go: oneshot::Sender<()>,
+    },
 }
 
 /// The way of connections to one of libzmq's sockets.
@@ -156,6 +160,8 @@ pub(super) struct CurveListener {
 pub(super) struct SendQueue {
     counters: Arc<Counters>,
     outgoing: mpsc::Sender<Outgoing>,
+    /// Bytes that wait there.
+    bytes: Count,
     // After the queue: its thread is to see that nothing more can come.
     bell: Wakeup,
 }
@@ -213,6 +219,7 @@ impl Curve {
             clients: clients.collect(),
             requests: Watch::clone(requests),
             flows: Mutex::default(),
+            rows_wait: AtomicBool::new(false),
         });
         let zap = context.socket(zmq::REP).and_then(|zap| {
             zap.set_linger(0)?;
@@ -267,6 +274,7 @@ impl Curve {
         }
         let (changes, changed) = unbounded();
         let (outgoing, out) = mpsc::channel(if socket == SocketName::Publish { PUBLICATIONS_MAX } else { REPLIES_MAX });
+        let bytes = Count::default();
         let worker = Worker {
             socket,
             libzmq,
@@ -275,10 +283,12 @@ impl Curve {
             phase: self.phase.clone(),
             changed,
             out,
+            out_bytes: bytes.clone(),
             woken,
             routes: HashMap::new(),
             topics: HashMap::new(),
             leaving: Vec::new(),
+            messages: 0,
             held: None,
         };
         let name = match socket {
@@ -288,7 +298,7 @@ impl Curve {
         };
         threads.push(spawn(name, move || worker.run())?);
         let (shared, bell) = (Arc::clone(&self.shared), Wakeup(Arc::new(wake)));
-        let outlet = SendQueue { counters: Arc::clone(&shared.counters), outgoing, bell: bell.clone() };
+        let outlet = SendQueue { counters: Arc::clone(&shared.counters), outgoing, bytes, bell: bell.clone() };
         let front =
             CurveListener { socket, shared, directory: directory.to_owned(), changes, bell, phase: self.phase.clone() };
         Ok((front, outlet))
@@ -350,6 +360,11 @@ impl SendQueue {
         if reply.peer.connection & CURVE_BIT == 0 {
             return Some(reply);
         }
+        let bytes = reply.payload.len() as u64;
+        while self.is_full(bytes) && !self.outgoing.is_closed() {
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        self.bytes.add(bytes);
         match self.outgoing.send(Outgoing::Reply(reply)).await {
             Ok(()) => self.bell.ring(),
             // The thread has ended.
@@ -358,11 +373,26 @@ impl SendQueue {
         None
     }
 
+    fn is_full(&self, bytes: u64) -> bool {
+        let before = self.bytes.get();
+        before > 0 && before + bytes > ENCRYPTED_BYTES as u64
+    }
+
     /// Publish to those who are here as well.
     pub(super) fn publish(&self, publication: &Publication) {
-        match self.outgoing.try_send(Outgoing::Publication(publication.clone())) {
+        let outgoing = Outgoing::Publication(publication.clone());
+        let bytes = outgoing.bytes();
+        if self.is_full(bytes) {
+            self.counters.publish.backlog_dropped.add(1);
+            return;
+        }
+        self.bytes.add(bytes);
+        match self.outgoing.try_send(outgoing) {
             Ok(()) => self.bell.ring(),
-            Err(_) => self.counters.publish.backlog_dropped.add(1),
+            Err(_) => {
+                self.bytes.subtract(bytes);
+                self.counters.publish.backlog_dropped.add(1);
+            }
         }
     }
 }
@@ -383,31 +413,28 @@ impl CurveListener {
     ) -> Option<Reason> {
         let connection = seat.connection();
         let (cut, cutting) = oneshot::channel();
-        let flow = Arc::new(Flow {
-            socket: self.socket,
-            admitted: AtomicBool::new(false),
-            number: AtomicU64::new(0),
-            refused: Mutex::default(),
-            passed: AtomicU64::new(0),
-            whole: AtomicU64::new(0),
-            given: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            progress: Notify::new(),
-            left: AtomicBool::new(false),
-            cut: Mutex::new(Some(cut)),
-        });
+        let flow = Arc::new(Flow::new(self.socket, cut));
         self.shared.flows.lock().insert(connection, Arc::clone(&flow));
         let path = self.directory.join(format!("curve-{connection}"));
-        let _guest = CurvePeer { front: self, connection, flow: Arc::clone(&flow), path: path.clone() };
+        let (let_go, forgotten) = oneshot::channel();
+        let mut begun = Begun::new(&seat.gate, self.socket);
+        let guest =
+            CurvePeer { front: self, connection, flow: Arc::clone(&flow), path: path.clone(), let_go: Some(let_go) };
         let connected = tokio::time::timeout(self.shared.limits.handshake_timeout, self.connect(connection, &path));
         let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
         let (mut inner_reader, mut inner_writer) = inner.into_split();
         let reason = tokio::select! {
-            reason = self.pump_up(&flow, &mut reader, &mut inner_writer) => Some(reason),
+            reason = self.pump_up(&flow, &mut begun, &mut reader, &mut inner_writer) => Some(reason),
             reason = self.pump_down(&flow, &mut inner_reader, &mut writer) => reason,
             reason = self.watch(&flow) => Some(reason),
             Ok(reason) = cutting => Some(reason),
         };
+        drop((reader, writer, inner_reader, inner_writer));
+        begun.leave();
+        drop(guest);
+        // Its place is taken, and its bytes count, until libzmq has nothing of it: or many that come and go would fill memory.
+        let _ = forgotten.await;
+        flow.take(u64::MAX, &self.shared.counters);
         let refused = *flow.refused.lock();
         refused.or(reason)
     }
@@ -424,24 +451,25 @@ impl CurveListener {
 
     /// Pass on what the peer sends, looking at the greeting and at the headers of frames. Ends only with a reason to cut it:
     /// when the peer sends nothing more, libzmq finds the end, and the other direction ends.
-    async fn pump_up(&self, flow: &Flow, reader: &mut Reader, inner: &mut OwnedWriteHalf) -> Reason {
+    async fn pump_up(
+        &self,
+        flow: &Flow,
+        begun: &mut Begun<'_>,
+        reader: &mut Reader,
+        inner: &mut OwnedWriteHalf,
+    ) -> Reason {
         let limits = &self.shared.limits;
         let counters = self.shared.counters.socket(self.socket);
         let unfinished_max = unfinished_bytes_max(limits);
         let mut chunk = vec![0; CHUNK];
         let mut greeting = Vec::new();
-        let mut frames = Frames { header: HeaderReader::default(), left: 0, most: limits.frame_bytes_max + OVERHEAD };
+        let mut frames = Frames::new(limits.frame_bytes_max + OVERHEAD);
         loop {
-            // Requests wait until their sender has read what it asked for before.
-            while flow.waiting() > limits.backlog_bytes_max as u64 / 2 {
-                flow.progress.notified().await;
-            }
-            // And until those that it has sent before have been taken up.
-            if self.socket == SocketName::Control {
-                let number = flow.number.load(Ordering::Relaxed);
-                poll_fn(|cx| self.shared.requests.poll_room(number, cx)).await;
-            }
-            let n = reader.read(&mut chunk).await.unwrap_or(0);
+            self.wait_for_turn(flow, begun).await;
+            let n = match self.read(flow, begun, reader, &mut chunk).await {
+                Ok(n) => n,
+                Err(reason) => return reason,
+            };
             if n == 0 {
                 flow.left.store(true, Ordering::Relaxed);
                 // Whatever was sent before goes to libzmq, which then closes its end.
@@ -449,19 +477,15 @@ impl CurveListener {
                 return std::future::pending().await;
             }
             counters.bytes_in.add(n as u64);
-            let mut new = &chunk[..n];
+            let mut at = 0;
             if greeting.len() < GREETING_LEN {
-                let missing = new.len().min(GREETING_LEN - greeting.len());
-                greeting.extend_from_slice(&new[..missing]);
-                new = &new[missing..];
+                at = n.min(GREETING_LEN - greeting.len());
+                greeting.extend_from_slice(&chunk[..at]);
                 if greeting.len() == GREETING_LEN
                     && let Err(reason) = zmtp::check_greeting(&greeting, b"CURVE")
                 {
                     return reason;
                 }
-            }
-            if let Err(reason) = frames.pass(new) {
-                return reason;
             }
             let passed = flow.passed.fetch_add(n as u64, Ordering::Relaxed) + n as u64;
             if !flow.admitted.load(Ordering::Relaxed) && passed > limits.handshake_bytes_max as u64 {
@@ -470,11 +494,124 @@ impl CurveListener {
             if passed.saturating_sub(flow.whole.load(Ordering::Relaxed)) > unfinished_max {
                 return Reason::MessageTooLarge;
             }
-            if inner.write_all(&chunk[..n]).await.is_err() {
+            let mut written = 0;
+            loop {
+                let frame = match frames.next(&chunk[at..n]) {
+                    Ok(None) => break,
+                    Ok(Some(frame)) => frame,
+                    Err(reason) => return reason,
+                };
+                let header = at + frame.header;
+                at += frame.end;
+                // Those of the handshake are short, and no message.
+                if !flow.admitted.load(Ordering::Relaxed) {
+                    if frame.len > limits.handshake_bytes_max as u64 {
+                        return Reason::HandshakeTooLong;
+                    }
+                    continue;
+                }
+                let bytes = frame.len + FRAME_BYTES;
+                if !self.has_room(flow, begun, bytes) {
+                    // What comes before it goes on: it may end a message, and make room.
+                    if inner.write_all(&chunk[written..header]).await.is_err() {
+                        return std::future::pending().await;
+                    }
+                    written = header;
+                    if let Some(reason) = self.wait_for_room(flow, begun, bytes).await {
+                        return reason;
+                    }
+                }
+                flow.entered.fetch_add(bytes, Ordering::Relaxed);
+            }
+            if inner.write_all(&chunk[written..n]).await.is_err() {
                 // The other direction finds out, and knows whether that is a fault.
                 return std::future::pending().await;
             }
+            begun.give_way(n).await;
         }
+    }
+
+    /// Wait until the peer has read what it asked for before, and until that has been taken up.
+    async fn wait_for_turn(&self, flow: &Flow, begun: &mut Begun<'_>) {
+        let came = Instant::now();
+        while flow.waiting() > self.shared.limits.backlog_bytes_max as u64 / 2 {
+            flow.progress.notified().await;
+            begun.follow(flow.inside());
+        }
+        if self.socket == SocketName::Control {
+            let number = flow.number.load(Ordering::Relaxed);
+            loop {
+                tokio::select! {
+                    () = poll_fn(|cx| self.shared.requests.poll_room(number, cx)) => break,
+                    () = flow.progress.notified() => begun.follow(flow.inside()),
+                }
+            }
+        }
+        // Nothing was read meanwhile: nothing can have become whole.
+        begun.since += came.elapsed();
+    }
+
+    /// Read some bytes of the peer. What libzmq has of it meanwhile becomes less.
+    async fn read(
+        &self,
+        flow: &Flow,
+        begun: &mut Begun<'_>,
+        reader: &mut Reader,
+        chunk: &mut [u8],
+    ) -> Result<usize, Reason> {
+        loop {
+            tokio::select! {
+                n = reader.read(&mut *chunk) => return Ok(n.unwrap_or(0)),
+                () = flow.progress.notified() => {}
+                () = tokio::time::sleep(ROOM_INTERVAL), if begun.bytes() > 0 => {}
+            }
+            begun.follow(flow.inside());
+            if let Some(reason) = self.has_stopped(flow, begun, 0) {
+                return Err(reason);
+            }
+        }
+    }
+
+    /// Whether a frame of so many bytes may be passed on: what the peer has in libzmq is no more than it may be then.
+    fn has_room(&self, flow: &Flow, begun: &mut Begun<'_>, bytes: u64) -> bool {
+        let inside = flow.inside();
+        begun.follow(inside);
+        inside + bytes <= inside_bytes_max(&self.shared.limits) && begun.begin(inside, bytes)
+    }
+
+    /// Wait for that; why the peer is cut, if it is.
+    async fn wait_for_room(&self, flow: &Flow, begun: &mut Begun<'_>, bytes: u64) -> Option<Reason> {
+        while !self.has_room(flow, begun, bytes) {
+            tokio::select! {
+                () = flow.progress.notified() => {}
+                () = poll_fn(|cx| begun.poll_call(cx)) => {}
+                // Requests that are taken up make room without a word.
+                () = tokio::time::sleep(ROOM_INTERVAL) => {}
+            }
+            let reason = self.has_stopped(flow, begun, bytes);
+            if reason.is_some() {
+                return reason;
+            }
+        }
+        None
+    }
+
+    /// Whether nothing of the peer has become whole for too long: with the frame of so many bytes that is to come its message is longer
+    /// than any may be, or others wait for its room.
+    fn has_stopped(&self, flow: &Flow, begun: &mut Begun<'_>, bytes: u64) -> Option<Reason> {
+        let limits = &self.shared.limits;
+        let received = flow.received.load(Ordering::Relaxed);
+        let waits = self.socket == SocketName::Ingest && self.shared.rows_wait.load(Ordering::Relaxed);
+        if received != begun.received || waits {
+            (begun.received, begun.since) = (received, Instant::now());
+        }
+        if begun.bytes() == 0 || begun.since.elapsed() < limits.stall_timeout {
+            return None;
+        }
+        if flow.inside() + bytes > inside_bytes_max(limits) {
+            return Some(Reason::MessageTooLarge);
+        }
+        begun.gate.lacks_room(self.socket).then_some(Reason::Stalled)
     }
 
     /// Pass on what libzmq sends, until it closes. A peer that takes nothing more is forgotten; what it sent before is still
@@ -485,18 +622,39 @@ impl CurveListener {
         let mut chunk = vec![0; CHUNK];
         let mut behind_since: Option<Instant> = None;
         let mut gone = false;
+        let (mut greeting, mut frames, mut before) = (GREETING_LEN, Frames::new(usize::MAX), 0);
         loop {
             let n = match inner.try_read(&mut chunk) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Nothing waits: it has caught up.
                     behind_since = None;
-                    inner.read(&mut chunk).await
+                    let mut patience = NOTHING_COMES;
+                    loop {
+                        if let Ok(read) = tokio::time::timeout(patience, inner.read(&mut chunk)).await {
+                            break read;
+                        }
+                        // Nor does libzmq have anything, whatever was counted.
+                        flow.take(u64::MAX, &self.shared.counters);
+                        patience = LOOKS_AGAIN;
+                    }
                 }
                 read => read,
             };
             let Ok(n @ 1..) = n else { break };
             flow.taken.fetch_add(n as u64, Ordering::Relaxed);
-            flow.progress.notify_one();
+            flow.take(n as u64, &self.shared.counters);
+            let mut at = greeting.min(n);
+            greeting -= at;
+            while let Some(frame) = frames.next(&chunk[at..n]).unwrap_or_default() {
+                at += frame.end;
+                if frame.len == PONG_LEN {
+                    // The PING that it answers is in libzmq no longer.
+                    flow.receive(PING_LEN + FRAME_BYTES);
+                } else {
+                    let is_publication = flow.came_out((before, frame.len), &self.shared.counters);
+                    before = if is_publication { 0 } else { frame.len };
+                }
+            }
             let mut rest = &chunk[..n];
             while !gone && !rest.is_empty() {
                 match tokio::time::timeout(limits.stall_timeout, writer.write(rest)).await {
@@ -537,50 +695,27 @@ impl CurveListener {
     }
 }
 
-/// A connection's entries; removed when this is dropped.
+/// A connection's entry at the thread of the socket, which lets go of it when this is dropped.
 struct CurvePeer<'a> {
     front: &'a CurveListener,
     connection: u64,
     flow: Arc<Flow>,
     path: PathBuf,
+    let_go: Option<oneshot::Sender<()>>,
 }
 
 impl Drop for CurvePeer<'_> {
     fn drop(&mut self) {
-        self.front.shared.flows.lock().remove(&self.connection);
+        self.flow.gone.store(true, Ordering::Relaxed);
         if self.front.socket == SocketName::Control && self.flow.admitted.load(Ordering::Relaxed) {
             self.front.shared.requests.leave(self.flow.number.load(Ordering::Relaxed));
         }
         // Gone already where libzmq has connected.
         let _ = std::fs::remove_file(&self.path);
-        self.front.tell(Change::Gone { connection: self.connection, path: std::mem::take(&mut self.path) });
-    }
-}
-
-/// The encrypted frames of a peer; their bodies cannot be read here.
-struct Frames {
-    header: HeaderReader,
-    /// Bytes of the present body that are still to come.
-    left: u64,
-    most: usize,
-}
-
-impl Frames {
-    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), Reason> {
-        while !bytes.is_empty() {
-            let body = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-            bytes = &bytes[body..];
-            self.left -= body as u64;
-            if self.left == 0
-                && let Some(header) = self.header.take(&mut bytes)?
-            {
-                if header.len > self.most as u64 {
-                    return Err(Reason::FrameTooLarge);
-                }
-                self.left = header.len;
-            }
+        if let Some(let_go) = self.let_go.take() {
+            let path = std::mem::take(&mut self.path);
+            self.front.tell(Change::Gone { connection: self.connection, path, let_go });
         }
-        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 use super::permit::{ConnectionPermit, Reader, Writer};
+use super::under_way::Part;
 use super::zmq::connection_identity;
 use super::zmtp::{self, Filter, Scanner};
 use super::{Phase, Reason, SHORT_BYTES, SocketName};
@@ -24,8 +25,8 @@ use tokio::time::Sleep;
 /// Bytes taken from a stream at once; on the stack, so an idle connection holds none.
 const CHUNK: usize = 64 << 10;
 
-/// Bytes that a link moves before others have their turn.
-const TURN_BYTES: usize = CHUNK;
+/// Bytes that a connection moves before others have their turn.
+pub(super) const TURN_BYTES: usize = CHUNK;
 
 /// Commands that a peer may send in a second; beyond that it is read no further until the second is over.
 const COMMANDS_PER_SECOND: u32 = 50_000;
@@ -52,6 +53,36 @@ struct Inner {
     /// Whether the socket behind has been shown the end.
     is_shut: bool,
     is_gone: bool,
+}
+
+/// A long message that a peer has begun.
+struct Begun {
+    /// Bytes counted for it.
+    part: Part,
+    /// Messages of the peer that are whole.
+    whole: u32,
+    /// Since when it has been under way, but for the time in which the peer waited for us.
+    since: Instant,
+    /// When that was last looked at.
+    looked: Instant,
+    /// Where in `up` it stands while there is no room for it. The socket behind makes room for a message as soon as it sees how long
+    /// that is, so it does not see it yet.
+    held_from: Option<usize>,
+}
+
+impl Begun {
+    fn new(now: Instant) -> Self {
+        Self { part: Part::default(), whole: 0, since: now, looked: now, held_from: None }
+    }
+
+    /// How long the peer has had to send the rest. Where it waits for us now, it did so since this was asked last.
+    fn age(&mut self, now: Instant, waits_for_us: bool) -> Duration {
+        if waits_for_us {
+            self.since += now - self.looked;
+        }
+        self.looked = now;
+        now - self.since
+    }
 }
 
 /// A connection after its handshake. It outlives its peer until the socket behind has read all that the peer sent.
@@ -83,9 +114,7 @@ pub(super) struct Link {
     idle_timer: Pin<Box<Sleep>>,
     /// Bytes read from the peer and from the socket behind since others had their turn.
     moved: usize,
-    /// Bytes counted for a long message that has been begun, and since when it has been under way.
-    begun: u64,
-    begun_since: Instant,
+    begun: Begun,
     /// Whether the client is so far behind that it gets no turn.
     is_paused: bool,
     /// When the second began in which commands are counted, and how many there were before it.
@@ -128,8 +157,7 @@ impl Link {
             last_sign: Instant::now(),
             idle_timer,
             moved: 0,
-            begun: 0,
-            begun_since: Instant::now(),
+            begun: Begun::new(Instant::now()),
             is_paused: false,
             second: (Instant::now(), 0),
         }
@@ -142,7 +170,10 @@ impl Link {
             poll_fn(|cx| self.poll_step(cx)).await;
             if self.moved >= TURN_BYTES {
                 self.moved = 0;
-                // A peer that always has something for us is not the only one.
+                // A peer that always has something for us is not the only one. Of those with long messages a few go on at a time:
+                // a short message of another waits for these, and not for all.
+                let long = self.begun.part.bytes() > 0;
+                let _turn = if long { self.seat.gate.long_turns.acquire().await.ok() } else { None };
                 tokio::task::yield_now().await;
             }
         }
@@ -156,6 +187,8 @@ impl Link {
     /// Move bytes in any direction; ready when something changed.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.place_pongs();
+        // What was held goes on if there is room now.
+        self.count_begun();
         let mut changed = self.poll_inner_write(cx).is_ready();
         changed |= self.poll_peer_read(cx).is_ready();
         changed |= self.poll_inner_read(cx).is_ready();
@@ -170,10 +203,14 @@ impl Link {
 
     /// Check bytes of the peer and pass them on, or cut it.
     fn pass_up(&mut self, bytes: &[u8]) {
-        if let Err(reason) = self.scanner.scan(bytes, &mut self.up) {
-            self.cut(reason);
+        match self.scanner.scan(bytes, &mut self.up) {
+            Ok(()) => {
+                if !self.count_begun() {
+                    self.begun.held_from = Some(self.scanner.long_from);
+                }
+            }
+            Err(reason) => self.cut(reason),
         }
-        self.count_begun();
     }
 
     /// Keep the bytes of long messages that have been begun in step with the one that is under way here. Whether there is room
@@ -183,16 +220,25 @@ impl Link {
             bytes if bytes > SHORT_BYTES as u64 && self.reader.is_some() => bytes,
             _ => 0,
         };
-        if wanted < self.begun {
-            self.seat.gate.end(self.begun - wanted);
-            self.begun = wanted;
-        } else if wanted > self.begun && self.seat.gate.begin(wanted - self.begun) {
-            if self.begun == 0 {
-                self.begun_since = Instant::now();
-            }
-            self.begun = wanted;
+        let (gate, socket, begun) = (&self.seat.gate, self.seat.socket, &mut self.begun);
+        if begun.whole != self.scanner.whole {
+            // The room of one message goes back before the next one asks for some: others may be waiting for it.
+            begun.whole = self.scanner.whole;
+            gate.end(socket, &mut begun.part, 0);
         }
-        wanted == self.begun
+        let more = wanted.saturating_sub(begun.part.bytes());
+        if more == 0 {
+            gate.end(socket, &mut begun.part, wanted);
+            gate.leave(socket, &mut begun.part);
+        } else if gate.begin(socket, &mut begun.part, more) {
+            begun.since = Instant::now();
+            begun.looked = begun.since;
+        }
+        let has_room = wanted == begun.part.bytes();
+        if has_room && self.reader.is_some() {
+            begun.held_from = None;
+        }
+        has_room
     }
 
     /// Close the peer's connection. What it sent before still goes to the socket behind.
@@ -219,12 +265,17 @@ impl Link {
 
     /// Whether the peer must wait before more is read from it.
     fn is_held(&self) -> bool {
-        let asks_too_much = self.seat.socket == SocketName::Control
-            && (self.is_behind() || !self.seat.gate.requests.has_room(self.seat.number()));
         let commands = self.scanner.commands.wrapping_sub(self.second.1);
         let is_noise = commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1);
-        let has_no_room = self.scanner.unfinished() > self.begun.max(SHORT_BYTES as u64);
-        !self.up.is_empty() || asks_too_much || is_noise || has_no_room
+        is_noise || self.waits_for_us()
+    }
+
+    /// Whether it must wait for room, or until what it has sent is taken up, or answered.
+    fn waits_for_us(&self) -> bool {
+        let asks_too_much = self.seat.socket == SocketName::Control
+            && (self.is_behind() || !self.seat.gate.requests.has_room(self.seat.number()));
+        let has_no_room = self.scanner.unfinished() > self.begun.part.bytes().max(SHORT_BYTES as u64);
+        !self.up.is_empty() || asks_too_much || has_no_room
     }
 
     /// Whether a client has as many answers waiting that it should read some first.
@@ -238,6 +289,8 @@ impl Link {
                 // Woken when there is room for more of its requests.
                 let _ = self.seat.gate.requests.poll_room(self.seat.number(), cx);
             }
+            // And when it is its turn to begin a long message.
+            let _ = self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
             return Poll::Pending;
         }
         if self.second.0.elapsed() >= Duration::from_secs(1) {
@@ -266,9 +319,19 @@ impl Link {
         if self.inner.is_gone {
             return Poll::Pending;
         }
-        if !self.up.is_empty() {
-            match ready!(Pin::new(&mut self.inner.writer).poll_write(cx, &self.up)) {
-                Ok(n) if n > 0 => consume(&mut self.up, n),
+        if self.reader.is_none()
+            && let Some(from) = self.begun.held_from.take()
+        {
+            // It never becomes whole.
+            self.up.truncate(from);
+        }
+        let free = self.begun.held_from.unwrap_or(self.up.len());
+        if free > 0 {
+            match ready!(Pin::new(&mut self.inner.writer).poll_write(cx, &self.up[..free])) {
+                Ok(n) if n > 0 => {
+                    consume(&mut self.up, n);
+                    self.begun.held_from = self.begun.held_from.map(|from| from - n);
+                }
                 _ => self.lose_inner(),
             }
             return Poll::Ready(());
@@ -367,8 +430,8 @@ impl Link {
 
     /// While bytes wait, look now and then whether they wait too long.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let is_kept_waiting = self.is_held() && self.writer.is_some();
-        if self.behind_since.is_none() && !is_kept_waiting && self.begun == 0 {
+        let is_kept_waiting = self.is_held() && (self.writer.is_some() || self.reader.is_some());
+        if self.behind_since.is_none() && !is_kept_waiting && self.begun.part.bytes() == 0 {
             return Poll::Pending;
         }
         let interval = WATCH_INTERVAL.min(self.seat.gate.limits.stall_timeout / 4).max(Duration::from_millis(1));
@@ -397,11 +460,12 @@ impl Link {
     }
 
     fn look_at_the_time(&mut self) {
+        let has_stopped = self.has_stopped_short();
         let limits = &self.seat.gate.limits;
         match self.behind_since {
             Some(_) if self.last_progress.elapsed() >= limits.stall_timeout => self.cut(Reason::Stalled),
             Some(since) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
-            _ if self.has_stopped_short() => self.cut(Reason::Stalled),
+            _ if has_stopped => self.cut(Reason::Stalled),
             Some(_) => {}
             // A PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and
             // with it what is under way; any sign of life prevents that.
@@ -412,19 +476,20 @@ impl Link {
         }
     }
 
-    /// Whether it has not finished a long message for so long that others who wait to begin one go first.
-    fn has_stopped_short(&self) -> bool {
+    /// Whether it has not finished a long message for so long, although we read what it sends, that others who wait for its room go
+    /// first.
+    fn has_stopped_short(&mut self) -> bool {
+        let waits_for_us = self.waits_for_us();
+        let age = self.begun.age(Instant::now(), waits_for_us);
         let gate = &self.seat.gate;
-        gate.is_half_begun()
-            && self.begun > 0
-            && self.up.is_empty()
-            && self.begun_since.elapsed() >= gate.limits.stall_timeout
+        self.begun.part.bytes() > 0 && age >= gate.limits.stall_timeout && gate.lacks_room(self.seat.socket)
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.seat.gate.end(self.begun);
+        self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
+        self.seat.gate.leave(self.seat.socket, &mut self.begun.part);
         self.leave();
         self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
     }
@@ -435,5 +500,19 @@ fn consume(buffer: &mut BytesMut, n: usize) {
     buffer.advance(n);
     if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY {
         *buffer = BytesMut::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_does_not_age_while_its_peer_waits_for_us() {
+        let start = Instant::now();
+        let mut begun = Begun::new(start);
+        let mut age = |second: u64, waits| begun.age(start + Duration::from_secs(second), waits).as_secs();
+        assert_eq!([age(1, false), age(2, true), age(50, true)], [1, 1, 1]);
+        assert_eq!([age(53, false), age(54, true), age(55, false)], [4, 4, 5]);
     }
 }

@@ -16,12 +16,12 @@
 //!
 //! | queue | full |
 //! | --- | --- |
-//! | [`Transport::ingest`] | the ingest thread waits, TCP slows the producers; nothing is lost |
+//! | [`Transport::ingest`] | the ingest thread waits, TCP slows the producers; nothing is lost. It takes a message of each in turn |
 //! | [`Transport::control`], a peer's share | this peer is not read any more; others are, and replies go out |
 //! | [`Transport::control`], the total | peers of which something waits are not read any more |
 //! | [`Transport::replies`], [`Transport::publish`] | the sender waits, or drops with `try_send`: its choice |
 //! | a peer's backlog in the gate | its newest replies or publications are dropped and counted; at half of it the peer is not read, and gets no turn |
-//! | long messages that are not whole yet | peers that have begun further ones are not read any more |
+//! | long messages that are not whole yet, with what libzmq holds of encrypted ones | peers that have begun further ones are not read until it is their turn |
 //!
 //! All of these are bounded in bytes ([`Settings::queues_bytes`]). Requests are taken in turns between peers (`turns.rs`).
 //!
@@ -40,10 +40,11 @@ mod permit;
 mod settings;
 mod topics;
 pub mod turns;
+mod under_way;
 mod zmq;
 mod zmtp;
 
-pub use counters::{Count, Counters, Reason, SocketCounters};
+pub use counters::{Count, Counters, Queued, Reason, SocketCounters};
 pub use criticd_protocol::endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 pub use criticd_protocol::sockets as client;
 pub use error::StartError;
@@ -268,12 +269,13 @@ pub fn start_answering(
     // Dropped before `running`, which waits for it, should a later step fail.
     let over = over;
 
-    let (inbox, ingest_queue) = zmq::Inbox::new(settings.inbox_messages, settings.inbox_bytes);
-    let (requests, control_queue) = turns::turns(settings.requests);
+    let queued = &counters.queued;
+    let (inbox, ingest_queue) = zmq::Inbox::new(settings.inbox_messages, settings.inbox_bytes, queued.ingest.clone());
+    let (requests, control_queue) = turns::turns_counted(settings.requests, queued.requests.clone());
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
     #[cfg(feature = "curve")]
-    let Encrypted { listeners, to_control, to_publish } =
-        Encrypted::open(&settings, encrypted, &behind, (&inbox, &requests), &mut running)?;
+    let (inbox, Encrypted { listeners, to_control, to_publish }) =
+        Encrypted::open(&settings, encrypted, &behind, (inbox, &requests), &mut running)?;
     #[cfg(feature = "curve")]
     let elsewhere = move |reply: Reply| {
         let queue = to_control.clone();
@@ -296,12 +298,13 @@ pub fn start_answering(
         curve: listeners,
     };
     behind.start_ingest(&doors.ingest.1, inbox, &mut running.threads)?;
-    let (replies, replies_queue) = Outbox::new(settings.replies, settings.outbox_bytes);
+    let (replies, replies_queue) = Outbox::counted(settings.replies, settings.outbox_bytes, queued.replies.clone());
     let runtime = zmq::runtime()?;
     let (answers, waiting) = (replies.clone(), turns::Watch::clone(&requests));
     let ends = zmq::ControlEnds { at_once, answers, requests, replies: replies_queue, elsewhere, over };
     let control = behind.open_control(&runtime, &doors.control.1, ends)?;
-    let (publish, publications) = Outbox::new(settings.publications, settings.outbox_bytes);
+    let (publish, publications) =
+        Outbox::counted(settings.publications, settings.outbox_bytes, queued.publications.clone());
     behind.start_publish(&doors.publish.1, publications, also, &mut running.threads)?;
     let gate = permit::Gate::new(settings.access, settings.limits, waiting, Arc::clone(&counters));
     running.gate = Some(gate::start(runtime, control, doors, gate, watch)?);
@@ -357,21 +360,28 @@ struct Encrypted {
 
 #[cfg(feature = "curve")]
 impl Encrypted {
-    /// Start the threads of the encrypted sockets, if there are keys. They fill the same two queues as the plain ones.
+    /// Start the threads of the encrypted sockets, if there are keys. They fill the same two queues as the plain ones: the inbox for
+    /// those comes back.
     fn open(
         settings: &Settings,
         bound: Vec<(SocketName, Listener, Endpoint)>,
         behind: &zmq::Behind,
-        (inbox, requests): (&zmq::Inbox, &Entrance<Request>),
+        (inbox, requests): (zmq::Inbox, &Entrance<Request>),
         running: &mut Running,
-    ) -> Result<Self, StartError> {
+    ) -> Result<(zmq::Inbox, Self), StartError> {
         let mut opened = Self::default();
-        let Some(keys) = &settings.curve else { return Ok(opened) };
+        let Some(keys) = &settings.curve else { return Ok((inbox, opened)) };
+        let takes_rows = bound.iter().any(|(socket, ..)| *socket == SocketName::Ingest);
+        let (inbox, mut encrypted) = match inbox.halves() {
+            [plain, encrypted] if takes_rows => (plain, Some(encrypted)),
+            _ => (inbox, None),
+        };
         let (limits, threads) = (&settings.limits, &mut running.threads);
         let curve = curve::Curve::start(keys, limits, requests, &behind.counters, &behind.phase, threads)?;
         for (socket, listener, _) in bound {
             let incoming = match socket {
-                SocketName::Ingest => curve::Incoming::Rows(inbox.clone()),
+                // There is one of each.
+                SocketName::Ingest => curve::Incoming::Rows(encrypted.take().expect("one socket takes rows")),
                 SocketName::Control => curve::Incoming::Requests(requests.clone()),
                 SocketName::Publish => curve::Incoming::Subscriptions,
             };
@@ -384,7 +394,7 @@ impl Encrypted {
                 SocketName::Publish => opened.to_publish = Some(queue),
             }
         }
-        Ok(opened)
+        Ok((inbox, opened))
     }
 }
 

@@ -1,8 +1,7 @@
 //! Bounded queues from the daemon to the threads of the sockets.
 
+use super::Count;
 use crossbeam_channel::{SendError, TrySendError};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -19,7 +18,7 @@ pub trait Outgoing {
 #[derive(Debug)]
 pub struct Outbox<T> {
     queue: mpsc::Sender<T>,
-    bytes: Arc<AtomicUsize>,
+    bytes: Count,
     bytes_max: usize,
 }
 
@@ -27,12 +26,12 @@ pub struct Outbox<T> {
 #[derive(Debug)]
 pub(crate) struct Outgoings<T> {
     queue: mpsc::Receiver<T>,
-    bytes: Arc<AtomicUsize>,
+    bytes: Count,
 }
 
 impl<T: Outgoing> Outgoings<T> {
     fn taken(&self, item: T) -> T {
-        self.bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
+        self.bytes.subtract(item.bytes() as u64);
         item
     }
 
@@ -57,16 +56,21 @@ impl<T: Outgoing> Outgoings<T> {
 
 impl<T> Clone for Outbox<T> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), bytes: Arc::clone(&self.bytes), bytes_max: self.bytes_max }
+        Self { queue: self.queue.clone(), bytes: self.bytes.clone(), bytes_max: self.bytes_max }
     }
 }
 
 impl<T: Outgoing> Outbox<T> {
     /// A queue of at most `capacity` items, at least 1, and so many bytes, which one item may exceed; and its other end.
+    #[cfg(test)]
     pub(crate) fn new(capacity: usize, bytes_max: usize) -> (Self, Outgoings<T>) {
+        Self::counted(capacity, bytes_max, Count::default())
+    }
+
+    /// The same, with the bytes that wait in it counted there.
+    pub(super) fn counted(capacity: usize, bytes_max: usize, bytes: Count) -> (Self, Outgoings<T>) {
         let (queue, receiver) = mpsc::channel(capacity);
-        let bytes = Arc::new(AtomicUsize::new(0));
-        (Self { queue, bytes: Arc::clone(&bytes), bytes_max }, Outgoings { queue: receiver, bytes })
+        (Self { queue, bytes: bytes.clone(), bytes_max }, Outgoings { queue: receiver, bytes })
     }
 
     /// Hand an item over, waiting while the queue is full. Not from within an async runtime.
@@ -90,13 +94,13 @@ impl<T: Outgoing> Outbox<T> {
     /// # Errors
     /// If it is, or the transport has ended, with the item.
     pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
-        let (bytes, before) = (item.bytes(), self.bytes.load(Ordering::Relaxed));
-        if before > 0 && before + bytes > self.bytes_max && !self.queue.is_closed() {
+        let (bytes, before) = (item.bytes() as u64, self.bytes.get());
+        if before > 0 && before + bytes > self.bytes_max as u64 && !self.queue.is_closed() {
             return Err(TrySendError::Full(item));
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.add(bytes);
         self.queue.try_send(item).map_err(|refused| {
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.bytes.subtract(bytes);
             match refused {
                 mpsc::error::TrySendError::Full(item) => TrySendError::Full(item),
                 mpsc::error::TrySendError::Closed(item) => TrySendError::Disconnected(item),

@@ -1,18 +1,21 @@
 //! What connections may cost all together: their number, their addresses and identities, and the bytes that they make us hold.
 
 use super::turns::Watch;
+use super::under_way::{Part, UnderWay};
 use super::zmtp::Room;
 use super::{CONNECTION_BITS, Counters, Limits, Reason, Request, SHORT_BYTES, SocketName, peer_number, plain_number};
 use crate::access::{Access, Rights};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 
 pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
@@ -29,6 +32,9 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 /// Descriptors left for everything else in the process.
 const DESCRIPTORS_RESERVED: u64 = 128;
 
+/// Connections in the midst of a long message that go on between two turns of all others.
+const LONG_TURNS: usize = 4;
+
 /// What all connections share.
 pub(super) struct Gate {
     pub(super) access: Access,
@@ -37,9 +43,20 @@ pub(super) struct Gate {
     /// What waits of clients.
     pub(super) requests: Watch<Request>,
     register: Mutex<Register>,
-    /// Bytes of long messages that have been begun.
-    unfinished: AtomicU64,
+    /// Long messages that have been begun, by [`Gate::under_way`].
+    under_way: [Mutex<UnderWay>; 2],
+    /// Turns of connections in the midst of a long message: a short message waits for a few of these, however many there are.
+    pub(super) long_turns: Semaphore,
     next_connection: AtomicU64,
+}
+
+/// What may wait for one peer now, beside what waits for others.
+pub(super) fn room(limits: &Limits, counters: &Counters) -> Room {
+    let sockets = [&counters.ingest, &counters.control, &counters.publish];
+    let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
+    let left = (limits.backlog_bytes_total_max as u64).saturating_sub(total);
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    Room { backlog: limits.backlog_bytes_max, long: left, short: SHORT_BYTES }
 }
 
 #[derive(Default)]
@@ -71,7 +88,8 @@ impl Gate {
             counters,
             requests,
             register: Mutex::new(Register::default()),
-            unfinished: AtomicU64::new(0),
+            under_way: Default::default(),
+            long_turns: Semaphore::new(LONG_TURNS),
             next_connection: AtomicU64::new(1),
         }
     }
@@ -108,32 +126,55 @@ impl Gate {
 
     /// What may wait for one peer now, beside what waits for others.
     pub(super) fn room(&self) -> Room {
-        let sockets = [&self.counters.ingest, &self.counters.control, &self.counters.publish];
-        let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
-        let left = (self.limits.backlog_bytes_total_max as u64).saturating_sub(total);
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
-        Room { backlog: self.limits.backlog_bytes_max, long: left, short: SHORT_BYTES }
+        room(&self.limits, &self.counters)
     }
 
-    /// Whether so many bytes more of long messages may be begun; they are counted then. One may always be, however long.
-    pub(super) fn begin(&self, bytes: u64) -> bool {
-        let before = self.unfinished.load(Ordering::Relaxed);
-        let fits = before == 0 || before + bytes <= self.limits.unfinished_bytes_max as u64;
-        let begins = fits && (before == 0 || !self.requests.is_full());
+    /// Long messages that have been begun: those of producers, who may have to wait for the learner, count apart from the others, so
+    /// that requests go on meanwhile.
+    fn under_way(&self, socket: SocketName) -> MutexGuard<'_, UnderWay> {
+        self.under_way[usize::from(socket == SocketName::Ingest)].lock()
+    }
+
+    /// The most bytes that either of the two may have: no message is too long for it.
+    fn under_way_max(&self) -> u64 {
+        (self.limits.unfinished_bytes_max / 2).max(self.limits.message_bytes_max) as u64
+    }
+
+    /// Whether so many bytes more of long messages of one connection may be begun; they are counted then. Else it waits for its turn.
+    /// What it has itself does not count against it: one message of one connection may always be begun.
+    pub(super) fn begin(&self, socket: SocketName, part: &mut Part, bytes: u64) -> bool {
+        let behind_requests = socket != SocketName::Ingest && self.requests.is_full();
+        let most = if behind_requests { 0 } else { self.under_way_max() };
+        let begins = self.under_way(socket).begin(part, bytes, most);
         if begins {
-            self.unfinished.fetch_add(bytes, Ordering::Relaxed);
+            self.counters.queued.unfinished.add(bytes);
         }
         begins
     }
 
-    /// So many bytes of long messages that were begun are whole, or come no more.
-    pub(super) fn end(&self, bytes: u64) {
-        self.unfinished.fetch_sub(bytes, Ordering::Relaxed);
+    /// All but so many bytes of what a connection has begun are whole, or come no more.
+    pub(super) fn end(&self, socket: SocketName, part: &mut Part, left: u64) {
+        if part.bytes() > left {
+            let gone = self.under_way(socket).end(part, left);
+            self.counters.queued.unfinished.subtract(gone);
+        }
     }
 
-    /// Whether more than half of what may be begun is.
-    pub(super) fn is_half_begun(&self) -> bool {
-        2 * self.unfinished.load(Ordering::Relaxed) > self.limits.unfinished_bytes_max as u64
+    /// A connection waits no longer for room, or never did.
+    pub(super) fn leave(&self, socket: SocketName, part: &mut Part) {
+        if part.waits() {
+            self.under_way(socket).leave(part);
+        }
+    }
+
+    /// Ready when a connection that waits for room should ask for it again; its task is woken then.
+    pub(super) fn poll_call(&self, socket: SocketName, part: &Part, cx: &mut Context<'_>) -> Poll<()> {
+        self.under_way(socket).poll_call(part, cx)
+    }
+
+    /// Whether one that waits needs the room that others have.
+    pub(super) fn lacks_room(&self, socket: SocketName) -> bool {
+        self.under_way(socket).lacks_room(self.under_way_max())
     }
 }
 
@@ -254,4 +295,25 @@ fn affordable_connections(wanted: usize) -> usize {
         log::warn!("event=few_descriptors allowed={allowed} connections_max={affordable} wanted={wanted}");
     }
     affordable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::turns::{Share, turns};
+    use super::*;
+
+    #[test]
+    fn no_message_is_too_long_for_its_bound() {
+        let limits = Limits { message_bytes_max: 5 << 20, unfinished_bytes_max: 4 << 20, ..Limits::default() };
+        let (entrance, _turns) = turns(Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 });
+        let counters: Arc<Counters> = Arc::default();
+        let gate = Gate::new(Access::default(), limits, Watch::clone(&entrance), Arc::clone(&counters));
+        let (mut one, mut other, bytes) = (Part::default(), Part::default(), 5 << 20);
+        let control = SocketName::Control;
+        assert!(gate.begin(control, &mut one, bytes) && !gate.begin(control, &mut other, bytes));
+        assert!(gate.lacks_room(control) && !gate.lacks_room(SocketName::Ingest));
+        gate.end(control, &mut one, 0);
+        assert!(gate.begin(control, &mut other, bytes) && !gate.lacks_room(control));
+        assert_eq!((counters.queued.unfinished.get(), other.waits()), (bytes, false));
+    }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Messages of at most so many bytes pass whatever others make us hold: there is room for one of each connection.
 pub const SHORT_BYTES: usize = 64 << 10;
 
+/// Bytes of replies, and of publications, that wait for the threads in front of libzmq; one message may exceed each.
+pub(super) const ENCRYPTED_BYTES: usize = 4 << 20;
+
 /// What one peer, or all of them together, may cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
@@ -47,7 +50,8 @@ pub struct Limits {
     /// What waits for all peers together, in bytes; beyond it a peer gets short messages only, and is behind by
     /// [`SHORT_BYTES`] at most.
     pub backlog_bytes_total_max: usize,
-    /// Bytes of messages longer than [`SHORT_BYTES`] that peers may have begun and not finished, all together.
+    /// Bytes of messages longer than [`SHORT_BYTES`] that peers may have begun and not finished, all together: half of it on
+    /// ingest, half on the other sockets, where that is not less than one message.
     pub unfinished_bytes_max: usize,
     /// Silence on a TCP connection before the kernel asks whether the other end is still there. It asks every
     /// fifth of that time and gives up after five questions.
@@ -130,7 +134,7 @@ impl Default for Settings {
             encrypted: Vec::new(),
             limits: Limits::default(),
             inbox_messages: 1024,
-            inbox_bytes: 16 << 20,
+            inbox_bytes: 2 << 20,
             requests: Share { peer_bytes: 4 << 20, total_bytes: 64 << 20 },
             outbox_bytes: 32 << 20,
             replies: 1024,
@@ -146,8 +150,11 @@ impl Settings {
             self.limits;
         // Of each connection: a short message on its way in, once in the gate and once behind it, and short replies.
         let each = 4 * SHORT_BYTES;
-        let inward = self.inbox_bytes + self.requests.total_bytes + unfinished_bytes_max;
-        inward + backlog_bytes_total_max + 2 * self.outbox_bytes + connections_max * each + 4 * message_bytes_max
+        let inward = self.inbox_bytes + self.requests.total_bytes + unfinished_bytes_max.max(2 * message_bytes_max);
+        let outward = backlog_bytes_total_max + 2 * self.outbox_bytes;
+        let encrypted = if cfg!(feature = "curve") { 2 * (ENCRYPTED_BYTES + message_bytes_max) } else { 0 };
+        // Of the inbox, the requests, both kinds of long messages and what waits for peers each may be exceeded by a message.
+        inward + outward + encrypted + connections_max * each + 5 * message_bytes_max
     }
 }
 

@@ -5,7 +5,7 @@
 //! total; a peer beyond its share is not read until its queue has become shorter. A peer that does not read its answers gets
 //! no turn, and the requests of a peer that has left are dropped.
 
-use super::{CONNECTION_BITS, SHORT_BYTES};
+use super::{CONNECTION_BITS, Count, SHORT_BYTES};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -32,8 +32,13 @@ fn group_of(peer: u64) -> u64 {
 
 /// A queue for each peer: the end at which items are put in, and the end at which they are taken.
 pub fn turns<T>(share: Share) -> (Entrance<T>, Turns<T>) {
+    turns_counted(share, Count::default())
+}
+
+/// The same, with the bytes that wait counted there.
+pub(super) fn turns_counted<T>(share: Share, counted: Count) -> (Entrance<T>, Turns<T>) {
     let (bell, rung) = bounded(1);
-    let shared = Arc::new(Shared { share, state: Mutex::new(State::default()), bell });
+    let shared = Arc::new(Shared { share, state: Mutex::new(State { counted, ..State::default() }), bell });
     let turns = Turns { shared: Arc::clone(&shared), rung };
     (Entrance { watch: Watch(Arc::clone(&shared)), _closer: Arc::new(Closer(shared)) }, turns)
 }
@@ -53,6 +58,8 @@ struct State<T> {
     groups: HashMap<u64, VecDeque<u64>>,
     items: usize,
     bytes: usize,
+    /// The same for others to read.
+    counted: Count,
     /// Peers that get no turn, since they do not read their answers.
     paused: HashSet<u64>,
     /// Peers that wait for room.
@@ -70,6 +77,7 @@ impl<T> Default for State<T> {
             groups: HashMap::new(),
             items: 0,
             bytes: 0,
+            counted: Count::default(),
             paused: HashSet::new(),
             held: HashMap::new(),
             gone: Vec::new(),
@@ -108,6 +116,7 @@ impl<T> State<T> {
         waiting.bytes += bytes;
         self.items += 1;
         self.bytes += bytes;
+        self.counted.add(bytes as u64);
     }
 
     /// Where the first peer in the order of turns is whose first item is as wanted: its address's place, and its own there.
@@ -128,6 +137,7 @@ impl<T> State<T> {
         waiting.bytes -= bytes;
         self.items -= 1;
         self.bytes -= bytes;
+        self.counted.subtract(bytes as u64);
         if waiting.items.is_empty() {
             self.queues.remove(&peer);
         } else {
@@ -145,6 +155,7 @@ impl<T> State<T> {
     fn drop_of(&mut self, peer: u64) -> Option<Waiting<T>> {
         let waiting = self.queues.remove(&peer)?;
         self.bytes -= waiting.bytes;
+        self.counted.subtract(waiting.bytes as u64);
         self.items -= waiting.items.len();
         let group = group_of(peer);
         let peers = self.groups.get_mut(&group)?;

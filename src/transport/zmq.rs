@@ -11,8 +11,8 @@
 use super::endpoint::listen_at;
 use super::turns::Entrance;
 use super::{
-    Counters, Never, Outbox, Outgoing, Outgoings, Peer, Phase, Publication, Reply, Request, SHORT_BYTES, SocketName,
-    StartError,
+    Count, Counters, Never, Outbox, Outgoing, Outgoings, Peer, Phase, Publication, Reply, Request, SHORT_BYTES,
+    SocketName, StartError,
 };
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
@@ -20,7 +20,6 @@ use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -174,18 +173,30 @@ impl Behind {
     }
 }
 
-/// Where messages of producers are put in: bounded in messages and in bytes, which one message may exceed.
-#[derive(Clone)]
+/// Where messages of producers are put in: bounded in messages and in bytes, which one message may exceed. It keeps their order. Who
+/// puts in takes a message of each connection in turn, so that a producer waits for what is in here, and for one message of each other.
 pub(super) struct Inbox {
     queue: Sender<Bytes>,
-    bytes: Arc<AtomicUsize>,
+    held: Held,
+    /// The same of all that put messages in.
+    counted: Count,
+    /// Beside the queue's capacity.
+    messages_max: usize,
     bytes_max: usize,
+}
+
+/// What one of those that put messages in has there.
+#[derive(Clone, Default)]
+struct Held {
+    messages: Count,
+    bytes: Count,
 }
 
 /// A message that counts until its last reader drops it.
 struct Counted {
     payload: Bytes,
-    bytes: Arc<AtomicUsize>,
+    held: Held,
+    counted: Count,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -196,25 +207,57 @@ impl AsRef<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.bytes.fetch_sub(self.payload.len(), Ordering::Relaxed);
+        let bytes = self.payload.len() as u64;
+        self.held.messages.subtract(1);
+        self.held.bytes.subtract(bytes);
+        self.counted.subtract(bytes);
     }
 }
 
 impl Inbox {
-    /// An inbox for so much, and its other end.
-    pub(super) fn new(messages: usize, bytes_max: usize) -> (Self, Receiver<Bytes>) {
+    /// An inbox for so much, and its other end. What waits in it is counted there.
+    pub(super) fn new(messages: usize, bytes_max: usize, counted: Count) -> (Self, Receiver<Bytes>) {
         let (queue, messages) = bounded(messages);
-        (Self { queue, bytes: Arc::default(), bytes_max }, messages)
+        (Self { queue, held: Held::default(), counted, messages_max: usize::MAX, bytes_max }, messages)
+    }
+
+    /// For two that put messages in, each with half of the room, so that neither keeps the other out.
+    #[cfg(feature = "curve")]
+    pub(super) fn halves(&self) -> [Self; 2] {
+        let messages_max = (self.queue.capacity().unwrap_or(usize::MAX) / 2).max(1);
+        let bytes_max = self.bytes_max / 2;
+        let half = || Self {
+            queue: self.queue.clone(),
+            held: Held::default(),
+            counted: self.counted.clone(),
+            messages_max,
+            bytes_max,
+        };
+        [half(), half()]
+    }
+
+    /// Whether a message of so many bytes has no room.
+    fn is_full(&self, bytes: usize) -> bool {
+        let (messages, before) = (self.held.messages.get(), self.held.bytes.get());
+        let too_many = self.queue.is_full() || messages >= self.messages_max as u64;
+        too_many || (before > 0 && before + bytes as u64 > self.bytes_max as u64)
     }
 
     /// Put a message in, unless the inbox is full.
     pub(super) fn try_send(&self, payload: Bytes) -> Result<(), TrySendError<Bytes>> {
-        let (bytes, before) = (payload.len(), self.bytes.load(Ordering::Relaxed));
-        if self.queue.is_full() || (before > 0 && before + bytes > self.bytes_max) {
+        let bytes = payload.len();
+        if self.is_full(bytes) {
             return Err(TrySendError::Full(payload));
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.queue.try_send(Bytes::from_owner(Counted { payload, bytes: Arc::clone(&self.bytes) }))
+        self.held.messages.add(1);
+        self.held.bytes.add(bytes as u64);
+        self.counted.add(bytes as u64);
+        let counted = Counted { payload: payload.clone(), held: self.held.clone(), counted: self.counted.clone() };
+        // What comes back, since the other half was quicker, is not counted: or it would wait for itself.
+        self.queue.try_send(Bytes::from_owner(counted)).map_err(|error| match error {
+            TrySendError::Full(_) => TrySendError::Full(payload),
+            TrySendError::Disconnected(_) => TrySendError::Disconnected(payload),
+        })
     }
 
     /// Put a message in, waiting while the inbox is full; false if the daemon reads no more.
@@ -264,10 +307,15 @@ async fn pull(socket: &mut PullSocket, inbox: &Inbox, closing: &Receiver<Never>,
         let mut frames = message.into_vecdeque();
         match (frames.pop_front(), frames.is_empty()) {
             (Some(payload), true) => {
+                let waits = inbox.is_full(payload.len());
                 if !inbox.hand_over(payload, closing) {
                     return;
                 }
                 counters.ingest_messages.add(1);
+                if waits {
+                    // Others have sent something meanwhile; only after a pause does the socket hear of it.
+                    tokio::task::yield_now().await;
+                }
             }
             _ => counters.ingest_malformed.add(1),
         }
@@ -435,6 +483,74 @@ async fn settle(socket: SocketName, phase: &watch::Receiver<Phase>, counters: &C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::{Settings, client::Push, start};
+
+    /// The inbox of these tests holds so many messages.
+    const INBOX: usize = 8;
+
+    #[test]
+    fn of_a_flood_few_messages_stand_before_those_of_another_producer() {
+        let (patience, any_port) = (Duration::from_secs(60), || "tcp://127.0.0.1:0".parse().unwrap());
+        let settings = Settings { ingest: any_port(), control: any_port(), publish: any_port(), ..Settings::default() };
+        let transport = start(Settings { inbox_messages: INBOX, ..settings }).unwrap();
+        let connect = || Push::connect(&transport.endpoints.ingest, patience).unwrap();
+        let (slow, flooder) = (connect(), connect());
+        let arrived = || transport.counters.ingest.bytes_in.get();
+        let next = || transport.ingest.recv_timeout(patience).unwrap()[0];
+        // When their first messages have come, nothing of their handshakes is on its way.
+        for (producer, name) in [(&slow, 1), (&flooder, 0)] {
+            producer.send(vec![name]).unwrap();
+            assert_eq!(next(), name);
+        }
+        let mut expected = arrived();
+        let mut send = |producer: &Push, message: Vec<u8>| {
+            expected += message.len() as u64 + if message.len() > 255 { 9 } else { 2 };
+            producer.send(message).unwrap();
+            while arrived() < expected {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        // So many stand in the flooder's connection, or in the inbox, whenever the other sends.
+        let mut taken = 5 * INBOX;
+        for _ in 0..5 {
+            (0..taken).for_each(|_| send(&flooder, vec![0; 1000]));
+            while !transport.ingest.is_full() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            send(&slow, vec![1]);
+            taken = std::iter::from_fn(|| (next() == 0).then_some(())).count();
+            // Those in the inbox, the one that waits for it, and one in turn.
+            assert!((INBOX..=INBOX + 4).contains(&taken), "{taken} messages came first");
+        }
+    }
+
+    #[cfg(feature = "curve")]
+    #[test]
+    fn who_puts_in_much_leaves_half_of_the_inbox() {
+        let (inbox, queue) = Inbox::new(4, 100, Count::default());
+        let [one, other] = inbox.halves();
+        let is_taken = |inbox: &Inbox, bytes: usize| inbox.try_send(vec![0; bytes].into()).is_ok();
+        assert_eq!([10, 10, 1].map(|bytes| is_taken(&one, bytes)), [true, true, false], "two of four messages");
+        assert_eq!([40, 11].map(|bytes| is_taken(&other, bytes)), [true, false], "40 of 50 bytes");
+        assert_eq!(inbox.counted.get(), 60);
+        drop(queue.recv().unwrap());
+        assert!(is_taken(&one, 1));
+    }
+
+    #[cfg(feature = "curve")]
+    #[test]
+    fn both_halves_together_are_no_more_than_the_inbox() {
+        for size in [1, 3] {
+            let (inbox, queue) = Inbox::new(size, 100, Count::default());
+            let [one, other] = inbox.halves();
+            let [first, second] = [&one, &other].map(|half| half.try_send(vec![0; 40].into()).is_ok());
+            assert_eq!((first, second), (true, size > 1), "capacity {size}");
+            assert!(one.try_send(vec![0].into()).is_err());
+            queue.try_iter().for_each(drop);
+            assert_eq!((inbox.counted.get(), other.held.messages.get()), (0, 0));
+            assert!(other.try_send(vec![0; 40].into()).is_ok());
+        }
+    }
 
     fn message(frames: &[&[u8]]) -> ZmqMessage {
         let frames: Vec<_> = frames.iter().map(|f| Bytes::copy_from_slice(f)).collect();

@@ -2,7 +2,7 @@
 //!
 //! Nothing here reads or writes a socket. The protocol is ZeroMQ's RFC 23 (3.0) and RFC 37 (3.1), mechanism NULL.
 
-use super::{Counters, Limits, Reason};
+use super::{Counters, Limits, Reason, SHORT_BYTES};
 use bytes::{Buf, BytesMut};
 use std::sync::Arc;
 
@@ -150,6 +150,7 @@ impl HeaderReader {
             *input = rest;
             let flags = self.bytes[0];
             if flags & !(MORE | LONG | COMMAND) != 0 || flags & (MORE | COMMAND) == MORE | COMMAND {
+                self.have = 0;
                 return Err(Reason::ReservedFlags);
             }
             let long = flags & LONG != 0;
@@ -241,6 +242,10 @@ pub(super) struct Scanner {
     frame: Option<(Header, u64)>,
     parts: usize,
     message_bytes: u64,
+    /// Messages that have become whole, modulo 2^32.
+    pub(super) whole: u32,
+    /// Where in what was appended last the newest frame begins that made its message a long one.
+    pub(super) long_from: usize,
     captured: Vec<u8>,
     subscriptions: Vec<Vec<u8>>,
     /// Whether the peer knows what a PONG is, by its version or because it has sent a PING.
@@ -263,6 +268,8 @@ impl Scanner {
             frame: None,
             parts: 0,
             message_bytes: 0,
+            whole: 0,
+            long_from: 0,
             captured: Vec::new(),
             subscriptions: Vec::new(),
             knows_pong,
@@ -271,9 +278,11 @@ impl Scanner {
         }
     }
 
-    /// Bytes that the frames of the message under way have announced so far; 0 between messages.
+    /// Bytes of the message under way; 0 between messages. A long one of which further frames follow counts as long as it may become,
+    /// so that it never has to ask for more.
     pub(super) fn unfinished(&self) -> u64 {
-        self.message_bytes
+        let is_last = self.frame.is_some_and(|(header, _)| !header.is_command() && !header.more());
+        if is_last || self.message_bytes <= SHORT_BYTES as u64 { self.message_bytes } else { self.message_bytes_max }
     }
 
     /// Read `input` and append to `out` what the socket behind may see.
@@ -317,7 +326,11 @@ impl Scanner {
             if header.len > self.frame_bytes_max {
                 return Err(Reason::FrameTooLarge);
             }
+            let was_short = self.message_bytes <= SHORT_BYTES as u64;
             self.message_bytes += header.len;
+            if was_short && self.message_bytes > SHORT_BYTES as u64 {
+                self.long_from = out.len();
+            }
             if self.message_bytes > self.message_bytes_max {
                 return Err(Reason::MessageTooLarge);
             }
@@ -343,6 +356,7 @@ impl Scanner {
         if !header.is_command() && !header.more() {
             self.parts = 0;
             self.message_bytes = 0;
+            self.whole = self.whole.wrapping_add(1);
         }
         if self.is_captured(header) {
             let body = std::mem::take(&mut self.captured);
@@ -458,7 +472,7 @@ pub(super) struct Room {
 
 impl Room {
     /// Whether a message whose present frame has `len` bytes may follow on `waiting` bytes.
-    fn has(&self, waiting: usize, len: u64) -> bool {
+    pub(super) fn has(&self, waiting: usize, len: u64) -> bool {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         waiting < self.backlog && (len <= self.long || waiting.saturating_add(len) <= self.short)
     }
@@ -580,6 +594,33 @@ mod tests {
             bytes.chunks(size).for_each(|chunk| scanner.scan(chunk, &mut out).unwrap());
             assert_eq!(out, bytes, "in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_long_message_counts_once_and_as_long_as_it_may_become() {
+        let limits = Limits { message_bytes_max: 1 << 20, frame_bytes_max: 1 << 20, ..Limits::default() };
+        let (mut scanner, mut out) = (Scanner::new(&limits, None, false), BytesMut::new());
+        let (short, long) = (vec![1; 60_000], vec![2; 100_000]);
+        let mut after = |bytes: &[u8]| {
+            scanner.scan(bytes, &mut out).unwrap();
+            (scanner.unfinished(), scanner.whole, scanner.long_from)
+        };
+        assert_eq!(after(&frame(MORE, &short)), (60_000, 0, 0));
+        // What makes it long is not the first frame; what follows is part of the same.
+        let from = out_len(&[&short]);
+        assert_eq!(after(&frame(MORE, &short)), (1 << 20, 0, from));
+        assert_eq!(after(&frame(MORE, &short)), (1 << 20, 0, from));
+        let last = frame(0, &long);
+        assert_eq!(after(&last[..9]), (280_000, 0, from));
+        // The end of one and the beginning of the next come at once: the number of whole ones tells.
+        let from = out_len(&[&short, &short, &short, &long]);
+        assert_eq!(after(&[&last[9..], &last[..50]].concat()), (100_000, 1, from));
+        assert_eq!(after(&[&last[50..], &frame(0, b"x")].concat()), (0, 3, from));
+    }
+
+    /// Bytes of long frames with these bodies.
+    fn out_len(bodies: &[&[u8]]) -> usize {
+        bodies.iter().map(|body| 9 + body.len()).sum()
     }
 
     #[test]

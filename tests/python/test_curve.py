@@ -107,11 +107,23 @@ class Encrypted:
         control.count = 0
         return control
 
-    def cut(self, reason: str) -> int:
-        """Peers refused or cut off for a reason."""
+    def number(self, sample: str) -> float:
+        """A number of /metrics, by its name with its labels."""
         with urllib.request.urlopen(f"http://{self.daemon.endpoints['http']}/metrics", timeout=PATIENCE_S) as page:
             text = page.read().decode()
-        return int(re.search(rf'reason="{reason}"}} (\d+)', text)[1])  # type: ignore[index]
+        return float(re.search(rf"^{re.escape(sample)} (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+
+    def cut(self, reason: str) -> int:
+        """Peers refused or cut off for a reason."""
+        return int(self.number(f'criticd_disconnected_peers_total{{reason="{reason}"}}'))
+
+    def unfinished_mib(self) -> float:
+        """What counts among long messages that are not whole."""
+        return self.number('criticd_queued_bytes{queue="unfinished"}') / 2**20
+
+    def backlog_mib(self) -> float:
+        """Replies that wait for clients."""
+        return self.number('criticd_backlog_bytes{socket="control"}') / 2**20
 
     def wait_for_cut(self, reason: str, count: int = 1) -> None:
         wait(lambda: self.cut(reason) >= count, f"{count} peers cut for {reason}")
@@ -150,7 +162,8 @@ def start(tmp_path: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield launch
     # First: libzmq waits for ever to tell of an event where the other end of a monitor has been closed.
     for watched in WATCHED:
-        watched.disable_monitor()
+        if not watched.closed:
+            watched.disable_monitor()
     WATCHED.clear()
     for daemon in daemons:
         daemon.close()
@@ -510,7 +523,8 @@ class Hostile:
 
 
 def test_a_message_that_never_ends_is_cut(start: Start) -> None:
-    encrypted = start("limits.message_bytes_max=20000")
+    # Frames without a body take more room than bytes: they are waited for first.
+    encrypted = start("limits.message_bytes_max=20000", "limits.stall_timeout_ms=1000")
     encrypted.works()
     memory = encrypted.daemon.memory_mib()
     for name, kind in (("ingest", b"PUSH"), ("control", b"DEALER"), ("publish", b"SUB")):
@@ -531,6 +545,75 @@ def test_a_message_that_never_ends_is_cut(start: Start) -> None:
     with pytest.raises((EOFError, OSError)):
         hostile.answer()
     encrypted.works()
+
+
+def half_message(hostile: Hostile) -> None:
+    """Say that a frame of about a mebibyte follows, and send a part of it."""
+    hostile.socket.sendall(struct.pack(">BQ", 2, 2**20 - 100) + bytes(60_000))
+
+
+@pytest.mark.parametrize("name, kind", [("control", b"DEALER"), ("ingest", b"PUSH")])
+def test_what_libzmq_holds_counts_in_the_total_of_all(start: Start, name: str, kind: bytes) -> None:
+    encrypted = start("limits.stall_timeout_ms=60000")
+    encrypted.works()
+    memory = encrypted.daemon.memory_mib()
+    hostile = [Hostile(encrypted, name, kind) for _ in range(60)]
+    for each in hostile:
+        half_message(each)
+    # 32 MiB of long messages may have begun, those of plain clients included, and no more.
+    wait(lambda: encrypted.unfinished_mib() > 31, "as many to have begun as may")
+    time.sleep(0.5)
+    assert encrypted.unfinished_mib() <= 33
+    assert encrypted.daemon.memory_mib() < memory + 64
+    # Short requests pass. So do rows and requests where the long messages are of the other kind.
+    encrypted.works()
+    control, states = encrypted.control(), np.random.default_rng(0).normal(size=(2001, 8))
+    rows = {"stream": "long", "seq": 0, "states": states, "rewards": states[:-1, 0]}
+    if name == "ingest":
+        assert control.ask("append", **rows)["accepted"] == 2000
+    else:
+        push, _ = encrypted.socket(zmq.PUSH, "ingest")
+        push.send(pack(rows))
+        control.wait_for_offset(2000)
+    # What has gone makes room, once libzmq has let go of it.
+    for each in hostile:
+        each.socket.close()
+    wait(lambda: encrypted.unfinished_mib() == 0, "the room to be given back")
+    control.socket.send(pack({"id": 1, "op": "ping", "what": "x" * 2**19}))
+    assert "ok" in unpack(control.socket.recv())
+
+
+def test_one_that_stops_within_a_message_gives_way(start: Start) -> None:
+    encrypted = start("limits.stall_timeout_ms=1000")
+    hostile = [Hostile(encrypted, "control", b"DEALER") for _ in range(40)]
+    for each in hostile:
+        half_message(each)
+    control = encrypted.control()
+    control.socket.send(pack({"id": 1, "op": "ping", "what": "x" * 2**19}))
+    assert control.socket.poll(round(1000 * PATIENCE_S))
+    assert encrypted.cut("stalled") > 0
+    for each in hostile:
+        each.socket.close()
+
+
+def test_replies_that_wait_in_libzmq_are_counted(start: Start) -> None:
+    calm = ("critic.dictionary_max=200", "critic.tolerance=1e-6", "critic.refit_first_rows=0")
+    encrypted = start("limits.stall_timeout_ms=60000", "limits.saturated_timeout_ms=60000", *calm)
+    control = encrypted.control()
+    states = np.random.default_rng(0).normal(size=(1001, 4))
+    control.ask("append", stream="s", seq=0, states=states, rewards=states[:-1, 0])
+    control.ask("value", states=states[:1], min_offset=1000)
+    greedy, _ = encrypted.socket(zmq.DEALER, "control", RCVHWM=1, RCVBUF=4096)
+    for _ in range(200):
+        # Some 350 kB each.
+        greedy.send(pack({"id": 1, "op": "snapshot", "variance": True, "arrays": "list"}))
+    wait(lambda: encrypted.backlog_mib() > 8, "its share of replies to wait")
+    for _ in range(50):
+        control.ask("ping")
+    assert encrypted.backlog_mib() < 17
+    greedy.disable_monitor()
+    greedy.close()
+    wait(lambda: encrypted.backlog_mib() == 0, "nothing to wait for one that has left")
 
 
 def test_coming_and_going_leaves_nothing_behind(start: Start) -> None:

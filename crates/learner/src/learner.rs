@@ -70,7 +70,7 @@ pub enum Event {
         /// Name of the model before, where it was set aside.
         kept: Option<String>,
     },
-    /// The fork learns no more: the model foretells returns no worse.
+    /// The fork learns no more: the model foretells no worse.
     Dismissed {
         /// Offset of the fork's first row.
         from: u64,

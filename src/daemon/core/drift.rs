@@ -107,7 +107,7 @@ fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Ou
         Event::Dismissed { from, at } => (
             "dismissed",
             at,
-            "the second model predicts returns no better: the first one stays".to_owned(),
+            "the second model predicts no better: the first one stays".to_owned(),
             json!({"from": from}),
         ),
         Event::Swapped { from, at, kept } => (
@@ -119,7 +119,7 @@ fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Ou
         Event::Returned { name, until, at, kept } => (
             "returned",
             at,
-            format!("the model {name} predicts returns better again, and answers"),
+            format!("the model {name} predicts better again, and answers"),
             json!({"model": name, "until": until, "kept": kept, "generation": generation}),
         ),
         _ => return,

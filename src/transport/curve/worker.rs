@@ -1,7 +1,11 @@
 //! The thread of one of libzmq's sockets.
 
-use super::super::{Peer, Phase, Publication, Reason, Reply, Request, SocketName};
-use super::{Change, Flow, Incoming, OVERHEAD, Outgoing, POLL_INTERVAL_MS, Shared, endpoint, number_of};
+use super::super::permit::room;
+use super::super::{Count, Peer, Phase, Publication, Reason, Reply, Request, SHORT_BYTES, SocketName};
+use super::{
+    Change, FRAME_BYTES, Flow, Incoming, OVERHEAD, Outgoing, POLL_INTERVAL_MS, RECEIVED_MAX, Shared, endpoint,
+    number_of,
+};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, TrySendError};
 use std::collections::{HashMap, HashSet};
@@ -13,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, error::TryRecvError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// Messages taken before commands get their turn.
 const TURN: usize = 64;
@@ -31,15 +35,29 @@ pub(super) struct Worker {
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) changed: Receiver<Change>,
     pub(super) out: mpsc::Receiver<Outgoing>,
+    /// Bytes that wait there.
+    pub(super) out_bytes: Count,
     pub(super) woken: StdUnixStream,
     /// What libzmq calls the connections that asked something.
     pub(super) routes: HashMap<u64, Vec<u8>>,
     /// Topics that connections have asked for.
     pub(super) topics: HashMap<u64, HashSet<Vec<u8>>>,
     /// Connections that have gone, and of which something may not have been received.
-    pub(super) leaving: Vec<(u64, PathBuf)>,
+    pub(super) leaving: Vec<Leaving>,
+    /// Messages received.
+    pub(super) messages: u64,
     /// Rows that the inbox had no room for.
     pub(super) held: Option<Bytes>,
+}
+
+/// A connection that has gone.
+pub(super) struct Leaving {
+    connection: u64,
+    path: PathBuf,
+    /// Messages that had been received then.
+    since: u64,
+    /// Dropped when libzmq has nothing of it any more.
+    _let_go: oneshot::Sender<()>,
 }
 
 impl Worker {
@@ -56,7 +74,10 @@ impl Worker {
             }
             let nothing_comes = loop {
                 match self.out.try_recv() {
-                    Ok(outgoing) => self.send(outgoing),
+                    Ok(outgoing) => {
+                        self.out_bytes.subtract(outgoing.bytes());
+                        self.send(outgoing);
+                    }
                     Err(TryRecvError::Empty) => break false,
                     Err(TryRecvError::Disconnected) => break true,
                 }
@@ -77,7 +98,6 @@ impl Worker {
                 Phase::Running | Phase::Draining => {}
             }
             self.retry();
-            let leaving = self.leaving.len();
             let mut empty = !self.wait(nap) && self.held.is_none();
             for _ in 0..TURN {
                 if empty || self.held.is_some() {
@@ -85,15 +105,25 @@ impl Worker {
                 }
                 empty = !self.receive();
             }
-            if empty {
-                self.forget(leaving);
-            }
+            self.forget(empty);
         }
     }
 
-    /// Let go of connections of which everything has been received.
-    fn forget(&mut self, gone: usize) {
-        for (connection, path) in self.leaving.drain(..gone) {
+    /// Let go of connections of which everything has been received. Where messages never end that shows in the bytes, or when every
+    /// connection has had as many turns as libzmq holds messages of one.
+    fn forget(&mut self, empty: bool) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let turns = (RECEIVED_MAX as u64 + 2) * self.shared.flows.lock().len() as u64;
+        let leaving = std::mem::take(&mut self.leaving);
+        let (gone, left): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|leaving| {
+            let nothing_inside = || self.flow(leaving.connection).is_none_or(|flow| flow.inside() == 0);
+            empty || self.messages - leaving.since > turns || nothing_inside()
+        });
+        self.leaving = left;
+        for Leaving { connection, path, .. } in gone {
+            self.shared.flows.lock().remove(&connection);
             self.routes.remove(&connection);
             let topics = self.topics.remove(&connection).into_iter().flatten();
             topics.for_each(|topic| self.shared.counters.topics.leave(&topic));
@@ -128,7 +158,9 @@ impl Worker {
                     log::error!("event=encrypted_socket_failed socket={} why={error}", self.socket);
                 }
             }
-            Change::Gone { connection, path } => self.leaving.push((connection, path)),
+            Change::Gone { connection, path, let_go } => {
+                self.leaving.push(Leaving { connection, path, since: self.messages, _let_go: let_go });
+            }
         }
     }
 
@@ -149,6 +181,7 @@ impl Worker {
                 break;
             }
         }
+        self.messages += 1;
         // Nothing comes from connections that were not let in.
         let Some(number) = number else { return true };
         let connection = number_of(number);
@@ -164,6 +197,11 @@ impl Worker {
         if let Some(flow) = self.flow(connection) {
             flow.whole.store(flow.passed.load(Ordering::Relaxed), Ordering::Relaxed);
             let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
+            match self.socket {
+                // A subscription may have come in more than one form, and not every one is handed on.
+                SocketName::Publish => flow.received.store(flow.entered.load(Ordering::Relaxed), Ordering::Relaxed),
+                _ => flow.receive((bytes + frames.len() * OVERHEAD) as u64 + frames.len() as u64 * FRAME_BYTES),
+            }
             if bytes > self.shared.limits.message_bytes_max {
                 flow.cut(Reason::MessageTooLarge);
                 return true;
@@ -231,6 +269,7 @@ impl Worker {
             Err(TrySendError::Full(rows)) => self.held = Some(rows),
             sent => self.shared.counters.ingest_messages.add(u64::from(sent.is_ok())),
         }
+        self.shared.rows_wait.store(self.held.is_some(), Ordering::Relaxed);
     }
 
     fn send(&mut self, outgoing: Outgoing) {
@@ -240,23 +279,49 @@ impl Worker {
                 let connection = number_of(peer.connection);
                 let bytes = (payload.len() + OVERHEAD) as u64;
                 let sent = self.routes.get(&connection).zip(self.flow(connection)).is_some_and(|(route, flow)| {
-                    if flow.waiting() > self.shared.limits.backlog_bytes_max as u64 {
+                    let waiting = usize::try_from(flow.waiting()).unwrap_or(usize::MAX);
+                    let is_gone = flow.gone.load(Ordering::Relaxed);
+                    if is_gone || !room(&self.shared.limits, counters).has(waiting, bytes) {
                         return false;
                     }
+                    // First: the gate may have read it before this thread goes on.
+                    flow.give(bytes, counters);
                     let delimiter: &[&[u8]] = if peer.delimiter { &[b""] } else { &[] };
                     let frames = [&route[..]].into_iter().chain(delimiter.iter().copied()).chain([&payload[..]]);
                     let sent = self.libzmq.send_multipart(frames, zmq::DONTWAIT).is_ok();
-                    if sent {
-                        flow.given.fetch_add(bytes, Ordering::Relaxed);
+                    if !sent {
+                        flow.take(bytes, counters);
                     }
                     sent
                 });
                 if sent { &counters.replies_sent } else { &counters.replies_dropped }.add(1);
             }
-            Outgoing::Publication(Publication { topic, payload }) => {
-                // libzmq leaves out a subscriber that is too far behind.
-                let _ = self.libzmq.send_multipart([topic.as_bytes(), &payload[..]], zmq::DONTWAIT);
-            }
+            Outgoing::Publication(publication) => self.publish(&publication),
         }
+    }
+
+    /// libzmq gives every subscriber what it gives one. So one that is too far behind is cut, and what is too much for all together, or
+    /// for one because of what others do not read, is left out.
+    fn publish(&self, Publication { topic, payload }: &Publication) {
+        let (limits, counters) = (&self.shared.limits, &self.shared.counters);
+        let bytes = (topic.len() + payload.len() + 2 * OVERHEAD) as u64;
+        let hears = |topics: &HashSet<Vec<u8>>| topics.iter().any(|asked| topic.as_bytes().starts_with(asked));
+        let audience = self.topics.iter().filter(|(_, topics)| hears(topics));
+        let audience = audience.filter_map(|(connection, _)| self.flow(*connection));
+        let audience = audience.filter(|flow| !flow.gone.load(Ordering::Relaxed));
+        let (behind, audience): (Vec<_>, Vec<_>) =
+            audience.partition(|flow| flow.waiting() >= limits.backlog_bytes_max as u64);
+        behind.iter().for_each(|flow| flow.cut(Reason::Saturated));
+        let room = room(limits, counters);
+        let has_room = |flow: &Arc<Flow>| room.has(usize::try_from(flow.waiting()).unwrap_or(usize::MAX), bytes);
+        let all_bytes = bytes.saturating_mul(audience.len() as u64);
+        if (bytes > SHORT_BYTES as u64 && all_bytes > room.long as u64) || !audience.iter().all(has_room) {
+            counters.publish.backlog_dropped.add(audience.len() as u64);
+            return;
+        }
+        let frames = ((topic.len() + OVERHEAD) as u64, (payload.len() + OVERHEAD) as u64);
+        audience.iter().for_each(|flow| flow.give_publication(frames, counters));
+        // Of a subscriber for whom too many wait libzmq drops the newest.
+        let _ = self.libzmq.send_multipart([topic.as_bytes(), &payload[..]], zmq::DONTWAIT);
     }
 }
