@@ -170,6 +170,10 @@ impl Contest {
     fn take_errors(&mut self, settings: &Settings, rows: &Rows, range: Range<usize>, old: &Foretold, new: &Foretold) {
         let rewards = settings.rewards.len();
         debug_assert_eq!(old.features.iter().map(Matrix::cols).sum::<usize>(), range.len(), "features of each row");
+        if self.apart.is_empty() {
+            // A checkpoint of an earlier version may hold a contest that returns decided.
+            *self = Self { per_spread: std::mem::take(&mut self.per_spread), ..Self::new(&[]) };
+        }
         self.apart.resize_with(rewards, Smoothed::default);
         let constant = old.constant;
         let features = old.features.iter().flat_map(|piece| (0..piece.cols()).map(move |k| piece.col(k)));
@@ -323,7 +327,7 @@ mod tests {
         let (count, gamma) = (2000, 0.8);
         // The judged policy takes the first of two actions, the acting one takes it in one row of five. The first has come to earn
         // -1 instead of 1, the second 4 instead of 3.
-        let first = |i: usize| i % 5 == 0;
+        let first = |i: usize| i.is_multiple_of(5);
         let mut rows = rows(count, 5);
         (0..count).for_each(|i| rows.rewards[i] += if first(i) { -2.0 } else { 3.0 });
         let model = |earns: [f64; 2]| {

@@ -250,9 +250,9 @@ pub struct Learner {
     #[serde(skip)]
     requested: bool,
     full_reported: bool,
-    /// Score of the present model when the running refit was started.
+    /// Score of the present model when the running refit was started, and why it was.
     #[serde(skip)]
-    score_at_job: Option<Score>,
+    score_at_job: Option<(Score, RefitTrigger)>,
     /// Refits that have ended.
     refits: u64,
     #[serde(default)]
@@ -575,7 +575,7 @@ impl Learner {
     pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         self.requested = false;
         let current = self.snapshot_of(false, Model::value_snapshot)?;
-        self.score_at_job = self.model.as_ref().map(|model| model.score());
+        self.score_at_job = self.model.as_ref().map(|model| (model.score(), trigger));
         Ok(RefitJob {
             settings: self.settings.clone(),
             window: self.rows(window).clone(),
@@ -690,7 +690,7 @@ impl Learner {
 
     /// Scores of the present model and of the candidate on rows that arrived after the candidate was fitted.
     fn compared_scores(&self, candidate: &Candidate) -> Option<(f64, f64, u64)> {
-        let present = self.model.as_ref()?.score().since(&self.score_at_job?);
+        let present = self.model.as_ref()?.score().since(&self.score_at_job?.0);
         let theirs = candidate.score();
         let enough = present.rows >= SCORED_ROWS_MIN && theirs.rows >= SCORED_ROWS_MIN;
         enough.then(|| (present.sum / present.rows as f64, theirs.sum / theirs.rows as f64, present.rows))

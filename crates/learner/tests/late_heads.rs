@@ -73,21 +73,21 @@ fn catch_up(learner: &mut Learner, window: &Window) {
 }
 
 #[test]
-fn a_refit_that_runs_while_heads_join_has_ended_and_is_made_again() {
+fn a_refit_that_runs_while_heads_join_has_ended_and_is_made_again_if_it_was_asked_for() {
     let (heads, rows) = (heads(None), rows(400));
     let mut learner = Learner::new(settings(heads[..2].to_vec()), None);
     let mut window = Window::new(rows.dim, 2, 4000);
     learn(&mut [&mut learner], &mut window, &rows, 400, 50);
-    learner.change_heads(&[], heads[2..3].to_vec());
-    catch_up(&mut learner, &window);
-    assert_eq!(learner.refit_due(), None, "nobody asked");
-    learner.request_refit();
-    learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-    assert!(learner.refit_running() && learner.refit_due().is_none());
-    learner.change_heads(&[], heads[3..4].to_vec());
-    catch_up(&mut learner, &window);
-    assert!(!learner.refit_running(), "its model would lack them");
-    assert_eq!(learner.refit_due(), Some(RefitTrigger::Requested));
+    for (number, trigger) in [(2, RefitTrigger::Rows), (3, RefitTrigger::Requested)] {
+        assert_eq!(learner.refit_due(), None, "nobody asked, and these settings have none by rows");
+        learner.refit_job(&window, trigger).unwrap();
+        assert!(learner.refit_running());
+        learner.change_heads(&[], heads[number..=number].to_vec());
+        catch_up(&mut learner, &window);
+        assert!(!learner.refit_running(), "its model may lack them");
+        let again = (trigger == RefitTrigger::Requested).then_some(trigger);
+        assert_eq!(learner.refit_due(), again);
+    }
 }
 
 fn assert_alike(late: &Learner, always: &Learner, tolerance: f64) {

@@ -78,7 +78,8 @@ impl RefitDesk {
     /// No refit has run of any of so many critics. `recorded` says whether there is a journal.
     pub(super) fn new(critics: usize, recorded: bool) -> Self {
         let desks = (0..critics).map(|_| Desk::default()).collect();
-        Self { desks, recorded, busy: false, running: 0, outdated: false, returned: None, adopting: None }
+        let running = critics.saturating_sub(1);
+        Self { desks, recorded, busy: false, running, outdated: false, returned: None, adopting: None }
     }
 
     /// A refit has come back; [`RefitDesk::judge`] looks at it.
@@ -117,16 +118,17 @@ impl RefitDesk {
         }
     }
 
-    /// Start a refit, if one is due and none runs: requested ones first. Returns the records to store.
+    /// Start a refit, if one is due and none runs: requested ones first, critics in turn. Returns the records to store.
     pub(super) fn start(&mut self, state: &mut State, now: Now, out: &mut Vec<Output>) -> Option<Record> {
         let rows = state.window()?.len();
         if self.busy {
             return None;
         }
         let due = |critic: usize| if state.is_halted(critic) { None } else { state.critics()[critic].refit_due() };
-        let critics = 0..self.desks.len();
-        let asked = critics.clone().find(|&critic| !self.desks[critic].waiting.is_empty() && due(critic).is_some());
-        let critic = asked.or_else(|| critics.clone().find(|&critic| due(critic).is_some()))?;
+        let critics = self.desks.len();
+        let mut turns = (1..=critics).map(|k| (self.running + k) % critics);
+        let asked = turns.clone().find(|&critic| !self.desks[critic].waiting.is_empty() && due(critic).is_some());
+        let critic = asked.or_else(|| turns.find(|&critic| due(critic).is_some()))?;
         let reason = due(critic)?;
         let desk = &mut self.desks[critic];
         desk.waiting_for_running.append(&mut desk.waiting);
@@ -166,6 +168,11 @@ impl RefitDesk {
         self.desks[critic].seconds += seconds;
         if std::mem::take(&mut self.outdated) {
             self.busy = false;
+            if learner.is_refit_requested() {
+                // It is made again, and those who asked for it wait for that one.
+                let Desk { waiting, waiting_for_running, .. } = &mut self.desks[critic];
+                waiting.splice(0..0, waiting_for_running.drain(..));
+            }
             self.reject(critic, learner, "the critic was rebuilt meanwhile", None, now, out);
             return None;
         }

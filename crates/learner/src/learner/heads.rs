@@ -6,6 +6,7 @@
 use super::Learner;
 use crate::heads::Head;
 use crate::model::{LateHeads, Model, Unlike};
+use crate::refit::RefitTrigger;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
@@ -97,14 +98,15 @@ impl Learner {
     }
 
     /// Take heads that have learned the rows of the model as a part of it, as far as they are still wanted. All else stays as it is,
-    /// but that a refit which runs is of no use, since its model lacks them: it has ended, and another one is due.
+    /// but that a refit which runs has ended, since its model may lack them. What made it due makes another one due.
     ///
     /// # Errors
     /// If they have learned other rows than the model, or with other elements. Nothing changes then.
     pub fn take_late_heads(&mut self, late: LateHeads) -> Result<(), Unlike> {
         let wanted = self.wanted_and_missing();
         self.model.as_mut().ok_or(Unlike::Rows)?.take_late(late, &wanted)?;
-        self.requested |= self.score_at_job.take().is_some();
+        let ended = self.score_at_job.take();
+        self.requested |= ended.is_some_and(|(_, trigger)| trigger == RefitTrigger::Requested);
         Ok(())
     }
 
