@@ -13,13 +13,13 @@ use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::{SqliteStorage, StoreError, for_each_group};
 use criticd::sim::walk::Walk;
 use criticd::wire;
-use killed::{Running, Shared, batch, client, start};
+use killed::{Running, Shared, batch, client, serve_command, start};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -67,33 +67,12 @@ type Chosen = [usize; CHANGING.len()];
 
 /// `criticd serve` on any ports, with the settings of `chosen` and of `more`.
 fn command(directory: &Path, chosen: Chosen, more: &[&str]) -> Command {
-    let file = directory.with_extension("toml");
     let of_first = CHANGING.iter().zip(chosen).map(|((key, values), value)| format!("{key} = {}\n", values[value]));
-    std::fs::write(&file, format!("[[critic]]\n{}{OTHERS}", of_first.collect::<String>())).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
-    command.arg("serve").arg("--config").arg(file).arg("--data-dir").arg(directory);
-    for socket in ["--ingest", "--control", "--publish"] {
-        command.args([socket, "tcp://127.0.0.1:0"]);
-    }
-    let window = format!("window_rows={WINDOW_ROWS}");
-    for setting in [
-        window.as_str(),
-        "log=warn",
-        "checkpoint_rows=700",
-        "critic.backfill_rows=100",
-        "critic.refresh_rows=64",
-        "critic.evidence_rows=60",
-        "critic.search_starts=1",
-        "critic.refit_first_rows=300",
-        "critic.refit_rows_max=900",
-        "critic.refit_budget_s=0.2",
-    ] {
-        command.args(["--set", setting]);
-    }
+    let text = format!("[[critic]]\n{}{OTHERS}", of_first.collect::<String>());
+    let mut command = serve_command(directory, &text, WINDOW_ROWS, 700);
     for setting in more {
         command.args(["--set", setting]);
     }
-    command.stdin(Stdio::null());
     command
 }
 

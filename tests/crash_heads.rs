@@ -11,13 +11,13 @@ use criticd::daemon::recovery::recover;
 use criticd::journal::Record;
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::{SqliteStorage, StoreError, for_each_group};
-use killed::{PATIENCE, Shared, client, connected, start, wait_for_another};
+use killed::{PATIENCE, Shared, client, connected, serve_command, start, wait_for_another};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,34 +49,11 @@ fn command(directory: &Path) -> Command {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let heads: Vec<String> =
         (0..HEADS).map(|k| toml::Value::try_from(head(&mut rng, &format!("c{k}"))).unwrap().to_string()).collect();
-    let file = directory.with_extension("toml");
     let text = format!(
         "[[critic]]\nname = \"main\"\ndiscount = 0.7\ndictionary_max = 10\nheads = [\n{}\n]\n",
         heads.join(",\n")
     );
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
-    command.arg("serve").arg("--config").arg(file).arg("--data-dir").arg(directory).args(["--http", "off"]);
-    for socket in ["--ingest", "--control", "--publish"] {
-        command.args([socket, "tcp://127.0.0.1:0"]);
-    }
-    let window = format!("window_rows={WINDOW_ROWS}");
-    for setting in [
-        window.as_str(),
-        "log=warn",
-        "checkpoint_rows=300",
-        "critic.backfill_rows=100",
-        "critic.refresh_rows=64",
-        "critic.evidence_rows=60",
-        "critic.search_starts=1",
-        "critic.refit_first_rows=300",
-        "critic.refit_rows_max=900",
-        "critic.refit_budget_s=0.2",
-    ] {
-        command.args(["--set", setting]);
-    }
-    command.stdin(Stdio::null());
-    command
+    serve_command(directory, &text, WINDOW_ROWS, 300)
 }
 
 /// Heads that were added at run time, by name: cumulant and discount of each.

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,33 @@ impl Drop for Running {
     fn drop(&mut self) {
         drop(self.0.kill());
     }
+}
+
+/// `criticd serve` on any ports, with this configuration file and a window of `window_rows` rows. Its critics refit often, and it makes
+/// a checkpoint after every `checkpoint_rows` rows, so that a kill may meet both.
+pub fn serve_command(directory: &Path, config: &str, window_rows: usize, checkpoint_rows: usize) -> Command {
+    let file = directory.with_extension("toml");
+    std::fs::write(&file, config).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
+    command.arg("serve").arg("--config").arg(file).arg("--data-dir").arg(directory).args(["--http", "off"]);
+    for socket in ["--ingest", "--control", "--publish"] {
+        command.args([socket, "tcp://127.0.0.1:0"]);
+    }
+    let sizes = [format!("window_rows={window_rows}"), format!("checkpoint_rows={checkpoint_rows}")];
+    for setting in sizes.iter().map(String::as_str).chain([
+        "log=warn",
+        "critic.backfill_rows=100",
+        "critic.refresh_rows=64",
+        "critic.evidence_rows=60",
+        "critic.search_starts=1",
+        "critic.refit_first_rows=300",
+        "critic.refit_rows_max=900",
+        "critic.refit_budget_s=0.2",
+    ]) {
+        command.args(["--set", setting]);
+    }
+    command.stdin(Stdio::null());
+    command
 }
 
 /// Start `command`, which serves this directory, and wait until it is ready: its endpoints.
