@@ -82,7 +82,7 @@ def value_of_bytes(**fields: Any) -> bytes:
 
 
 def ping_with(numbers: int) -> bytes:
-    """A `ping` with a key that nobody knows, and so many numbers under it."""
+    """A `ping` with an unknown key, whose value is an array of `numbers` numbers."""
     return pack({"id": 1, "op": "ping", "what": [1] * numbers})
 
 

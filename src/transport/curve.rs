@@ -111,7 +111,7 @@ struct Shared {
     requests: Watch<Request>,
     /// Connections that libzmq has, those that are over included.
     flows: Mutex<HashMap<u64, Arc<Flow>>>,
-    /// Whether rows wait for the inbox: nobody is to blame then for what waits behind them.
+    /// Whether rows wait for the inbox. The gate cuts no producer as stalled then, since the daemon does not read them.
     rows_wait: AtomicBool,
 }
 

@@ -79,7 +79,11 @@ fn a_refit_that_runs_while_heads_join_has_ended_and_is_made_again_if_it_was_aske
     let mut window = Window::new(rows.dim, 2, 4000);
     learn(&mut [&mut learner], &mut window, &rows, 400, 50);
     for (number, trigger) in [(2, RefitTrigger::Rows), (3, RefitTrigger::Requested)] {
-        assert_eq!(learner.refit_due(), None, "nobody asked, and these settings have none by rows");
+        assert_eq!(
+            learner.refit_due(),
+            None,
+            "no client has asked for a refit, and the settings turn off refits by row count"
+        );
         learner.refit_job(&window, trigger).unwrap();
         assert!(learner.refit_running());
         learner.change_heads(&[], heads[number..=number].to_vec());

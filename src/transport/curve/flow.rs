@@ -22,7 +22,7 @@ pub(super) const FRAME_BYTES: u64 = 128;
 pub(super) const PING_LEN: u64 = (OVERHEAD + b"\x04PING".len() + 2) as u64;
 pub(super) const PONG_LEN: u64 = (OVERHEAD + b"\x04PONG".len()) as u64;
 
-/// The gate is told when so many bytes of a connection have been received, or a multiple of it.
+/// The thread of the socket wakes the gate each time it has received this many bytes more of a connection.
 const NOTICE_BYTES: u64 = 32 << 10;
 
 /// A connection between the gate and libzmq.
