@@ -7,6 +7,7 @@ use criticd::transport::turns::Share;
 use criticd::transport::{
     self, Endpoint, Limits, Publication, Reason, Reply, Request, Settings, StartError, Transport,
 };
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -597,6 +598,40 @@ fn long_messages_that_are_begun_are_bounded_in_all() {
     producer.send(&[&[7; 1 << 20]]);
     assert_eq!(transport.ingest.recv_timeout(DEADLINE).unwrap().len(), 1 << 20);
     until("those that stopped to be cut", || transport.counters.ingest.cut(Reason::Stalled) > 0);
+}
+
+#[test]
+fn whole_messages_that_the_daemon_has_not_taken_are_bounded_in_all() {
+    // Each fits into the buffers of the system between the gate and the socket behind it.
+    const LEN: usize = 160 << 10;
+    const MESSAGES: usize = 64;
+    const ROOM: u64 = 1 << 20;
+    let limits = Limits { unfinished_bytes_max: 2 << 20, message_bytes_max: 1 << 20, ..Limits::default() };
+    let transport = transport::start(Settings { inbox_bytes: 1, limits, ..settings() }).unwrap();
+    let (counters, endpoint) = (&transport.counters, transport.endpoints.ingest.clone());
+    thread::scope(|scope| {
+        for k in 0..MESSAGES {
+            let mut producer = Client::connect(&endpoint, "PUSH");
+            let _ = scope.spawn(move || producer.send(&[&[k as u8; LEN]]));
+        }
+        // Nobody reads them. They wait until no more comes in.
+        let before = Cell::new(0);
+        until("the producers to wait", || {
+            thread::sleep(Duration::from_millis(300));
+            let now = counters.ingest.bytes_in.get();
+            before.replace(now) == now && transport.ingest.len() == 1
+        });
+        // One in the inbox, those that have room, and of each connection a piece of the next one.
+        let pieces = MESSAGES * (transport::SHORT_BYTES + 512);
+        let most = ROOM + (LEN + pieces) as u64;
+        assert!(before.get() <= most, "{} bytes came in, at most {most}", before.get());
+        assert!(counters.queued.unfinished.get() <= ROOM);
+        let mut seen: Vec<u8> =
+            (0..MESSAGES).map(|_| transport.ingest.recv_timeout(DEADLINE).unwrap()[LEN - 1]).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..MESSAGES as u8).collect::<Vec<_>>());
+    });
+    until("all to be taken", || counters.queued.unfinished.get() == 0);
 }
 
 #[test]

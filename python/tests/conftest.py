@@ -16,12 +16,16 @@ import numpy as np
 import pytest
 import zmq
 
+from criticd import Client, aio
 from criticd.testing import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
 # So that every number below can be predicted: no model selection unless a test asks for it.
 CALM = ("critic.refit_first_rows=0", "critic.refit_score_drop=0")
+
+# How long anything may take before a test gives up, unless it says otherwise: machines may be busy.
+PATIENCE_S = 60.0
 
 Start = Callable[..., Daemon]
 
@@ -30,6 +34,15 @@ Start = Callable[..., Daemon]
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some environments leave files where they are run."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer for an answer, or a start, than is waited for by default."""
+    for of in (Client, aio.Client, Daemon):
+        defaults = of.__init__.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, "timeout_s", PATIENCE_S)
 
 
 @pytest.fixture

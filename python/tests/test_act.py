@@ -48,11 +48,16 @@ def learned(client: Client, box: bool) -> Snapshot:
             stream="s", session="x", seq=first, states=states[first : first + 101], rewards=rewards[part],
             actions=actions[part],
         )  # fmt: skip
-    while client.status()["critics"][0]["refit"]["adopted"] == 0 or client.status()["critics"][0]["refit"]["running"]:
+    while (refit := client.status()["critics"][0]["refit"])["adopted"] == 0 or refit["running"] or refit["due"]:
         pass
-    # From here on the model that answers does not change.
-    offset, model = 800, client.snapshot()
-    while model.offset < offset or model.actions is None or not model.actions.copies.shape[1]:
+    # From here on the model that answers does not change. The status knows of an adoption a moment before it answers.
+    offset, generation, model = 800, client.status()["critics"][0]["generation"], client.snapshot()
+    while (
+        model.offset < offset
+        or model.generation < generation
+        or model.actions is None
+        or not model.actions.copies.shape[1]
+    ):
         model = client.snapshot()
     return model
 

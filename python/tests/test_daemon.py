@@ -23,11 +23,11 @@ def test_a_block_has_a_daemon_and_leaves_nothing() -> None:
         assert daemon.alive() and str(daemon.pid) in repr(daemon) and daemon.endpoints.control in repr(daemon)
         with daemon.sender(reliable=True) as sender:
             sender.send_trajectory([[float(row)] for row in range(101)], [1.0] * 100)
-            assert sender.flush(20)
+            assert sender.flush(60)
         assert client.value([0.0], min_offset=100).offset == 100
         assert client.status()["critics"][0]["discount"] == 0.5
         assert daemon.dashboard is not None
-        with urllib.request.urlopen(daemon.dashboard + "healthz", timeout=20) as answer:
+        with urllib.request.urlopen(daemon.dashboard + "healthz", timeout=60) as answer:
             assert answer.status == 200
         directory = daemon.directory
     assert not daemon.alive() and "not running" in repr(daemon) and not directory.exists()
@@ -102,7 +102,7 @@ def test_the_types_of_the_status_are_those_of_the_daemon() -> None:
         empty = client.status()
         with daemon.sender(reliable=True) as sender:
             sender.send_trajectory([[float(row % 7)] for row in range(201)], [1.0] * 200)
-            assert sender.flush(20)
+            assert sender.flush(60)
         client.value([0.0], min_offset=200)
         client.refit(wait=True, timeout_s=600)
         client.checkpoint()
@@ -151,7 +151,7 @@ def test_objects_describe_themselves_in_a_line() -> None:
     ):
         assert "no model yet" in repr(critic) and daemon.endpoints.control in repr(client)
         sender.send_trajectory([[float(row % 7)] for row in range(101)], [1.0] * 100)
-        assert sender.flush(20)
+        assert sender.flush(60)
         critic.wait(30, offset=100)
         assert "100 rows" in repr(critic) and "'arm'" in repr(sender) and "100 rows taken" in repr(sender)
         for thing in (daemon, client, critic, sender, critic.latest):

@@ -54,7 +54,7 @@ def test_what_a_vector_of_cartpoles_sends_is_physics(catcher: Catcher, mode: Aut
     with Sender(catcher.endpoint, stream="pole") as sender:
         streamed = wrap_vector(envs, sender)
         ended = drive(streamed, 5000, np.random.default_rng(1))
-        assert sender.flush(20)
+        assert sender.flush(60)
         streams = catcher.rows(streamed.rows)
     assert set(streams) == {f"pole-{number}" for number in range(64)}
     assert sum(len(rows["rewards"]) for rows in streams.values()) == streamed.rows
@@ -169,7 +169,7 @@ def test_observations_become_vectors(catcher: Catcher, kind: str) -> None:
         several.reset(seed=0)
         for _ in range(5):
             several.step(several.action_space.sample())
-        assert sender.flush(10)
+        assert sender.flush(60)
         streams = catcher.rows(11)
     assert env.rows == 3 and several.rows == 2 * 4
     rows = streams["default"]
@@ -229,7 +229,7 @@ def test_a_reset_amid_an_episode_begins_another(catcher: Catcher) -> None:
             env.reset(seed=episode)
             for _ in range(4):
                 env.step(env.action_space.sample())
-        assert sender.flush(10)
+        assert sender.flush(60)
         rows = catcher.rows(12)["default"]
     linked = (rows["next_states"][:-1] == rows["states"][1:]).all(axis=1)
     assert np.flatnonzero(~linked).tolist() == [3, 7]
@@ -245,7 +245,7 @@ def test_the_probability_of_an_action_is_sent_with_its_step(catcher: Catcher) ->
             if probability is not None:
                 env.behavior_prob = probability
             env.step(0)
-        assert sender.flush(20)
+        assert sender.flush(60)
         sent = [batch.get("behavior_probs", [None] * len(batch["rewards"])) for batch in catcher.batches(4)]
     assert [probability for part in sent for probability in part] == [0.25, None, None, 0.75]
 
@@ -257,7 +257,7 @@ def test_copies_say_the_probabilities_that_are_known(catcher: Catcher) -> None:
         envs.behavior_probs = [0.5, np.nan, 1.0]
         envs.step(np.zeros(3, np.int64))
         envs.step(np.zeros(3, np.int64))
-        assert sender.flush(20) and envs.rows == 6
+        assert sender.flush(60) and envs.rows == 6
         said: dict[str, list[Any]] = {}
         for batch in catcher.batches(6):
             said.setdefault(batch["stream"], []).extend(batch.get("behavior_probs", [None] * len(batch["rewards"])))

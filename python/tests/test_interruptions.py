@@ -53,6 +53,7 @@ class Undisturbed:
         daemon = start(*STILL)
         with daemon.sender(reliable=True, batch_rows=50) as sender:
             send(sender, 0, rows)
+            assert sender.flush(60)
         with daemon.client() as client:
             self.fate, self.values = fate(client), values(client)
         assert self.fate == (rows, rows, rows // 10, 0)
@@ -142,26 +143,30 @@ def test_what_is_forgotten_and_no_longer_kept_is_counted(start: Start) -> None:
 
 PRODUCER = """
 import sys
+import time
 import numpy as np
 from criticd import Sender
 from test_interruptions import ROWS, send
 with Sender(sys.argv[1], reliable=True, session="run", resume=True, batch_rows=50, window=4) as sender:
     print("goes on with row", sender.position(), flush=True)
-    send(sender, sender.position(), ROWS)
+    send(sender, sender.position(), int(sys.argv[2]))
     sender.flush()
+    if sender.position() < ROWS:
+        time.sleep(3600)
 """
 
 
-def producer(endpoint: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PRODUCER, endpoint], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
-    )
+def producer(endpoint: str, last: int = ROWS) -> subprocess.Popen[str]:
+    """Send rows up to `last`; where these are not all, wait to be killed."""
+    command = [sys.executable, "-c", PRODUCER, endpoint, str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
 
 
 def test_the_client_is_killed_and_restarted(start: Start, route: Callable[[str], Route]) -> None:
     undisturbed, daemon = Undisturbed(start, ROWS), start(*STILL)
     path = route(daemon.endpoints.control)
-    first = producer(path.endpoint)
+    # It does not come to its end, however late it is killed.
+    first = producer(path.endpoint, ROWS - 500)
     # A row takes some 60 bytes: this is amid the stream.
     path.wait_for_bytes(60 * ROWS // 3)
     first.send_signal(signal.SIGKILL)
@@ -258,13 +263,13 @@ def test_a_newer_session_ends_the_older(start: Start) -> None:
     daemon = start(*CALM)
     first = daemon.sender(reliable=True)
     send(first, 0, 10)
-    assert first.flush(10)
+    assert first.flush(60)
     with daemon.sender(reliable=True) as second:
         send(second, 0, 10)
-        assert second.flush(10)
+        assert second.flush(60)
         send(first, 10, 20)
         with pytest.raises(Refused) as refused:
-            first.flush(10)
+            first.flush(60)
         assert (refused.value.code, refused.value.field) == ("fenced", "session")
         with pytest.raises(Refused, match="fenced"):
             send(first, 20, 21)

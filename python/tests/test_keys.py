@@ -54,10 +54,13 @@ def test_every_client_speaks_with_keys(daemon: Daemon, tmp_path: Path) -> None:
         # A key that may append finds its place and gets its acknowledgements.
         with Sender(ends.curve_control, stream="a", reliable=True, keys=arm) as sender:
             sender.send_trajectory(states, states[:-1, 0])
+            assert sender.flush(60)
         with Sender(data_dir=daemon.data_dir, stream="b", session="s", reliable=True, resume=True, keys=arm) as sender:
             sender.send_trajectory(states, states[:-1, 0])
+            assert sender.flush(60)
         with Sender(ends.curve_ingest, stream="c", keys=arm) as sender:
             sender.send_trajectory(states, states[:-1, 0])
+            assert sender.flush(60)
         with Client(data_dir=daemon.data_dir, keys=planner) as client:
             found = client.value([[0.1]], min_offset=600, timeout_s=30)
             assert found.offset >= 600
@@ -76,6 +79,7 @@ def test_asyncio_speaks_with_keys(daemon: Daemon, tmp_path: Path) -> None:
         ends = daemon.endpoints
         async with criticd.aio.Sender(ends.curve_control, stream="a", reliable=True, keys=planner) as sender:
             await sender.send_trajectory(states, states[:-1, 0])
+            assert await sender.flush(60)
         async with criticd.aio.Client(ends.curve_control, keys=planner) as client:
             assert (await client.value([[0.1]], min_offset=100, timeout_s=30)).offset >= 100
         async with criticd.aio.Subscriber(ends.curve_publish, ends.curve_control, keys=planner) as critic:

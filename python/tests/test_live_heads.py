@@ -39,8 +39,8 @@ def send(daemon: Daemon, first: int, rows: int) -> None:
 
 def learned(client: Client, rows: int) -> HeadValues:
     """The answers of all heads once they are ready and have learned so many rows."""
-    client.value(STATES, min_offset=rows, timeout_s=30)
-    until = time.monotonic() + 30
+    client.value(STATES, min_offset=rows, timeout_s=60)
+    until = time.monotonic() + 120
     while True:
         found = client.heads(STATES, min_offset=rows)
         if not found.learning:
@@ -123,7 +123,7 @@ def test_a_kill_changes_no_bit_of_a_thousand_heads(start: Start) -> None:
     ]
     daemon = start(*CALM)
     send(daemon, 0, ROWS // 2)
-    with daemon.client(timeout_s=30) as client:
+    with daemon.client(timeout_s=120) as client:
         client.add_heads(heads)
         send(daemon, ROWS // 2, ROWS // 2)
         before = learned(client, ROWS)

@@ -26,7 +26,7 @@ def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     for daemon, snippet in zip((first, second, second, first, second, second), snippets, strict=True):
         environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
-            [sys.executable, "-c", snippet], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", snippet], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
     with second.client() as client:

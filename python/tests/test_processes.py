@@ -47,7 +47,7 @@ def test_a_sender_goes_with_a_process(start: Start, method: str, reliable: bool)
             child.join(60)
             assert child.exitcode == 0
         send(sender, 50, 80)
-        assert sender.flush(10)
+        assert sender.flush(60)
         assert learned(client, 380) == {"robot": 80, "robot/1": 100, "robot/2": 200}
         assert len({position.session for position in client.streams().values()}) == 3
         assert client.status()["rejected"] == {} and sender.counters.taken == 80
@@ -81,7 +81,8 @@ def test_a_subscriber_says_in_a_forked_process_that_it_hears_nothing(start: Star
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_asynchronous_vector_environments(start: Start, context: str) -> None:
     daemon = start(*CALM)
-    with daemon.sender(reliable=True) as sender, daemon.client() as client:
+    # Its copies send what is left when they are closed, for so long.
+    with daemon.sender(reliable=True, timeout_s=60) as sender, daemon.client() as client:
 
         def make() -> gymnasium.Env[Any, Any]:
             return wrap(gymnasium.make("Pendulum-v1", max_episode_steps=50), sender)
@@ -115,6 +116,6 @@ def test_what_cannot_be_in_two_processes_says_so(start: Start, tmp_path: Path) -
         assert os.waitpid(child, 0)[1] == 0
         # The parent's goes on.
         send(sender, 0, 10)
-        assert sender.flush(10)
+        assert sender.flush(60)
     with daemon.sender(reliable=True, session="run", resume=True) as sender, pytest.raises(CriticdError, match="two"):
         pickle.dumps(sender)

@@ -81,7 +81,7 @@ def test_every_step_is_sent_as_it_happened(catcher: Catcher, algorithm: Any) -> 
         callback = CriticCallback(sender)
         make(algorithm).learn(450, callback=callback)
         assert callback.rows == sender.counters.taken == 450
-        assert sender.flush(10)
+        assert sender.flush(60)
         found = catcher.rows(450)
     assert set(found) == set(callback.streams) == {"run-0", "run-1", "run-2"}
     for number in range(3):
@@ -99,7 +99,7 @@ def test_both_critics_are_judged_by_returns(start: Start, caplog: pytest.LogCapt
         class Kept(CriticCallback):
             def _on_rollout_start(self) -> None:
                 # So that the model of before the window is known here, and one that has learned all rows so far.
-                self.sender.flush(20)
+                self.sender.flush(60)
                 if self.rows:
                     critic.wait(30, offset=self.rows)
                 super()._on_rollout_start()
@@ -113,7 +113,7 @@ def test_both_critics_are_judged_by_returns(start: Start, caplog: pytest.LogCapt
         callback = Kept(sender, critic, window_rows=100)
         model = make(PPO)
         model.learn(450, callback=callback)
-        assert sender.flush(20) and client.streams()["default-0"].rows == 150
+        assert sender.flush(60) and client.streams()["default-0"].rows == 150
     assert len(seen) == 3 and "criticd/explained_variance" not in seen[0]["logged"]
     window, logged = seen[2]["window"], seen[2]["logged"]
     assert logged["criticd/rows"] == 450 and logged["criticd/refused"] == 0 and logged["criticd/generation"] >= 1
@@ -157,7 +157,7 @@ def test_another_discount_is_noticed(start: Start, caplog: pytest.LogCaptureFixt
     daemon = start(*CALM, "critic.discount=0.5", "critic.warmup_rows=40")
     with daemon.sender(reliable=True) as sender, daemon.subscriber() as critic:
         make(PPO).learn(300, callback=CriticCallback(sender))
-        sender.flush(20)
+        sender.flush(60)
         critic.wait(30)
         make(PPO).learn(450, callback=CriticCallback(sender, critic, window_rows=100))
     (said,) = [record.getMessage() for record in caplog.records if "discounts with" in record.getMessage()]
@@ -168,7 +168,7 @@ def test_an_agent_without_values_is_compared_with_returns_alone(start: Start) ->
     daemon = start(*CALM, "critic.discount=0.9", "critic.warmup_rows=40")
     with daemon.sender(reliable=True) as sender, daemon.subscriber() as critic:
         make(PPO).learn(300, callback=CriticCallback(sender))
-        sender.flush(20)
+        sender.flush(60)
         critic.wait(30)
         agent = make(SAC)
         agent.learn(300, callback=CriticCallback(sender, critic, window_rows=90))
@@ -226,7 +226,7 @@ if fake_sb3.REAL:
         with Sender(catcher.endpoint, stream="run") as sender:
             agent = PPO("MlpPolicy", envs, n_steps=50, batch_size=50, n_epochs=1, gamma=0.9, seed=0, device="cpu")
             agent.learn(450, callback=CriticCallback(sender))
-            assert sender.flush(10)
+            assert sender.flush(60)
             found = catcher.rows(450)
         for number in range(3):
             # Normalised and back: single precision was in between.

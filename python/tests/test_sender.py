@@ -72,7 +72,7 @@ def test_rows_arrive_as_they_were_given(catcher: Catcher) -> None:
         table = generator.standard_normal((30, 2))
         ends = np.arange(30) % 10 == 9
         assert sender.send_batch(table, np.arange(30.0), table + 1, terminated=ends, stream="other") == 30
-        assert sender.flush(10)
+        assert sender.flush(60)
         assert sender.position() == 24 and sender.position("other") == 30 and sender.position("third") == 0
         batches = catcher.batches(54)
     assert {batch["session"] for batch in batches} == {"s"}
@@ -101,7 +101,7 @@ def test_several_rewards_and_actions(catcher: Catcher) -> None:
     with Sender(catcher.endpoint) as sender:
         sender.send([1.0], [1.0, 2.0], [2.0], action=[3.0, 4.0, 5.0])
         sender.send_step(["a", "b"], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]], [[2.0], [3.0]], actions=[0, 1])
-        assert sender.flush(10)
+        assert sender.flush(60)
         found = {batch["stream"]: batch for batch in catcher.batches(3)}
     assert found["default"]["rewards"].tolist() == [[1.0, 2.0]] and found["default"]["actions"].tolist() == [
         [3.0, 4.0, 5.0]
@@ -118,7 +118,7 @@ def test_what_rows_say_of_policies_arrives(catcher: Catcher) -> None:
         piece: dict[str, Any] = {"behavior_probs": [0.5, 0.25], "next_actions": [1, 0], "next_action_probs": np.eye(2)}
         assert sender.send_trajectory([[7.0], [8.0], [9.0]], [0.0, 0.0], actions=[0, 1], **piece) == 2
         sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], target_probs=[0.0, 1.5])
-        assert sender.flush(10)
+        assert sender.flush(60)
         batches = {(batch["stream"], batch["seq"]): batch for batch in catcher.batches(11)}
     first, second, third, fourth = (batches["default", seq] for seq in (0, 3, 6, 7))
     assert first["behavior_probs"].tolist() == [0.5] * 3 and first["target_probs"].tolist() == [0.0, 0.25, 0.5]
@@ -142,7 +142,7 @@ def test_rows_name_the_policy_that_acts(catcher: Catcher) -> None:
         sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], policy="third")
         with pytest.raises(Invalid, match="policy"):
             sender.send([1.0], 0.0, [2.0], policy="")
-        assert sender.flush(10)
+        assert sender.flush(60)
         batches = {(batch["stream"], batch["seq"]): batch for batch in catcher.batches(9)}
     named = {place: (batch.get("policy"), len(batch["rewards"])) for place, batch in batches.items()}
     assert named == {
@@ -286,9 +286,9 @@ def test_rows_behind_a_gap_say_that_rows_are_missing(catcher: Catcher) -> None:
         # They linger in the queue: after the tenth there is no room, until a flush makes some.
         count(sender, 0, 15)
         assert sender.send_step(["default", "other"], np.zeros((2, 1)), np.zeros(2), np.zeros((2, 1))) == 0
-        assert sender.flush(10)
+        assert sender.flush(60)
         assert sender.send([20.0], 0.0, [21.0])
-        assert sender.flush(10)
+        assert sender.flush(60)
         assert (sender.counters.taken, sender.counters.dropped) == (11, 7)
         assert [(batch["seq"], len(batch["rewards"])) for batch in catcher.batches(11)] == [(0, 10), (16, 1)]
 
@@ -452,6 +452,6 @@ def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) ->
         with daemon.sender(reliable=True, session="s", resume=True) as sender:
             assert sender.position() == 1
             count(sender, 1, 5)
-            assert sender.flush(10)
+            assert sender.flush(60)
         again = client.append(session="s", seq=3, states=[[3.0], [4.0], [5.0]], rewards=[0.0, 0.0])
         assert (again.accepted, again.duplicates, again.next_seq) == (0, 2, 5)

@@ -191,6 +191,11 @@ impl Learning {
 
     /// Wait for something, not for long. Returns false when all senders of commands are gone.
     fn receive(&mut self) -> bool {
+        // Heard before what else waits: a long message may take seconds to learn, and a stop would wait for several.
+        if let Ok(command) = self.inbox.commands.try_recv() {
+            self.obey(command);
+            return true;
+        }
         // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
         let storable = self.core.read_only().is_none();
         let takes_live_rows = !self.ingest_ended && storable && self.warm.is_none();
@@ -231,19 +236,25 @@ impl Learning {
                 self.core.checkpoint_done(&done, now);
             },
             recv(self.inbox.commands) -> command => match command {
-                Ok(Command::Reload(config)) => match self.core.reload(Arc::clone(&config)) {
-                    Ok(()) => self.config = config,
-                    Err(why) => log::error!("event=reload_refused why={why:?}"),
-                },
-                #[cfg(test)]
-                Ok(Command::Panic) => panic!("injected"),
-                Ok(Command::Stop) => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
+                Ok(command) => self.obey(command),
                 // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
             default(self.nap()) => self.pace.rest(begun.elapsed()),
         }
         true
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Reload(config) => match self.core.reload(Arc::clone(&config)) {
+                Ok(()) => self.config = config,
+                Err(why) => log::error!("event=reload_refused why={why:?}"),
+            },
+            #[cfg(test)]
+            Command::Panic => panic!("injected"),
+            Command::Stop => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
+        }
     }
 
     /// How long to wait for something: not at all where requests are left over, but for those that owe time to rows.
@@ -656,6 +667,20 @@ mod tests {
             "{} of 10000 are left",
             learning.inbox.ingest.len()
         );
+    }
+
+    #[test]
+    fn a_stop_is_heard_before_messages_that_wait() {
+        let (sender, receiver) = bounded(100);
+        (0..100).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
+        for _ in 0..20 {
+            let (commands, heard) = bounded(1);
+            let mut learning = learning(receiver.clone());
+            learning.inbox.commands = heard;
+            commands.send(Command::Stop).unwrap();
+            assert!(learning.receive() && learning.deadline.is_some());
+        }
+        assert_eq!(receiver.len(), 100);
     }
 
     #[test]

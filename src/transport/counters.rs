@@ -122,11 +122,12 @@ impl SocketCounters {
 /// Bytes that wait now in the transport's own queues. What waits for peers is in [`SocketCounters::backlog_bytes`].
 #[derive(Debug, Default)]
 pub struct Queued {
-    /// Messages of producers that the daemon has not taken.
+    /// Messages of producers that are in their queue and the daemon has not taken.
     pub ingest: Count,
     /// Requests that the daemon has not taken, with what each counts beside its message.
     pub requests: Count,
-    /// Messages longer than a short one that are not whole, as long as they say they are.
+    /// Messages longer than a short one that are not whole, as long as they say they are; those of producers until they are in
+    /// [`Queued::ingest`].
     pub unfinished: Count,
     /// Replies that their socket has not taken.
     pub replies: Count,

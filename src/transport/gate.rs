@@ -3,7 +3,7 @@
 //! One thread with a runtime of its own, so that it goes on while a socket behind it waits; only the control socket,
 //! which never waits for a peer, shares it. `permit.rs` counts what connections cost, and `link.rs` pipes one of them.
 //!
-//! The gate shakes hands with both sides by itself. To the ROUTER it introduces every connection under a number of its
+//! The gate shakes hands with both sides by itself. To the ROUTERs it introduces every connection under a number of its
 //! own, whatever identity the peer has.
 
 #[cfg(feature = "curve")]
@@ -47,10 +47,9 @@ pub(super) fn start(
     runtime: Runtime,
     control: impl Future<Output = ()> + Send + 'static,
     doors: Listeners,
-    gate: Gate,
+    gate: Arc<Gate>,
     phase: watch::Receiver<Phase>,
 ) -> Result<JoinHandle<()>, StartError> {
-    let gate = Arc::new(gate);
     let doors = {
         let _context = runtime.enter();
         let plain = [

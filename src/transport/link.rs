@@ -37,10 +37,11 @@ const IDLE_CAPACITY: usize = 16 << 10;
 /// How often a link with bytes waiting looks at the time.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a socket behind the gate is called, what the gate calls itself towards it, and which peers may come.
+/// What a socket is called towards its peers, what the gate calls itself towards the one behind it, and which peers may come.
 pub(super) fn socket_types(socket: SocketName) -> (&'static str, &'static str, &'static [&'static [u8]]) {
     match socket {
-        SocketName::Ingest => ("PULL", "PUSH", &[b"PUSH"]),
+        // The one behind is a ROUTER, which says whose message it has.
+        SocketName::Ingest => ("PULL", "DEALER", &[b"PUSH"]),
         SocketName::Control => ("ROUTER", "DEALER", &[b"DEALER", b"REQ"]),
         SocketName::Publish => ("PUB", "SUB", &[b"SUB"]),
     }
@@ -59,7 +60,7 @@ struct Inner {
 struct Begun {
     /// Bytes counted for it.
     part: Part,
-    /// Messages of the peer that are whole.
+    /// Long messages of the peer that are whole.
     whole: u32,
     /// Since when it has been under way, but for the time in which the peer waited for us.
     since: Instant,
@@ -216,16 +217,24 @@ impl Link {
     /// Keep the bytes of long messages that have been begun in step with the one that is under way here. Whether there is room
     /// for it.
     fn count_begun(&mut self) -> bool {
+        let (gate, socket, begun) = (&self.seat.gate, self.seat.socket, &mut self.begun);
+        while begun.whole != self.scanner.long_whole {
+            begun.whole = begun.whole.wrapping_add(1);
+            // The room of one message goes back before the next one asks for some: others may be waiting for it.
+            if socket == SocketName::Ingest {
+                // One of several frames had as much as it might have become. No two become whole at once: each has more than a chunk.
+                gate.end(socket, &mut begun.part, self.scanner.last_long);
+                gate.pass(self.seat.number(), &mut begun.part);
+            } else {
+                gate.end(socket, &mut begun.part, 0);
+            }
+        }
         let wanted = match self.scanner.unfinished() {
+            // A socket that waits for the learner holds the beginning of a message whose peer has left, until it finds the end.
+            _ if self.reader.is_none() && socket == SocketName::Ingest && !self.inner.is_gone => begun.part.bytes(),
             bytes if bytes > SHORT_BYTES as u64 && self.reader.is_some() => bytes,
             _ => 0,
         };
-        let (gate, socket, begun) = (&self.seat.gate, self.seat.socket, &mut self.begun);
-        if begun.whole != self.scanner.whole {
-            // The room of one message goes back before the next one asks for some: others may be waiting for it.
-            begun.whole = self.scanner.whole;
-            gate.end(socket, &mut begun.part, 0);
-        }
         let more = wanted.saturating_sub(begun.part.bytes());
         if more == 0 {
             gate.end(socket, &mut begun.part, wanted);
@@ -263,6 +272,13 @@ impl Link {
         }
     }
 
+    /// The socket behind takes nothing more of what the peer has sent.
+    fn forget(&self) {
+        if self.seat.socket == SocketName::Ingest {
+            self.seat.gate.forget(self.seat.number());
+        }
+    }
+
     /// Whether the peer must wait before more is read from it.
     fn is_held(&self) -> bool {
         let commands = self.scanner.commands.wrapping_sub(self.second.1);
@@ -289,9 +305,8 @@ impl Link {
                 // Woken when there is room for more of its requests.
                 let _ = self.seat.gate.requests.poll_room(self.seat.number(), cx);
             }
-            // And when it is its turn to begin a long message.
-            let _ = self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
-            return Poll::Pending;
+            // And when it is its turn to begin a long message: which may be by now, since other threads give room back.
+            return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
         }
         if self.second.0.elapsed() >= Duration::from_secs(1) {
             self.second = (Instant::now(), self.scanner.commands);
@@ -373,6 +388,8 @@ impl Link {
     fn lose_inner(&mut self) {
         self.inner.is_gone = true;
         self.up = BytesMut::new();
+        self.forget();
+        self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
         if self.reader.take().is_some() && *self.phase.borrow() == Phase::Running {
             self.seat.count_cut(Reason::Internal);
         }
@@ -482,7 +499,10 @@ impl Link {
         let waits_for_us = self.waits_for_us();
         let age = self.begun.age(Instant::now(), waits_for_us);
         let gate = &self.seat.gate;
-        self.begun.part.bytes() > 0 && age >= gate.limits.stall_timeout && gate.lacks_room(self.seat.socket)
+        self.reader.is_some()
+            && self.begun.part.bytes() > 0
+            && age >= gate.limits.stall_timeout
+            && gate.lacks_room(self.seat.socket)
     }
 }
 
@@ -491,6 +511,7 @@ impl Drop for Link {
         self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
         self.seat.gate.leave(self.seat.socket, &mut self.begun.part);
         self.leave();
+        self.forget();
         self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            gate thread                      on a thread of                      the daemon
-//! PUSH   ->  listener, limits  -> unix -> ingest:  PULL, its own             ->  Transport::ingest
+//! PUSH   ->  listener, limits  -> unix -> ingest: ROUTER, its own            ->  Transport::ingest
 //! DEALER <-> listener, limits <-> unix <-> control: ROUTER, the gate         ->  Transport::control
 //!                                                                            <-  Transport::replies
 //! SUB    <-  listener, limits <-  unix <-  publish: PUB, its own             <-  Transport::publish
@@ -21,7 +21,7 @@
 //! | [`Transport::control`], the total | peers of which something waits are not read any more |
 //! | [`Transport::replies`], [`Transport::publish`] | the sender waits, or drops with `try_send`: its choice |
 //! | a peer's backlog in the gate | its newest replies or publications are dropped and counted; at half of it the peer is not read, and gets no turn |
-//! | long messages that are not whole yet, with what libzmq holds of encrypted ones | peers that have begun further ones are not read until it is their turn |
+//! | long messages until they are whole, those of producers until they are taken, with what libzmq holds of encrypted ones | peers that have begun further ones are not read until it is their turn |
 //!
 //! All of these are bounded in bytes ([`Settings::queues_bytes`]). Requests are taken in turns between peers (`turns.rs`).
 //!
@@ -297,16 +297,17 @@ pub fn start_answering(
         #[cfg(feature = "curve")]
         curve: listeners,
     };
-    behind.start_ingest(&doors.ingest.1, inbox, &mut running.threads)?;
+    let waiting = turns::Watch::clone(&requests);
+    let gate = Arc::new(permit::Gate::new(settings.access, settings.limits, waiting, Arc::clone(&counters)));
+    behind.start_ingest(&doors.ingest.1, inbox, Arc::clone(&gate), &mut running.threads)?;
     let (replies, replies_queue) = Outbox::counted(settings.replies, settings.outbox_bytes, queued.replies.clone());
     let runtime = zmq::runtime()?;
-    let (answers, waiting) = (replies.clone(), turns::Watch::clone(&requests));
+    let answers = replies.clone();
     let ends = zmq::ControlEnds { at_once, answers, requests, replies: replies_queue, elsewhere, over };
     let control = behind.open_control(&runtime, &doors.control.1, ends)?;
     let (publish, publications) =
         Outbox::counted(settings.publications, settings.outbox_bytes, queued.publications.clone());
     behind.start_publish(&doors.publish.1, publications, also, &mut running.threads)?;
-    let gate = permit::Gate::new(settings.access, settings.limits, waiting, Arc::clone(&counters));
     running.gate = Some(gate::start(runtime, control, doors, gate, watch)?);
     log_endpoints(&endpoints, &encrypted_endpoints);
     let (ingest, control, encrypted) = (ingest_queue, control_queue, encrypted_endpoints);

@@ -130,7 +130,7 @@ impl Gate {
     }
 
     /// Long messages that have been begun: those of producers, who may have to wait for the learner, count apart from the others, so
-    /// that requests go on meanwhile.
+    /// that requests go on meanwhile. They count until they have been taken, those of others until they are whole.
     fn under_way(&self, socket: SocketName) -> MutexGuard<'_, UnderWay> {
         self.under_way[usize::from(socket == SocketName::Ingest)].lock()
     }
@@ -141,7 +141,8 @@ impl Gate {
     }
 
     /// Whether so many bytes more of long messages of one connection may be begun; they are counted then. Else it waits for its turn.
-    /// What it has itself does not count against it: one message of one connection may always be begun.
+    /// What it has itself of that message does not count against it: one message of one connection may always be begun, of a producer
+    /// once all before it have been taken.
     pub(super) fn begin(&self, socket: SocketName, part: &mut Part, bytes: u64) -> bool {
         let behind_requests = socket != SocketName::Ingest && self.requests.is_full();
         let most = if behind_requests { 0 } else { self.under_way_max() };
@@ -158,6 +159,23 @@ impl Gate {
             let gone = self.under_way(socket).end(part, left);
             self.counters.queued.unfinished.subtract(gone);
         }
+    }
+
+    /// What a producer has begun is whole and stays counted until it is taken. `connection` is what it is called behind the gate.
+    pub(super) fn pass(&self, connection: u64, part: &mut Part) {
+        self.under_way(SocketName::Ingest).pass(connection, part);
+    }
+
+    /// The oldest long message of a producer that is whole has been taken.
+    pub(super) fn take(&self, connection: u64) {
+        let gone = self.under_way(SocketName::Ingest).take(connection);
+        self.counters.queued.unfinished.subtract(gone);
+    }
+
+    /// Nothing more of a producer will be taken.
+    pub(super) fn forget(&self, connection: u64) {
+        let gone = self.under_way(SocketName::Ingest).forget(connection);
+        self.counters.queued.unfinished.subtract(gone);
     }
 
     /// A connection waits no longer for room, or never did.

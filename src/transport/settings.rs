@@ -51,7 +51,7 @@ pub struct Limits {
     /// [`SHORT_BYTES`] at most.
     pub backlog_bytes_total_max: usize,
     /// Bytes of messages longer than [`SHORT_BYTES`] that peers may have begun and not finished, all together: half of it on
-    /// ingest, half on the other sockets, where that is not less than one message.
+    /// ingest, where they count until they are in the inbox, half on the other sockets, where that is not less than one message.
     pub unfinished_bytes_max: usize,
     /// Silence on a TCP connection before the kernel asks whether the other end is still there. It asks every
     /// fifth of that time and gives up after five questions.

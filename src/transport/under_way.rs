@@ -1,9 +1,12 @@
 //! Long messages that are under way: how many bytes they may be, and who begins the next one.
 //!
+//! Those of producers stay so until the thread of their socket has handed them over: the socket behind holds what it has been
+//! sent, and takes it up only as fast as the learner does.
+//!
 //! Who finds no room waits, and room is given in the order in which it was asked for. While somebody waits all others wait behind: a
 //! stream of long messages, which would take up whatever becomes free, keeps nobody out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 
 /// The long messages that some of the sockets have under way.
@@ -13,6 +16,10 @@ pub(super) struct UnderWay {
     /// Those that wait for room, by their tickets: who came first has the lowest.
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
+    /// Of each connection the bytes that are counted for its whole messages that nobody has taken yet, oldest first.
+    whole: HashMap<u64, VecDeque<u64>>,
+    /// The sum of these.
+    whole_bytes: u64,
 }
 
 /// One that waits.
@@ -46,7 +53,7 @@ impl Part {
 
 impl UnderWay {
     /// Count so many bytes more for a connection, if nobody has asked before it and all are at most `most` then; or if there are none
-    /// of others. Else it waits, until it asks again and there is room, or leaves.
+    /// but its own that are not whole. Else it waits, until it asks again and there is room, or leaves.
     pub(super) fn begin(&mut self, part: &mut Part, bytes: u64, most: u64) -> bool {
         let is_next = self.waiting.first_key_value().is_none_or(|(first, _)| part.ticket == Some(*first));
         if is_next && (self.bytes == part.bytes || self.bytes + bytes <= most) {
@@ -74,6 +81,39 @@ impl UnderWay {
             self.call();
         }
         gone
+    }
+
+    /// What a connection has under way is whole, and its room is kept until it is taken.
+    pub(super) fn pass(&mut self, connection: u64, part: &mut Part) {
+        let bytes = std::mem::take(&mut part.bytes);
+        self.whole.entry(connection).or_default().push_back(bytes);
+        self.whole_bytes += bytes;
+    }
+
+    /// The oldest whole message of a connection has been taken. Gives how many bytes were counted for it.
+    pub(super) fn take(&mut self, connection: u64) -> u64 {
+        let Some(messages) = self.whole.get_mut(&connection) else { return 0 };
+        let gone = messages.pop_front().unwrap_or_default();
+        if messages.is_empty() {
+            self.whole.remove(&connection);
+        }
+        self.give_back(gone);
+        gone
+    }
+
+    /// Nothing more of a connection will be taken. Gives how many bytes were counted for what was not.
+    pub(super) fn forget(&mut self, connection: u64) -> u64 {
+        let gone = self.whole.remove(&connection).map_or(0, |messages| messages.iter().sum());
+        self.give_back(gone);
+        gone
+    }
+
+    fn give_back(&mut self, whole: u64) {
+        if whole > 0 {
+            self.bytes -= whole;
+            self.whole_bytes -= whole;
+            self.call();
+        }
     }
 
     /// A connection waits no longer.
@@ -106,9 +146,10 @@ impl UnderWay {
         }
     }
 
-    /// Whether the first that waits would exceed `most`: it needs what others have.
+    /// Whether the first that waits would exceed `most` even when all that is whole has been taken: it needs what others have begun.
     pub(super) fn lacks_room(&self, most: u64) -> bool {
-        self.waiting.first_key_value().is_some_and(|(_, first)| self.bytes + first.bytes > most)
+        let begun = self.bytes - self.whole_bytes;
+        self.waiting.first_key_value().is_some_and(|(_, first)| begun + first.bytes > most)
     }
 }
 
@@ -117,6 +158,26 @@ mod tests {
     use super::*;
 
     const MOST: u64 = 100;
+
+    #[test]
+    fn a_whole_message_keeps_its_room_until_it_is_taken() {
+        let (mut under_way, [mut one, mut other]) = (UnderWay::default(), [(); 2].map(|()| Part::default()));
+        assert!(under_way.begin(&mut one, 60, MOST));
+        under_way.pass(1, &mut one);
+        // Also from its own connection.
+        assert!(!under_way.begin(&mut one, 60, MOST) && !under_way.begin(&mut other, 30, MOST));
+        // Nobody is to blame for that.
+        assert!(!under_way.lacks_room(MOST));
+        assert_eq!((under_way.take(2), under_way.take(1), under_way.take(1)), (0, 60, 0));
+        assert!(under_way.begin(&mut one, 60, MOST) && under_way.begin(&mut other, 30, MOST));
+        under_way.pass(1, &mut one);
+        // One that came in one piece had no room.
+        under_way.pass(1, &mut one);
+        under_way.pass(2, &mut other);
+        assert_eq!((under_way.bytes, under_way.forget(1), under_way.forget(1)), (90, 60, 0));
+        assert_eq!((under_way.take(2), under_way.bytes, under_way.whole.len()), (30, 0, 0));
+        assert_eq!(under_way.whole_bytes, 0);
+    }
 
     /// So many connections of which nothing is under way.
     fn parts<const N: usize>() -> [Part; N] {

@@ -1,14 +1,17 @@
-//! The three sockets of the crate `zeromq`, behind the gate: PULL and PUB each on a thread and a runtime of its own, since
-//! a full inbox or a large publication holds them up. The ROUTER never waits for a peer and runs on the gate's thread: a
-//! request and its reply are spared a change of thread each. Replies to encrypted connections pass through here, and those
-//! behind them wait while the thread of their socket has no room; it waits for no peer either.
+//! The three sockets of the crate `zeromq`, behind the gate: those of ingest and of publications each on a thread and a runtime
+//! of its own, since a full inbox or a large publication holds them up. That of requests never waits for a peer and runs on the
+//! gate's thread: a request and its reply are spared a change of thread each. Replies to encrypted connections pass
+//! through here, and those behind them wait while the thread of their socket has no room; it waits for no peer either.
 //!
-//! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; `recv` gives an error
-//! when one peer misbehaves, and the next call goes on; a ROUTER's `send` that waits for a full peer which then leaves
-//! never wakes up, so it is polled once and not awaited; a ROUTER with one peer alone forgets its bound, so an internal
-//! peer that never speaks stays connected; a receive loop that never yields starves the other peers.
+//! Producers push and get no answer; the socket behind them is a ROUTER too, since that says whose message it has received.
+//!
+//! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; a ROUTER's `send` that
+//! waits for a full peer which then leaves never wakes up, so it is polled once and not awaited; a ROUTER with one peer
+//! alone forgets the bound of what it sends, so an internal peer that never speaks stays connected; a receive loop that
+//! never yields starves the other peers.
 
 use super::endpoint::listen_at;
+use super::permit::Gate;
 use super::turns::Entrance;
 use super::{
     Count, Counters, Never, Outbox, Outgoing, Outgoings, Peer, Phase, Publication, Reply, Request, SHORT_BYTES,
@@ -26,8 +29,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use zeromq::{
-    DealerSocket, PubSocket, PullSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend,
-    ZmqError, ZmqMessage,
+    DealerSocket, PubSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend, ZmqError,
+    ZmqMessage,
 };
 
 /// Messages taken before other tasks of the thread get their turn.
@@ -103,22 +106,23 @@ async fn closing(phase: &mut watch::Receiver<Phase>) {
 }
 
 impl Behind {
-    /// PULL: one thread that receives, and waits while `inbox` is full.
+    /// ROUTER: one thread that receives, and waits while `inbox` is full. The gate hears which producers' long messages it has taken.
     pub(super) fn start_ingest(
         &self,
         path: &Path,
         inbox: Inbox,
+        gate: Arc<Gate>,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
-        let mut socket = runtime.block_on(async { PullSocket::new() });
+        let mut socket = runtime.block_on(async { RouterSocket::new() });
         bind(&runtime, &mut socket, path)?;
         let (counters, closing, mut phase) = (Arc::clone(&self.counters), self.closing.clone(), self.phase.clone());
         threads.push(spawn("criticd-ingest", move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = draining(&mut phase) => {}
-                    () = pull(&mut socket, &inbox, &closing, &counters) => {}
+                    () = take_rows(&mut socket, &inbox, &gate, &closing, &counters) => {}
                 }
                 drop(socket);
             });
@@ -292,7 +296,13 @@ async fn next<T: Outgoing>(queue: &mut Outgoings<T>, phase: &mut watch::Receiver
 
 /// Receive until the daemon reads no more. While `inbox` is full this blocks the thread and with it the crate's side of
 /// every ingest connection; the gate goes on by itself.
-async fn pull(socket: &mut PullSocket, inbox: &Inbox, closing: &Receiver<Never>, counters: &Counters) {
+async fn take_rows(
+    socket: &mut RouterSocket,
+    inbox: &Inbox,
+    gate: &Gate,
+    closing: &Receiver<Never>,
+    counters: &Counters,
+) {
     let mut taken = 0_usize;
     loop {
         taken += 1;
@@ -300,24 +310,30 @@ async fn pull(socket: &mut PullSocket, inbox: &Inbox, closing: &Receiver<Never>,
             tokio::task::yield_now().await;
         }
         let Ok(message) = socket.recv().await else {
-            // One peer's fault; yielding keeps a series of them from starving the rest.
+            // It keeps the faults of peers to itself; should it say one, a series of them would not starve the rest.
             tokio::task::yield_now().await;
             continue;
         };
         let mut frames = message.into_vecdeque();
+        let connection = frames.pop_front().and_then(|identity| parse_identity(&identity));
+        let bytes: usize = frames.iter().map(Bytes::len).sum();
+        let mut waits = false;
         match (frames.pop_front(), frames.is_empty()) {
             (Some(payload), true) => {
-                let waits = inbox.is_full(payload.len());
+                waits = inbox.is_full(bytes);
                 if !inbox.hand_over(payload, closing) {
                     return;
                 }
                 counters.ingest_messages.add(1);
-                if waits {
-                    // Others have sent something meanwhile; only after a pause does the socket hear of it.
-                    tokio::task::yield_now().await;
-                }
             }
             _ => counters.ingest_malformed.add(1),
+        }
+        if bytes > SHORT_BYTES {
+            connection.into_iter().for_each(|connection| gate.take(connection));
+        }
+        if waits {
+            // Others have sent something meanwhile; only after a pause does the socket hear of it.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -385,7 +401,7 @@ fn parse_request(message: ZmqMessage) -> Option<Request> {
     if payload.is_empty() && !delimiter {
         return None;
     }
-    let connection = u64::from_be_bytes(identity[..].try_into().ok()?);
+    let connection = parse_identity(identity)?;
     Some(Request { peer: Peer { connection, delimiter }, payload, since: Instant::now() })
 }
 
@@ -423,9 +439,14 @@ async fn pause(sent: usize, long: usize) {
     }
 }
 
-/// The identity under which the gate introduces a connection to the ROUTER.
+/// The identity under which the gate introduces a connection to a ROUTER.
 pub(super) fn connection_identity(connection: u64) -> [u8; CONNECTION_BYTES] {
     connection.to_be_bytes()
+}
+
+/// The connection that the gate has introduced so.
+fn parse_identity(identity: &[u8]) -> Option<u64> {
+    identity.try_into().ok().map(u64::from_be_bytes)
 }
 
 /// Poll a future once and drop it: a send that would have to wait does not happen.

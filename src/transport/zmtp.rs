@@ -242,8 +242,10 @@ pub(super) struct Scanner {
     frame: Option<(Header, u64)>,
     parts: usize,
     message_bytes: u64,
-    /// Messages that have become whole, modulo 2^32.
-    pub(super) whole: u32,
+    /// Messages longer than [`SHORT_BYTES`] that have become whole, modulo 2^32.
+    pub(super) long_whole: u32,
+    /// Bytes of the last of them.
+    pub(super) last_long: u64,
     /// Where in what was appended last the newest frame begins that made its message a long one.
     pub(super) long_from: usize,
     captured: Vec<u8>,
@@ -268,7 +270,8 @@ impl Scanner {
             frame: None,
             parts: 0,
             message_bytes: 0,
-            whole: 0,
+            long_whole: 0,
+            last_long: 0,
             long_from: 0,
             captured: Vec::new(),
             subscriptions: Vec::new(),
@@ -354,9 +357,12 @@ impl Scanner {
         }
         // A command may stand between two frames of a message: it leaves the message's sums alone.
         if !header.is_command() && !header.more() {
+            let bytes = std::mem::take(&mut self.message_bytes);
             self.parts = 0;
-            self.message_bytes = 0;
-            self.whole = self.whole.wrapping_add(1);
+            if bytes > SHORT_BYTES as u64 {
+                self.long_whole = self.long_whole.wrapping_add(1);
+                self.last_long = bytes;
+            }
         }
         if self.is_captured(header) {
             let body = std::mem::take(&mut self.captured);
@@ -603,7 +609,7 @@ mod tests {
         let (short, long) = (vec![1; 60_000], vec![2; 100_000]);
         let mut after = |bytes: &[u8]| {
             scanner.scan(bytes, &mut out).unwrap();
-            (scanner.unfinished(), scanner.whole, scanner.long_from)
+            (scanner.unfinished(), scanner.long_whole, scanner.long_from)
         };
         assert_eq!(after(&frame(MORE, &short)), (60_000, 0, 0));
         // What makes it long is not the first frame; what follows is part of the same.
@@ -615,7 +621,7 @@ mod tests {
         // The end of one and the beginning of the next come at once: the number of whole ones tells.
         let from = out_len(&[&short, &short, &short, &long]);
         assert_eq!(after(&[&last[9..], &last[..50]].concat()), (100_000, 1, from));
-        assert_eq!(after(&[&last[50..], &frame(0, b"x")].concat()), (0, 3, from));
+        assert_eq!(after(&[&last[50..], &frame(0, b"x")].concat()), (0, 2, from));
     }
 
     /// Bytes of long frames with these bodies.

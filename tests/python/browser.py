@@ -51,6 +51,9 @@ class Browser:
             self.call(f"{domain}.enable")
         # Without limits the browser keeps what it received, for a developer who might look at it.
         self.call("Network.enable", maxTotalBufferSize=1, maxResourceBufferSize=1)
+        # What a page has asked for is looked up in this list, which otherwise ends at 250: a few minutes of a page.
+        more = "performance.setResourceTimingBufferSize(10_000)"
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=more)
 
     session: str | None = None
 

@@ -22,6 +22,8 @@ Map = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 # How long anything may take before a test gives up: nothing here is about speed, and machines may be busy.
 PATIENCE_S = 60.0
+# After which a connection whose heartbeats are not answered is given up: short enough for a test to outlast it.
+HEARTBEAT_TIMEOUT_MS = 5000
 BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
 
 
@@ -51,6 +53,8 @@ class Control:
         self.socket.setsockopt(zmq.LINGER, 0)
         if heartbeat_ms:
             self.socket.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
+            # By default a heartbeat later: a busy machine may take longer.
+            self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         self.socket.connect(endpoint)
         self.count = 0
 
@@ -176,6 +180,17 @@ def receive(subscriber: zmq.Socket[bytes], timeout_s: float = PATIENCE_S) -> tup
         raise TimeoutError(f"nothing was published within {timeout_s} s")
     topic, payload = subscriber.recv_multipart()
     return topic.decode(), unpack(payload)
+
+
+def listening(subscriber: zmq.Socket[bytes]) -> None:
+    """Wait until the daemon knows all that a socket has subscribed to; what comes meanwhile is dropped.
+
+    It takes subscriptions in order, and a status comes each second.
+    """
+    subscriber.subscribe("status")
+    while receive(subscriber)[0] != "status":
+        pass
+    subscriber.unsubscribe("status")
 
 
 def kernel_rows(snapshot: Map, states: npt.ArrayLike) -> Array:

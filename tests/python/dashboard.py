@@ -15,7 +15,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-from browser import Browser
+from browser import Browser, when
 from client import Array, Daemon, Map, pack
 from conftest import Start
 
@@ -75,6 +75,18 @@ def history(daemon: Daemon) -> Any:
     return json.load(urlopen(f"{address(daemon)}api/history", timeout=60))
 
 
+def learned(daemon: Daemon, rows: int) -> None:
+    """Wait until values are those of so many rows, and a page that is opened now knows of all of them.
+
+    A busy daemon does both a while after the rows are stored, which is what its `offset` tells.
+    """
+    control = daemon.shared_control()
+    status = control.wait_for_offset(rows)
+    states = np.zeros((1, status["state_dim"]))
+    control.ask("value", states=states, critics=[each["name"] for each in status["critics"]], min_offset=rows)
+    when(lambda: (history(daemon)["status"] or {}).get("offset", 0) >= rows, "the rows on the page")
+
+
 def start_walk(start: Start, dim: int = 3) -> Daemon:
     names = [["angle"], ["angle", "speed"], ["angle", "speed", "temperature"]][dim - 1]
     config = f"state_dim = {dim}\nstate_names = {names}\n"
@@ -114,6 +126,16 @@ def point(page: Browser, canvas: str, across: float, up: float) -> None:
         f"(({{x, y, width, height}}) => [x, y, width, height])(document.getElementById('{canvas}').getBoundingClientRect())"
     )
     page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across * width, y=y + (1 - up) * height)
+
+
+def point_until(page: Browser, canvas: str, across: float, up: float, condition: str, what: str) -> None:
+    """Point at a canvas until something is so: parts that arrive meanwhile may move it away from the pointer."""
+
+    def is_so() -> bool:
+        point(page, canvas, across, up)
+        return bool(page.run(f"Boolean({condition})"))
+
+    when(is_so, what)
 
 
 def text(page: Browser, element: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import resource
 import selectors
 import socket
@@ -43,7 +44,7 @@ class Peer:
     def __init__(self, daemon: Daemon, name: str, type: str = "", receive_bytes: int = 0) -> None:
         host, port = daemon.endpoints[name].removeprefix("tcp://").rsplit(":", 1)
         self.socket = socket.socket()
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.connect((host, int(port)))
@@ -191,6 +192,21 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> 
     while not condition():
         assert monotonic() < deadline, f"{what}: not within {timeout_s} s"
         sleep(0.02)
+
+
+def free_port() -> int:
+    """A port for a daemon whose `endpoints.json` cannot be read.
+
+    It is below those that the system gives away by itself, so that nobody gets it before the daemon binds it.
+    """
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def allow_descriptors(count: int) -> None:

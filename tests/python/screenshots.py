@@ -31,6 +31,7 @@ import numpy.typing as npt
 from browser import Browser, when
 from client import BINARY, Daemon, pack
 from dashboard import history
+from peers import free_port
 from PIL import Image
 
 FOLDER = Path(__file__).with_name("screenshots")
@@ -238,9 +239,7 @@ class Starting:
     """A daemon that learns its journal again: the page of a long start is all that it shows."""
 
     def __init__(self, before: Daemon) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         command = [BINARY, "serve", "--config", str(before.config), "--data-dir", str(before.directory / "data")]
         for name in ("ingest", "control", "publish"):
             command += [f"--{name}", "tcp://127.0.0.1:0"]

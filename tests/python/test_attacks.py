@@ -113,18 +113,27 @@ def test_a_backlog_stands_before_no_other_client(daemon: Daemon, what: str) -> N
         "an unknown key": (1500, pack({"id": 1, "op": "hello", "what": [1] * 1_000_000})),
         "status": (20_000, pack({"id": 1, "op": "status"})),
     }[what]
-    asking, other = attacker(daemon), daemon.control()
+    other = daemon.control()
     other.ask("ping")
-    for _ in range(count):
-        asking.send(request)
-    assert asking.poll(1000 * PATIENCE_S), "the first of them is answered"
-    for op in ("hello", "status", "streams", "ping"):
-        assert other.ask(op)["ok"]
-    states = [[0.5, 0.5]] * 40
-    assert other.ask("value", states=states, variance=True)["ok"]
-    row = {"stream": "other", "seq": 0, "state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
-    assert other.ask("append", **row)["accepted"] == 1
-    assert received(asking) < count, "all of this came before the end of the other's backlog"
+
+    def comes_before_the_end(attempt: int) -> bool:
+        asking = attacker(daemon)
+        for _ in range(count):
+            asking.send(request)
+        assert asking.poll(1000 * PATIENCE_S), "the first of them is answered"
+        for op in ("hello", "status", "streams", "ping"):
+            assert other.ask(op)["ok"]
+        states = [[0.5, 0.5]] * 40
+        assert other.ask("value", states=states, variance=True)["ok"]
+        row = {"stream": "other", "seq": attempt, "state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
+        assert other.ask("append", **row)["accepted"] == 1
+        answered = received(asking)
+        print(f"{answered} of {count} were answered before")
+        # At the end of the backlog some answers are still on their way.
+        return answered < 0.9 * count
+
+    # Where this process is held up the backlog may be over before it asks; what waits for its end never comes before.
+    assert any(map(comes_before_the_end, range(4))), "all of this came before the end of the other's backlog"
 
 
 def test_rights_are_checked_before_arrays_are_read(start: Start) -> None:
@@ -271,7 +280,7 @@ class Full:
 
     def fill(self, what: str, more: Callable[[], None], is_full: Callable[[], bool]) -> None:
         """Ask for more until a queue is full."""
-        deadline = time.monotonic() + 2 * PATIENCE_S
+        deadline = time.monotonic() + 5 * PATIENCE_S
         while not is_full():
             seen = f"{self.shown(self.now)}, at most {self.shown(self.most)} {self.codes}"
             assert time.monotonic() < deadline, f"{what}: {seen}"
@@ -438,20 +447,25 @@ def test_advisors_hold_up_neither_rows_nor_other_clients(start: Start) -> None:
     for k in range(300):
         decision = other.ask("suggest", context=[k / 300])["decision_id"]
         assert other.ask("report", decision_id=decision, cost=1.0)["ok"]
-    for k in range(2000):
-        asking.send(pack({"op": "suggest", "context": [k / 2000]}))
-    decisions = [unpack(asking.recv())["decision_id"] for _ in range(2000)]
-    for k, decision in enumerate(decisions[-900:]):
-        asking.send(pack({"op": "report", "decision_id": decision, "cost": 1.0}))
-        asking.send(pack({"op": "suggest", "context": [k / 900]}))
-    began = time.monotonic()
-    for seq in range(20):
-        row = {"state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
-        assert other.ask("append", stream="other", seq=seq, **row)["accepted"] == 1
-    took = time.monotonic() - began
-    answered = received(asking)
-    print(f"20 appends took {took:.2f} s beside {answered} of 1800 answers")
-    assert answered < 1800, "all of this came before the end of the other's backlog"
+
+    def come_before_the_end(attempt: int) -> bool:
+        for k in range(2000):
+            asking.send(pack({"op": "suggest", "context": [k / 2000]}))
+        decisions = [unpack(asking.recv())["decision_id"] for _ in range(2000)]
+        for k, decision in enumerate(decisions[-900:]):
+            asking.send(pack({"op": "report", "decision_id": decision, "cost": 1.0}))
+            asking.send(pack({"op": "suggest", "context": [k / 900]}))
+        began = time.monotonic()
+        for seq in range(20 * attempt, 20 * attempt + 20):
+            row = {"state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
+            assert other.ask("append", stream="other", seq=seq, **row)["accepted"] == 1
+        took = time.monotonic() - began
+        answered = received(asking)
+        print(f"20 appends took {took:.2f} s beside {answered} of 1800 answers")
+        return answered < 0.9 * 1800
+
+    # As with a backlog above.
+    assert any(map(come_before_the_end, range(4))), "all of this came before the end of the other's backlog"
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.wait(30) == 0
 
@@ -602,8 +616,16 @@ def test_health_answers_whatever_visitors_do(daemon: Daemon) -> None:
         if number >= 100:
             for path in ("/healthz", "/readyz", "/metrics"):
                 assert ask_http(daemon, path).startswith(b"HTTP/1.1 200 "), (number, path)
-    answer = ask_http(daemon, "/")
-    assert answer.startswith(b"HTTP/1.1 503 ") and b"too many connections" in answer
+    answers: list[bytes] = []
+
+    def is_refused() -> bool:
+        # Those that do not ask are cut after a while, which on a busy machine is over for the first ones.
+        visitors.append(socket.create_connection((host, int(port))))
+        answers.append(ask_http(daemon, "/"))
+        return answers[-1].startswith(b"HTTP/1.1 503 ")
+
+    until("there are too many", is_refused)
+    assert b"too many connections" in answers[-1]
     for visitor in visitors:
         visitor.close()
     until("the page is there again", lambda: ask_http(daemon, "/").startswith(b"HTTP/1.1 200 "))

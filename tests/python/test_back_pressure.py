@@ -33,7 +33,7 @@ def test_a_fast_producer_waits_and_loses_nothing(start: Start) -> None:
         if number % 50 == 0:
             largest = max(largest, daemon.memory_mib())
             control.ask("ping")
-    status = control.wait_for_offset(rows * messages)
+    status = control.wait_for_offset(rows * messages, 600)
     seconds = time.monotonic() - began
     largest = max(largest, daemon.memory_mib("VmHWM"))
     held = status["window"]["bytes"] / 2**20

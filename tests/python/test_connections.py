@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from client import PATIENCE_S, Daemon, Map, pack, receive
+from client import HEARTBEAT_TIMEOUT_MS, PATIENCE_S, Daemon, Map, listening, pack, receive
 from conftest import Start
+from peers import until
 
 
 def walk(seq: int, rows: int, start: float = 0.0) -> Map:
@@ -45,8 +47,8 @@ class Flood(threading.Thread):
 
 def test_req_and_dealer_clients_with_heartbeats(start: Start) -> None:
     daemon = start()
-    push = daemon.push(HEARTBEAT_IVL=100, HEARTBEAT_TIMEOUT=400)
-    subscriber = daemon.subscribe("status", HEARTBEAT_IVL=100, HEARTBEAT_TIMEOUT=400)
+    beats = {"HEARTBEAT_IVL": 100, "HEARTBEAT_TIMEOUT": HEARTBEAT_TIMEOUT_MS}
+    push, subscriber = daemon.push(**beats), daemon.subscribe("status", **beats)
     request, dealer = daemon.control(zmq.REQ, heartbeat_ms=100), daemon.control(zmq.DEALER, heartbeat_ms=100)
     monitor = push.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     for k in range(20):
@@ -55,8 +57,8 @@ def test_req_and_dealer_clients_with_heartbeats(start: Start) -> None:
         assert dealer.ask("append", stream="dealer", **walk(20 * k, 20))["accepted"] == 20
         assert request.ask("ping")["version"]
         time.sleep(0.1)
-    # Idle for several heartbeats: nobody is dropped.
-    time.sleep(1.0)
+    # Idle for longer than heartbeats may go unanswered: nobody is dropped.
+    time.sleep(HEARTBEAT_TIMEOUT_MS / 1000 + 1.0)
     push.send(pack({"stream": "push", **walk(400, 20)}))
     assert request.wait_for_offset(1220)["offset"] == 1220
     assert receive(subscriber)[0] == "status"
@@ -110,8 +112,8 @@ def test_a_large_model_goes_without_variance_or_is_announced(start: Start, limit
     daemon = start(f"publish_bytes_max={limit}", "critic.refit_first_rows=0", "critic.dictionary_max=100")
     subscriber, control = daemon.subscribe("snapshot.default"), daemon.control()
     states = np.random.default_rng(0).standard_normal((401, 6))
-    assert control.ask("status")
-    time.sleep(0.2)
+    # What comes is published but once.
+    listening(subscriber)
     control.ask("append", seq=0, states=states, rewards=states[:-1, 0])
     topic, message = receive(subscriber)
     while message["offset"] < 400:
@@ -133,28 +135,42 @@ def test_a_reload_changes_the_snapshot_interval(start: Start) -> None:
     flood.start()
     control.wait_for_offset(500)
 
-    def snapshots(seconds: float, enough: int = 1_000_000) -> int:
+    def snapshots(seconds: float) -> int:
         count, deadline = 0, time.monotonic() + seconds
-        while count < enough and (left := deadline - time.monotonic()) > 0:
+        while (left := deadline - time.monotonic()) > 0:
             if subscriber.poll(round(1000 * left)):
                 receive(subscriber)
                 count += 1
         return count
 
+    def come_quickly() -> bool:
+        """Whether two snapshots that are made from now on are as close as only the short interval allows.
+
+        A busy machine makes fewer of them than the interval asks for, so that their number in some time says little.
+        """
+        began, last = time.time(), -math.inf
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if subscriber.poll(100) and (made := receive(subscriber)[1]["time"]) > began:
+                if made - last < 0.9:
+                    return True
+                last = made
+        return False
+
     snapshots(1.0)
     before = snapshots(1.5)
     daemon.config.write_text("snapshot_interval_ms = 100\n")
     daemon.process.send_signal(signal.SIGHUP)
-    # Far more than at the interval of before, or at the default of a second.
-    after = snapshots(0.5 * PATIENCE_S, 50)
-    assert before <= 3 and after == 50, (before, after)
+    # Neither at the interval of before, nor at the default of a second.
+    assert come_quickly() and before <= 3, before
     # What cannot change, or cannot be read, changes nothing.
+    refused = 0
     for text in ("window_rows = 77\nsnapshot_interval_ms = 60000\n", "snapshot_interval = 60000\n"):
         daemon.config.write_text(text)
         daemon.process.send_signal(signal.SIGHUP)
-        snapshots(0.3)
-        assert snapshots(0.5 * PATIENCE_S, 50) == 50 and daemon.alive()
-    assert daemon.log().count("reload_refused") == 2
+        refused += 1
+        until("it is refused", lambda: daemon.log().count("reload_refused") == refused)  # noqa: B023
+        assert come_quickly() and daemon.alive()
     flood.stop()
 
 
@@ -169,12 +185,13 @@ def test_sigterm_under_full_stream(start: Start) -> None:
     flood.stop()
     print(f"\nstopped after {seconds:.2f} s")
     assert code == 0
-    last: Map = {}
-    while subscriber.poll(200):
-        last = receive(subscriber)[1]
-    stopped = [line for line in daemon.log().splitlines() if "event=stopped" in line]
-    assert len(stopped) == 1 and last["offset"] >= offset
-    assert stopped[0].endswith(f"offset={last['offset']}"), "the last snapshot holds everything learned"
+    (stopped,) = [line for line in daemon.log().splitlines() if "event=stopped" in line]
+    end = int(stopped.rsplit("offset=", 1)[1])
+    assert end >= offset
+    # The last snapshot holds everything learned: it comes within the time that `receive` waits.
+    while (last := receive(subscriber)[1])["offset"] < end:
+        pass
+    assert last["offset"] == end
     assert not (daemon.directory / "data" / "endpoints.json").exists()
 
 

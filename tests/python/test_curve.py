@@ -200,14 +200,16 @@ def walk(rows: int, **fields: Any) -> Map:
 
 def test_append_query_subscribe(start: Start) -> None:
     encrypted = start("critic.warmup_rows=20", "critic.refit_first_rows=0")
-    subscriber, _ = encrypted.socket(zmq.SUB, "publish", HEARTBEAT_IVL=200)
+    # By default one that is not answered within another 200 ms ends the connection: a busy machine may take longer.
+    beats = {"HEARTBEAT_IVL": 200, "HEARTBEAT_TIMEOUT": 20_000}
+    subscriber, _ = encrypted.socket(zmq.SUB, "publish", **beats)
     for kind in (zmq.DEALER, zmq.REQ):
-        control = encrypted.control(kind=kind, HEARTBEAT_IVL=200)
+        control = encrypted.control(kind=kind, **beats)
         stream = f"kind-{kind}"
         reply = control.ask("append", stream=stream, seq=0, **walk(50))
         assert (reply["accepted"], reply["next_seq"]) == (50, 50)
         assert control.ask("append", stream=stream, seq=0, **walk(50))["duplicates"] == 50
-    push, _ = encrypted.socket(zmq.PUSH, "ingest", HEARTBEAT_IVL=200)
+    push, _ = encrypted.socket(zmq.PUSH, "ingest", **beats)
     for i in range(20):
         push.send(pack({"stream": "pushed", "seq": 50 * i, **walk(50)}))
     offset = control.wait_for_offset(1100)["offset"]
@@ -412,7 +414,7 @@ def test_a_subscriber_that_never_reads(start: Start) -> None:
         while alive.poll(0):
             alive.recv_multipart()
     receive(alive, PATIENCE_S)
-    assert dead.poll(0)
+    assert dead.poll(round(1000 * PATIENCE_S))
 
 
 def test_limits_hold_for_those_with_keys_too(start: Start) -> None:
@@ -444,13 +446,14 @@ def test_limits_hold_for_those_with_keys_too(start: Start) -> None:
 
 
 def test_connections_identities_and_silence_are_limited(start: Start) -> None:
-    encrypted = start("limits.connections_max=3", "limits.idle_timeout_ms=1500")
+    encrypted = start("limits.connections_max=3", "limits.idle_timeout_ms=8000")
     _, monitor = encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)
     assert handshake(monitor) == zmq.EVENT_HANDSHAKE_SUCCEEDED
     monitors = [encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)[1] for _ in range(2)]
     assert [handshake(monitor) for monitor in monitors] == [zmq.EVENT_HANDSHAKE_SUCCEEDED] * 2
     _, refused = encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)
     assert handshake(refused) != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    encrypted.wait_for_cut("too_many_connections")
     assert encrypted.cut("too_many_connections") == 1
     encrypted.wait_for_cut("idle", 3)
     for monitor in monitors:
@@ -591,7 +594,7 @@ def test_one_that_stops_within_a_message_gives_way(start: Start) -> None:
     control = encrypted.control()
     control.socket.send(pack({"id": 1, "op": "ping", "what": "x" * 2**19}))
     assert control.socket.poll(round(1000 * PATIENCE_S))
-    assert encrypted.cut("stalled") > 0
+    encrypted.wait_for_cut("stalled")
     for each in hostile:
         each.socket.close()
 
@@ -637,12 +640,11 @@ def test_what_was_asked_before_a_stop_is_answered(start: Start) -> None:
     control.ask("append", stream="s", seq=0, **walk(500))
     code, _ = encrypted.daemon.terminate()
     assert code == 0
-    last: Map = {}
-    while subscriber.poll(500):
+    # The last snapshot comes through, within the time that `receive` waits.
+    topic, payload = receive(subscriber)
+    while topic != "snapshot.default" or payload["offset"] < 500:
         topic, payload = receive(subscriber)
-        if topic == "snapshot.default":
-            last = payload
-    assert last["offset"] == 500, "the last snapshot comes through"
+    assert payload["offset"] == 500
 
 
 def test_many_answers_at_a_stop(start: Start) -> None:
@@ -660,7 +662,7 @@ def test_many_answers_at_a_stop(start: Start) -> None:
     assert code == 0
     for control in asking:
         answers = set()
-        while control.socket.poll(500):
+        while len(answers) < each and control.socket.poll(round(1000 * PATIENCE_S)):
             answers.add(unpack(control.socket.recv())["id"])
         assert answers == set(range(each))
 

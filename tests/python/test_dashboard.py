@@ -23,6 +23,7 @@ from dashboard import (
     address,
     assert_clean,
     choose,
+    point_until,
     shoot,
     shown,
     start_field,
@@ -97,18 +98,11 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     assert page.run(unnamed) == []
 
     # Somebody points at the map: numbers, at that place.
-    box = page.run(
-        "(({x, y, width, height}) => [x + width / 2, y + height / 3])(document.getElementById('map-value')"
-        ".getBoundingClientRect())"
-    )
-    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
-    page.wait(
-        "/angle .*: value .* ± .* % known/.test(document.getElementById('map-value-out').textContent)",
-        "the numbers there",
-    )
+    numbers = "/angle .*: value .* ± .* % known/.test(document.getElementById('map-value-out').textContent)"
+    point_until(page, "map-value", 0.5, 0.67, numbers, "the numbers there")
     # The same place is marked on all other maps.
     page.run("import('/value.js').then(({linkedMaps}) => { window.linkedMaps = linkedMaps; })")
-    page.wait("linkedMaps() >= 2", "the same place elsewhere")
+    point_until(page, "map-value", 0.5, 0.67, "linkedMaps() >= 2", "the same place elsewhere")
     # And by keyboard.
     page.run("document.getElementById('map-deviation').focus()")
     page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
@@ -200,7 +194,8 @@ def test_angles_and_categories_have_scales_of_their_own(start: Start, page: Brow
     assert "ard, matern52" in page.run("document.getElementById('model').textContent")
     # Nothing has been selected: neither an evidence nor an error has a place.
     assert "evidence" not in page.run("document.getElementById('model').textContent")
-    assert page.run("document.querySelectorAll('.line:not([hidden])').length") == 10
+    # Time lines are drawn after the rest.
+    page.wait("document.querySelectorAll('.line:not([hidden])').length === 10", "the time lines")
     assert_clean(page, daemon)
 
 
@@ -239,9 +234,11 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
         assert sent < 16_000, "no alarm"
         feed(50, -1.0)
         control.wait_for_offset(sent)
-    page.wait(f"{level} === 'warn'", "an amber line")
-    words = page.run("document.getElementById('trust-why').textContent")
-    assert "lower than predicted" in words and "since row 1" in words and "second model" in words
+    # Returns that contradict the model may turn the line amber before the alarm is heard of.
+    why = "document.getElementById('trust-why').textContent"
+    page.wait(f"{level} === 'warn' && {why}.includes('lower than predicted')", "an amber line")
+    words = page.run(why)
+    assert "since row 1" in words and "second model" in words
     # A shape beside the colour.
     assert page.run("document.getElementById('trust-sign').textContent") == "▲"
     shoot(page, "drift")
@@ -249,7 +246,7 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
     page.wait(f"{mark}?.includes('The world has changed')", "the mark of the change")
 
     # Rows go on, and a model of what is now answers: the line no longer says that the world has changed.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     changed = "document.getElementById('trust-why').textContent.includes('lower than predicted, probably since')"
     while page.run(changed):
         assert time.monotonic() < deadline, "still drifting"
@@ -280,19 +277,24 @@ def test_a_planted_error_is_among_the_worst_states_and_a_click_goes_there(start:
     texts = f"{worst}.map(li => li.querySelector('button').textContent)"
     page.wait(f"{worst}.some(li => Number(li.dataset.error) > 2)", "the planted error")
 
-    def places() -> list[dict[str, float]]:
-        """The worst states by the names of their variables."""
-        numbers = [re.findall(r"([a-z]+) ([−0-9.]+)", text) for text in page.run(texts)]
-        return [{name: float(value.replace("−", "-")) for name, value in pairs} for pairs in numbers]
+    def place(words: str) -> dict[str, float]:
+        """A worst state by the names of its variables."""
+        pairs = re.findall(r"([a-z]+) ([−0-9.]+)", words)
+        return {name: float(value.replace("−", "-")) for name, value in pairs}
 
-    first = places()[0]
-    assert abs(first["position"] - corner[0]) < 0.13 and abs(first["slope"] - corner[1]) < 0.13, first
-    assert "higher than predicted" in page.run(f"{worst}[0].textContent")
+    def is_first() -> bool:
+        first = place(page.run(f"{texts}[0]"))
+        near = abs(first["position"] - corner[0]) < 0.13 and abs(first["slope"] - corner[1]) < 0.13
+        return near and "higher than predicted" in page.run(f"{worst}[0].textContent")
+
+    # The page was open before: its first list may be about a part of the rows.
+    when(is_first, "the planted error as the first")
     page.wait("!document.getElementById('error-card').hidden", "the map of errors")
     shoot(page, "worst")
 
     # A click puts the other variables where that state has them, and shows the rows around it.
-    page.run(f"{worst}[0].querySelector('button').click()")
+    button = f"{worst}[0].querySelector('button')"
+    first = place(page.run(f"(button => {{ button.click(); return button.textContent; }})({button})"))
     axes = page.run("['axis-x', 'axis-y'].map(id => document.getElementById(id).selectedOptions[0].textContent)")
     others = page.run("document.getElementById('others-summary').textContent")
     for name, value in first.items():
@@ -332,15 +334,17 @@ def test_a_planted_bias_is_seen_over_time(start: Start, page: Browser) -> None:
     page.wait(f"{level} === 'good'", "a green line")
     assert "Values are right to about" in page.run("document.getElementById('trust-line').textContent")
     # From here on returns are higher by 3. The model weighs all rows alike and follows slowly.
-    field.send(5000, lambda states: states[:, 0])
+    # A batch has 4096 rows at most.
+    for _ in range(2):
+        field.send(2500, lambda states: states[:, 0])
     until(lambda: bias() > 1.0, "the bias", 3.0)
     # The curve of it: flat about zero, and then far above.
     curve = page.run("import('/known.js').then(({series}) => series('bias'))")
     known = [value for value in curve if value is not None]
     turn = next(k for k, value in enumerate(known) if value > 0.5)
     assert turn > 0 and max(map(abs, known[: turn - 1]), default=0.0) < 0.3 and known[-1] > 1.0, known
-    page.wait(f"{level} === 'warn'", "an amber line")
-    assert "values are too low by" in page.run("document.getElementById('trust-why').textContent").lower()
+    why = "document.getElementById('trust-why').textContent.toLowerCase()"
+    page.wait(f"{level} === 'warn' && {why}.includes('values are too low by')", "an amber line")
     page.run("document.getElementById('groups').open = true")
     biases = "[...document.querySelectorAll('#by-value tr')].slice(1).map(row => row.children[2].textContent)"
     assert any(float(text.replace("−", "-").replace("+", "")) > 0.5 for text in page.run(biases))
@@ -382,14 +386,17 @@ def test_the_trajectory_shows_what_was_predicted_and_what_came(start: Start, pag
     shoot(page, "trajectory")
     rectangle = "document.getElementById('map-value').getBoundingClientRect()"
     x, y, width, height = page.run(f"(({{x, y, width, height}}) => [x, y, width, height])({rectangle})")
-    found = False
-    for k in range(60):
-        place = {"x": x + width * (0.12 + 0.7 * k / 60), "y": y + height * 0.5}
-        page.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
-        time.sleep(0.05)
-        if found := page.run(out).startswith("row "):
-            break
-    assert found
+
+    def is_found() -> bool:
+        for k in range(60):
+            place = {"x": x + width * (0.12 + 0.7 * k / 60), "y": y + height * 0.5}
+            page.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+            time.sleep(0.05)
+            if page.run(out).startswith("row "):
+                return True
+        return False
+
+    when(is_found, "a row at the pointer")
     assert_clean(page, daemon)
 
 
@@ -437,9 +444,11 @@ def test_rows_that_are_refused_turn_the_line_amber(start: Start, page: Browser) 
     page.wait("['wait', 'good'].includes(document.getElementById('trust')?.dataset.level)", "the line")
     daemon.push().send(pack({"stream": "other", "seq": 0, "states": np.zeros((3, 5)), "rewards": np.zeros(2)}))
     page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
+    # The event that says why may be taken in after the status that counts it.
+    page.wait("document.getElementById('trust-why').textContent.includes('wrong_dimension from other')", "the cause")
     words = page.run("document.getElementById('trust-why').textContent")
     assert "1 message was refused" in words, words
-    assert "wrong_dimension from other" in words and "sender of other" in words and "criticd reset" in words
+    assert "sender of other" in words and "criticd reset" in words
     assert_clean(page, daemon)
 
 
@@ -457,9 +466,11 @@ def test_a_checkpoint_that_fails_turns_the_line_amber_until_one_is_written(start
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     with pytest.raises(Refused, match="could not be written"):
         control.ask("checkpoint")
-    page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
-    words = page.run("document.getElementById('trust-why').textContent")
-    assert "No checkpoint can be written: " in words and "Mend the cause" in words, words
+    why = "document.getElementById('trust-why').textContent"
+    page.wait(f"{why}.includes('No checkpoint can be written: ')", "why it is amber")
+    assert page.run("document.getElementById('trust').dataset.level") == "warn"
+    words = page.run(why)
+    assert "Mend the cause" in words, words
     reason = control.ask("status")["journal"]["checkpoint_failure"]
     assert reason in words, (reason, words)
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -645,7 +656,7 @@ def flooded(start: Start) -> tuple[Daemon, Flood]:
     flood = Flood(daemon)
     flood.start()
     # Until the window is full, its memory grows.
-    daemon.control().wait_for_offset(100_000)
+    daemon.control().wait_for_offset(100_000, 600)
     return daemon, flood
 
 
@@ -670,8 +681,9 @@ def test_news_stay_small_and_in_order_at_full_speed(start: Start, page: Browser)
     numbers, sizes = zip(*page.run("heard"), strict=True)
     assert all(np.diff(numbers) >= 1), numbers
     assert max(sizes) < MESSAGE_MAX, sizes
-    # The page has missed nothing that counts: it shows the last row.
-    total = daemon.control().ask("status")["offset"]
+    # The page has missed nothing that counts: it shows the last row. What was sent last is still on its way.
+    total = 256 * flood.sent
+    assert daemon.control().wait_for_offset(total, 600)["offset"] == total
     page.wait(f"import('/known.js').then(({{known}}) => known.status.offset === {total})", "all rows")
     assert_clean(page, daemon)
 

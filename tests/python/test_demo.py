@@ -12,6 +12,7 @@ from pathlib import Path
 
 from client import BINARY, PATIENCE_S
 from conftest import Start
+from peers import until
 
 
 def demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -34,7 +35,9 @@ def test_the_dashboard_opens_and_stays_until_ctrl_c(tmp_path: Path) -> None:
             assert line, said
             said += line
         (page,) = re.findall(r"stays at (http://\S+) until Ctrl-C", said)
-        assert (tmp_path / "opened").read_text() == f"{page}\n"
+        # Nobody waits for the browser.
+        opened = tmp_path / "opened"
+        until("the browser is told", lambda: opened.exists() and opened.read_text() == f"{page}\n")
         with urllib.request.urlopen(page, timeout=PATIENCE_S) as answer:
             assert b"criticd" in answer.read()
         assert (tmp_path / "grid.png").exists() and process.poll() is None
@@ -60,7 +63,7 @@ def test_a_demo_streams_into_a_daemon_that_runs(start: Start, tmp_path: Path) ->
         said = json.loads(done.stdout)
         # The second one is another session: none of its rows is known already.
         rows += said["rows"]["streamed"]
-        status = control.ask("status")
+        status = control.wait_for_offset(rows)
         assert status["offset"] == rows and status["duplicates"] == 0 and not status["rejected"]
         assert said["discount"] == 0.9
     done = demo("--seconds", "1", "--rate", "1000", into, folder=tmp_path)

@@ -104,7 +104,8 @@ def test_a_frame_that_really_is_three_gigabytes_long(start: Start) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_noise(start: Start, seed: int) -> None:
-    daemon, generator = start("limits.handshake_timeout_ms=500"), random.Random(seed)
+    # Those that speak it well have the time for it on a busy machine.
+    daemon, generator = start("limits.handshake_timeout_ms=5000"), random.Random(seed)
     with unharmed(daemon, 24) as ask:
         peers = []
         for k in range(60):
@@ -126,7 +127,8 @@ def test_a_thousand_that_never_finish_their_handshake(start: Start) -> None:
     with unharmed(daemon, 32) as ask:
         peers = [Peer(daemon, list(TYPES)[k % 3]) for k in range(1000)]
         for peer in peers[::2]:
-            peer.send(GREETING[:30])
+            # The first may have been cut by now.
+            peer.send_what_fits(GREETING[:30])
         ask()
         assert all(peer.is_cut() for peer in peers)
         for peer in peers:
@@ -215,6 +217,6 @@ def test_few_descriptors(start: Start) -> None:
 @pytest.mark.parametrize("endpoint", ["tcp://*:0", "ipc://*", "ipc://@abstract", "inproc://here", "tcp://127.0.0.1"])
 def test_endpoints_that_name_no_place(tmp_path: Path, endpoint: str) -> None:
     command = [BINARY, "serve", "--data-dir", str(tmp_path / "data"), "--control", endpoint]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode in (1, 2) and "panicked" not in found.stderr, found.stderr
     assert "control" in found.stderr, "it names the setting"

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from client import BINARY, PATIENCE_S, ROOT, Control, Daemon, Refused, receive
 from conftest import Start
+from peers import free_port
 
 STATES = np.random.default_rng(1).normal(size=(40_001, 2))
 
@@ -45,13 +46,6 @@ def until(holds: object, what: str) -> None:
         time.sleep(0.05)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_a_start_that_cannot_write_is_read_only_until_it_can(start: Start, tmp_path: Path) -> None:
     daemon = start()
     append(daemon.shared_control(), 0, 500)
@@ -68,9 +62,9 @@ def test_a_start_that_cannot_write_is_read_only_until_it_can(start: Start, tmp_p
     process = subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=no_writes, restore_signals=False, text=True)
     client = Control(f"tcp://127.0.0.1:{control}")
     try:
-        status = client.ask("status")
-        assert status["offset"] == 500 and status["read_only"], status
-        assert client.ask("value", states=[[0.0, 0.0]])["offset"] == 500
+        until(lambda: client.ask("status")["read_only"], "it is read-only")
+        assert client.ask("status")["offset"] == 500
+        assert client.ask("value", states=[[0.0, 0.0]], min_offset=500)["offset"] == 500
         with pytest.raises(Refused, match="read_only"):
             append(client, 500, 10)
         until(lambda: get(f"127.0.0.1:{http}", "/readyz")[0] == 503, "it is not ready")
@@ -272,6 +266,7 @@ def test_another_discount_learns_all_rows_again(start: Start) -> None:
 def test_log_lines_in_json(start: Start) -> None:
     daemon = start("log_format=json")
     append(daemon.shared_control(), 0, 100)
+    daemon.shared_control().ask("value", states=STATES[:1], min_offset=100)
     daemon.terminate()
     lines = [json.loads(line) for line in daemon.log().splitlines()]
     assert {"dashboard", "first_model", "stopped"} <= {line["event"] for line in lines}
@@ -286,7 +281,10 @@ def test_systemd_is_told_through_an_abstract_socket(start: Start, monkeypatch: p
         manager.settimeout(PATIENCE_S)
         monkeypatch.setenv("NOTIFY_SOCKET", "@" + name)
         daemon = start()
-        assert manager.recv(4096) == b"READY=1\n"
+        # A slow start asks for time.
+        while (message := manager.recv(4096)).startswith(b"EXTEND_TIMEOUT_USEC="):
+            pass
+        assert message == b"READY=1\n"
         daemon.terminate()
         assert manager.recv(4096) == b"STOPPING=1\n"
 

@@ -46,7 +46,7 @@ def in_namespaces(script: str, *options: str, **variables: Path | str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_S,
+        timeout=5 * PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -76,7 +76,7 @@ def test_the_wheel_runs_where_its_tag_says_without_a_compiler(tmp_path: Path) ->
     assert max(wanted)[:2] == (int(found[1]), int(found[2]))
 
     home = tmp_path / "fresh"
-    subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=PATIENCE_S)
+    subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=5 * PATIENCE_S)
     install = [home / "bin" / "python", "-m", "pip", "--quiet", "install", wheel]
     subprocess.run(install, check=True, timeout=3 * PATIENCE_S)
     # No compiler, no cargo, no checkout: only the environment is in the search path.
@@ -155,7 +155,7 @@ chroot "$work/tree" setpriv --reuid criticd --regid criticd --clear-groups /usr/
 daemon=$!
 tries=0
 until inside criticd status --data-dir /var/lib/criticd >"$work/status" 2>&1; do
-    tries=$((tries + 1)); test "$tries" -lt 100; sleep 0.2
+    tries=$((tries + 1)); test "$tries" -lt 300; sleep 0.2
 done
 kill "$daemon"; wait "$daemon"
 echo '# changed' >>"$work/tree/etc/criticd/criticd.toml"
@@ -201,12 +201,12 @@ inside() { chroot --userspec="$user" "$root" "$@"; }
 chroot --userspec="$user" "$root" $command &
 daemon=$!
 tries=0
-until inside $health >"$work/status"; do tries=$((tries + 1)); test "$tries" -lt 100; sleep 0.2; done
+until inside $health >"$work/status"; do tries=$((tries + 1)); test "$tries" -lt 300; sleep 0.2; done
 "$python" -c '
 import urllib.request as http
 for host in ("127.0.0.1", "10.9.9.1"):
     asked = http.Request(f"http://{host}:5753/metrics", headers={"Host": "criticd:5753"})
-    assert b"criticd_build_info" in http.urlopen(asked, timeout=20).read()
+    assert b"criticd_build_info" in http.urlopen(asked, timeout=60).read()
 '
 kill "$daemon"; wait "$daemon"
 ! inside $health 2>"$work/absent"

@@ -64,16 +64,17 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     daemon = start(config=CONFIG % '["left", "stay", "right"]')
     send(daemon, box=False)
     page.open(address(daemon))
-    page.wait("document.getElementById('map-chosen')?.getAttribute('aria-label').includes('left')", "the actions")
+    # A busy daemon learns the rows in parts: the first map may be of few.
+    label = "(document.getElementById('map-chosen')?.getAttribute('aria-label') ?? '')"
+    page.wait(f"['left', 'stay', 'right'].every(word => {label}.includes(word))", "the actions")
     assert all(shown(page, card) for card in ("chosen-card", "deviation-card", "episodes", "selection"))
     assert not any(shown(page, card) for card in ("empty", "calibration", "mode-choice"))
     assert text(page, "q-word") == "Largest Q" and page.run("document.getElementById('value-word').hidden")
-    label = page.run("document.getElementById('map-chosen')?.getAttribute('aria-label')")
-    assert "right" in label and "stay" in label, label
     # "place" is across: far to the left the action that leads back is the one to the right.
     for across, word in ((0.22, "action right"), (0.8, "action left")):
         pointed(page, "map-chosen", across, f"textContent.includes('{word}')")
-    assert text(page, "episodes-note").startswith("60 episodes; mean of the last 10: −")
+    note = "document.getElementById('episodes-note').textContent"
+    page.wait(f"{note}.startsWith('60 episodes; mean of the last 10: −')", "returns")
     pointed(page, "map-value", 0.3, "textContent.includes('action ')")
     # What it learns is the value of the best actions, and no return says whether that is right: nothing waits for one.
     page.wait("document.getElementById('trust')?.dataset.level === 'never'", "the line")
@@ -89,11 +90,16 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
         page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
     page.wait("/: Q −[0-9.]+ ± [0-9.]+ \\(2 sd\\) · reward .* · TD error [−0-9.]+/.test(document.getElementById('path-out').textContent)", "Q")
     # The place and the action matter, the load does not.
-    page.wait("document.querySelectorAll('.relevance-row').length === 3", "the shares")
-    rows = page.run("[...document.querySelectorAll('.relevance-row')].map(row => row.textContent)")
-    shares = {re.match("[a-z]+", row)[0]: int(found[1]) if (found := re.search(r"(\d+) %", row)) else 0 for row in rows}
-    assert list(shares) == ["place", "load", "action"], rows
-    assert shares["place"] > 30 and shares["action"] > 30 and shares["load"] < 15, rows
+    # Those shown first may be of a model that knew little.
+    def place_and_action_matter() -> bool:
+        rows = page.run("[...document.querySelectorAll('.relevance-row')].map(row => row.textContent)")
+        shares = dict(re.findall(r"^([a-z]+)(?:.*?(\d+) %)?", row)[0] for row in rows)
+        shares = {name: int(share or 0) for name, share in shares.items()}
+        ordered = list(shares) == ["place", "load", "action"]
+        return ordered and shares["place"] > 30 and shares["action"] > 30 and shares["load"] < 15
+
+    page.wait("document.querySelectorAll('.relevance-row').length === 3", "the variables")
+    when(place_and_action_matter, "the shares")
     # No return says where it is wrong; reward and next value do.
     page.wait("document.querySelectorAll('#worst li').length > 0 && document.getElementById('error-card').offsetHeight > 0", "errors")
     assert not shown(page, "error-kind") and text(page, "error-note").startswith("TD error: reward and next value − Q")
@@ -138,8 +144,9 @@ def test_values_of_the_policy_that_acts_are_verified(start: Start, page: Browser
         )
 
     when(sent_and_verified, "values that are verified")
-    titles = page.run("[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)")
-    assert any(title.startswith("Error") for title in titles), titles
+    # Time lines are drawn after the rest.
+    titles = "[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)"
+    page.wait(f"{titles}.some(title => title.startsWith('Error'))", "the error over time")
     # Along the trajectory Q is beside the return that came, and nearly all of it hangs on the action.
     for card in ("calibration", "relevance-card", "error-kind", "path-came"):
         page.wait(f"document.getElementById('{card}').offsetHeight > 0", card)
@@ -147,13 +154,19 @@ def test_values_of_the_policy_that_acts_are_verified(start: Start, page: Browser
     # Those shown first may be of a model that knew little.
     rows = "[...document.querySelectorAll('.relevance-row')].map(row => row.textContent)"
     page.wait(f"{rows}.length === 3 && Number(/^action(\\d+) %/.exec({rows}[2])?.[1]) > 80", "the shares")
-    page.wait("document.getElementById('worst-text').textContent.includes('returns are off by')", "the errors")
-    off = re.search(r"off by ([0-9.]+)", text(page, "worst-text"))
-    assert off and float(off[1]) < 0.6, text(page, "worst-text")
-    pairs = page.run("import('/known.js').then(({known}) => known.calibration[0][0].pairs)")
-    # The value of going right is higher by 2: predictions and returns are of two kinds.
-    predicted = np.array([pair[0] for pair in pairs[-60:]])
-    assert predicted.max() - predicted.min() > 1.5, predicted
-    assert np.corrcoef(predicted, [pair[1] for pair in pairs[-60:]])[0, 1] > 0.7
+    # The errors shown first may be of a young model.
+    off = "/returns are off by ([0-9.]+)/.exec(document.getElementById('worst-text').textContent)"
+    page.wait(f"Number({off}?.[1]) < 0.6", "the errors")
+
+    def are_of_two_kinds() -> bool:
+        # The value of going right is higher by 2. The first predictions are those of a young model, and grow old.
+        pairs = page.run("import('/known.js').then(({known}) => known.calibration[0][0].pairs)")[-60:]
+        predicted, realised = np.array([pair[:2] for pair in pairs]).T
+        if np.ptp(predicted) > 1.5 and np.corrcoef(predicted, realised)[0, 1] > 0.7:
+            return True
+        sent_and_verified()
+        return False
+
+    when(are_of_two_kinds, "predictions and returns of two kinds")
     shoot(page, "actions-verified")
     assert_clean(page, daemon)

@@ -12,7 +12,20 @@ import pytest
 from browser import Browser, when
 from client import pack
 from conftest import Start
-from dashboard import KEEP, Field, Walk, address, assert_clean, choose, history, shoot, shown, start_walk, text
+from dashboard import (
+    KEEP,
+    Field,
+    Walk,
+    address,
+    assert_clean,
+    choose,
+    history,
+    learned,
+    shoot,
+    shown,
+    start_walk,
+    text,
+)
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
@@ -139,7 +152,7 @@ def test_over_one_variable_errors_are_a_curve_with_a_dot_for_each_state(start: S
     page.open(address(daemon))
     for _ in range(10):
         field.send(200, lambda states: states[:, 0] + 6.0 * (np.abs(states[:, 0] - 0.75) < 0.03))
-    daemon.control().wait_for_offset(field.sent)
+    learned(daemon, field.sent)
     page.wait("document.getElementById('maps')?.classList.contains('single')", "a curve")
     page.wait("document.getElementById('error-card').offsetHeight > 0", "the errors")
     page.wait("document.getElementById('error-note').textContent.endsWith('dots: single ones')", "dots")
@@ -149,14 +162,19 @@ def test_over_one_variable_errors_are_a_curve_with_a_dot_for_each_state(start: S
         return document.getElementById('map-error-out').textContent; }})"""
     page.run("document.getElementById('error-card').scrollIntoView({block: 'center'})")
     place = r"place ([0-9.]+): returns ([0-9.]+) J (higher|lower) than predicted · mean of "
-    errors = {}
-    for k in range(60):
-        page.run(f"{read}({0.06 + 0.9 * k / 60})")
-        page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        if found := re.match(place, text(page, "map-error-out")):
-            errors[float(found[1])] = float(found[2]) * (1 if found[3] == "higher" else -1)
-    worst = max(errors, key=lambda at: abs(errors[at]))
-    assert len(errors) > 40 and abs(worst - 0.75) < 0.08 and errors[worst] > 1, errors
+
+    def is_off_at_the_spike() -> bool:
+        errors = {}
+        for k in range(60):
+            page.run(f"{read}({0.06 + 0.9 * k / 60})")
+            page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            if found := re.match(place, text(page, "map-error-out")):
+                errors[float(found[1])] = float(found[2]) * (1 if found[3] == "higher" else -1)
+        worst = max(errors, key=lambda at: abs(errors[at]), default=0.0)
+        return len(errors) > 40 and abs(worst - 0.75) < 0.08 and errors[worst] > 1
+
+    # The first answer may be about a part of the rows; there is another one every five seconds.
+    when(is_off_at_the_spike, "the error at the spike")
     # Single errors are dots, and there is a file of the means.
     page.run(f"if (!window.saved) {{ {KEEP.removesuffix('; 0')}; }} 0")
     page.run("[...document.querySelectorAll('#map-error-save button')].forEach(button => button.click())")
@@ -179,6 +197,7 @@ def test_evidence_stands_behind_details_and_the_lists_are_saved(start: Start, pa
     page.open(address(daemon))
     page.wait("/log evidence|held-out error/.test(document.getElementById('model-details')?.textContent)", "the evidence")
     assert not re.search("evidence|held-out", text(page, "model")) and not page.run("document.getElementById('model-more').open")
+    page.wait("document.querySelector('#findings').children.length > 0", "what the refit found")
     page.run("document.querySelector('#model-more summary').click()")
     assert page.run("document.getElementById('model-more').open") and "log score" in text(page, "model-details")
     page.wait("document.querySelector('#rejected td')?.textContent === 'wrong_dimension'", "what was refused")
@@ -202,6 +221,9 @@ def test_lines_are_named_and_dashed_and_their_ranges_hold(start: Start, page: Br
     page.wait("document.querySelectorAll('.line canvas').length === 12", "the time lines")
     page.run("document.getElementById('time-more').open = true")
     page.wait("document.querySelector('#lines-more .line:not([hidden])').offsetHeight > 0", "all of them")
+    # Lines without numbers have no names in the picture: those of the model come with it.
+    scores = "['score', 'score_recent'].every(name => typeof series(name).at(-1) === 'number')"
+    page.wait(f"import('/known.js').then(({{series}}) => {scores})", "scores")
     page.run(f"{KEEP.removesuffix('; 0')}; 0")
     page.run("[...document.querySelectorAll('#time-save button')].find(b => b.textContent === 'SVG').click()")
     page.wait("'over-time.svg' in saved", "a file")

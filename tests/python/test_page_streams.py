@@ -12,7 +12,7 @@ import pytest
 from browser import Browser, when
 from client import Daemon, pack
 from conftest import Start
-from dashboard import KEEP, Field, address, assert_clean, choose, number, shoot, shown, start_field
+from dashboard import KEEP, Field, address, assert_clean, choose, learned, number, shoot, shown, start_field
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
@@ -51,15 +51,21 @@ def test_the_strip_stays_on_a_stream_until_it_falls_silent(start: Start, page: B
     note = "(document.getElementById('path-note')?.textContent ?? '')"
     page.wait(f"/ rows of (arm|leg) in \\d+ s/.test({note})", "a trajectory by time")
     first = re.findall("rows of (arm|leg)", page.run(note))[0]
-    answers = set()
-    for _ in range(40):
-        answers.add(page.run(note))
-        time.sleep(0.2)
+    answers = set[str]()
+
+    def followed() -> bool:
+        # For eight seconds, and until it has followed the rows and their returns are known.
+        answers.add(now := page.run(note))
+        known = re.search(r"of (\d+) %$", now)
+        return time.monotonic() > until and len(answers) >= 3 and known is not None and int(known[1]) > 80
+
+    until = time.monotonic() + 8
+    when(followed, "the rows that come")
     assert {re.findall("rows of (arm|leg)", answer)[0] for answer in answers} == {first}
-    # It has followed the rows meanwhile, and their returns are known.
-    assert len(answers) >= 3 and page.run(f"Number({note}.match(/of (\\d+) %$/)[1])") > 80
-    seconds = page.run("import('/path.js').then(({pathColumns}) => pathColumns().seconds)")
-    assert seconds[-1] == 0 and seconds == sorted(seconds) and seconds[0] < -5, seconds
+    columns = "import('/path.js').then(({pathColumns}) => pathColumns().seconds)"
+    when(lambda: page.run(columns)[0] < -5, "some seconds of them")
+    seconds = page.run(columns)
+    assert seconds[-1] == 0 and seconds == sorted(seconds), seconds
     other = {"arm": "leg", "leg": "arm"}[first]
     streams.names.remove(first)
     page.wait(f"{note}.includes('rows of {other} ')", "the other one")
@@ -96,6 +102,7 @@ def test_the_page_marks_where_the_robot_is(start: Start, page: Browser) -> None:
     page.wait(f"{words}.includes('place 0.25 m, load 0.5')", "where it is now")
     push.send(pack({"stream": "leg", "seq": 0, "states": np.array([[0.5, 0.5], [0.75, 0.75]]), "rewards": np.zeros(1)}))
     page.wait(f"{words}.includes('1 more stream')", "the other one")
+    page.wait("document.getElementById('map-value').getAttribute('aria-label')?.startsWith('Value of')", "the map")
     page.run(KEEP)
     page.run("[...document.querySelectorAll('#map-value-save button')].find(b => b.textContent === 'SVG').click()")
     page.wait("'value.svg' in (window.saved ?? {})", "the picture")
@@ -127,7 +134,7 @@ def test_the_last_failure_shows_what_the_value_said_before_it(start: Start, page
     control.wait_for_offset(sent + 20)
     assert control.ask("refit", wait=True)["outcome"] == "adopted"
     push.send(pack({"stream": "arm", "seq": sent, "states": steps[:8], "rewards": np.zeros(7)}))
-    control.wait_for_offset(sent + 27)
+    learned(daemon, sent + 27)
     page.open(f"{address(daemon)}#critic=default&stream=arm")
     page.wait("document.getElementById('path-failure')?.disabled === false", "that there was a failure")
     # Of a few rows each has a point of its own.
@@ -166,7 +173,7 @@ def test_of_thirty_streams_the_rows_around_a_worst_state_are_its_own(start: Star
                 reward = state[:, 0] + 6.0 * spike
                 message = {"states": state, "next_states": state, "rewards": reward, "terminated": np.ones(1, bool)}
                 push.send(pack({"stream": name, "seq": 40 * batch + row, **message}))
-    daemon.control().wait_for_offset(30 * 320)
+    learned(daemon, 30 * 320)
     # Axes on which the error is not to be seen, averaged: a click chooses better ones, and a place.
     page.open(f"{address(daemon)}#critic=default&x=0&y=1&others=averaged")
     page.wait("document.querySelectorAll('#worst li').length === 10", "the worst states")

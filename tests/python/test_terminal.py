@@ -106,12 +106,13 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
     daemon.control().wait_for_offset(300)
     process, terminal = pty.fork()
     if process == 0:
+        # Before its first view, so that all of them are of this size.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
         os.execvp(
             BINARY, [BINARY, "status", "--watch", "--interval", "0.2", "--data-dir", str(daemon.directory / "data")]
         )
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
     screen, text, deadline = Screen(lines, 100), "", time.monotonic() + PATIENCE_S
-    # Two whole views after the size has been set.
+    # Two whole views, and what surrounds them.
     while text.count("Ctrl-C ends this") < 4:
         assert time.monotonic() < deadline, text
         text += os.read(terminal, 65536).decode(errors="replace")
