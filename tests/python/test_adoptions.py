@@ -107,7 +107,7 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
     streaming.start()
     control.wait_for_offset(500)
     places = [Stream("Pendulum-v1", 50 + seed).state for seed in range(20)]
-    control.ask("value", states=places[:1], min_offset=500)
+    control.ask("value", states=np.array(places), min_offset=500)
     asking = Asking(daemon, np.array(places))
     asking.start()
     adopted = rejected = 0
