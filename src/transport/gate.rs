@@ -1,7 +1,8 @@
 //! What stands in front of the sockets: the public listeners, and for each connection a link that checks and pipes.
 //!
-//! One thread with a runtime of its own, so that it goes on while a socket behind it waits; only the control socket,
-//! which never waits for a peer, shares it. `permit.rs` counts what connections cost, and `link.rs` pipes one of them.
+//! Two threads with runtimes of their own, so that they go on while a socket behind them waits: one for producers and clients,
+//! which the control socket shares, since that never waits for a peer, and one for subscribers, all of which have something to
+//! take at the same moment: no request waits for that. `permit.rs` counts what connections cost, and `link.rs` pipes one of them.
 //!
 //! The gate shakes hands with both sides by itself. To the ROUTERs it introduces every connection under a number of its
 //! own, whatever identity the peer has.
@@ -11,7 +12,7 @@ use super::curve;
 use super::endpoint::{Listener, SocketFile};
 use super::link::{Link, socket_types};
 use super::permit::{ConnectionPermit, Gate, Reader, Writer};
-use super::zmq::spawn;
+use super::zmq::{self, spawn};
 use super::zmtp::{self, Introduced, Introduction};
 use super::{Limits, Phase, Reason, SocketName, StartError};
 #[cfg(feature = "curve")]
@@ -42,36 +43,54 @@ pub(super) struct Listeners {
     pub(super) curve: Vec<(SocketName, Listener, curve::CurveListener)>,
 }
 
-/// Start the gate's thread, which runs `runtime`, and on it `control`, the socket behind that door.
+/// Start the gate's threads: one runs `runtime`, and on it `control`, the socket behind that door.
 pub(super) fn start(
     runtime: Runtime,
     control: impl Future<Output = ()> + Send + 'static,
     doors: Listeners,
-    gate: Arc<Gate>,
-    phase: watch::Receiver<Phase>,
+    gate: &Arc<Gate>,
+    phase: &watch::Receiver<Phase>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), StartError> {
+    let plain = [
+        (SocketName::Ingest, doors.ingest),
+        (SocketName::Control, doors.control),
+        (SocketName::Publish, doors.publish),
+    ];
+    let doors_of_peers = plain.into_iter().map(|(socket, (listener, path))| (socket, listener, Behind::Plain(path)));
+    #[cfg(feature = "curve")]
+    let doors_of_peers = doors_of_peers
+        .chain(doors.curve.into_iter().map(|(socket, listener, front)| (socket, listener, Behind::Curve(front))));
+    let (of_subscribers, others): (Vec<_>, Vec<_>) =
+        doors_of_peers.partition(|(socket, ..)| *socket == SocketName::Publish);
+    threads.push(run("criticd-fan-out", zmq::runtime()?, std::future::ready(()), of_subscribers, gate, phase)?);
+    threads.push(run("criticd-gate", runtime, control, others, gate, phase)?);
+    Ok(())
+}
+
+/// Start a thread that runs `runtime`, with these doors and another task, until the transport is closed.
+fn run(
+    name: &str,
+    runtime: Runtime,
+    task: impl Future<Output = ()> + Send + 'static,
+    doors: Vec<(SocketName, Listener, Behind)>,
+    gate: &Arc<Gate>,
+    phase: &watch::Receiver<Phase>,
 ) -> Result<JoinHandle<()>, StartError> {
     let doors = {
         let _context = runtime.enter();
-        let plain = [
-            (SocketName::Ingest, doors.ingest),
-            (SocketName::Control, doors.control),
-            (SocketName::Publish, doors.publish),
-        ];
-        let open = plain.map(|(socket, (listener, path))| Door::open(socket, listener, Behind::Plain(path)));
-        #[cfg(feature = "curve")]
-        let open = open.into_iter().chain(
-            doors.curve.into_iter().map(|(socket, listener, front)| Door::open(socket, listener, Behind::Curve(front))),
-        );
-        open.into_iter().collect::<io::Result<Vec<_>>>().map_err(StartError::internal("public listener"))?
+        let open = |(socket, listener, behind)| Door::open(socket, listener, behind);
+        doors.into_iter().map(open).collect::<io::Result<Vec<_>>>().map_err(StartError::internal("public listener"))?
     };
-    spawn("criticd-gate", move || {
+    let (gate, phase) = (Arc::clone(gate), phase.clone());
+    spawn(name, move || {
         runtime.block_on(async {
             let mut closed = phase.clone();
             for door in doors {
                 tokio::spawn(door.accept_all(Arc::clone(&gate), phase.clone()));
             }
             // A task, which wakes itself without a call to the system.
-            if let Err(ended) = tokio::spawn(control).await {
+            if let Err(ended) = tokio::spawn(task).await {
                 std::panic::resume_unwind(ended.into_panic());
             }
             // The other end only goes away with the transport.

@@ -1,7 +1,7 @@
 //! Opaque frames in and out of the daemon over ZeroMQ: three sockets, bounded queues, and a gate in front.
 //!
 //! ```text
-//!            gate thread                      on a thread of                      the daemon
+//!            gate, two threads                on a thread of                      the daemon
 //! PUSH   ->  listener, limits  -> unix -> ingest: ROUTER, its own            ->  Transport::ingest
 //! DEALER <-> listener, limits <-> unix <-> control: ROUTER, the gate         ->  Transport::control
 //!                                                                            <-  Transport::replies
@@ -230,7 +230,7 @@ struct Running {
     threads: Vec<JoinHandle<()>>,
     /// Disconnected once the control socket has sent what it had to.
     control_is_over: Receiver<Never>,
-    gate: Option<JoinHandle<()>>,
+    gate: Vec<JoinHandle<()>>,
     directory: PrivateDirectory,
 }
 
@@ -265,7 +265,7 @@ pub fn start_answering(
     let (over, control_is_over) = crossbeam_channel::bounded(0);
     // If a later step fails, dropping this ends the threads that exist.
     let mut running =
-        Running { phase, closing: Some(closing), threads: Vec::new(), control_is_over, gate: None, directory };
+        Running { phase, closing: Some(closing), threads: Vec::new(), control_is_over, gate: Vec::new(), directory };
     // Dropped before `running`, which waits for it, should a later step fail.
     let over = over;
 
@@ -308,7 +308,7 @@ pub fn start_answering(
     let (publish, publications) =
         Outbox::counted(settings.publications, settings.outbox_bytes, queued.publications.clone());
     behind.start_publish(&doors.publish.1, publications, also, &mut running.threads)?;
-    running.gate = Some(gate::start(runtime, control, doors, gate, watch)?);
+    gate::start(runtime, control, doors, &gate, &watch, &mut running.gate)?;
     log_endpoints(&endpoints, &encrypted_endpoints);
     let (ingest, control, encrypted) = (ingest_queue, control_queue, encrypted_endpoints);
     Ok(Transport { endpoints, encrypted, ingest, control, replies, publish, counters, running })
@@ -456,7 +456,7 @@ impl Running {
         self.threads.drain(..).for_each(|t| drop(t.join()));
         let Err(_) = self.control_is_over.recv();
         self.advance(Phase::Closed);
-        drop(self.gate.take().map(JoinHandle::join));
+        self.gate.drain(..).for_each(|t| drop(t.join()));
     }
 }
 
