@@ -292,7 +292,7 @@ impl Curve {
             held: None,
         };
         let name = match socket {
-            SocketName::Ingest => "criticd-c-ingest",
+            SocketName::Ingest => "criticd-c-rows",
             SocketName::Control => "criticd-c-ctrl",
             SocketName::Publish => "criticd-c-pub",
         };
@@ -346,7 +346,7 @@ impl Shared {
         }
         let number = peer_number(connection, *rights) | CURVE_BIT;
         flow.number.store(number, Ordering::Relaxed);
-        flow.admitted.store(true, Ordering::Relaxed);
+        flow.admitted.store(true, Ordering::Release);
         let shown = plain_number(connection);
         log::info!("event=client_admitted socket={} client={name} connection={shown}", flow.socket);
         Some(number.to_string())
@@ -488,7 +488,7 @@ impl CurveListener {
                 }
             }
             let passed = flow.passed.fetch_add(n as u64, Ordering::Relaxed) + n as u64;
-            if !flow.admitted.load(Ordering::Relaxed) && passed > limits.handshake_bytes_max as u64 {
+            if !flow.admitted.load(Ordering::Acquire) && passed > limits.handshake_bytes_max as u64 {
                 return Reason::HandshakeTooLong;
             }
             if passed.saturating_sub(flow.whole.load(Ordering::Relaxed)) > unfinished_max {
@@ -504,7 +504,7 @@ impl CurveListener {
                 let header = at + frame.header;
                 at += frame.end;
                 // Those of the handshake are short, and no message.
-                if !flow.admitted.load(Ordering::Relaxed) {
+                if !flow.admitted.load(Ordering::Acquire) {
                     if frame.len > limits.handshake_bytes_max as u64 {
                         return Reason::HandshakeTooLong;
                     }
@@ -679,7 +679,7 @@ impl CurveListener {
     async fn watch(&self, flow: &Flow) -> Reason {
         let limits = &self.shared.limits;
         tokio::time::sleep(limits.handshake_timeout).await;
-        if !flow.admitted.load(Ordering::Relaxed) {
+        if !flow.admitted.load(Ordering::Acquire) {
             return Reason::HandshakeTimeout;
         }
         let sign = || flow.passed.load(Ordering::Relaxed) + flow.taken.load(Ordering::Relaxed);
@@ -707,7 +707,7 @@ struct CurvePeer<'a> {
 impl Drop for CurvePeer<'_> {
     fn drop(&mut self) {
         self.flow.gone.store(true, Ordering::Relaxed);
-        if self.front.socket == SocketName::Control && self.flow.admitted.load(Ordering::Relaxed) {
+        if self.front.socket == SocketName::Control && self.flow.admitted.load(Ordering::Acquire) {
             self.front.shared.requests.leave(self.flow.number.load(Ordering::Relaxed));
         }
         // Gone already where libzmq has connected.

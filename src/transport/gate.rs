@@ -1,8 +1,8 @@
 //! What stands in front of the sockets: the public listeners, and for each connection a link that checks and pipes.
 //!
-//! Two threads with runtimes of their own, so that they go on while a socket behind them waits: one for producers and clients,
-//! which the control socket shares, since that never waits for a peer, and one for subscribers, all of which have something to
-//! take at the same moment: no request waits for that. `permit.rs` counts what connections cost, and `link.rs` pipes one of them.
+//! Two threads, each with a runtime of its own, so that they go on while a socket behind them waits. One serves producers and
+//! clients, and the control socket, which never waits for a peer. The other serves subscribers: they all have something to take at
+//! the same moment, and requests do not wait for that. `permit.rs` counts what connections cost, and `link.rs` pipes one of them.
 //!
 //! The gate shakes hands with both sides by itself. To the ROUTERs it introduces every connection under a number of its
 //! own, whatever identity the peer has.
@@ -43,7 +43,7 @@ pub(super) struct Listeners {
     pub(super) curve: Vec<(SocketName, Listener, curve::CurveListener)>,
 }
 
-/// Start the gate's threads: one runs `runtime`, and on it `control`, the socket behind that door.
+/// Start the gate's two threads. That of producers and clients runs `runtime`, and on it `control`, the control socket.
 pub(super) fn start(
     runtime: Runtime,
     control: impl Future<Output = ()> + Send + 'static,
@@ -89,7 +89,7 @@ fn run(
             for door in doors {
                 tokio::spawn(door.accept_all(Arc::clone(&gate), phase.clone()));
             }
-            // A task, which wakes itself without a call to the system.
+            // A task: the control socket wakes itself without a call to the system then.
             if let Err(ended) = tokio::spawn(task).await {
                 std::panic::resume_unwind(ended.into_panic());
             }

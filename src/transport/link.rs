@@ -88,7 +88,6 @@ impl Begun {
 
 /// A connection after its handshake. It outlives its peer until the socket behind has read all that the peer sent.
 pub(super) struct Link {
-    seat: ConnectionPermit,
     phase: watch::Receiver<Phase>,
     /// `None` once the peer sends nothing more, or is cut.
     reader: Option<Reader>,
@@ -120,6 +119,8 @@ pub(super) struct Link {
     is_paused: bool,
     /// When the second began in which commands are counted, and how many there were before it.
     second: (Instant, u32),
+    /// Last: it is given back when the streams are closed.
+    seat: ConnectionPermit,
 }
 
 impl Link {
@@ -174,7 +175,7 @@ impl Link {
                 // A peer that always has something for us is not the only one. Of those with long messages a few go on at a time:
                 // a short message of another waits for these, and not for all.
                 let long = self.begun.part.bytes() > 0;
-                let _turn = if long { self.seat.gate.long_turns.acquire().await.ok() } else { None };
+                let _turn = if long { self.seat.gate.long_turns(self.seat.socket).acquire().await.ok() } else { None };
                 tokio::task::yield_now().await;
             }
         }
@@ -281,17 +282,25 @@ impl Link {
 
     /// Whether the peer must wait before more is read from it.
     fn is_held(&self) -> bool {
+        self.is_noisy() || self.waits_for_us()
+    }
+
+    fn is_noisy(&self) -> bool {
         let commands = self.scanner.commands.wrapping_sub(self.second.1);
-        let is_noise = commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1);
-        is_noise || self.waits_for_us()
+        commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1)
     }
 
     /// Whether it must wait for room, or until what it has sent is taken up, or answered.
     fn waits_for_us(&self) -> bool {
-        let asks_too_much = self.seat.socket == SocketName::Control
-            && (self.is_behind() || !self.seat.gate.requests.has_room(self.seat.number()));
+        let is_client = self.seat.socket == SocketName::Control;
+        self.waits_for_this_thread() || (is_client && !self.seat.gate.requests.has_room(self.seat.number()))
+    }
+
+    /// The same, but for the room of requests, which another thread makes.
+    fn waits_for_this_thread(&self) -> bool {
+        let is_behind = self.seat.socket == SocketName::Control && self.is_behind();
         let has_no_room = self.scanner.unfinished() > self.begun.part.bytes().max(SHORT_BYTES as u64);
-        !self.up.is_empty() || asks_too_much || has_no_room
+        !self.up.is_empty() || is_behind || has_no_room
     }
 
     /// Whether a client has as many answers waiting that it should read some first.
@@ -300,11 +309,10 @@ impl Link {
     }
 
     fn poll_peer_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.count_begun() || self.is_held() {
-            if self.seat.socket == SocketName::Control {
-                // Woken when there is room for more of its requests.
-                let _ = self.seat.gate.requests.poll_room(self.seat.number(), cx);
-            }
+        // Woken when there is room for more of its requests. Asked once: it may be there a moment later.
+        let is_client = self.seat.socket == SocketName::Control;
+        let asks_too_much = is_client && self.seat.gate.requests.poll_room(self.seat.number(), cx).is_pending();
+        if !self.count_begun() || asks_too_much || self.is_noisy() || self.waits_for_this_thread() {
             // And when it is its turn to begin a long message: which may be by now, since other threads give room back.
             return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
         }
@@ -429,8 +437,12 @@ impl Link {
         // What has begun to come is counted as a whole: there must be room for it.
         let promised = if self.writer.is_some() { self.filter.promised() } else { 0 };
         let waiting = self.down.len() as u64 + promised;
-        backlog.add(waiting);
-        backlog.subtract(self.down_counted);
+        // In one step: links of the other thread look at it meanwhile.
+        match waiting.checked_sub(self.down_counted) {
+            Some(0) => {}
+            Some(more) => backlog.add(more),
+            None => backlog.subtract(self.down_counted - waiting),
+        }
         self.down_counted = waiting;
         if self.seat.socket == SocketName::Control && self.is_paused != self.is_behind() {
             self.is_paused = self.is_behind();

@@ -32,7 +32,7 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 /// Descriptors left for everything else in the process.
 const DESCRIPTORS_RESERVED: u64 = 128;
 
-/// Connections in the midst of a long message that go on between two turns of all others.
+/// Connections in the midst of a long message that go on between two turns of all others of their thread.
 const LONG_TURNS: usize = 4;
 
 /// What all connections share.
@@ -45,8 +45,8 @@ pub(super) struct Gate {
     register: Mutex<Register>,
     /// Long messages that have been begun, by [`Gate::under_way`].
     under_way: [Mutex<UnderWay>; 2],
-    /// Turns of connections in the midst of a long message: a short message waits for a few of these, however many there are.
-    pub(super) long_turns: Semaphore,
+    /// By [`Gate::long_turns`].
+    long_turns: [Semaphore; 2],
     next_connection: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ impl Gate {
             requests,
             register: Mutex::new(Register::default()),
             under_way: Default::default(),
-            long_turns: Semaphore::new(LONG_TURNS),
+            long_turns: [(); 2].map(|()| Semaphore::new(LONG_TURNS)),
             next_connection: AtomicU64::new(1),
         }
     }
@@ -133,6 +133,12 @@ impl Gate {
     /// that requests go on meanwhile. They count until they have been taken, those of others until they are whole.
     fn under_way(&self, socket: SocketName) -> MutexGuard<'_, UnderWay> {
         self.under_way[usize::from(socket == SocketName::Ingest)].lock()
+    }
+
+    /// Turns of connections in the midst of a long message: a short message waits for a few of these, however many there are. Each of
+    /// the gate's threads has its own.
+    pub(super) fn long_turns(&self, socket: SocketName) -> &Semaphore {
+        &self.long_turns[usize::from(socket == SocketName::Publish)]
     }
 
     /// The most bytes that either of the two may have: no message is too long for it.

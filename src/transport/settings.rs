@@ -152,7 +152,8 @@ impl Settings {
         let each = 4 * SHORT_BYTES;
         let inward = self.inbox_bytes + self.requests.total_bytes + unfinished_bytes_max.max(2 * message_bytes_max);
         let outward = backlog_bytes_total_max + 2 * self.outbox_bytes;
-        let encrypted = if cfg!(feature = "curve") { 2 * (ENCRYPTED_BYTES + message_bytes_max) } else { 0 };
+        // What waits there, and what their threads see room for at the same moment as those of the plain sockets.
+        let encrypted = if cfg!(feature = "curve") { 2 * (ENCRYPTED_BYTES + 2 * message_bytes_max) } else { 0 };
         // Of the inbox, the requests and both kinds of long messages each may be exceeded by a message, and what waits for peers by one of
         // clients and one of subscribers.
         inward + outward + encrypted + connections_max * each + 6 * message_bytes_max

@@ -1,6 +1,6 @@
 //! The three sockets of the crate `zeromq`, behind the gate: those of ingest and of publications each on a thread and a runtime
-//! of its own, since a full inbox or a large publication holds them up. That of requests never waits for a peer and runs on the
-//! gate's thread: a request and its reply are spared a change of thread each. Replies to encrypted connections pass
+//! of its own, since a full inbox or a large publication holds them up. That of requests never waits for a peer and runs on
+//! `criticd-gate`: a request and its reply are spared a change of thread each. Replies to encrypted connections pass
 //! through here, and those behind them wait while the thread of their socket has no room; it waits for no peer either.
 //!
 //! Producers push and get no answer; the socket behind them is a ROUTER too, since that says whose message it has received.

@@ -189,7 +189,7 @@ impl<'a> Begun<'a> {
         self.moved += bytes;
         if self.moved >= TURN_BYTES {
             self.moved = 0;
-            let _turn = if self.bytes() > 0 { self.gate.long_turns.acquire().await.ok() } else { None };
+            let _turn = if self.bytes() > 0 { self.gate.long_turns(self.socket).acquire().await.ok() } else { None };
             tokio::task::yield_now().await;
         }
     }
