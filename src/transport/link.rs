@@ -309,12 +309,13 @@ impl Link {
     }
 
     fn poll_peer_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Woken when there is room for more of its requests. Asked once: it may be there a moment later.
-        let is_client = self.seat.socket == SocketName::Control;
-        let asks_too_much = is_client && self.seat.gate.requests.poll_room(self.seat.number(), cx).is_pending();
-        if !self.count_begun() || asks_too_much || self.is_noisy() || self.waits_for_this_thread() {
-            // And when it is its turn to begin a long message: which may be by now, since other threads give room back.
+        if !self.count_begun() || self.is_noisy() || self.waits_for_this_thread() {
+            // Woken when it is its turn to begin a long message: which may be by now, since other threads give room back.
             return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
+        }
+        if self.seat.socket == SocketName::Control {
+            // And when there is room for more of its requests. Asked once: it may be there a moment later.
+            ready!(self.seat.gate.requests.poll_room(self.seat.number(), cx));
         }
         if self.second.0.elapsed() >= Duration::from_secs(1) {
             self.second = (Instant::now(), self.scanner.commands);
