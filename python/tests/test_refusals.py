@@ -8,15 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import CALM, Start
+from conftest import CALM, PATIENCE_S, Start
 
 from criticd import Refused, Sender
 from criticd._refusals import Auditor, Sent, Watch
 from criticd.client import Position
 
 NOWHERE = "tcp://127.0.0.1:1"
-PATIENCE_S = 60.0
-"""Far longer than anything here takes, even on a busy machine."""
 
 
 def until(done: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:

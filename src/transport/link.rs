@@ -60,8 +60,6 @@ struct Inner {
 struct Begun {
     /// Bytes counted for it.
     part: Part,
-    /// Long messages of the peer that are whole.
-    whole: u32,
     /// Since when it has been under way, but for the time in which the peer waited for us.
     since: Instant,
     /// When that was last looked at.
@@ -73,7 +71,7 @@ struct Begun {
 
 impl Begun {
     fn new(now: Instant) -> Self {
-        Self { part: Part::default(), whole: 0, since: now, looked: now, held_from: None }
+        Self { part: Part::default(), since: now, looked: now, held_from: None }
     }
 
     /// How long the peer has had to send the rest. Where it waits for us now, it did so since this was asked last.
@@ -219,12 +217,11 @@ impl Link {
     /// for it.
     fn count_begun(&mut self) -> bool {
         let (gate, socket, begun) = (&self.seat.gate, self.seat.socket, &mut self.begun);
-        while begun.whole != self.scanner.long_whole {
-            begun.whole = begun.whole.wrapping_add(1);
+        if let Some(bytes) = self.scanner.long_whole.take() {
             // The room of one message goes back before the next one asks for some: others may be waiting for it.
             if socket == SocketName::Ingest {
-                // One of several frames had as much as it might have become. No two become whole at once: each has more than a chunk.
-                gate.end(socket, &mut begun.part, self.scanner.last_long);
+                // One of several frames had as much as it might have become.
+                gate.end(socket, &mut begun.part, bytes);
                 gate.pass(self.seat.number(), &mut begun.part);
             } else {
                 gate.end(socket, &mut begun.part, 0);

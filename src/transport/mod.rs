@@ -246,8 +246,8 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
 }
 
 /// [`start`], with `at_once` shown every request that is not encrypted, on the thread where it arrives: what it answers
-/// is spared two changes of thread and never comes to [`Transport::control`]. The bytes of producers and clients wait for it, so it must take
-/// no longer than handing a request over does, some microseconds, and wait for nothing.
+/// is spared two changes of thread and never comes to [`Transport::control`]. The bytes of producers and clients wait for it,
+/// so it must take no longer than handing a request over does, some microseconds, and wait for nothing.
 ///
 /// # Errors
 /// As [`start`].

@@ -16,7 +16,7 @@ pub(super) struct UnderWay {
     /// Those that wait for room, by their tickets: who came first has the lowest.
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
-    /// Of each connection the bytes that are counted for its whole messages that nobody has taken yet, oldest first.
+    /// By connection, the bytes of each whole message that the ingest thread has not handed over yet, oldest first.
     whole: HashMap<u64, VecDeque<u64>>,
     /// The sum of these.
     whole_bytes: u64,
@@ -166,7 +166,7 @@ mod tests {
         under_way.pass(1, &mut one);
         // Also from its own connection.
         assert!(!under_way.begin(&mut one, 60, MOST) && !under_way.begin(&mut other, 30, MOST));
-        // Nobody is to blame for that.
+        // The gate cuts no connection for that: the ingest thread will take what is whole.
         assert!(!under_way.lacks_room(MOST));
         assert_eq!((under_way.take(2), under_way.take(1), under_way.take(1)), (0, 60, 0));
         assert!(under_way.begin(&mut one, 60, MOST) && under_way.begin(&mut other, 30, MOST));

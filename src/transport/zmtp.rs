@@ -242,10 +242,9 @@ pub(super) struct Scanner {
     frame: Option<(Header, u64)>,
     parts: usize,
     message_bytes: u64,
-    /// Messages longer than [`SHORT_BYTES`] that have become whole, modulo 2^32.
-    pub(super) long_whole: u32,
-    /// Bytes of the last of them.
-    pub(super) last_long: u64,
+    /// Bytes of a message longer than [`SHORT_BYTES`] that has become whole, until the link takes them. A piece of at most that length
+    /// completes no two of them.
+    pub(super) long_whole: Option<u64>,
     /// Where in what was appended last the newest frame begins that made its message a long one.
     pub(super) long_from: usize,
     captured: Vec<u8>,
@@ -270,8 +269,7 @@ impl Scanner {
             frame: None,
             parts: 0,
             message_bytes: 0,
-            long_whole: 0,
-            last_long: 0,
+            long_whole: None,
             long_from: 0,
             captured: Vec::new(),
             subscriptions: Vec::new(),
@@ -360,8 +358,7 @@ impl Scanner {
             let bytes = std::mem::take(&mut self.message_bytes);
             self.parts = 0;
             if bytes > SHORT_BYTES as u64 {
-                self.long_whole = self.long_whole.wrapping_add(1);
-                self.last_long = bytes;
+                self.long_whole = Some(bytes);
             }
         }
         if self.is_captured(header) {
@@ -609,19 +606,19 @@ mod tests {
         let (short, long) = (vec![1; 60_000], vec![2; 100_000]);
         let mut after = |bytes: &[u8]| {
             scanner.scan(bytes, &mut out).unwrap();
-            (scanner.unfinished(), scanner.long_whole, scanner.long_from)
+            (scanner.unfinished(), scanner.long_whole.take(), scanner.long_from)
         };
-        assert_eq!(after(&frame(MORE, &short)), (60_000, 0, 0));
+        assert_eq!(after(&frame(MORE, &short)), (60_000, None, 0));
         // What makes it long is not the first frame; what follows is part of the same.
         let from = out_len(&[&short]);
-        assert_eq!(after(&frame(MORE, &short)), (1 << 20, 0, from));
-        assert_eq!(after(&frame(MORE, &short)), (1 << 20, 0, from));
+        assert_eq!(after(&frame(MORE, &short)), (1 << 20, None, from));
+        assert_eq!(after(&frame(MORE, &short)), (1 << 20, None, from));
         let last = frame(0, &long);
-        assert_eq!(after(&last[..9]), (280_000, 0, from));
-        // The end of one and the beginning of the next come at once: the number of whole ones tells.
+        assert_eq!(after(&last[..9]), (280_000, None, from));
+        // The end of one and the beginning of the next come at once: the length of the whole one tells.
         let from = out_len(&[&short, &short, &short, &long]);
-        assert_eq!(after(&[&last[9..], &last[..50]].concat()), (100_000, 1, from));
-        assert_eq!(after(&[&last[50..], &frame(0, b"x")].concat()), (0, 2, from));
+        assert_eq!(after(&[&last[9..], &last[..50]].concat()), (100_000, Some(280_000), from));
+        assert_eq!(after(&[&last[50..], &frame(0, b"x")].concat()), (0, Some(100_000), from));
     }
 
     /// Bytes of long frames with these bodies.

@@ -197,7 +197,7 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> 
 def free_port() -> int:
     """A port for a daemon whose `endpoints.json` cannot be read.
 
-    It is below those that the system gives away by itself, so that nobody gets it before the daemon binds it.
+    The port lies below the range from which the system picks ports, so no other program gets it before the daemon binds it.
     """
     while True:
         port = random.randrange(10_000, 30_000)

@@ -35,7 +35,7 @@ def test_the_dashboard_opens_and_stays_until_ctrl_c(tmp_path: Path) -> None:
             assert line, said
             said += line
         (page,) = re.findall(r"stays at (http://\S+) until Ctrl-C", said)
-        # Nobody waits for the browser.
+        # The demo starts the browser and does not wait for it.
         opened = tmp_path / "opened"
         until("the browser is told", lambda: opened.exists() and opened.read_text() == f"{page}\n")
         with urllib.request.urlopen(page, timeout=PATIENCE_S) as answer:
