@@ -11,7 +11,7 @@ targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then targets=(wire gate journal checkpoint); fi
 
 profile=${CRITICD_FUZZ_PROFILE:-release}
-RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrumented cargo build --locked --profile "$profile" -p criticd-fuzz --bins
+RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrumented cargo build --locked --profile "$profile" -p criticd-fuzz --features libfuzzer --bins
 folder=target/${profile/dev/debug}
 running=()
 for target in "${targets[@]}"; do

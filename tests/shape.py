@@ -34,9 +34,7 @@ WIDE_STRUCTS: dict[str, str] = {
 # Files that use one another, in the order of the alphabet.
 CIRCLES: dict[tuple[str, ...], str] = {}
 # Dependencies that a build needs although no file names them.
-UNNAMED: dict[str, str] = {
-    "proptest": "tests include crates/learner/tests/support, which names it",
-}
+UNNAMED: dict[str, str] = {}
 
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{[^}]*\}|[^'\\])'""",

@@ -1,5 +1,5 @@
 //! What the two reproductions of Jung and Stone's experiments share: model selection on a small table of transitions,
-//! and tables of medians. The test `reproduction` includes it too.
+//! and tables of medians.
 #![allow(dead_code)] // each of them uses its own part
 
 pub(crate) mod gridworld;

@@ -1,8 +1,8 @@
 //! What must hold for any bytes at all: the bodies of the fuzz targets.
 //!
 //! A target takes the bytes of one input and panics if a promise does not hold. `fuzz_targets/` puts libFuzzer around
-//! them, and `tests/fuzz.rs` of the package above, which compiles this file as a module, runs them over the corpora and
-//! over changes of these.
+//! them (feature `libfuzzer`, which needs a C++ compiler), and `tests/corpora.rs` runs them over the corpora and over changes
+//! of these.
 //!
 //! | target | the bytes are | it promises |
 //! | --- | --- | --- |

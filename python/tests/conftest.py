@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 import zmq
 
-from criticd import Client, aio
+from criticd import Client, Subscriber, aio
 from criticd.testing import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,10 +26,37 @@ os.environ.setdefault("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"
 # So that every number below can be predicted: no model selection unless a test asks for it.
 CALM = ("critic.refit_first_rows=0", "critic.refit_score_drop=0")
 
-# How long anything may take before a test gives up, unless it says otherwise: machines may be busy.
-PATIENCE_S = 60.0
+# How long anything may take before a test gives up, the one deadline of this suite: machines may be busy.
+PATIENCE_S = 120.0
 
 Start = Callable[..., Daemon]
+# From another place in each run: two runs of the suite may share a machine.
+PORTS = itertools.count(os.getpid())
+
+
+def when(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {PATIENCE_S:.0f} s")
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port below the range from which the system picks ports; each worker of pytest has a part of its own there.
+
+    So nobody else gets it while a daemon that comes back to it is away.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
+    while True:
+        port = 10_000 + 1000 * worker + next(PORTS) % 1000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 @pytest.fixture(autouse=True)
@@ -38,20 +67,24 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine takes longer for an answer, or a start, than is waited for by default."""
+    """A busy machine takes longer for an answer, a start or a stop than is waited for by default."""
     for of in (Client, aio.Client, Daemon):
         defaults = of.__init__.__kwdefaults__
         assert defaults is not None
         monkeypatch.setitem(defaults, "timeout_s", PATIENCE_S)
+    for waits in (Daemon.terminate, Subscriber.wait, aio.Subscriber.wait):
+        monkeypatch.setattr(waits, "__defaults__", (PATIENCE_S,))
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a daemon with the arguments of `criticd.testing.Daemon`."""
+    """Start a daemon with the arguments of `criticd.testing.Daemon`, on ports to which it can come back."""
     daemons: list[Daemon] = []
 
     def launch(*settings: str, **options: Any) -> Daemon:
-        daemons.append(Daemon(*settings, **options))
+        endpoints = {name: f"tcp://127.0.0.1:{free_port()}" for name in ("ingest", "control", "publish")}
+        endpoints["http"] = f"127.0.0.1:{free_port()}"
+        daemons.append(Daemon(*settings, **{"endpoints": endpoints, **options}))
         return daemons[-1]
 
     yield launch
@@ -89,10 +122,10 @@ class Route:
         with self.lock:
             self.whole = True
 
-    def wait_for_bytes(self, count: int, timeout_s: float = 30.0) -> None:
+    def wait_for_bytes(self, count: int) -> None:
         """Until so many bytes have gone towards the daemon, since the beginning."""
         with self.more:
-            assert self.more.wait_for(lambda: self.passed >= count, timeout_s)
+            assert self.more.wait_for(lambda: self.passed >= count, PATIENCE_S)
 
     def close(self) -> None:
         self.cut()
@@ -169,11 +202,11 @@ class Catcher:
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
 
-    def batches(self, rows: int, timeout_s: float = 30.0) -> list[dict[str, Any]]:
+    def batches(self, rows: int) -> list[dict[str, Any]]:
         """Messages until there are so many rows, and whatever else is there."""
         found: list[dict[str, Any]] = []
         while True:
-            wait = round(1000 * timeout_s) if sum(len(batch["rewards"]) for batch in found) < rows else 0
+            wait = round(1000 * PATIENCE_S) if sum(len(batch["rewards"]) for batch in found) < rows else 0
             if not self.socket.poll(wait):
                 break
             found.append(msgpack.unpackb(self.socket.recv(), object_hook=msgpack_numpy.decode))

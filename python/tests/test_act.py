@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Start
+from conftest import Start, when
 
 from criticd import Client, Decisions, Invalid, Refused, Snapshot, aio
 
@@ -48,18 +48,24 @@ def learned(client: Client, box: bool) -> Snapshot:
             stream="s", session="x", seq=first, states=states[first : first + 101], rewards=rewards[part],
             actions=actions[part],
         )  # fmt: skip
-    while (refit := client.status()["critics"][0]["refit"])["adopted"] == 0 or refit["running"] or refit["due"]:
-        pass
+
+    def is_swept_over() -> bool:
+        critic = client.status()["critics"][0]
+        refit = critic["refit"]
+        return bool(critic["learned"] == 800 and refit["adopted"] and not refit["running"] and not refit["due"])
+
+    when(is_swept_over, "a policy that is improved for the last time")
     # From here on the model that answers does not change. The status knows of an adoption a moment before it answers.
-    offset, generation, model = 800, client.status()["critics"][0]["generation"], client.snapshot()
-    while (
-        model.offset < offset
-        or model.generation < generation
-        or model.actions is None
-        or not model.actions.copies.shape[1]
-    ):
-        model = client.snapshot()
-    return model
+    generation, found = client.status()["critics"][0]["generation"], [client.snapshot()]
+
+    def answers() -> bool:
+        found[:] = [client.snapshot()]
+        (model,) = found
+        has_copies = model.actions is not None and model.actions.copies.shape[1] > 0
+        return model.offset >= 800 and model.generation >= generation and has_copies
+
+    when(answers, "the model that answers")
+    return found[0]
 
 
 def same(found: Decisions, expected: Decisions, box: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CALM, Puppet, Start
+from conftest import CALM, PATIENCE_S, Puppet, Start
 
 from criticd import CriticdError, Full, NoReply, Refused, Unreachable, aio
 
@@ -39,21 +39,21 @@ def test_send_follow_and_ask(start: Start) -> None:
                 assert await sender.send(WALK[row], WALK[row, 0], WALK[row + 1])
             assert await sender.send_trajectory(WALK[500:1001], WALK[500:1000, 0]) == 500
             assert await sender.send_batch(WALK[1000:1999], WALK[1000:1999, 0], WALK[1001:2000]) == 999
-            assert await sender.flush(30)
+            assert await sender.flush(PATIENCE_S)
             assert sender.counters.acknowledged == 1999
             assert (await client.streams())["default"].rows == 1999
-            snapshot = await subscriber.wait(30, offset=1999)
+            snapshot = await subscriber.wait(PATIENCE_S, offset=1999)
             assert subscriber.latest is snapshot
             asked = [client.value(WALK[row], variance=True, min_offset=1999) for row in range(100)]
             answers = await asyncio.gather(*asked)
             means = [answer.mean[0] for answer in answers]
             np.testing.assert_allclose(snapshot(WALK[:100]), means, rtol=1e-9, atol=1e-9)
             assert (await client.snapshot()).offset == 1999
-            assert (await client.refit(wait=True, timeout_s=600)).outcome in ("adopted", "rejected")
+            assert (await client.refit(wait=True, timeout_s=5 * PATIENCE_S)).outcome in ("adopted", "rejected")
             status = await client.status()
             assert status["offset"] == 1999
             if status["durable"]:
-                assert (await client.rebuild(wait=True, timeout_s=600)).outcome == "adopted"
+                assert (await client.rebuild(wait=True, timeout_s=5 * PATIENCE_S)).outcome == "adopted"
             done = await client.append(stream="x", seq=0, states=WALK[:11], rewards=WALK[:10, 0])
             assert done.accepted == 10
             following.cancel()
@@ -121,7 +121,7 @@ def test_a_client_outlives_the_daemon(start: Start) -> None:
     daemon = start()
 
     async def main() -> None:
-        async with aio.Client(data_dir=daemon.data_dir, timeout_s=20) as client:
+        async with aio.Client(data_dir=daemon.data_dir, timeout_s=PATIENCE_S) as client:
             assert await client.ping() >= 0
             await asyncio.to_thread(daemon.restart)
             assert await client.ping() >= 0
@@ -143,7 +143,7 @@ def test_a_closed_subscriber_ends_its_updates(start: Start) -> None:
         following = asyncio.create_task(follow())
         async with aio.Client(daemon.endpoints.control) as client:
             await client.append(seq=0, states=WALK[:301], rewards=WALK[:300, 0])
-        await subscriber.wait(30, offset=300)
+        await subscriber.wait(PATIENCE_S, offset=300)
         await subscriber.close()
         await asyncio.wait_for(following, 30)
         return seen

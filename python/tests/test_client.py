@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CALM, Puppet, Start
+from conftest import CALM, PATIENCE_S, Puppet, Start, when
 
 from criticd import Client, Endpoints, Invalid, Malformed, NoReply, Refused, Unreachable
 
@@ -39,19 +39,22 @@ def test_every_operation(start: Start) -> None:
         position = client.streams()["walk"]
         assert (position.session, position.next_seq, position.rows) == ("a", 300, 300)
         assert abs(position.last_seen - time.time()) < 600
-        outcome = client.refit(wait=True, timeout_s=600)
+        outcome = client.refit(wait=True, timeout_s=5 * PATIENCE_S)
         assert outcome.outcome in ("adopted", "rejected") and outcome.generation in (1, 2)
         assert client.refit().outcome == "started"
-        # It ends before the rebuild below, whose generation it would change.
-        while (refit := client.status()["critics"][0]["refit"])["running"] or refit["due"]:
-            time.sleep(0.02)
+
+        def has_ended() -> bool:
+            refit = client.status()["critics"][0]["refit"]
+            return not refit["running"] and not refit["due"]
+
+        when(has_ended, "the end of the refit, before the rebuild below, whose generation it would change")
         assert client.snapshot(variance=False).covariance is None
         assert client.snapshot("default").covariance is not None
         assert client.hello().state_dim == 2
         assert client.hello().rewards == 1
         if client.status()["durable"]:
             assert client.checkpoint() == 300
-            rebuilt = client.rebuild(wait=True, timeout_s=600)
+            rebuilt = client.rebuild(wait=True, timeout_s=5 * PATIENCE_S)
             assert rebuilt.outcome == "adopted" and rebuilt.generation == client.value(WALK[0]).generation
             with pytest.raises(Refused, match="unknown_critic"):
                 client.rebuild("other")
@@ -62,7 +65,7 @@ def test_every_operation(start: Start) -> None:
 
 def test_a_large_model_comes_in_pages(start: Start) -> None:
     daemon = start(*CALM, "critic.dictionary_max=400", "critic.tolerance=1e-9")
-    with daemon.client(timeout_s=60) as client:
+    with daemon.client() as client:
         states = np.random.default_rng(1).standard_normal((1001, 6))
         done = client.append(seq=0, states=states, rewards=states[:-1, 0])
         client.value(states[0], min_offset=done.offset)

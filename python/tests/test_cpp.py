@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Start
+from conftest import PATIENCE_S, ROOT, Start
 
 
 def test_cpp(start: Start, tmp_path: Path) -> None:
@@ -18,12 +18,12 @@ def test_cpp(start: Start, tmp_path: Path) -> None:
         pytest.skip(f"no {' and no '.join(missing)}: apt-get install g++ make libzmq3-dev cppzmq-dev")
     source = ROOT / "examples" / "cpp"
     make = ["make", "-f", str(source / "Makefile"), f"VPATH={source}", "CXXFLAGS=-O1 -Wall -Wextra -Wpedantic -Werror"]
-    subprocess.run(make, cwd=tmp_path, check=True, timeout=300)
+    subprocess.run(make, cwd=tmp_path, check=True, timeout=5 * PATIENCE_S)
     daemon = start()
 
     def sender(*arguments: str) -> str:
         command = [str(tmp_path / "sender"), daemon.endpoints.ingest, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
     assert sender("1500") == "1500 rows sent, 0 dropped\n"
     assert sender("600", "another") == "600 rows sent, 0 dropped\n"

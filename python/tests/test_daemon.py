@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import CALM
+from conftest import CALM, PATIENCE_S
 
 import criticd
 from criticd import CriticdError, Daemon
@@ -23,11 +23,11 @@ def test_a_block_has_a_daemon_and_leaves_nothing() -> None:
         assert daemon.alive() and str(daemon.pid) in repr(daemon) and daemon.endpoints.control in repr(daemon)
         with daemon.sender(reliable=True) as sender:
             sender.send_trajectory([[float(row)] for row in range(101)], [1.0] * 100)
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         assert client.value([0.0], min_offset=100).offset == 100
         assert client.status()["critics"][0]["discount"] == 0.5
         assert daemon.dashboard is not None
-        with urllib.request.urlopen(daemon.dashboard + "healthz", timeout=60) as answer:
+        with urllib.request.urlopen(daemon.dashboard + "healthz", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
         directory = daemon.directory
     assert not daemon.alive() and "not running" in repr(daemon) and not directory.exists()
@@ -61,7 +61,9 @@ def test_a_daemon_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_it_ends_with_the_program(tmp_path: Path) -> None:
     script = f"import criticd; daemon = criticd.Daemon(directory={str(tmp_path)!r}); print(daemon.pid)"
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    said = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     with pytest.raises(ProcessLookupError):
         os.kill(int(said.stdout), 0)
 
@@ -102,9 +104,9 @@ def test_the_types_of_the_status_are_those_of_the_daemon() -> None:
         empty = client.status()
         with daemon.sender(reliable=True) as sender:
             sender.send_trajectory([[float(row % 7)] for row in range(201)], [1.0] * 200)
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         client.value([0.0], min_offset=200)
-        client.refit(wait=True, timeout_s=600)
+        client.refit(wait=True, timeout_s=5 * PATIENCE_S)
         client.checkpoint()
         status = client.status()
     assert typing.get_type_hints(Status).keys() <= status.keys() and not {"v", "id", "ok"} & status.keys()
@@ -151,8 +153,8 @@ def test_objects_describe_themselves_in_a_line() -> None:
     ):
         assert "no model yet" in repr(critic) and daemon.endpoints.control in repr(client)
         sender.send_trajectory([[float(row % 7)] for row in range(101)], [1.0] * 100)
-        assert sender.flush(60)
-        critic.wait(30, offset=100)
+        assert sender.flush(PATIENCE_S)
+        critic.wait(PATIENCE_S, offset=100)
         assert "100 rows" in repr(critic) and "'arm'" in repr(sender) and "100 rows taken" in repr(sender)
         for thing in (daemon, client, critic, sender, critic.latest):
             assert len(repr(thing)) < 300 and "\n" not in repr(thing) and "criticd." in repr(thing)

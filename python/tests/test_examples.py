@@ -16,7 +16,7 @@ import fake_sb3
 import gymnasium
 import numpy as np
 import pytest
-from conftest import ROOT, Start
+from conftest import PATIENCE_S, ROOT, Start
 
 from criticd import Snapshot
 from criticd.testing import Daemon, binary
@@ -31,7 +31,11 @@ def run(daemon: Daemon | None, script: Path, *arguments: str, **variables: str) 
     if daemon is not None:
         environment["CRITICD_DATA_DIR"] = str(daemon.data_dir)
     done = subprocess.run(
-        [sys.executable, str(script), *arguments], env=environment, capture_output=True, text=True, timeout=900
+        [sys.executable, str(script), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,
     )
     print(done.stdout, done.stderr)
     assert done.returncode == 0, done.stderr
@@ -129,7 +133,7 @@ def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert f"{rows} known before, {rows} learned" in said
     # The same dataset, read by the daemon itself, by both ways.
     replay = [str(binary()), "replay", str(tmp_path / "test" / "poles-v0"), "--ack", "--session", "again"]
-    subprocess.run([*replay, "--control", daemon.endpoints.control], check=True, timeout=60)
+    subprocess.run([*replay, "--control", daemon.endpoints.control], check=True, timeout=PATIENCE_S)
     with daemon.client() as client:
         assert client.streams()["poles-v0"].rows == rows
         counts = client.status()["critics"][0]["counts"]
@@ -251,14 +255,17 @@ if TORCH:
         said = run(daemon, EXAMPLES / "cleanrl_ppo.py", "--total-timesteps", "4096", "--folder", "runs")
         assert "explained_variance_agent" in said and "explained_variance_criticd" in said
         with daemon.client() as client:
-            client.value([0.0] * 4, min_offset=4096, timeout_s=30)
+            client.value([0.0] * 4, min_offset=4096, timeout_s=PATIENCE_S)
             assert client.status()["offset"] == 4096 and client.status()["streams"] == 4
 
 
 def test_the_benchmark_of_send_measures() -> None:
     script = ROOT / "python" / "benchmarks" / "send.py"
     done = subprocess.run(
-        [sys.executable, str(script), "--calls", "2000", "--rate", "2000"], capture_output=True, text=True, timeout=600
+        [sys.executable, str(script), "--calls", "2000", "--rate", "2000"],
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,
     )
     # Its verdict is one on this machine at this moment.
     assert done.returncode in (0, 1), done.stderr

@@ -17,6 +17,15 @@ from criticd.daemon import binary
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden-q"
 CASES = sorted(path.stem for path in GOLDEN.glob("[qv]_*.json"))
+VARIANCES = ["model", "rows", "clustered"]
+# The learner's own tests (crates/learner) have them all. Here is one of each format: a box of actions, numbered actions
+# with their probabilities, and none with ratios; and one of each variance.
+FORMATS = [
+    ("q_box_sarsa_lambda_1", "model"),
+    ("q_discrete_expected_retrace_lambda_08", "rows"),
+    ("v_ratio_lambda_07", "clustered"),
+]
+FURTHER = [(name, variance) for name in CASES for variance in VARIANCES if (name, variance) not in FORMATS]
 FLAGS = {"gap": "starts_chain", "terminated": "terminated", "truncated": "truncated"}
 NUMBERS = {
     "stream": "stream",
@@ -81,8 +90,9 @@ def fitted(case: dict[str, Any], variance: str, directory: Path) -> Snapshot:
     return Snapshot.load(directory / "model.msgpack")
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("variance", ["model", "rows", "clustered"])
+@pytest.mark.parametrize(
+    ("name", "variance"), [*FORMATS, *(pytest.param(*each, marks=pytest.mark.nightly) for each in FURTHER)]
+)
 def test_a_fitted_model_says_in_python_what_the_reference_does(name: str, variance: str, tmp_path: Path) -> None:
     case = json.loads((GOLDEN / f"{name}.json").read_text())
     model, expected = fitted(case, variance, tmp_path), case["expected"]

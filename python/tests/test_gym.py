@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import CALM, Catcher, Start
+from conftest import CALM, PATIENCE_S, Catcher, Start
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -54,7 +54,7 @@ def test_what_a_vector_of_cartpoles_sends_is_physics(catcher: Catcher, mode: Aut
     with Sender(catcher.endpoint, stream="pole") as sender:
         streamed = wrap_vector(envs, sender)
         ended = drive(streamed, 5000, np.random.default_rng(1))
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         streams = catcher.rows(streamed.rows)
     assert set(streams) == {f"pole-{number}" for number in range(64)}
     assert sum(len(rows["rewards"]) for rows in streams.values()) == streamed.rows
@@ -83,9 +83,9 @@ def test_a_daemon_learns_every_step_of_64_cartpoles(start: Start, mode: Autorese
     with daemon.sender(reliable=True, stream="pole") as sender:
         streamed = wrap_vector(envs, sender)
         ended = drive(streamed, STEPS, np.random.default_rng(2))
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
     with daemon.client() as client:
-        client.value(np.zeros(4), min_offset=streamed.rows, timeout_s=60)
+        client.value(np.zeros(4), min_offset=streamed.rows, timeout_s=PATIENCE_S)
         status = client.status()
         assert (status["offset"], status["streams"], status["rejected"]) == (streamed.rows, 64, {})
         assert status["critics"][0]["counts"]["terminations"] == ended
@@ -111,10 +111,10 @@ def test_a_daemon_learns_every_step_of_an_environment(start: Start, name: str) -
             if terminated or truncated:
                 episodes += 1
                 env.reset()
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         assert env.rows == STEPS and sender.counters.dropped == 0
     with daemon.client() as client:
-        client.value(np.zeros(env.observation_space.shape or ()), min_offset=STEPS, timeout_s=120)
+        client.value(np.zeros(env.observation_space.shape or ()), min_offset=STEPS, timeout_s=PATIENCE_S)
         status = client.status()
     assert (status["offset"], status["rejected"]) == (STEPS, {})
     assert status["critics"][0]["counts"]["terminations"] == terminations
@@ -169,7 +169,7 @@ def test_observations_become_vectors(catcher: Catcher, kind: str) -> None:
         several.reset(seed=0)
         for _ in range(5):
             several.step(several.action_space.sample())
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         streams = catcher.rows(11)
     assert env.rows == 3 and several.rows == 2 * 4
     rows = streams["default"]
@@ -229,7 +229,7 @@ def test_a_reset_amid_an_episode_begins_another(catcher: Catcher) -> None:
             env.reset(seed=episode)
             for _ in range(4):
                 env.step(env.action_space.sample())
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         rows = catcher.rows(12)["default"]
     linked = (rows["next_states"][:-1] == rows["states"][1:]).all(axis=1)
     assert np.flatnonzero(~linked).tolist() == [3, 7]
@@ -245,7 +245,7 @@ def test_the_probability_of_an_action_is_sent_with_its_step(catcher: Catcher) ->
             if probability is not None:
                 env.behavior_prob = probability
             env.step(0)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         sent = [batch.get("behavior_probs", [None] * len(batch["rewards"])) for batch in catcher.batches(4)]
     assert [probability for part in sent for probability in part] == [0.25, None, None, 0.75]
 
@@ -257,7 +257,7 @@ def test_copies_say_the_probabilities_that_are_known(catcher: Catcher) -> None:
         envs.behavior_probs = [0.5, np.nan, 1.0]
         envs.step(np.zeros(3, np.int64))
         envs.step(np.zeros(3, np.int64))
-        assert sender.flush(60) and envs.rows == 6
+        assert sender.flush(PATIENCE_S) and envs.rows == 6
         said: dict[str, list[Any]] = {}
         for batch in catcher.batches(6):
             said.setdefault(batch["stream"], []).extend(batch.get("behavior_probs", [None] * len(batch["rewards"])))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CALM, Route, Start
+from conftest import CALM, PATIENCE_S, Route, Start, when
 
 from criticd import Client, CriticdError, Full, Refused, Sender
 from criticd.testing import Daemon
@@ -33,7 +33,7 @@ def fate(client: Client) -> tuple[int, int, int, int]:
     """What must not depend on interruptions: rows in all, those in the model, chains cut, rows refused."""
     offset = client.status()["offset"]
     if offset:
-        client.value(STATES[:1], min_offset=offset, timeout_s=60)
+        client.value(STATES[:1], min_offset=offset, timeout_s=PATIENCE_S)
     status = client.status()
     critic = status["critics"][0]
     return status["offset"], critic["learned"], critic["counts"]["cuts"], sum(status["rejected"].values())
@@ -53,7 +53,7 @@ class Undisturbed:
         daemon = start(*STILL)
         with daemon.sender(reliable=True, batch_rows=50) as sender:
             send(sender, 0, rows)
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         with daemon.client() as client:
             self.fate, self.values = fate(client), values(client)
         assert self.fate == (rows, rows, rows // 10, 0)
@@ -77,7 +77,7 @@ def test_the_path_is_cut_and_healed(start: Start, route: Callable[[str], Route])
             path.cut()
             send(sender, end - 300, end)
             path.heal()
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         counters = sender.counters
     assert (counters.acknowledged, counters.lost, counters.refused) == (ROWS, 0, 0)
     # A busy machine may hear of two cuts at once: the transport had made a connection of its own in between.
@@ -93,14 +93,15 @@ def test_the_daemon_is_killed_and_restarted(start: Start) -> None:
     undisturbed, daemon = Undisturbed(start, rows), start(*STILL)
     with daemon.sender(reliable=True, batch_rows=50, window=4) as sender:
         send(sender, 0, rows // 2)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         send(sender, rows // 2, rows // 2 + 200)
         daemon.restart()
         send(sender, rows // 2 + 200, rows)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         counters = sender.counters
     assert (counters.acknowledged, counters.lost, counters.refused) == (rows, 0, 0)
-    assert counters.reconnects == 1
+    # A busy machine may give a connection up before the daemon has answered on it.
+    assert counters.reconnects >= 1
     with daemon.client() as client:
         undisturbed.is_that_of(client)
         durable = client.status()["durable"]
@@ -113,11 +114,11 @@ def test_the_daemon_is_killed_while_nothing_is_sent(start: Start) -> None:
     daemon = start(*CALM)
     with daemon.sender(reliable=True, batch_rows=50) as sender:
         send(sender, 0, 1000)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         daemon.restart()
-        with daemon.client(timeout_s=30) as client:
+        with daemon.client() as client:
             # Nobody sends anything any more, and yet what was forgotten comes back.
-            assert client.value(STATES[:1], min_offset=1000, timeout_s=60).offset == 1000
+            assert client.value(STATES[:1], min_offset=1000, timeout_s=PATIENCE_S).offset == 1000
             assert client.streams()["default"].next_seq == 1000
 
 
@@ -125,13 +126,13 @@ def test_what_is_forgotten_and_no_longer_kept_is_counted(start: Start) -> None:
     daemon = start(*CALM)
     with daemon.sender(reliable=True, batch_rows=10) as sender:
         send(sender, 0, 1000)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         # With all that it may have kept on disk.
         daemon.kill()
         shutil.rmtree(daemon.data_dir)
         daemon.start()
         send(sender, 1000, 1100)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         counters = sender.counters
         with daemon.client() as client:
             stream = client.streams()["default"]
@@ -172,9 +173,11 @@ def test_the_client_is_killed_and_restarted(start: Start, route: Callable[[str],
     first.send_signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     with daemon.client() as client:
-        assert 0 < client.status()["offset"] < ROWS
+        # What has passed may still be on its way into the journal.
+        when(lambda: client.status()["offset"] > 0, "rows of the first one")
+        assert client.status()["offset"] < ROWS
         second = producer(path.endpoint)
-        said, _ = second.communicate(timeout=60)
+        said, _ = second.communicate(timeout=PATIENCE_S)
         assert second.returncode == 0
         assert int(said.split()[-1]) > 0
         undisturbed.is_that_of(client)
@@ -188,7 +191,7 @@ def test_rows_wait_on_disk_while_the_daemon_is_away(start: Start, tmp_path: Path
     options: dict[str, Any] = {"reliable": True, "spool": spool, "queue_rows": 200, "batch_rows": 50}
     # More than fits into memory, in two runs of the program, neither of which sees a daemon.
     for run in range(2):
-        with daemon.sender(session=f"run-{run}", linger_s=0.001, timeout_s=30, **options) as sender:
+        with daemon.sender(session=f"run-{run}", linger_s=0.001, timeout_s=PATIENCE_S, **options) as sender:
             send(sender, 0, 1000)
             sender.close()
             counters = sender.counters
@@ -200,7 +203,7 @@ def test_rows_wait_on_disk_while_the_daemon_is_away(start: Start, tmp_path: Path
     with daemon.sender(session="run-1", resume=True, **options) as sender:
         assert sender.position() == 1000
         send(sender, 1000, 1500)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         assert sender.counters.spooled == 0
     with daemon.client() as client:
         assert fate(client)[:2] == (2500, 2500)
@@ -226,7 +229,7 @@ def test_a_spool_outlives_breaks_of_the_path(start: Start, route: Callable[[str]
             for stream in ("a", "b"):
                 send(sender, 500 * part + 250, 500 * part + 500, stream)
             path.heal()
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         counters = sender.counters
     assert (counters.acknowledged, counters.lost, counters.spooled) == (4000, 0, 0)
     with daemon.client() as client:
@@ -239,7 +242,7 @@ def test_a_full_spool_makes_send_wait(start: Start, tmp_path: Path) -> None:
     daemon.kill()
     with (
         daemon.sender(
-            reliable=True, spool=tmp_path / "spool", spool_bytes=30_000, queue_rows=100, timeout_s=0.5, linger_s=0.001
+            reliable=True, spool=tmp_path / "spool", spool_bytes=30_000, queue_rows=100, timeout_s=5.0, linger_s=0.001
         ) as sender,
         pytest.raises(Full),
     ):
@@ -263,13 +266,13 @@ def test_a_newer_session_ends_the_older(start: Start) -> None:
     daemon = start(*CALM)
     first = daemon.sender(reliable=True)
     send(first, 0, 10)
-    assert first.flush(60)
+    assert first.flush(PATIENCE_S)
     with daemon.sender(reliable=True) as second:
         send(second, 0, 10)
-        assert second.flush(60)
+        assert second.flush(PATIENCE_S)
         send(first, 10, 20)
         with pytest.raises(Refused) as refused:
-            first.flush(60)
+            first.flush(PATIENCE_S)
         assert (refused.value.code, refused.value.field) == ("fenced", "session")
         with pytest.raises(Refused, match="fenced"):
             send(first, 20, 21)
@@ -283,7 +286,7 @@ def test_a_data_directory_leads_to_a_daemon_on_other_ports(start: Start, tmp_pat
     daemon = start(*CALM, directory=tmp_path)
     with Sender(data_dir=daemon.data_dir, reliable=True, batch_rows=50) as sender:
         send(sender, 0, 500)
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
         before = daemon.endpoints
         daemon.kill()
         (daemon.data_dir / "endpoints.json").unlink()
@@ -291,7 +294,7 @@ def test_a_data_directory_leads_to_a_daemon_on_other_ports(start: Start, tmp_pat
         try:
             assert moved.endpoints.control != before.control
             send(sender, 500, 1000)
-            assert sender.flush(30)
+            assert sender.flush(PATIENCE_S)
             with Client(data_dir=tmp_path / "data") as client:
                 assert client.streams()["default"].next_seq == 1000
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CALM, ROOT
+from conftest import CALM, PATIENCE_S, ROOT
 
 import criticd.aio
 from criticd import Client, Keys, Refused, Sender, Subscriber
@@ -54,18 +54,18 @@ def test_every_client_speaks_with_keys(daemon: Daemon, tmp_path: Path) -> None:
         # A key that may append finds its place and gets its acknowledgements.
         with Sender(ends.curve_control, stream="a", reliable=True, keys=arm) as sender:
             sender.send_trajectory(states, states[:-1, 0])
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         with Sender(data_dir=daemon.data_dir, stream="b", session="s", reliable=True, resume=True, keys=arm) as sender:
             sender.send_trajectory(states, states[:-1, 0])
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         with Sender(ends.curve_ingest, stream="c", keys=arm) as sender:
             sender.send_trajectory(states, states[:-1, 0])
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         with Client(data_dir=daemon.data_dir, keys=planner) as client:
-            found = client.value([[0.1]], min_offset=600, timeout_s=30)
+            found = client.value([[0.1]], min_offset=600, timeout_s=PATIENCE_S)
             assert found.offset >= 600
             assert {name: stream.rows for name, stream in client.streams().items()} == {"a": 200, "b": 200, "c": 200}
-        model = critic.wait(30, offset=600)
+        model = critic.wait(PATIENCE_S, offset=600)
         np.testing.assert_allclose(model([[0.1]]), found.mean, rtol=1e-6)
     with Client(ends.curve_control, keys=arm) as client, pytest.raises(Refused, match="unauthorised"):
         client.value([[0.1]])
@@ -79,11 +79,11 @@ def test_asyncio_speaks_with_keys(daemon: Daemon, tmp_path: Path) -> None:
         ends = daemon.endpoints
         async with criticd.aio.Sender(ends.curve_control, stream="a", reliable=True, keys=planner) as sender:
             await sender.send_trajectory(states, states[:-1, 0])
-            assert await sender.flush(60)
+            assert await sender.flush(PATIENCE_S)
         async with criticd.aio.Client(ends.curve_control, keys=planner) as client:
-            assert (await client.value([[0.1]], min_offset=100, timeout_s=30)).offset >= 100
+            assert (await client.value([[0.1]], min_offset=100, timeout_s=PATIENCE_S)).offset >= 100
         async with criticd.aio.Subscriber(ends.curve_publish, ends.curve_control, keys=planner) as critic:
-            assert (await critic.wait(30, offset=100)).transitions >= 100
+            assert (await critic.wait(PATIENCE_S, offset=100)).transitions >= 100
 
     asyncio.run(talk())
 

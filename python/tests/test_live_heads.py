@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import PATIENCE_S, when
 
 from criticd import Client, CriticdError, Daemon, HeadValues, Refused, aio
 
@@ -34,20 +34,21 @@ def send(daemon: Daemon, first: int, rows: int) -> None:
     with daemon.sender(reliable=True, batch_rows=50) as sender:
         for i in range(first, first + rows):
             sender.send(state=walk[i], next_state=walk[i + 1], reward=float(walk[i, 0]), truncated=i % 97 == 96)
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
 
 
 def learned(client: Client, rows: int) -> HeadValues:
     """The answers of all heads once they are ready and have learned so many rows."""
-    client.value(STATES, min_offset=rows, timeout_s=60)
-    until = time.monotonic() + 120
-    while True:
-        found = client.heads(STATES, min_offset=rows)
-        if not found.learning:
-            return found
-        assert all(0 <= share <= 1 for share in found.learning.values())
-        assert time.monotonic() < until, found
-        time.sleep(0.05)
+    client.value(STATES, min_offset=rows)
+    found: list[HeadValues] = []
+
+    def are_ready() -> bool:
+        found[:] = [client.heads(STATES, min_offset=rows)]
+        assert all(0 <= share <= 1 for share in (found[0].learning or {}).values())
+        return not found[0].learning
+
+    when(are_ready, "heads that have learned")
+    return found[0]
 
 
 def test_heads_are_asked_added_listed_and_removed(start: Start, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_kill_changes_no_bit_of_a_thousand_heads(start: Start) -> None:
     ]
     daemon = start(*CALM)
     send(daemon, 0, ROWS // 2)
-    with daemon.client(timeout_s=120) as client:
+    with daemon.client() as client:
         client.add_heads(heads)
         send(daemon, ROWS // 2, ROWS // 2)
         before = learned(client, ROWS)
@@ -158,11 +159,11 @@ def test_a_subscriber_follows_one_head(start: Start) -> None:
     daemon = start(*CALM)
     send(daemon, 0, ROWS)
     with daemon.client() as client, daemon.subscriber(head="given") as head:
-        first = head.wait(30, offset=ROWS)
+        first = head.wait(PATIENCE_S, offset=ROWS)
         assert (first.critic, first.discount) == ("default.given", 0.5)
         assert first.noise_variance == pytest.approx(0.5)
         send(daemon, ROWS, ROWS)
-        later = head.wait(30, offset=2 * ROWS)
+        later = head.wait(PATIENCE_S, offset=2 * ROWS)
         assert head.received.snapshots + head.received.weights > 0, head.received
         found = client.heads(STATES, ["given"], returns=True, min_offset=2 * ROWS)
         mean, deviation = later(STATES, std=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import PATIENCE_S
 from test_snapshot import model
 
 from criticd import Invalid, Kernel, Snapshot
@@ -46,7 +47,7 @@ def exported(snapshot: Snapshot, path: Path) -> None:
     model_file = path.with_suffix(".msgpack")
     snapshot.save(model_file)
     command = [os.environ["CRITICD_BIN"], "export", str(model_file), "--onnx", "--out", str(path)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=PATIENCE_S)
 
 
 WRITERS: dict[str, Callable[[Snapshot, Path], None]] = {"package": Snapshot.to_onnx, "program": exported}

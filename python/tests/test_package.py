@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Start
+from conftest import PATIENCE_S, ROOT, Start
 
 import criticd
 
@@ -26,7 +26,12 @@ def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     for daemon, snippet in zip((first, second, second, first, second, second), snippets, strict=True):
         environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
-            [sys.executable, "-c", snippet], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", snippet],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=5 * PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
     with second.client() as client:
@@ -40,14 +45,18 @@ def test_the_sources_please_the_tools(tool: list[str], tmp_path: Path) -> None:
     sources = ["criticd", "tests", "benchmarks", "hatch_build.py", str(ROOT / "examples" / "python")]
     sources += [str(ROOT / "packaging" / "build"), str(ROOT / "examples" / "ros2")]
     done = subprocess.run(
-        [sys.executable, "-m", *tool, *options, *sources], cwd=PACKAGE, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *tool, *options, *sources],
+        cwd=PACKAGE,
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_is_installed_is_typed_and_whole(tmp_path: Path) -> None:
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(PACKAGE)], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(PACKAGE)], check=True, timeout=5 * PATIENCE_S)
     (wheel,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
     modules = {f"criticd/{path.name}" for path in (PACKAGE / "criticd").iterdir() if path.suffix in (".py", ".typed")}

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 import zmq
 from cddl_verifier import Validator
-from conftest import ROOT
+from conftest import PATIENCE_S, ROOT
 
 from criticd import CriticdError, Invalid, policies
 from criticd._evaluation import _over_socket
@@ -192,7 +192,7 @@ def test_the_command_line_says_what_a_server_answered() -> None:
     for reply, part in replies.items():
         # One that does reply may be late on a busy machine.
         with replying(reply) as endpoint:
-            done = by_command_line(endpoint, "--policy-timeout", "1" if reply is None else "60")
+            done = by_command_line(endpoint, "--policy-timeout", "1" if reply is None else f"{PATIENCE_S:.0f}")
         assert done.returncode == 1 and part in done.stderr and endpoint in done.stderr, done.stderr
     nobody = by_command_line("ipc://nobody")
     assert nobody.returncode == 1 and "no policy answers at ipc://nobody: start its server first" in nobody.stderr
@@ -209,7 +209,10 @@ def test_an_onnx_file_is_served_for_the_command_line(tmp_path: Path) -> None:
     assert answers == pytest.approx(policy(rows["states"]))
     policies.write_policy("probs.csv", answers, "discrete:2")
     command = [sys.executable, "-m", "criticd.policies", path.name]
-    with subprocess.Popen([*command, "--bind", "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as served:
+    # What runs the tests may ignore Ctrl-C, and a child would inherit that.
+    by_hand: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    bind = ["--bind", "tcp://127.0.0.1:0"]
+    with subprocess.Popen([*command, *bind], stdout=subprocess.PIPE, text=True, **by_hand) as served:
         try:
             assert served.stdout is not None
             endpoint = served.stdout.readline().split()[-1]
@@ -222,9 +225,10 @@ def test_an_onnx_file_is_served_for_the_command_line(tmp_path: Path) -> None:
                 policies.ask(endpoint, np.zeros((3, 2)))
             taken = subprocess.run([*command, "--bind", endpoint], capture_output=True, text=True, check=False)
             assert taken.returncode == 1 and "Address already in use" in taken.stderr, taken.stderr
-        finally:
             served.send_signal(signal.SIGINT)
-        assert served.wait(20) == 0
+            assert served.wait(PATIENCE_S) == 0
+        finally:
+            served.kill()
     (tmp_path / "broken.onnx").write_bytes(b"no network")
     broken = subprocess.run([*command[:3], "broken.onnx"], capture_output=True, text=True, check=False)
     assert broken.returncode == 1 and "cannot serve broken.onnx at tcp://127.0.0.1:5760" in broken.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from conftest import CALM, Start
+from conftest import CALM, PATIENCE_S, Start
 from gymnasium.vector import AsyncVectorEnv
 
 from criticd import Client, CriticdError, Sender
@@ -28,7 +28,7 @@ def send(sender: Sender, first: int, last: int) -> None:
 
 def learned(client: Client, rows: int) -> dict[str, int]:
     """Rows of each stream, once the daemon has taken so many."""
-    client.value([0.0], min_offset=rows, timeout_s=30)
+    client.value([0.0], min_offset=rows, timeout_s=PATIENCE_S)
     return {name: position.rows for name, position in client.streams().items()}
 
 
@@ -44,10 +44,10 @@ def test_a_sender_goes_with_a_process(start: Start, method: str, reliable: bool)
         for child in children:
             child.start()
         for child in children:
-            child.join(60)
+            child.join(PATIENCE_S)
             assert child.exitcode == 0
         send(sender, 50, 80)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         assert learned(client, 380) == {"robot": 80, "robot/1": 100, "robot/2": 200}
         assert len({position.session for position in client.streams().values()}) == 3
         assert client.status()["rejected"] == {} and sender.counters.taken == 80
@@ -82,7 +82,7 @@ def test_a_subscriber_says_in_a_forked_process_that_it_hears_nothing(start: Star
 def test_asynchronous_vector_environments(start: Start, context: str) -> None:
     daemon = start(*CALM)
     # Its copies send what is left when they are closed, for so long.
-    with daemon.sender(reliable=True, timeout_s=60) as sender, daemon.client() as client:
+    with daemon.sender(reliable=True, timeout_s=PATIENCE_S) as sender, daemon.client() as client:
 
         def make() -> gymnasium.Env[Any, Any]:
             return wrap(gymnasium.make("Pendulum-v1", max_episode_steps=50), sender)
@@ -116,6 +116,6 @@ def test_what_cannot_be_in_two_processes_says_so(start: Start, tmp_path: Path) -
         assert os.waitpid(child, 0)[1] == 0
         # The parent's goes on.
         send(sender, 0, 10)
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
     with daemon.sender(reliable=True, session="run", resume=True) as sender, pytest.raises(CriticdError, match="two"):
         pickle.dumps(sender)

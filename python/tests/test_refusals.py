@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import CALM, PATIENCE_S, Start
+from conftest import CALM, PATIENCE_S, Start, when
 
 from criticd import Refused, Sender
 from criticd._refusals import Auditor, Sent, Watch
 from criticd.client import Position
 
 NOWHERE = "tcp://127.0.0.1:1"
-
-
-def until(done: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -40,12 +31,12 @@ def test_rows_of_another_dimension(
         for row in range(100):
             sender.send([float(row)], 0.0, [row + 1.0])
         assert sender.flush(PATIENCE_S)
-        until(lambda: client.hello().state_dim == 1)
+        when(lambda: client.hello().state_dim == 1, "the dimension")
     with daemon.sender(stream="wide") as wide:
         for row in range(30):
             wide.send([0.0, 0.0], 0.0, [float(row), 0.0])
         if not leaves_at_once:
-            until(lambda: wide.refusals)
+            when(lambda: wide.refusals, "a refusal")
             assert wide.counters.refused > 0
             for row in range(30, 60):
                 wide.send([0.0, 0.0], 0.0, [float(row), 0.0])
@@ -64,15 +55,15 @@ def test_two_senders_of_one_stream(start: Start, caplog: pytest.LogCaptureFixtur
     daemon = start(*CALM)
     with daemon.sender(stream="robot") as first, daemon.sender(stream="robot") as second, daemon.client() as client:
         first.send([0.0], 0.0, [1.0])
-        until(lambda: client.streams().get("robot"))
+        when(lambda: client.streams().get("robot"), "the stream")
         second.send([0.0], 0.0, [1.0])
-        until(lambda: client.streams()["robot"].session == second.session)
+        when(lambda: client.streams()["robot"].session == second.session, "the other session")
 
         def fenced() -> bool:
             first.send([0.0], 0.0, [1.0])
             return bool(first.refusals)
 
-        until(fenced)
+        when(fenced, "a refusal")
     (refusal,) = first.refusals
     assert (refusal.code, refusal.stream) == ("fenced", "robot") and "stream=" in refusal.remedy
     # Those before the other session began may have been taken.
@@ -88,7 +79,7 @@ def test_another_reason_is_the_one_that_the_daemon_announces(start: Start) -> No
         assert sender.flush(PATIENCE_S)
     with daemon.sender(stream="two") as two:
         two.send([0.0], [0.0, 0.0], [1.0])
-        until(lambda: two.refusals)
+        when(lambda: two.refusals, "a refusal")
         assert two.refusals[0].code == "wrong_dimension" and "2" in two.refusals[0].message
     assert two.counters.refused == 1
 
@@ -101,7 +92,7 @@ def test_a_refusal_that_was_announced_before_the_subscription(start: Start, monk
         assert sender.flush(PATIENCE_S)
     with daemon.sender(stream="two") as two:
         two.send([0.0], [0.0, 0.0], [1.0])
-        until(lambda: two.refusals)
+        when(lambda: two.refusals, "a refusal")
         assert two.refusals[0].code == "wrong_dimension" and "2" in two.refusals[0].message
 
 
@@ -113,7 +104,7 @@ def test_rows_that_are_taken_are_refused_by_nobody(start: Start, caplog: pytest.
         with daemon.client() as client:
             client.value([0.0], min_offset=500, timeout_s=PATIENCE_S)
         bad.send([0.0, 0.0], 0.0, [1.0, 0.0])
-        until(lambda: bad.refusals)
+        when(lambda: bad.refusals, "a refusal")
     assert good.refusals == () and good.counters.refused == 0 and good.counters.sent == 500
     assert len(warnings_of(caplog)) == 1
 
@@ -132,21 +123,25 @@ def test_a_reliable_sender_names_its_refusal_too(start: Start) -> None:
 
 
 def test_counters_of_a_daemon_that_is_not_there(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr("criticd._push._ABSENCE_S", 0.05)
     with Sender(NOWHERE) as sender:
         for row in range(10):
             sender.send([float(row)], 0.0, [row + 1.0])
+        # From here on it has been away for long.
+        monkeypatch.setattr("criticd._push._ABSENCE_S", 0.05)
         assert not sender.flush(0.5)
         counters = sender.counters
         assert (counters.taken, counters.sent, counters.lost) == (10, 0, 0)
         assert "0 sent" in repr(sender)
+
+        def said() -> list[str]:
+            warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+            return [message for message in warnings if "no connection" in message]
+
+        when(said, "a warning")
         sender.close(0.1)
     assert (sender.counters.sent, sender.counters.lost) == (0, 10)
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert [
-        message for message in said if "no connection" in message and "criticd serve" in message and "10" in message
-    ]
-    assert len([message for message in said if "no connection" in message]) == 1
+    (words,) = said()
+    assert "criticd serve" in words and "10" in words
 
 
 def test_a_sender_that_cannot_ask_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import runpy
 import sys
-import time
 import types
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, Start
+from conftest import ROOT, Start, when
 
 NODE = ROOT / "examples" / "ros2" / "critic_node.py"
 
@@ -87,11 +86,12 @@ def test_the_node_sends_rows_and_publishes_values(start: Start, monkeypatch: pyt
             subscriptions["episode_end"](Message(False))
         with daemon.client() as client:
             client.value([0.0], min_offset=400)
-        for _ in range(600):
+
+        def has_come() -> bool:
             subscriptions["state"](Message([0.5]))
-            if published["value"]:
-                return
-            time.sleep(0.1)
+            return bool(published["value"])
+
+        when(has_come, "a value")
 
     rclpy = types.ModuleType("rclpy")
     rclpy.__dict__.update(init=lambda: None, spin=spin, try_shutdown=lambda: None)

@@ -15,7 +15,7 @@ import fake_sb3
 import gymnasium
 import numpy as np
 import pytest
-from conftest import CALM, Catcher, Start
+from conftest import CALM, PATIENCE_S, Catcher, Start
 
 from criticd import Refused, Sender
 from criticd.returns import discounted_returns, explained_variance
@@ -81,7 +81,7 @@ def test_every_step_is_sent_as_it_happened(catcher: Catcher, algorithm: Any) -> 
         callback = CriticCallback(sender)
         make(algorithm).learn(450, callback=callback)
         assert callback.rows == sender.counters.taken == 450
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         found = catcher.rows(450)
     assert set(found) == set(callback.streams) == {"run-0", "run-1", "run-2"}
     for number in range(3):
@@ -99,9 +99,9 @@ def test_both_critics_are_judged_by_returns(start: Start, caplog: pytest.LogCapt
         class Kept(CriticCallback):
             def _on_rollout_start(self) -> None:
                 # So that the model of before the window is known here, and one that has learned all rows so far.
-                self.sender.flush(60)
+                self.sender.flush(PATIENCE_S)
                 if self.rows:
-                    critic.wait(30, offset=self.rows)
+                    critic.wait(PATIENCE_S, offset=self.rows)
                 super()._on_rollout_start()
                 self._window.model = critic.latest
 
@@ -113,7 +113,7 @@ def test_both_critics_are_judged_by_returns(start: Start, caplog: pytest.LogCapt
         callback = Kept(sender, critic, window_rows=100)
         model = make(PPO)
         model.learn(450, callback=callback)
-        assert sender.flush(60) and client.streams()["default-0"].rows == 150
+        assert sender.flush(PATIENCE_S) and client.streams()["default-0"].rows == 150
     assert len(seen) == 3 and "criticd/explained_variance" not in seen[0]["logged"]
     window, logged = seen[2]["window"], seen[2]["logged"]
     assert logged["criticd/rows"] == 450 and logged["criticd/refused"] == 0 and logged["criticd/generation"] >= 1
@@ -157,8 +157,8 @@ def test_another_discount_is_noticed(start: Start, caplog: pytest.LogCaptureFixt
     daemon = start(*CALM, "critic.discount=0.5", "critic.warmup_rows=40")
     with daemon.sender(reliable=True) as sender, daemon.subscriber() as critic:
         make(PPO).learn(300, callback=CriticCallback(sender))
-        sender.flush(60)
-        critic.wait(30)
+        sender.flush(PATIENCE_S)
+        critic.wait(PATIENCE_S)
         make(PPO).learn(450, callback=CriticCallback(sender, critic, window_rows=100))
     (said,) = [record.getMessage() for record in caplog.records if "discounts with" in record.getMessage()]
     assert "0.5" in said and "0.9" in said and "critic.discount" in said
@@ -168,8 +168,8 @@ def test_an_agent_without_values_is_compared_with_returns_alone(start: Start) ->
     daemon = start(*CALM, "critic.discount=0.9", "critic.warmup_rows=40")
     with daemon.sender(reliable=True) as sender, daemon.subscriber() as critic:
         make(PPO).learn(300, callback=CriticCallback(sender))
-        sender.flush(60)
-        critic.wait(30)
+        sender.flush(PATIENCE_S)
+        critic.wait(PATIENCE_S)
         agent = make(SAC)
         agent.learn(300, callback=CriticCallback(sender, critic, window_rows=90))
         logged = agent.logger.name_to_value
@@ -217,7 +217,7 @@ if fake_sb3.REAL:
     def test_the_readmes_snippet_runs(tmp_path: Path) -> None:
         text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
         (snippet,) = re.findall(r"```python with-sb3\n(.*?)```", text, re.DOTALL)
-        subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=300)
+        subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=5 * PATIENCE_S)
 
     def test_what_was_normalised_is_sent_as_it_was(catcher: Catcher) -> None:
         from stable_baselines3.common.vec_env import VecNormalize
@@ -226,7 +226,7 @@ if fake_sb3.REAL:
         with Sender(catcher.endpoint, stream="run") as sender:
             agent = PPO("MlpPolicy", envs, n_steps=50, batch_size=50, n_epochs=1, gamma=0.9, seed=0, device="cpu")
             agent.learn(450, callback=CriticCallback(sender))
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
             found = catcher.rows(450)
         for number in range(3):
             # Normalised and back: single precision was in between.

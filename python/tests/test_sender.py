@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CALM, Catcher, Puppet, Start
+from conftest import CALM, PATIENCE_S, Catcher, Puppet, Start
 
 from criticd import Client, CriticdError, Full, Invalid, Refused, Sender
 from criticd._rows import Rows
@@ -72,7 +72,7 @@ def test_rows_arrive_as_they_were_given(catcher: Catcher) -> None:
         table = generator.standard_normal((30, 2))
         ends = np.arange(30) % 10 == 9
         assert sender.send_batch(table, np.arange(30.0), table + 1, terminated=ends, stream="other") == 30
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         assert sender.position() == 24 and sender.position("other") == 30 and sender.position("third") == 0
         batches = catcher.batches(54)
     assert {batch["session"] for batch in batches} == {"s"}
@@ -101,7 +101,7 @@ def test_several_rewards_and_actions(catcher: Catcher) -> None:
     with Sender(catcher.endpoint) as sender:
         sender.send([1.0], [1.0, 2.0], [2.0], action=[3.0, 4.0, 5.0])
         sender.send_step(["a", "b"], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]], [[2.0], [3.0]], actions=[0, 1])
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         found = {batch["stream"]: batch for batch in catcher.batches(3)}
     assert found["default"]["rewards"].tolist() == [[1.0, 2.0]] and found["default"]["actions"].tolist() == [
         [3.0, 4.0, 5.0]
@@ -118,7 +118,7 @@ def test_what_rows_say_of_policies_arrives(catcher: Catcher) -> None:
         piece: dict[str, Any] = {"behavior_probs": [0.5, 0.25], "next_actions": [1, 0], "next_action_probs": np.eye(2)}
         assert sender.send_trajectory([[7.0], [8.0], [9.0]], [0.0, 0.0], actions=[0, 1], **piece) == 2
         sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], target_probs=[0.0, 1.5])
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         batches = {(batch["stream"], batch["seq"]): batch for batch in catcher.batches(11)}
     first, second, third, fourth = (batches["default", seq] for seq in (0, 3, 6, 7))
     assert first["behavior_probs"].tolist() == [0.5] * 3 and first["target_probs"].tolist() == [0.0, 0.25, 0.5]
@@ -142,7 +142,7 @@ def test_rows_name_the_policy_that_acts(catcher: Catcher) -> None:
         sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], policy="third")
         with pytest.raises(Invalid, match="policy"):
             sender.send([1.0], 0.0, [2.0], policy="")
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         batches = {(batch["stream"], batch["seq"]): batch for batch in catcher.batches(9)}
     named = {place: (batch.get("policy"), len(batch["rewards"])) for place, batch in batches.items()}
     assert named == {
@@ -286,9 +286,9 @@ def test_rows_behind_a_gap_say_that_rows_are_missing(catcher: Catcher) -> None:
         # They linger in the queue: after the tenth there is no room, until a flush makes some.
         count(sender, 0, 15)
         assert sender.send_step(["default", "other"], np.zeros((2, 1)), np.zeros(2), np.zeros((2, 1))) == 0
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         assert sender.send([20.0], 0.0, [21.0])
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
         assert (sender.counters.taken, sender.counters.dropped) == (11, 7)
         assert [(batch["seq"], len(batch["rewards"])) for batch in catcher.batches(11)] == [(0, 10), (16, 1)]
 
@@ -314,7 +314,7 @@ def test_what_is_refused_for_now_is_sent_again(puppet: Make) -> None:
     made = puppet(book)
     with Sender(made.endpoint, reliable=True, batch_rows=10, window=4) as sender:
         count(sender, 0, 500)
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
         counters = sender.counters
     assert book.rows == [float(row) for row in range(500)]
     assert (counters.acknowledged, counters.refused, counters.lost) == (500, 0, 0)
@@ -326,10 +326,10 @@ def test_a_daemon_that_asks_for_earlier_rows_gets_them(puppet: Make) -> None:
     made = puppet(book)
     with Sender(made.endpoint, reliable=True, batch_rows=10) as sender:
         count(sender, 0, 300)
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
         del book.rows[95:]
         count(sender, 300, 310)
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
         counters = sender.counters
     assert book.rows == [float(row) for row in range(310)]
     assert (counters.acknowledged, counters.lost) == (310, 0)
@@ -341,7 +341,7 @@ def test_what_is_refused_for_good_ends_the_stream_and_no_other(puppet: Make, cod
     sent = threading.Event()
 
     def reply(request: dict[str, Any]) -> dict[str, Any]:
-        assert sent.wait(30)
+        assert sent.wait(PATIENCE_S)
         return books[request["stream"]](request)
 
     made = puppet(reply)
@@ -355,13 +355,13 @@ def test_what_is_refused_for_good_ends_the_stream_and_no_other(puppet: Make, cod
                 sender.send([float(row)], 0.0, [0.0], stream="good")
         sent.set()
         with pytest.raises(Refused) as refused:
-            sender.flush(30)
+            sender.flush(PATIENCE_S)
         assert (refused.value.code, refused.value.field, refused.value.index) == (code, "state", 2)
         with pytest.raises(Refused, match=code):
             count(sender, 0, 1)
         assert sender.send([1.0], 0.0, [1.0], stream="good")
         with pytest.raises(Refused):
-            sender.flush(30)
+            sender.flush(PATIENCE_S)
         counters = sender.counters
     assert (counters.acknowledged, counters.refused) == (10 + 61, 20)
     assert len(books["good"].rows) == 61
@@ -378,7 +378,7 @@ def test_an_absurd_acknowledgement_makes_a_new_connection(puppet: Make, caplog: 
     made = puppet(lambda request: lies.pop() if lies else book(request))
     with caplog.at_level(logging.CRITICAL), Sender(made.endpoint, reliable=True) as sender:
         count(sender, 0, 10)
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
         assert sender.counters.reconnects == 1
     assert len(book.rows) == 10
 
@@ -391,7 +391,7 @@ def test_a_daemon_that_talks_nonsense_is_tried_again(puppet: Make) -> None:
         count(sender, 0, 10)
         assert not sender.flush(0.3)
         made.streams = {}
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
         assert sender.counters.reconnects >= 1
     assert len(book.rows) == 10
 
@@ -409,7 +409,7 @@ def test_threads_share_a_sender(start: Start) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sender.flush(60)
+        assert sender.flush(PATIENCE_S)
     with daemon.client() as client:
         assert {name: s.rows for name, s in client.streams().items()} == {f"thread-{k}": 1000 for k in range(4)}
         client.value([0.0, 0.0], min_offset=4000)
@@ -422,7 +422,7 @@ def test_messages_keep_to_the_daemons_limits(start: Start) -> None:
     with daemon.sender(reliable=True) as sender:
         states = np.random.default_rng(0).standard_normal((401, 20))
         assert sender.send_trajectory(states, states[:-1, 0]) == 400
-        assert sender.flush(30)
+        assert sender.flush(PATIENCE_S)
     with daemon.client() as client:
         assert client.streams()["default"].rows == 400
 
@@ -452,6 +452,6 @@ def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) ->
         with daemon.sender(reliable=True, session="s", resume=True) as sender:
             assert sender.position() == 1
             count(sender, 1, 5)
-            assert sender.flush(60)
+            assert sender.flush(PATIENCE_S)
         again = client.append(session="s", seq=3, states=[[3.0], [4.0], [5.0]], rewards=[0.0, 0.0])
         assert (again.accepted, again.duplicates, again.next_seq) == (0, 2, 5)

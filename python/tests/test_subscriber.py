@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CALM, Route, Start
+from conftest import CALM, PATIENCE_S, Route, Start, when
 from test_snapshot import model
 
 from criticd import Change, Client, CriticdError, Snapshot, Subscriber
@@ -45,13 +45,13 @@ def test_models_are_followed(start: Start) -> None:
         offset = 0
         for part in range(20):
             offset = append(client, 300 * part, 300)
-            snapshot = subscriber.wait(30, offset=offset)
+            snapshot = subscriber.wait(PATIENCE_S, offset=offset)
             assert snapshot is subscriber.latest
             assert_as_answered(snapshot, client, offset)
         before = subscriber.wait()
-        adopted = client.refit(wait=True, timeout_s=600)
+        adopted = client.refit(wait=True, timeout_s=5 * PATIENCE_S)
         if adopted.outcome == "adopted":
-            assert subscriber.wait(30, generation=before.generation + 1).generation == adopted.generation
+            assert subscriber.wait(PATIENCE_S, generation=before.generation + 1).generation == adopted.generation
         received = subscriber.received
     assert received.weights > 0 and received.snapshots > 0 and received.refused == 0
     assert received.connections == 1
@@ -80,16 +80,16 @@ def test_changes_of_the_world_are_told(start: Start) -> None:
         client.append(seq=sent, states=states, rewards=rewards)
         position, sent = places[-1], sent + rows
 
-    with daemon.client(timeout_s=30.0) as client, daemon.subscriber() as subscriber:
+    with daemon.client() as client, daemon.subscriber() as subscriber:
         subscriber.on_change(listen)
         for _ in range(24):
             walk(client, 500, 1.0)
-        subscriber.wait(30, offset=12_000)
+        subscriber.wait(PATIENCE_S, offset=12_000)
         assert not told
         for _ in range(12):
             walk(client, 500, -1.0)
-        assert swapped.wait(30)
-        assert subscriber.received.changes == len(told)
+        assert swapped.wait(PATIENCE_S)
+        when(lambda: subscriber.received.changes == len(told), "as many changes as were told")
     drift, forked, swap = told[:3]
     assert [drift.kind, forked.kind, swap.kind] == ["drift", "forked", "swapped"]
     assert abs(drift.details["since"] - 12_000) < 1000 and drift.offset > 12_000
@@ -111,7 +111,7 @@ def test_whoever_is_late_asks(start: Start) -> None:
         client.value(WALK[0], min_offset=offset)
         # Nothing is published any more: no row comes.
         with daemon.subscriber() as subscriber:
-            assert_as_answered(subscriber.wait(30, offset=offset), client, offset, whole=True)
+            assert_as_answered(subscriber.wait(PATIENCE_S, offset=offset), client, offset, whole=True)
             assert subscriber.received.fetched >= 1
 
 
@@ -130,10 +130,10 @@ def test_models_that_are_too_large_to_publish_are_fetched(start: Start, limit: i
         offset = 0
         for part in range(3):
             offset = append(client, 300 * part, 300)
-            snapshot = subscriber.wait(30, offset=offset)
-            while subscriber.wait(30).covariance is None:
-                next(subscriber.updates(timeout_s=30))
-            snapshot = subscriber.wait(30)
+            snapshot = subscriber.wait(PATIENCE_S, offset=offset)
+            while subscriber.wait(PATIENCE_S).covariance is None:
+                next(subscriber.updates(timeout_s=PATIENCE_S))
+            snapshot = subscriber.wait(PATIENCE_S)
             assert len(snapshot.dictionary) > 30
             assert_as_answered(snapshot, client, offset)
         assert subscriber.received.fetched >= 3
@@ -144,12 +144,12 @@ def test_a_subscriber_outlives_the_daemon(start: Start) -> None:
     with daemon.subscriber() as subscriber:
         with daemon.client() as client:
             append(client, 0, 1200)
-            old = subscriber.wait(30, offset=1200)
+            old = subscriber.wait(PATIENCE_S, offset=1200)
             daemon.restart()
             # The model of before stays until there is another one.
             assert subscriber.latest is not None
             offset = client.append(session="new", seq=0, states=WALK[:301], rewards=-WALK[:300, 0]).offset
-            for snapshot in subscriber.updates(timeout_s=30):
+            for snapshot in subscriber.updates(timeout_s=PATIENCE_S):
                 if snapshot.offset == offset:
                     break
             else:
@@ -164,12 +164,12 @@ def test_a_cut_path_costs_what_was_published_meanwhile_and_no_more(start: Start,
     path = route(daemon.endpoints.publish)
     with Subscriber(path.endpoint, daemon.endpoints.control) as subscriber, daemon.client() as client:
         append(client, 0, 300)
-        subscriber.wait(30, offset=300)
+        subscriber.wait(PATIENCE_S, offset=300)
         path.cut()
         offset = append(client, 300, 300)
         client.value(WALK[0], min_offset=offset)
         path.heal()
-        assert_as_answered(subscriber.wait(30, offset=offset), client, offset)
+        assert_as_answered(subscriber.wait(PATIENCE_S, offset=offset), client, offset)
 
 
 def test_a_data_directory_leads_to_a_daemon_on_other_ports(start: Start, tmp_path: Path) -> None:
@@ -177,13 +177,13 @@ def test_a_data_directory_leads_to_a_daemon_on_other_ports(start: Start, tmp_pat
         daemon = start(*CALM, directory=tmp_path)
         with daemon.client() as client:
             append(client, 0, 300)
-        assert subscriber.wait(30, offset=300).offset == 300
+        assert subscriber.wait(PATIENCE_S, offset=300).offset == 300
         daemon.kill()
         moved = start(*CALM, directory=tmp_path)
         assert moved.endpoints != daemon.endpoints
         with moved.client() as client:
             offset = client.append(session="new", seq=0, states=WALK[:201], rewards=WALK[:200, 1]).offset
-            for snapshot in subscriber.updates(timeout_s=30):
+            for snapshot in subscriber.updates(timeout_s=PATIENCE_S):
                 if snapshot.offset == offset:
                     break
             else:
@@ -195,8 +195,8 @@ def test_each_critic_has_its_own(start: Start) -> None:
     daemon = start(config=config)
     with daemon.client() as client, daemon.subscriber() as first, daemon.subscriber(critic="ab") as other:
         append(client, 0, 300)
-        assert (first.wait(30).critic, first.wait().discount) == ("a", 0.9)
-        assert (other.wait(30).critic, other.wait().discount) == ("ab", 0.0)
+        assert (first.wait(PATIENCE_S).critic, first.wait().discount) == ("a", 0.9)
+        assert (other.wait(PATIENCE_S).critic, other.wait().discount) == ("ab", 0.0)
 
 
 def test_many_threads_read(start: Start) -> None:
@@ -204,7 +204,7 @@ def test_many_threads_read(start: Start) -> None:
     over, faults = threading.Event(), list[str]()
     with daemon.client() as client, daemon.subscriber() as subscriber:
         append(client, 0, 200)
-        subscriber.wait(30)
+        subscriber.wait(PATIENCE_S)
 
         def read() -> None:
             last = 0
@@ -220,7 +220,7 @@ def test_many_threads_read(start: Start) -> None:
             thread.start()
         for part in range(40):
             append(client, 200 + 50 * part, 50)
-        subscriber.wait(30, offset=2200)
+        subscriber.wait(PATIENCE_S, offset=2200)
         over.set()
         for thread in threads:
             thread.join()
@@ -237,7 +237,7 @@ def test_a_thread_that_fails_is_not_silent(monkeypatch: pytest.MonkeyPatch, star
 
     monkeypatch.setattr(Follower, "whole", broken)
     with daemon.subscriber() as subscriber, pytest.raises(CriticdError, match="a bug"):
-        subscriber.wait(30)
+        subscriber.wait(PATIENCE_S)
 
 
 def test_what_follows_is_decided_by_revision() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
-from conftest import ROOT
+from conftest import PATIENCE_S, ROOT
 from mcap.writer import Writer
 from mcap_ros2.writer import Writer as Ros2Writer
 from rosbags.rosbag2 import StoragePlugin
@@ -28,7 +28,9 @@ COLUMNS = {"x": "/odom:position.x", "battery": "/battery:cells[1]", "cost": "/co
 
 
 def fit(table: Path, *words: str) -> str:
-    done = subprocess.run([binary(), "fit", table, *words, "--dry-run"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [binary(), "fit", table, *words, "--dry-run"], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -77,7 +79,7 @@ def test_json_in_mcap_becomes_rows(tmp_path: Path) -> None:
 def test_the_readmes_recording_is_read(tmp_path: Path) -> None:
     write_json(tmp_path / "run.mcap")
     (snippet,) = re.findall(r"```python recording\n(.*?)```", (ROOT / "python" / "README.md").read_text(), re.DOTALL)
-    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=PATIENCE_S)
     assert (tmp_path / "run.csv").read_text().startswith("x,battery,cost,time,episode\n0.0,12.0,0.0,")
 
 

@@ -8,20 +8,35 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import websocket
+from client import PATIENCE_S, when
 
 BINARY = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 
 
+# What the browser says of a page that is being left, or has only been begun.
+LEAVING = (
+    "Inspected target navigated or closed",
+    "Execution context was destroyed.",
+    "Cannot find default execution context",
+    "Cannot find context with specified id",
+    "Promise was collected",
+)
+# A daemon that has no time for an answer says so, and the page asks again (src/http/mod.rs): on a busy machine that may be.
+ASK_AGAIN = "the server responded with a status of 503"
+
+
 class Navigated(Exception):
     """The page went elsewhere, or loaded itself anew, while it was asked."""
+
+
+class Threw(Exception):
+    """An expression threw in the page."""
 
 
 class Browser:
@@ -44,7 +59,8 @@ class Browser:
         )
         port = self._port()
         self.count, self.events = 0, list[dict[str, Any]]()
-        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}/devtools/browser/{self.id}", timeout=60)
+        address = f"ws://127.0.0.1:{port}/devtools/browser/{self.id}"
+        self.socket = websocket.create_connection(address, timeout=PATIENCE_S)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -56,14 +72,17 @@ class Browser:
         self.call("Page.addScriptToEvaluateOnNewDocument", source=more)
 
     session: str | None = None
+    thrown = ""
 
     def _port(self) -> int:
         file = Path(self.profile) / "DevToolsActivePort"
-        deadline = time.monotonic() + 60
-        while not file.exists() or len(file.read_text().splitlines()) < 2:
-            if self.process.poll() is not None or time.monotonic() > deadline:
+
+        def is_written() -> bool:
+            if self.process.poll() is not None:
                 raise RuntimeError("chromium did not start")
-            time.sleep(0.02)
+            return file.exists() and len(file.read_text().splitlines()) == 2
+
+        when(is_written, "chromium's port")
         port, path = file.read_text().splitlines()
         self.id = path.rsplit("/", 1)[1]
         return int(port)
@@ -78,7 +97,7 @@ class Browser:
         while True:
             reply = json.loads(self.socket.recv())
             if reply.get("id") == self.count:
-                if reply.get("error", {}).get("message") == "Inspected target navigated or closed":
+                if reply.get("error", {}).get("message") in LEAVING:
                     raise Navigated(method)
                 assert "error" not in reply, f"{method}: {reply['error']}"
                 return reply["result"]
@@ -102,31 +121,35 @@ class Browser:
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression, awaited if it is a promise."""
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        if "exceptionDetails" in result:
+            raise Threw(result["exceptionDetails"])
         return result["result"].get("value")
 
-    def wait(self, script: str, what: str, timeout_s: float = 60) -> None:
-        """Wait until an expression counts as true."""
-        deadline = time.monotonic() + timeout_s
-        while not self._holds(script):
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"{what}: not within {timeout_s} s; the page says {self.run('document.body.innerText')!r}"
-                )
-            time.sleep(0.05)
-
-    def _holds(self, script: str) -> bool:
+    def holds(self, script: str) -> bool:
+        """Whether an expression, or what it promises, counts as true now: one that throws, as of a missing part, does not."""
+        self.thrown = ""
         try:
-            return bool(self.run(f"Boolean({script})"))
+            return bool(self.run(f"(async () => Boolean(await ({script})))()"))
         except Navigated:
             return False  # a page that loads itself anew is asked again
+        except Threw as error:
+            self.thrown = f"{error}; "
+            return False
+
+    def wait(self, script: str, what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until an expression holds."""
+        try:
+            when(lambda: self.holds(script), what, timeout_s)
+        except TimeoutError as error:
+            words = self.run("document.body.innerText")
+            raise TimeoutError(f"{error}; {self.thrown}the page says {words!r}") from None
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
 
     def faults(self) -> list[str]:
-        """Errors and warnings of the page so far."""
+        """Errors and warnings of the page so far, but for answers that it was told to ask for again."""
         out = []
         for event in self.events:
             parameters = event["params"]
@@ -135,7 +158,8 @@ class Browser:
             elif event["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
                 out.append(json.dumps(parameters["args"]))
             elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-                out.append(json.dumps(parameters["entry"]))
+                if ASK_AGAIN not in parameters["entry"]["text"]:
+                    out.append(json.dumps(parameters["entry"]))
         return out
 
     def requests(self) -> list[str]:
@@ -181,12 +205,3 @@ class Browser:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.profile, ignore_errors=True)
-
-
-def when(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s} s")
-        time.sleep(0.05)

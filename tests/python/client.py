@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ Array = npt.NDArray[np.float64]
 Map = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
-# How long anything may take before a test gives up: nothing here is about speed, and machines may be busy.
-PATIENCE_S = 60.0
+# How long anything may take before a test gives up, the one deadline of this suite: nothing here is about speed, and
+# machines may be busy. What makes progress meanwhile may take as long again each time.
+PATIENCE_S = 120.0
 # After which a connection whose heartbeats are not answered is given up: short enough for a test to outlast it.
 HEARTBEAT_TIMEOUT_MS = 5000
 BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
@@ -34,6 +36,29 @@ def pack(message: Map) -> bytes:
 
 def unpack(payload: bytes) -> Map:
     return msgpack.unpackb(payload, object_hook=msgpack_numpy.decode)
+
+
+def when(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:.0f} s")
+        time.sleep(0.05)
+
+
+def settles(check: Callable[[], object]) -> None:
+    """Wait until the assertions of `check` hold: what they look at may still be on its way."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+        time.sleep(0.1)
 
 
 class Refused(Exception):
@@ -51,6 +76,7 @@ class Control:
     def __init__(self, endpoint: str, kind: int = zmq.DEALER, heartbeat_ms: int = 0) -> None:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RCVTIMEO, round(1000 * PATIENCE_S))
         if heartbeat_ms:
             self.socket.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
             # By default a heartbeat later: a busy machine may take longer.
@@ -73,12 +99,21 @@ class Control:
             raise Refused(reply["error"])
         return reply
 
-    def wait_for_offset(self, rows: int, timeout_s: float = 2 * PATIENCE_S) -> Map:
-        """The status, once so many rows have been taken in."""
-        deadline = time.monotonic() + timeout_s
-        while (status := self.ask("status"))["offset"] < rows:
+    def wait_for_offset(self, rows: int, timeout_s: float = PATIENCE_S) -> Map:
+        """The status, once so many rows have been taken in; it gives up when none has come for `timeout_s`."""
+        return self._wait_for(rows, timeout_s, lambda status: status["offset"])
+
+    def wait_for_learned(self, rows: int) -> Map:
+        """The status, once every critic has learned so many rows: a busy daemon does a while after it has taken them in."""
+        return self._wait_for(rows, PATIENCE_S, lambda status: min(each["learned"] for each in status["critics"]))
+
+    def _wait_for(self, rows: int, timeout_s: float, of: Callable[[Map], int]) -> Map:
+        deadline, most = time.monotonic() + timeout_s, 0
+        while (found := of(status := self.ask("status"))) < rows:
+            if found > most:
+                deadline, most = time.monotonic() + timeout_s, found
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{status['offset']} of {rows} rows after {timeout_s} s")
+                raise TimeoutError(f"{most} of {rows} rows, and none more for {timeout_s:.0f} s")
             time.sleep(0.02)
         return status
 
@@ -144,7 +179,7 @@ class Daemon:
     def _socket(self, kind: int, name: str, options: dict[str, int]) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
-        for option, value in options.items():
+        for option, value in {"SNDTIMEO": round(1000 * PATIENCE_S), **options}.items():
             socket.setsockopt(getattr(zmq, option), value)
         socket.connect(self.endpoints[name])
         self.sockets.append(socket)

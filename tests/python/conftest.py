@@ -40,5 +40,5 @@ def page() -> Iterator[Browser]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first, so that where several run at once none is left alone at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Long tests first, so that where several run at once none is left alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

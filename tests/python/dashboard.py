@@ -15,8 +15,8 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-from browser import Browser, when
-from client import Array, Daemon, Map, pack
+from browser import Browser
+from client import PATIENCE_S, Array, Daemon, Map, pack, when
 from conftest import Start
 
 SHOTS = os.environ.get("CRITICD_SCREENSHOTS")
@@ -30,6 +30,11 @@ KEEP = """window.saved = {}; const blobs = URL.createObjectURL; let last;
     URL.createObjectURL = blob => { last = blob; return blobs.call(URL, blob); };
     HTMLAnchorElement.prototype.click = function () { const name = this.download;
         last.arrayBuffer().then(b => { saved[name] = name.endsWith('png') ? '' : new TextDecoder().decode(b); }); }; 0"""
+
+# The number and the length of each of the daemon's messages, as they come.
+HEARD = """window.heard = []; window.EventSource = class extends EventSource {
+    set onmessage(hear) { super.onmessage = (event) => {
+        heard.push([JSON.parse(event.data).number, event.data.length]); hear(event); }; } };"""
 
 
 class Walk(threading.Thread):
@@ -72,7 +77,7 @@ def address(daemon: Daemon) -> str:
 
 def history(daemon: Daemon) -> Any:
     """What the page begins with."""
-    return json.load(urlopen(f"{address(daemon)}api/history", timeout=60))
+    return json.load(urlopen(f"{address(daemon)}api/history", timeout=PATIENCE_S))
 
 
 def learned(daemon: Daemon, rows: int) -> None:
@@ -81,18 +86,18 @@ def learned(daemon: Daemon, rows: int) -> None:
     A busy daemon does both a while after the rows are stored, which is what its `offset` tells.
     """
     control = daemon.shared_control()
-    status = control.wait_for_offset(rows)
+    status = control.wait_for_learned(rows)
     states = np.zeros((1, status["state_dim"]))
     control.ask("value", states=states, critics=[each["name"] for each in status["critics"]], min_offset=rows)
     when(lambda: (history(daemon)["status"] or {}).get("offset", 0) >= rows, "the rows on the page")
 
 
-def start_walk(start: Start, dim: int = 3) -> Daemon:
+def start_walk(start: Start, dim: int = 3, endpoints: dict[str, str] | None = None) -> Daemon:
     names = [["angle"], ["angle", "speed"], ["angle", "speed", "temperature"]][dim - 1]
     config = f"state_dim = {dim}\nstate_names = {names}\n"
     quick = ["discount=0.7", "dictionary_max=60", "evidence_rows=200", "starts=2", "refit_budget_s=60"]
     manual = ["refit_first_rows=0", "refit_score_drop=0"]
-    return start(*(f"critic.{setting}" for setting in quick + manual), config=config)
+    return start(*(f"critic.{setting}" for setting in quick + manual), config=config, endpoints=endpoints)
 
 
 def shoot(page: Browser, name: str) -> None:
@@ -108,10 +113,16 @@ def assert_clean(page: Browser, daemon: Daemon) -> None:
     assert foreign == [] and len(page.requests()) >= 5
 
 
-def shown(page: Browser, element: str) -> bool:
-    return page.run(
-        f"!document.getElementById('{element}').hidden && document.getElementById('{element}').offsetHeight > 0"
-    )
+def shown(page: Browser, *elements: str) -> None:
+    """Wait until all of these are there to be seen."""
+    for element in elements:
+        page.wait(f"document.getElementById('{element}').offsetHeight > 0", f"{element} to be shown")
+
+
+def hidden(page: Browser, *elements: str) -> None:
+    """Wait until none of these is to be seen."""
+    for element in elements:
+        page.wait(f"document.getElementById('{element}').offsetHeight === 0", f"{element} to be hidden")
 
 
 def choose(page: Browser, control: str, value: str) -> None:
@@ -133,9 +144,15 @@ def point_until(page: Browser, canvas: str, across: float, up: float, condition:
 
     def is_so() -> bool:
         point(page, canvas, across, up)
-        return bool(page.run(f"Boolean({condition})"))
+        return page.holds(condition)
 
     when(is_so, what)
+
+
+def says(page: Browser, element: str, *words: str) -> None:
+    """Wait until the text of an element has all of these words."""
+    for each in words:
+        page.wait(f"document.getElementById('{element}').textContent.includes({json.dumps(each)})", each)
 
 
 def text(page: Browser, element: str) -> str:

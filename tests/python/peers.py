@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-import random
 import resource
 import selectors
 import socket
 import struct
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
-from client import Daemon
+from client import PATIENCE_S, Daemon
 
 TYPES = {"ingest": "PUSH", "control": "DEALER", "publish": "SUB"}
+# From another place in each run: two runs of the suite may share a machine.
+PORTS = itertools.count(os.getpid())
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + bytes(32)
 
 
@@ -44,7 +44,7 @@ class Peer:
     def __init__(self, daemon: Daemon, name: str, type: str = "", receive_bytes: int = 0) -> None:
         host, port = daemon.endpoints[name].removeprefix("tcp://").rsplit(":", 1)
         self.socket = socket.socket()
-        self.socket.settimeout(60)
+        self.socket.settimeout(PATIENCE_S)
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.connect((host, int(port)))
@@ -186,21 +186,15 @@ def processor_seconds(daemon: Daemon, thread: str = "") -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait for something that must come."""
-    deadline = monotonic() + timeout_s
-    while not condition():
-        assert monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        sleep(0.02)
-
-
 def free_port() -> int:
-    """A port for a daemon whose `endpoints.json` cannot be read.
+    """A port for a daemon whose `endpoints.json` cannot be read, or that comes back where it was.
 
-    The port lies below the range from which the system picks ports, so no other program gets it before the daemon binds it.
+    The port lies below the range from which the system picks ports, and each worker of pytest has a part of its own there:
+    nobody else gets it before the daemon binds it, or between two daemons.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
     while True:
-        port = random.randrange(10_000, 30_000)
+        port = 10_000 + 1000 * worker + next(PORTS) % 1000
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -28,8 +28,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from browser import Browser, when
-from client import BINARY, Daemon, pack
+from browser import Browser
+from client import BINARY, PATIENCE_S, Daemon, pack, when
 from dashboard import history
 from peers import free_port
 from PIL import Image
@@ -52,10 +52,20 @@ HIDDEN = """
 HIDE = f"(document.adoptedStyleSheets = [new CSSStyleSheet()])[0].replaceSync({json.dumps(HIDDEN)})"
 
 
-# Once it is frozen a page hears no news.
+# Once it is frozen a page hears no news. What it waits for is counted, and what it has been told to ask for again.
 DEAF = """window.EventSource = class extends EventSource {
     set onmessage(heard) { super.onmessage = (event) => { if (!window.frozen) heard(event); }; }
+};
+window.waiting = 0; window.refused = {}; const ask = window.fetch;
+window.fetch = async (...of) => {
+    waiting += 1;
+    try {
+        const reply = await ask(...of);
+        refused[String(of[0]).split('?')[0]] = reply.status === 503;
+        return reply;
+    } finally { waiting -= 1; }
 };"""
+ANSWERED = "waiting === 0 && !Object.values(refused).some(Boolean)"
 # Replaces what depends on the clock: 2 h 30 min of a daemon that ends at 12:00, with returns that scatter by what the model
 # says. `planted` marks are shown as well.
 FIXED = r"""(async (planted) => {
@@ -153,13 +163,13 @@ def walk(daemon: Daemon, dim: int, rows: int = 1200) -> None:
         ends = np.array([False] * 39 + [True])
         batch = {"states": np.array(states), "rewards": costs, "truncated": ends}
         push.send(pack({"stream": "walk", "session": "run", "seq": seq, **batch}))
-    control.wait_for_offset(rows)
+    control.wait_for_learned(rows)
 
 
 def refit(daemon: Daemon, critic: str = "main") -> None:
     """Adopt a second model. The page keeps the models that its watcher has seen, so each is left until then."""
     seen(daemon, 1)
-    assert daemon.control().ask("refit", critic=critic, wait=True, timeout_s=600)["outcome"] == "adopted"
+    assert daemon.control().ask("refit", critic=critic, wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     seen(daemon, 2)
 
 
@@ -216,10 +226,8 @@ def empty(folder: Path, stack: ExitStack) -> Daemon:
 def refused(folder: Path, stack: ExitStack) -> Daemon:
     daemon = learned(2)(folder, stack)
     daemon.push().send(pack({"stream": "other", "states": np.zeros((5, 3)), "rewards": np.zeros(4)}))
-    control, deadline = daemon.control(), time.monotonic() + 60
-    while not control.ask("status")["rejected"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    control = daemon.control()
+    when(lambda: control.ask("status")["rejected"], "a refusal")
     return daemon
 
 
@@ -228,10 +236,8 @@ def read_only(folder: Path, stack: ExitStack) -> Daemon:
     daemon = learned(2)(folder, stack)
     for name in ("journal.sqlite", "journal.sqlite-wal"):
         (folder / "data" / name).rename(folder / name)
-    control, deadline = daemon.control(), time.monotonic() + 60
-    while not control.ask("status")["read_only"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    control = daemon.control()
+    when(lambda: control.ask("status")["read_only"], "a daemon that notices it")
     return daemon
 
 
@@ -260,7 +266,7 @@ def recovering(folder: Path, stack: ExitStack) -> Starting:
     states = generator.normal(size=(60_001, 6))
     for k in range(0, 60_000, 500):
         push.send(pack({"states": states[k : k + 501], "rewards": states[k : k + 500, 0]}))
-    before.control().wait_for_offset(60_000, 600)
+    before.control().wait_for_offset(60_000)
     before.kill()
     for checkpoint in (folder / "data").glob("checkpoint-*"):
         checkpoint.unlink()
@@ -288,7 +294,7 @@ class Scene:
     planted: str = "[]"
 
 
-# Seconds until all that a page asks for is drawn.
+# For so many seconds nothing that a page has asked for is wanting.
 DRAWN_S = 4.0
 
 
@@ -330,14 +336,15 @@ SCENES = {
 def reach(address: str) -> None:
     """Wait until an address takes connections."""
     host, port = address.split(":")
-    deadline = time.monotonic() + 60
-    while True:
+
+    def takes_connections() -> bool:
         try:
-            socket.create_connection((host, int(port)), 1).close()
-            return
+            socket.create_connection((host, int(port)), PATIENCE_S).close()
         except OSError:
-            assert time.monotonic() < deadline, address
-            time.sleep(0.05)
+            return False
+        return True
+
+    when(takes_connections, address)
 
 
 def settle(page: Browser, name: str) -> None:
@@ -352,10 +359,22 @@ def settle(page: Browser, name: str) -> None:
         if scene.choose:
             page.run(f"({scene.choose}, 0)")
             page.wait(scene.chosen, f"{name}: what was chosen")
-        # Maps and errors are computed in the daemon's spare time.
-        time.sleep(DRAWN_S)
+        rest(page)
         page.run(f"{FIXED}({scene.planted})")
     page.run(f"({HIDE}, 0)")
+
+
+def rest(page: Browser) -> None:
+    """Wait until all that a page asks for is drawn: maps and errors are computed in the daemon's spare time."""
+    since = time.monotonic()
+
+    def rests() -> bool:
+        nonlocal since
+        if not page.holds(ANSWERED):
+            since = time.monotonic()
+        return time.monotonic() - since > DRAWN_S
+
+    when(rests, "a page at rest")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A hundred models change hands under a running stream, and nobody who asks ever notices more than a new generation."""
+"""Models change hands under a running stream, and nobody who asks ever notices more than a new generation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import zmq
-from client import Control, Daemon, Map, Refused, evaluate, pack, rounding
+from client import PATIENCE_S, Control, Daemon, Map, Refused, evaluate, pack, rounding, when
 from conftest import Start
 from environments import Stream
-
-ADOPTIONS = 100
 
 
 class Streaming(threading.Thread):
@@ -88,8 +86,9 @@ class Asking(threading.Thread):
         self.join()
 
 
-@pytest.mark.slow
-def test_a_hundred_adoptions_under_load(start: Start) -> None:
+@pytest.mark.parametrize("adoptions", [10, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.long])])
+def test_adoptions_under_load(start: Start, adoptions: int) -> None:
+    """No row is lost or learned twice by them, and an answer is always that of one model, which it names."""
     daemon = start(
         "critic.discount=0.95",
         # A tolerance that fills the dictionary: the pause is to be measured at this size.
@@ -114,19 +113,25 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
     reasons: Counter[str] = Counter()
     generation = control.ask("snapshot")["generation"]
     began = time.monotonic()
-    while adopted < ADOPTIONS and time.monotonic() - began < 600:
-        outcome = control.ask("refit", wait=True)
+    while adopted < adoptions:
+        outcome = control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)
         if outcome["outcome"] == "adopted":
             adopted += 1
             assert outcome["generation"] == generation + 1
+            # However late the one who asks gets its turn.
+            heard = outcome["generation"]
+            when(lambda: asking.failures or heard in asking.generations, "an answer of the new model")  # noqa: B023
         else:
             rejected += 1
             reasons[re.sub(r"[0-9.-]+", "_", outcome["reason"])] += 1
             assert outcome["generation"] == generation
+            assert rejected < 10 * adoptions, reasons
         generation = outcome["generation"]
     seconds = time.monotonic() - began
     sent = streaming.stop()
-    status = control.wait_for_offset(sent)
+    status = control.wait_for_learned(sent)
+    # Under the stream a snapshot is often newer than the answer before it: these are the rest.
+    when(lambda: asking.failures or asking.compared > 20, "answers that are compared with snapshots")
     asking.stop()
     critic = status["critics"][0]
     pause = critic["adoption_pause_ms"]
@@ -136,9 +141,8 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
         f"slowest {1000 * asking.longest_s:.0f} ms; dictionary {critic['dictionary_size']}, learner's pause at an adoption: "
         f"median {pause['p50']:.3f}, 99 % {pause['p99']:.3f}, longest {pause['max']:.3f} ms"
     )
-    assert adopted == ADOPTIONS
     assert asking.failures == []
-    assert asking.compared > 20 and len(asking.generations) > ADOPTIONS / 2
+    assert set(range(2, adoptions + 2)) <= asking.generations
     # No row is lost or learned twice: neither by the stream nor by the model that took over.
     assert status["offset"] == sent == critic["learned"]
     assert sum(s["rows"] for s in control.ask("streams")["streams"].values()) == sent

@@ -24,7 +24,7 @@ import pytest
 import zmq
 import zmq.auth
 import zmq.utils.z85
-from client import PATIENCE_S, ROOT, Control, Daemon, Map, Refused, pack, receive, unpack
+from client import PATIENCE_S, ROOT, Control, Daemon, Map, Refused, pack, receive, unpack, when
 from nacl.public import Box, PrivateKey, PublicKey
 from zmq.utils.monitor import recv_monitor_message
 
@@ -42,7 +42,7 @@ RIGHTS: dict[str, list[str]] = {
 
 
 def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S, **options)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Encrypted:
         return self.number('criticd_backlog_bytes{socket="control"}') / 2**20
 
     def wait_for_cut(self, reason: str, count: int = 1) -> None:
-        wait(lambda: self.cut(reason) >= count, f"{count} peers cut for {reason}")
+        when(lambda: self.cut(reason) >= count, f"{count} peers cut for {reason}")
 
     def works(self) -> None:
         """Somebody who means well is served."""
@@ -137,13 +137,6 @@ class Encrypted:
 
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.daemon.process.pid}/fd").iterdir()))
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for: {what}"
-        time.sleep(0.02)
 
 
 Start = Callable[..., Encrypted]
@@ -248,7 +241,7 @@ def test_what_a_producer_sent_arrives_although_it_left_at_once(start: Start) -> 
         push, _ = encrypted.socket(zmq.PUSH, "ingest", events=False)
         for j in range(20):
             push.send(pack({"stream": f"s{i}", "seq": 10 * j, **walk(10)}))
-        push.close(linger=30_000)
+        push.close(linger=round(1000 * PATIENCE_S))
         rows += 200
     encrypted.control().wait_for_offset(rows)
 
@@ -367,7 +360,7 @@ def test_garbage_at_the_port(start: Start) -> None:
             pass
         connection.close()
     encrypted.works()
-    wait(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
+    when(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
     assert encrypted.daemon.memory_mib() < memory + 64
 
 
@@ -564,7 +557,7 @@ def test_what_libzmq_holds_counts_in_the_total_of_all(start: Start, name: str, k
     for each in hostile:
         half_message(each)
     # 32 MiB of long messages may have begun, those of plain clients included, and no more.
-    wait(lambda: encrypted.unfinished_mib() > 31, "as many to have begun as may")
+    when(lambda: encrypted.unfinished_mib() > 31, "as many to have begun as may")
     time.sleep(0.5)
     assert encrypted.unfinished_mib() <= 33
     assert encrypted.daemon.memory_mib() < memory + 64
@@ -581,7 +574,7 @@ def test_what_libzmq_holds_counts_in_the_total_of_all(start: Start, name: str, k
     # What has gone makes room, once libzmq has let go of it.
     for each in hostile:
         each.socket.close()
-    wait(lambda: encrypted.unfinished_mib() == 0, "the room to be given back")
+    when(lambda: encrypted.unfinished_mib() == 0, "the room to be given back")
     control.socket.send(pack({"id": 1, "op": "ping", "what": "x" * 2**19}))
     assert "ok" in unpack(control.socket.recv())
 
@@ -610,13 +603,13 @@ def test_replies_that_wait_in_libzmq_are_counted(start: Start) -> None:
     for _ in range(200):
         # Some 350 kB each.
         greedy.send(pack({"id": 1, "op": "snapshot", "variance": True, "arrays": "list"}))
-    wait(lambda: encrypted.backlog_mib() > 8, "its share of replies to wait")
+    when(lambda: encrypted.backlog_mib() > 8, "its share of replies to wait")
     for _ in range(50):
         control.ask("ping")
     assert encrypted.backlog_mib() < 17
     greedy.disable_monitor()
     greedy.close()
-    wait(lambda: encrypted.backlog_mib() == 0, "nothing to wait for one that has left")
+    when(lambda: encrypted.backlog_mib() == 0, "nothing to wait for one that has left")
 
 
 def test_coming_and_going_leaves_nothing_behind(start: Start) -> None:
@@ -628,7 +621,7 @@ def test_coming_and_going_leaves_nothing_behind(start: Start) -> None:
         control = encrypted.control()
         control.ask("ping")
         control.close()
-    wait(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
+    when(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
     assert encrypted.daemon.memory_mib() < memory + 32
     assert encrypted.daemon.terminate()[0] == 0
 

@@ -30,9 +30,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from client import BINARY, Daemon, pack
+from client import BINARY, PATIENCE_S, Daemon, pack, when
 from conftest import Start
-from peers import GREETING, TYPES, Peer, allow_descriptors, announcing, descriptors, frame, subscriber, until
+from peers import GREETING, TYPES, Peer, allow_descriptors, announcing, descriptors, frame, subscriber
 
 
 @contextmanager
@@ -44,12 +44,11 @@ def unharmed(daemon: Daemon, mib: float) -> Iterator[Callable[[], None]]:
     open_before, held_before = descriptors(daemon), daemon.memory_mib()
 
     def ask() -> None:
-        # Before any limit on time has rid the daemon of the others.
-        assert control.ask("ping", timeout_s=10)["ok"]
+        assert control.ask("ping")["ok"]
 
     yield ask
     ask()
-    until("as many descriptors as before", lambda: descriptors(daemon) <= open_before)
+    when(lambda: descriptors(daemon) <= open_before, "as many descriptors as before")
     most = daemon.memory_mib("VmHWM") - held_before
     print(f"\nat most {most:.1f} MiB more than before")
     assert most < mib, f"{most} MiB"
@@ -149,7 +148,7 @@ def test_clients_that_never_read_their_replies(start: Start) -> None:
             ask()
             return cut_because(daemon, "stalled", "saturated")
 
-        until("they are cut", one_more)
+        when(one_more, "they are cut")
         # None of them closes its connection: `unharmed` waits until all are cut.
         assert len(flooders) == 3
 
@@ -174,19 +173,20 @@ def test_subscribers_that_never_read(start: Start) -> None:
             ask()
             return cut_because(daemon, "stalled", "saturated")
 
-        until("they are cut", one_more, 120)
+        when(one_more, "they are cut")
         before = read
 
         def reads_more() -> bool:
             one_more()
             return read > before + 10
 
-        until("one that reads goes on", reads_more, 120)
+        when(reads_more, "one that reads goes on")
         push.close()
         reader.close()
         assert len(dead) == 10
 
 
+@pytest.mark.long
 def test_peers_that_vanish(start: Start) -> None:
     daemon = start("snapshot_interval_ms=100")
     with unharmed(daemon, 24) as ask:
@@ -206,17 +206,17 @@ def test_few_descriptors(start: Start) -> None:
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (descriptors(daemon) + 30, limits[1]))
         # They connect, as the kernel's queue has room, and wait for a greeting in vain.
         peers = [Peer(daemon, "control") for _ in range(60)]
-        until("there are no more", lambda: "event=accept_failed" in daemon.log())
+        when(lambda: "event=accept_failed" in daemon.log(), "there are no more")
         ask()
         for peer in peers:
             peer.close()
-        until("room again", lambda: descriptors(daemon) < 60)
+        when(lambda: descriptors(daemon) < 60, "room again")
         Peer(daemon, "control", "DEALER").close()
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://*:0", "ipc://*", "ipc://@abstract", "inproc://here", "tcp://127.0.0.1"])
 def test_endpoints_that_name_no_place(tmp_path: Path, endpoint: str) -> None:
     command = [BINARY, "serve", "--data-dir", str(tmp_path / "data"), "--control", endpoint]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert found.returncode in (1, 2) and "panicked" not in found.stderr, found.stderr
     assert "control" in found.stderr, "it names the setting"

@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
-from client import PATIENCE_S, Control, Daemon, Map, Refused, listening, pack, receive, unpack
+from client import PATIENCE_S, Control, Daemon, Map, Refused, listening, pack, receive, settles, unpack, when
 
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -156,12 +156,15 @@ def test_each_fault_has_its_name(
     after = other.ask("value", states=states, variance=True)
     assert {k: after[k] for k in ("offset", "generation")} == {k: before[k] for k in ("offset", "generation")}
     assert np.array_equal(after["mean"], before["mean"]) and np.array_equal(after["variance"], before["variance"])
-    status = other.ask("status")
-    assert status["offset"] == 202 and other.ask("streams")["streams"] == streams
+    assert other.ask("status")["offset"] == 202 and other.ask("streams")["streams"] == streams
     # Appends count, unless they have but to come again.
     if request_.get("op") == "append" and code != "sequence_gap":
         refused = {**refused, code: refused.get(code, 0) + 1}
-    assert status["rejected"] == refused
+
+    def are_counted() -> None:
+        assert other.ask("status")["rejected"] == refused
+
+    settles(are_counted)
 
 
 def test_duplicates_are_acknowledged_and_not_learned(daemon: Daemon) -> None:
@@ -243,21 +246,18 @@ def test_refusals_on_ingest_are_counted_and_published(daemon: Daemon) -> None:
     push.send(pack(row(0, state=[1.0], next_state=[2.0])))
     push.send(pack(row(1, stream="two-sessions", session="old")))
     codes = ["not_finite", "malformed", "unsupported_version", "wrong_dimension", "fenced"]
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+
+    def are_counted() -> None:
         after = control.ask("status")["rejected"]
-        if all(after.get(code, 0) == before.get(code, 0) + 1 for code in codes):
-            break
-        time.sleep(0.05)
-    else:
-        raise AssertionError(f"{before} became {after}")
+        assert all(after.get(code, 0) == before.get(code, 0) + 1 for code in codes), (before, after)
+
+    settles(are_counted)
     topic, event = receive(subscriber)
     assert (topic, event["type"], event["event"]) == ("event.rejected", "event", "rejected")
     assert event["code"] and event["by_code"]
     # The log says whose they were.
-    while not re.search(r'event=rejected messages=\d+ streams="[^"]*two-sessions', daemon.log()):
-        assert time.monotonic() < deadline, daemon.log()
-        time.sleep(0.05)
+    line = r'event=rejected messages=\d+ streams="[^"]*two-sessions'
+    when(lambda: re.search(line, daemon.log()), "the line in the log")
     assert control.ask("status")["offset"] == 202
 
 

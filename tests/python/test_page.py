@@ -23,7 +23,7 @@ def compile_with(*arguments: str) -> tuple[int, str]:
         return_completed_process=True,
         capture_output=True,
         text=True,
-        timeout=4 * PATIENCE_S,
+        timeout=PATIENCE_S,
     )
     return done.returncode, done.stdout + done.stderr
 

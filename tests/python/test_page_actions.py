@@ -8,10 +8,10 @@ import time
 import browser
 import numpy as np
 import pytest
-from browser import Browser, when
-from client import Daemon, pack
+from browser import Browser
+from client import Daemon, pack, settles, when
 from conftest import Start
-from dashboard import address, assert_clean, shoot, shown, text
+from dashboard import address, assert_clean, hidden, says, shoot, shown, text
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
@@ -67,9 +67,9 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     # A busy daemon learns the rows in parts: the first map may be of few.
     label = "(document.getElementById('map-chosen')?.getAttribute('aria-label') ?? '')"
     page.wait(f"['left', 'stay', 'right'].every(word => {label}.includes(word))", "the actions")
-    assert all(shown(page, card) for card in ("chosen-card", "deviation-card", "episodes", "selection"))
-    assert not any(shown(page, card) for card in ("empty", "calibration", "mode-choice"))
-    assert text(page, "q-word") == "Largest Q" and page.run("document.getElementById('value-word').hidden")
+    shown(page, "chosen-card", "deviation-card", "episodes", "selection")
+    hidden(page, "empty", "calibration", "mode-choice", "value-word")
+    assert text(page, "q-word") == "Largest Q"
     # "place" is across: far to the left the action that leads back is the one to the right.
     for across, word in ((0.22, "action right"), (0.8, "action left")):
         pointed(page, "map-chosen", across, f"textContent.includes('{word}')")
@@ -78,13 +78,14 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     pointed(page, "map-value", 0.3, "textContent.includes('action ')")
     # What it learns is the value of the best actions, and no return says whether that is right: nothing waits for one.
     page.wait("document.getElementById('trust')?.dataset.level === 'never'", "the line")
-    assert "Not verified: these are values of the best actions" in text(page, "trust-line")
+    says(page, "trust-line", "Not verified: these are values of the best actions")
     titles = page.run("[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)")
     assert not any(title.startswith(("Error", "Bias", "Returns in")) for title in titles), titles
     page.wait("document.getElementById('robots').textContent.startsWith('◆ agent is at place ')", "where it is")
     # Q of the actions taken, along the trajectory: the return that came is that of another policy.
     page.wait("/^\\d+ rows of agent/.test(document.getElementById('path-note').textContent)", "the trajectory")
-    assert "return is known" not in text(page, "path-note") and not shown(page, "path-came")
+    hidden(page, "path-came")
+    assert "return is known" not in text(page, "path-note")
     page.run("document.getElementById('path').focus()")
     for _ in range(3):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
@@ -102,10 +103,15 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     when(place_and_action_matter, "the shares")
     # No return says where it is wrong; reward and next value do.
     page.wait("document.querySelectorAll('#worst li').length > 0 && document.getElementById('error-card').offsetHeight > 0", "errors")
-    assert not shown(page, "error-kind") and text(page, "error-note").startswith("TD error: reward and next value − Q")
+    hidden(page, "error-kind")
+    says(page, "error-note", "TD error: reward and next value − Q")
     # Of four maps none stands alone in its row.
-    tops = page.run("[...document.querySelectorAll('#maps > figure')].filter(m => m.offsetHeight).map(m => m.offsetTop)")
-    assert len(tops) == 4 and all(tops.count(top) == 2 for top in tops), tops
+    def stand_in_pairs() -> None:
+        maps = "[...document.querySelectorAll('#maps > figure')].filter(m => m.offsetHeight).map(m => m.offsetTop)"
+        tops = page.run(maps)
+        assert len(tops) == 4 and all(tops.count(top) == 2 for top in tops), tops
+
+    settles(stand_in_pairs)
     shoot(page, "actions")
     assert_clean(page, daemon)
 
@@ -118,7 +124,7 @@ def test_of_a_box_the_first_coordinate_is_shown(start: Start, page: Browser) -> 
     # Right at the left end, left at the right end.
     pointed(page, "map-chosen", 0.22, "textContent.match(/action [0-9]/)")
     pointed(page, "map-chosen", 0.8, "textContent.match(/action −[0-9]/)")
-    assert text(page, "chosen-note").startswith("first coordinate")
+    says(page, "chosen-note", "first coordinate")
     shoot(page, "actions-box")
     assert_clean(page, daemon)
 

@@ -9,8 +9,8 @@ import sys
 import browser
 import numpy as np
 import pytest
-from browser import Browser, when
-from client import pack
+from browser import Browser
+from client import PATIENCE_S, pack, settles, when
 from conftest import Start
 from dashboard import (
     KEEP,
@@ -19,8 +19,10 @@ from dashboard import (
     address,
     assert_clean,
     choose,
+    hidden,
     history,
     learned,
+    says,
     shoot,
     shown,
     start_walk,
@@ -46,7 +48,7 @@ def test_the_daemon_alone_judges_which_critics_need_attention(start: Start, page
     page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
     said = "import('/known.js').then(({known}) => JSON.stringify(known.status.critics.map(each => each.trust[0].reasons)))"
     when(lambda: "of" in page.run(said), "reasons")
-    assert not shown(page, "attention")
+    hidden(page, "attention")
     concerns = (
         "import('/attention.js').then(({concerns, rank}) => [concerns(%s), rank(%s)])"  # of one critic
     )
@@ -77,10 +79,14 @@ def test_nothing_is_believed_of_a_daemon_that_does_not_answer(start: Start, page
     daemon.terminate()
     page.wait("document.body.classList.contains('gone')", "that it is gone")
     page.wait("document.getElementById('trust').dataset.level === 'wait'", "a neutral line")
-    line = text(page, "trust-line")
-    assert re.match(r"As of \d\d:\d\d; the daemon does not answer\. It last said: ", line), line
-    assert "can be believed" not in line and text(page, "trust-sign") == "○"
-    assert "does not answer" in text(page, "trust-said")
+
+    def believes_nothing() -> None:
+        line = text(page, "trust-line")
+        assert re.match(r"As of \d\d:\d\d; the daemon does not answer\. It last said: ", line), line
+        assert "can be believed" not in line and text(page, "trust-sign") == "○"
+        assert "does not answer" in text(page, "trust-said")
+
+    settles(believes_nothing)
 
 
 def test_a_difference_is_hatched_where_either_model_does_not_know(start: Start, page: Browser) -> None:
@@ -100,11 +106,15 @@ def test_a_difference_is_hatched_where_either_model_does_not_know(start: Start, 
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
     fades = "import('/value.js').then(({veils}) => veils().map(veil => [0.15, 0.85].map(at => veil.at(at, 0.5))))"
     page.wait("import('/value.js').then(({veils}) => veils().every(Boolean))", "what is known")
-    of_shown, of_other, of_difference = page.run(fades)
-    hidden = 0.55
-    assert of_shown[0] < hidden and of_shown[1] < hidden, of_shown
-    assert of_other[0] < hidden < of_other[1], of_other
-    assert of_difference[0] < hidden < of_difference[1], of_difference
+    unknown = 0.55
+
+    def is_hatched_on_one_side() -> None:
+        of_shown, of_other, of_difference = page.run(fades)
+        assert of_shown[0] < unknown and of_shown[1] < unknown, of_shown
+        assert of_other[0] < unknown < of_other[1], of_other
+        assert of_difference[0] < unknown < of_difference[1], of_difference
+
+    settles(is_hatched_on_one_side)
     shoot(page, "compared-unknown")
     assert_clean(page, daemon)
 
@@ -115,7 +125,7 @@ def test_two_earlier_models_are_compared(start: Start, page: Browser) -> None:
     for _ in range(2):
         for _ in range(15):
             walk.send(20)
-        control.wait_for_offset(walk.sent)
+        learned(daemon, walk.sent)
         # Those models are kept that the watcher of the page has seen.
         generation = control.ask("status")["critics"][0]["generation"]
         when(lambda: generation in history(daemon)["kept"]["generations"][0], "a model that is kept")
@@ -125,13 +135,17 @@ def test_two_earlier_models_are_compared(start: Start, page: Browser) -> None:
     choose(page, "against", "generation 2")
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
     # Of an earlier model no deviation is kept: it does not know where no element of its dictionary is near.
-    assert page.run("import('/value.js').then(({veils}) => veils().map(veil => new Set(veil.values).size))")[1] <= 2
+    page.wait("import('/value.js').then(({veils}) => new Set(veils()[1].values).size <= 2)", "where nothing is near")
     choose(page, "shown", "1")
     page.wait(f"{ASKED}.some(name => /of=1(&|$)/.test(name)) && {ASKED}.some(name => /of=2(&|$)/.test(name))", "both")
     page.wait("document.getElementById('value-note').textContent === 'of generation 1'", "the first on the left")
-    assert text(page, "other-title") == "Generation 2"
-    offers = page.run("[...document.querySelectorAll('#against option')].map(option => option.textContent)")
-    assert "the present model" in offers and "generation 1" not in offers, offers
+    page.wait("document.getElementById('other-title').textContent === 'Generation 2'", "the second on the right")
+
+    def others_are_offered() -> None:
+        offers = page.run("[...document.querySelectorAll('#against option')].map(option => option.textContent)")
+        assert "the present model" in offers and "generation 1" not in offers, offers
+
+    settles(others_are_offered)
     page.wait("/generation=1&against=generation.2/.test(location.hash)", "the address")
     there = page.run("location.href")
     page.open("about:blank")
@@ -177,10 +191,16 @@ def test_over_one_variable_errors_are_a_curve_with_a_dot_for_each_state(start: S
     when(is_off_at_the_spike, "the error at the spike")
     # Single errors are dots, and there is a file of the means.
     page.run(f"if (!window.saved) {{ {KEEP.removesuffix('; 0')}; }} 0")
-    page.run("[...document.querySelectorAll('#map-error-save button')].forEach(button => button.click())")
-    page.wait("'error.svg' in saved && 'error.csv' in saved", "files")
-    assert page.run("saved['error.svg']").count("<circle") + page.run("saved['error.svg']").count("<path") > 200
-    assert page.run("saved['error.csv']").startswith("place,returns,error,td_error\n")
+
+    def are_saved() -> None:
+        page.run("saved = {}; 0")
+        page.run("[...document.querySelectorAll('#map-error-save button')].forEach(button => button.click())")
+        page.wait("'error.svg' in saved && 'error.csv' in saved", "files")
+        picture = page.run("saved['error.svg']")
+        assert picture.count("<circle") + picture.count("<path") > 200
+        assert page.run("saved['error.csv']").startswith("place,returns,error,td_error\n")
+
+    settles(are_saved)
     shoot(page, "error-curve")
     assert_clean(page, daemon)
 
@@ -191,7 +211,7 @@ def test_evidence_stands_behind_details_and_the_lists_are_saved(start: Start, pa
     for _ in range(15):
         walk.send(20)
     control = daemon.control()
-    control.wait_for_offset(walk.sent)
+    control.wait_for_learned(walk.sent)
     assert control.ask("refit", wait=True)["outcome"] == "adopted"
     daemon.push().send(pack({"stream": "other", "states": np.zeros((5, 3)), "rewards": np.zeros(4)}))
     page.open(address(daemon))
@@ -199,16 +219,23 @@ def test_evidence_stands_behind_details_and_the_lists_are_saved(start: Start, pa
     assert not re.search("evidence|held-out", text(page, "model")) and not page.run("document.getElementById('model-more').open")
     page.wait("document.querySelector('#findings').children.length > 0", "what the refit found")
     page.run("document.querySelector('#model-more summary').click()")
-    assert page.run("document.getElementById('model-more').open") and "log score" in text(page, "model-details")
+    page.wait("document.getElementById('model-more').open", "the details")
+    says(page, "model-details", "log score")
     page.wait("document.querySelector('#rejected td')?.textContent === 'wrong_dimension'", "what was refused")
     page.run(f"{KEEP.removesuffix('; 0')}; 0")
-    for part in ("model-save", "rejected-save"):
-        page.run(f"document.querySelector('#{part} button').click()")
-    page.wait("'model.csv' in saved && 'refused.csv' in saved", "files")
-    model = page.run("saved['model.csv']").split("\n")
-    assert model[0] == "fact,value,remark" and model[1].startswith("generation,2,"), model
-    assert any(line.startswith(("log evidence,", "held-out error,")) for line in model) and any(line.startswith("finding,") for line in model)
-    assert page.run("saved['refused.csv']") == "reason,messages\nwrong_dimension,1\n"
+
+    def are_saved() -> None:
+        page.run("saved = {}; 0")
+        for part in ("model-save", "rejected-save"):
+            page.run(f"document.querySelector('#{part} button').click()")
+        page.wait("'model.csv' in saved && 'refused.csv' in saved", "files")
+        model = page.run("saved['model.csv']").split("\n")
+        assert model[0] == "fact,value,remark" and model[1].startswith("generation,2,"), model
+        assert any(line.startswith(("log evidence,", "held-out error,")) for line in model), model
+        assert any(line.startswith("finding,") for line in model), model
+        assert page.run("saved['refused.csv']") == "reason,messages\nwrong_dimension,1\n"
+
+    settles(are_saved)
     assert_clean(page, daemon)
 
 
@@ -261,7 +288,8 @@ def test_the_row_that_is_looked_back_on_is_in_the_address(start: Start, page: Br
     page.open("about:blank")
     page.open(there)
     page.wait("/ about row 250/.test(document.getElementById('path-note')?.textContent)", "the rows about it")
-    assert page.run("document.getElementById('path-rows').value") == "100" and shown(page, "path-live")
+    page.wait("document.getElementById('path-rows').value === '100'", "its length")
+    shown(page, "path-live")
     page.run("document.getElementById('path-live').click()")
     page.wait("!location.hash.includes('row=')", "the newest rows")
     assert_clean(page, daemon)
@@ -275,7 +303,7 @@ def test_an_empty_page_has_an_example_that_runs_and_a_demo(start: Start, page: B
     assert f'Sender("{daemon.endpoints["ingest"]}", stream="walker")' in example
     assert text(page, "empty-demo") == f"criticd demo pendulum --into={daemon.directory / 'data'}"
     shoot(page, "empty")
-    subprocess.run([sys.executable, "-c", example], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", example], check=True, timeout=PATIENCE_S)
     page.wait("document.getElementById('empty').hidden", "its rows")
     # The page says what the daemon has learned so far: a busy one takes the thousand rows in parts.
     page.wait("document.getElementById('vitals').textContent.startsWith('rows1\u202f000')", "all of its rows")

@@ -7,15 +7,17 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import browser
 import numpy as np
 import pytest
-from browser import Browser, Navigated, when
-from client import BINARY, Daemon, pack
+from browser import Browser, Navigated
+from client import BINARY, PATIENCE_S, Daemon, pack, settles, when
 from conftest import Start
 from dashboard import (
     KEEP,
@@ -24,8 +26,10 @@ from dashboard import (
     address,
     assert_clean,
     choose,
+    hidden,
     learned,
     number,
+    says,
     shoot,
     shown,
     start_field,
@@ -75,7 +79,7 @@ def test_the_bar_says_how_many_critics_need_attention(start: Start, page: Browse
         def sent_and_true() -> bool:
             send(shift)
             time.sleep(0.3)
-            return bool(page.run(f"Boolean({condition})"))
+            return page.holds(condition)
 
         when(sent_and_true, what)
 
@@ -84,14 +88,14 @@ def test_the_bar_says_how_many_critics_need_attention(start: Start, page: Browse
     covered = "newest('arm-17', 'coverage') > 0.8 && newest('arm-02', 'coverage') > 0.8"
     go_on(0.0, f"{covered} && document.getElementById('attention').hidden", "returns, and none that needs attention")
     # The reward of one of them rises: its values are too low from here on.
-    go_on(4.0, "!document.getElementById('attention').hidden", "that one needs attention")
-    assert text(page, "attention") == "▲ 1 of 20 critics needs attention"
-    assert page.run("document.getElementById('attention').title").startswith("arm-17: ")
+    attention = "document.getElementById('attention')"
+    one = f"{attention}.textContent === '▲ 1 of 20 critics needs attention' && {attention}.title.startsWith('arm-17: ')"
+    go_on(4.0, f"!{attention}.hidden && {one}", "that one needs attention")
     shoot(page, "attention")
     page.run("document.getElementById('attention').click()")
     first = "document.querySelector('#critics-list li')?.textContent"
     page.wait(f"{first}?.startsWith('arm-17')", "it comes first")
-    assert re.search(r"only \d+ % of the last \d+ returns|values are too low by [0-9.]+", page.run(first)), page.run(first)
+    page.wait(f"/only \\d+ % of the last \\d+ returns|values are too low by [0-9.]+/.test({first})", "why")
     assert_clean(page, daemon)
 
 
@@ -110,7 +114,7 @@ def test_thousands_of_heads_are_searched_and_any_of_them_is_shown_on_the_map(sta
     page.open(f"{address(daemon)}#critic=default&x=0&y=1")
     listed = "[...document.querySelectorAll('#heads-list li')].map(li => li.textContent)"
     page.wait(f"{listed}.length === 10", "ten of them")
-    assert text(page, "heads-note").startswith("2\u202f000 heads; the least known first")
+    says(page, "heads-note", "2\u202f000 heads; the least known first")
     # Of some of them returns are known: those whose intervals hold worst are listed before.
     when(lambda: control.ask("status")["critics"][0]["heads"]["verified"] > 0, "heads that are verified")
     page.wait("document.querySelectorAll('#heads-worst li').length === 10", "the ten whose intervals hold worst")
@@ -124,7 +128,8 @@ def test_thousands_of_heads_are_searched_and_any_of_them_is_shown_on_the_map(sta
     # A row's own state is its return here, since each row ends its episode: the map of joint-1234 is the angle.
     page.run("document.querySelector('#heads-list button').click()")
     page.wait("document.getElementById('named-word').textContent === 'Head joint-1234'", "its map")
-    assert shown(page, "named-back") and not shown(page, "against-choice")
+    shown(page, "named-back")
+    hidden(page, "against-choice")
     page.run(KEEP)
 
     def rows() -> list[list[float]]:
@@ -133,8 +138,11 @@ def test_thousands_of_heads_are_searched_and_any_of_them_is_shown_on_the_map(sta
         page.wait("'value.csv' in saved", "the numbers")
         return [[float(v) for v in row.split(",")] for row in page.run("saved['value.csv']").strip().split("\n")[1:]]
 
-    wrong = [abs(value - angle) for angle, _, value, *_ in rows()]
-    assert np.median(wrong) < 0.1, np.median(wrong)
+    def is_the_angle() -> None:
+        wrong = [abs(value - angle) for angle, _, value, *_ in rows()]
+        assert np.median(wrong) < 0.1, np.median(wrong)
+
+    settles(is_the_angle)
     shoot(page, "head")
     # The address leads back to it, and the button to the value.
     page.wait("location.hash.includes('head=joint-1234')", "the address")
@@ -163,19 +171,28 @@ def test_a_curve_shows_its_data_and_what_is_not_known_and_its_range_stays(start:
     ends = np.ones(1000, bool)
     daemon.push().send(pack({"states": states, "next_states": states, "rewards": rewards, "terminated": ends}))
     control = daemon.control()
-    control.wait_for_offset(1000)
+    control.wait_for_learned(1000)
     assert control.ask("refit", wait=True)["outcome"] == "adopted"
     page.open(f"{address(daemon)}#critic=default&x=0&y=")
     page.wait("document.getElementById('maps')?.classList.contains('single')", "a curve")
     page.wait("document.getElementById('map-legend').offsetHeight > 0", "that some of it is not known")
-    picture = save(page, "map-value-save", "value.svg")
     # A rug of visited states, without a choice: thin bars of one height.
-    bars = [each for each in picture.iter(f"{SVG}rect") if each.get("width") == "1" and each.get("height") == "9"]
-    assert len(bars) > 50 and not shown(page, "recent-choice")
+    hidden(page, "recent-choice")
+
+    def has_a_rug() -> None:
+        rectangles = save(page, "map-value-save", "value.svg").iter(f"{SVG}rect")
+        assert sum(each.get("width") == "1" and each.get("height") == "9" for each in rectangles) > 50
+
+    settles(has_a_rug)
     unknown = "import('/value.js').then(({unknownOfCurve}) => unknownOfCurve())"
-    flags = page.run(unknown)
-    share = [flags[round(v * (len(flags) - 1))] for v in (0.1, 0.2, 0.5, 0.8, 0.9)]
-    assert share == [False, False, True, False, False], flags
+
+    def is_unknown_in_the_middle() -> None:
+        flags = page.run(unknown)
+        share = [flags[round(v * (len(flags) - 1))] for v in (0.1, 0.2, 0.5, 0.8, 0.9)]
+        assert share == [False, False, True, False, False], flags
+
+    settles(is_unknown_in_the_middle)
+    picture = save(page, "map-value-save", "value.svg")
     shoot(page, "curve-unknown")
     # Another slice has the same range.
     before = words_of(picture)
@@ -196,6 +213,7 @@ def test_a_curve_shows_its_data_and_what_is_not_known_and_its_range_stays(start:
     assert_clean(page, daemon)
 
 
+@pytest.mark.long
 def test_a_model_is_compared_with_the_truth(page: Browser, tmp_path: Path) -> None:
     command = [BINARY, "demo", "gridworld", "--seconds", "12", "--stay", "--out", "grid.png"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
@@ -211,19 +229,18 @@ def test_a_model_is_compared_with_the_truth(page: Browser, tmp_path: Path) -> No
         choose(page, "against", "truth")
         note = "document.getElementById('difference-note').textContent"
         page.wait(f"/at visited places [0-9.]+ .root mean square/.test({note})", "the difference")
-        apart = number(re.findall(r"places ([0-9.·⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+) ", page.run(note))[0])
-        low, high = map(
-            number,
-            re.findall(
-                r"from ([−0-9.]+) to ([−0-9.]+)",
-                page.run("document.getElementById('map-other').getAttribute('aria-label')"),
-            )[0],
-        )
-        assert text(page, "other-title") == "What is true"
-        assert apart < 0.15 * (high - low), (apart, low, high)
+
+        def is_close_to_the_truth() -> None:
+            apart = number(re.findall(r"places ([0-9.·⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+) ", page.run(note))[0])
+            ends = page.run("document.getElementById('map-other').getAttribute('aria-label')")
+            low, high = map(number, re.findall(r"from ([−0-9.]+) to ([−0-9.]+)", ends)[0])
+            assert text(page, "other-title") == "What is true"
+            assert apart < 0.15 * (high - low), (apart, low, high)
+
+        settles(is_close_to_the_truth)
         shoot(page, "truth")
         demo.send_signal(signal.SIGINT)
-        demo.wait(60)
+        demo.wait(PATIENCE_S)
 
 
 def test_refits_that_wait_are_seen(start: Start, page: Browser) -> None:
@@ -247,8 +264,9 @@ def test_refits_that_wait_are_seen(start: Start, page: Browser) -> None:
             seen.add(int(now))
         return len(seen) >= 3
 
-    when(all_done, "a queue that grows shorter", 120)
-    assert max(seen) in (4, 5), seen
+    when(all_done, "a queue that grows shorter")
+    # The page may hear of the first of them late.
+    assert max(seen) <= 5, seen
 
 
 def test_on_a_phone_trust_comes_first_then_the_trajectory_then_the_map(start: Start, page: Browser) -> None:
@@ -261,8 +279,13 @@ def test_on_a_phone_trust_comes_first_then_the_trajectory_then_the_map(start: St
     page.wait("document.querySelectorAll('#worst li').length > 0", "the page")
     # At one moment: parts that arrive move those below.
     parts = ["trust", "trajectory", "view", "wrong", "time"]
-    tops = page.run(f"{parts}.map(part => document.getElementById(part).getBoundingClientRect().top)")
-    assert tops == sorted(tops), tops
+    shown(page, *parts)
+    tops = f"{parts}.map(part => document.getElementById(part).getBoundingClientRect().top)"
+
+    def stand_in_this_order() -> None:
+        assert (found := page.run(tops)) == sorted(found), found
+
+    settles(stand_in_this_order)
     assert_clean(page, daemon)
 
 
@@ -297,8 +320,9 @@ def test_a_screen_reader_hears_of_another_level_alone(start: Start, page: Browse
     field = Field(daemon, dim=3)
     page.open(address(daemon))
     page.wait("document.getElementById('trust-said')", "the page")
+    said = "[document.getElementById('trust-said').textContent, document.getElementById('trust').dataset.level]"
     page.run(
-        "window.heard = []; new MutationObserver(() => heard.push(document.getElementById('trust-said').textContent))"
+        f"window.heard = []; new MutationObserver(() => heard.push({said}))"
         ".observe(document.getElementById('trust-said'), {childList: true, characterData: true, subtree: true}); 0"
     )
     lines = set()
@@ -311,7 +335,9 @@ def test_a_screen_reader_hears_of_another_level_alone(start: Start, page: Browse
 
     when(many_lines, "numbers that change")
     heard = page.run("heard")
-    assert len(heard) == len([w for k, w in enumerate(heard) if k == 0 or heard[k - 1] != w]) <= 2, heard
+    # Once for each level, and of the numbers nothing.
+    assert all(one != other and of != then for (one, of), (other, then) in pairwise(heard)), heard
+    assert len(heard) < len(lines), (heard, lines)
     assert page.run("document.querySelectorAll('#trust [role=status]').length") == 1
     assert_clean(page, daemon)
 
@@ -358,8 +384,12 @@ def red(start: Start, page: Browser) -> Daemon:
         os.rename(data / name, daemon.directory / name)
     page.open(address(daemon))
     page.wait("document.getElementById('trust')?.dataset.level === 'bad'", "a red line")
-    words = page.run("document.getElementById('trust-why').textContent")
-    assert words.count("Do not stop") == 1 and words.count("Deleted files") == 1, words
+
+    def is_said_once() -> None:
+        words = text(page, "trust-why")
+        assert words.count("Do not stop") == 1 and words.count("Deleted files") == 1, words
+
+    settles(is_said_once)
     return daemon
 
 
@@ -374,10 +404,18 @@ def of_actions(start: Start, page: Browser) -> Daemon:
     return daemon
 
 
-@pytest.mark.parametrize("scene", [of_many, amber, red, of_actions])
-@pytest.mark.parametrize("look", ["desktop", "dark", "phone"])
-def test_axe_finds_nothing_serious_in_any_scene(start: Start, page: Browser, scene: object, look: str) -> None:
-    assert callable(scene)
+# Each scene, and each look.
+LOOKS = [("desktop", of_many), ("desktop", amber), ("desktop", red), ("desktop", of_actions), ("dark", of_many), ("phone", of_many)]
+# The rest of their combinations.
+FURTHER = [(look, scene) for look in ("dark", "phone") for scene in (amber, red, of_actions)]
+
+
+@pytest.mark.parametrize(
+    ("look", "scene"), [*LOOKS, *(pytest.param(*each, marks=pytest.mark.nightly) for each in FURTHER)]
+)
+def test_axe_finds_nothing_serious_in_any_scene(
+    start: Start, page: Browser, look: str, scene: Callable[[Start, Browser], Daemon]
+) -> None:
     if look == "phone":
         page.size(390, 844, mobile=True, scale=2)
     else:
@@ -387,7 +425,8 @@ def test_axe_finds_nothing_serious_in_any_scene(start: Start, page: Browser, sce
     assert_clean(page, daemon)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.long
 def test_a_long_start_shows_its_progress_and_then_the_page(page: Browser, tmp_path: Path) -> None:
     with ExitStack() as stack:
         starting = recovering(tmp_path / "d", stack)
@@ -404,7 +443,9 @@ def test_a_long_start_shows_its_progress_and_then_the_page(page: Browser, tmp_pa
                 shares.add(int(found[1]))
             return len(shares) >= 3
 
-        when(goes_on, "progress", 120)
+        when(goes_on, "progress")
         page.wait("/recovering: \\d+ of 60000 rows/.test(document.body.innerText)", "how many rows there are")
-        page.wait("(document.getElementById('vitals')?.textContent ?? '').startsWith('rows60')", "the page itself", 300)
+        # It learns sixty thousand rows before.
+        vitals = "document.getElementById('vitals').textContent"
+        page.wait(f"{vitals}.startsWith('rows60')", "the page itself", 5 * PATIENCE_S)
         page.wait("document.getElementById('view').hidden === false", "its map")

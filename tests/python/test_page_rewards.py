@@ -11,8 +11,8 @@ from pathlib import Path
 import browser
 import numpy as np
 import pytest
-from browser import Browser, when
-from client import BINARY, Daemon, pack
+from browser import Browser
+from client import BINARY, PATIENCE_S, Daemon, pack, settles, when
 from conftest import Start
 from dashboard import KEEP, address, assert_clean, choose, point_until, shoot, shown, text
 
@@ -54,7 +54,7 @@ def send_until_verified(page: Browser, daemon: Daemon, sent: int) -> None:
         time.sleep(1.1)
         return bool(page.run(f"import('/known.js').then(({{known}}) => Boolean({said}))"))
 
-    when(sent_and_verified, "values that are verified", 120)
+    when(sent_and_verified, "values that are verified")
 
 
 def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -> None:
@@ -65,7 +65,8 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     send_until_verified(page, daemon, sent)
     page.wait("/of energy are right to about [0-9.]+ J/.test(document.getElementById('trust-line').textContent)", "trust")
     options = "[...document.querySelectorAll('#head option')].map((each) => each.textContent)"
-    assert shown(page, "head-choice") and page.run(options) == ["energy [J]", "comfort"]
+    shown(page, "head-choice")
+    when(lambda: page.run(options) == ["energy [J]", "comfort"], "both rewards")
     valued = "/: value [−0-9.]+ ± [0-9.]+ J \\(1 sd\\) ·/.test(document.getElementById('map-value-out').textContent)"
     point_until(page, "map-value", 0.5, 0.5, valued, "a value")
     page.wait("document.querySelector('#worst b')?.textContent.includes(' J ')", "an error")
@@ -80,7 +81,7 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
         page.wait(found, f"{words} in {canvas}")
         if canvas == "path":
             ends = "Object.values(saved).some((file) => />−[0-9.]+ to [0-9.]+</.test(file))"
-            assert page.run(ends), "the ends of the lane of rewards"
+            page.wait(ends, "the ends of the lane of rewards")
         page.run("saved = {}; 0")
     shoot(page, "rewards")
     # The second reward has a name and no unit.
@@ -90,8 +91,12 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     # Trust, calibration and errors are its own: it lies between -3 and -1.
     page.wait("/Values of comfort are right to about [0-9.]+;/.test(document.getElementById('trust-line').textContent)", "trust")
     pairs = "import('/known.js').then(({compared}) => compared().pairs.map(([predicted, realised]) => realised))"
-    returns = page.run(pairs)
-    assert len(returns) >= 30 and -3.3 < min(returns) and max(returns) < -0.7, returns
+
+    def are_its_own() -> None:
+        returns = page.run(pairs)
+        assert len(returns) >= 30 and -3.3 < min(returns) and max(returns) < -0.7, returns
+
+    settles(are_its_own)
     page.wait("/^[0-9.]+$/.test(document.querySelector('#lines .line b').textContent.trim())", "its error over time")
     assert_clean(page, daemon)
 
@@ -113,14 +118,14 @@ def test_another_critic_is_compared_by_the_same_reward(start: Start, page: Brows
     for name, head in (("turned", 0), ("first", 0)):
         choose(page, "against", f"critic {name}")
         page.wait(f"{asked}.some((name) => name.includes('critic={name}&head={head}'))", f"the map of {name}")
-    apart = "import('/value.js').then(({valueColumns}) => Math.max(...valueColumns().difference.map(Math.abs)))"
+    apart = "import('/value.js').then(({valueColumns}) => Math.max(...valueColumns().difference.map(Math.abs)) %s)"
     # The comfort of the first critic lies between -3 and -1, the energy of the other between 0 and 1.
     page.wait("document.getElementById('other-title').textContent === 'First: energy'", "whose map it is")
-    assert page.run(apart) > 0.8
+    page.wait(apart % "> 0.8", "how far apart they are")
     # These two have learned the same reward from the same rows.
     choose(page, "against", "critic turned")
     page.wait("document.getElementById('other-title').textContent === 'Turned'", "the other map")
-    assert page.run(apart) < 0.3
+    page.wait(apart % "< 0.3", "that they are alike")
     choose(page, "head", "0")
     page.wait(f"{asked}.some((name) => name.includes('critic=turned&head=1'))", "its second reward beside the first")
     assert_clean(page, daemon)
@@ -138,15 +143,20 @@ def test_the_terminal_says_what_the_page_says(start: Start, page: Browser) -> No
     command = [BINARY, "status", "--control", daemon.endpoints["control"]]
 
     def said() -> str:
-        shown = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
-        return " ".join(shown.split())
+        done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
+        return " ".join(done.stdout.split())
 
-    when(lambda: "1 message was refused" in said(), "the same in the terminal")
-    for words in ("trust-line", "trust-why"):
-        # What lasts goes on while it is compared.
-        parts = re.split(r"; (?:nothing has drifted (?:in the last|since the) [^.]+|drift is not watched yet)\.", " ".join(text(page, words).split()))
-        assert all(part[1:] in said() for part in parts if part), (parts, said())
-    assert "▲ Believe the values with care. Values of energy" in said()
+    def is_the_same() -> None:
+        shell = said()
+        assert "1 message was refused" in shell
+        assert "▲ Believe the values with care. Values of energy" in shell
+        for words in ("trust-line", "trust-why"):
+            # What lasts goes on while it is compared.
+            lasting = r"; (?:nothing has drifted (?:in the last|since the) [^.]+|drift is not watched yet)\."
+            parts = re.split(lasting, " ".join(text(page, words).split()))
+            assert all(part[1:] in shell for part in parts if part), (parts, shell)
+
+    settles(is_the_same)
     assert_clean(page, daemon)
 
 
@@ -169,23 +179,23 @@ def test_names_of_rewards_may_change_at_a_restart_and_change_nothing_that_is_lea
     # The file of the model has them, and a picture of it.
     model, out = tmp_path / "model", tmp_path / "value.svg"
     run = [BINARY, "snapshot", "--control", daemon.endpoints["control"], "--critic", "both", "--out", str(model)]
-    subprocess.run(run, check=True, timeout=60)
+    subprocess.run(run, check=True, timeout=PATIENCE_S)
     for reward, words in [("0", "sum of energy [J] over place [m]"), ("1", "sum of comfort over place [m]")]:
         command = [BINARY, "plot", str(model), "--out", str(out), "--reward", reward]
-        done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
         assert words in done.stderr and Xml.parse(out), done.stderr
     # An average goes over the states of the journal, beside the running daemon.
     command = [BINARY, "plot", str(model), "--out", str(out), "--marginal", "--curve"]
     command += ["--visited", str(daemon.directory / "data")]
-    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
     assert "averaged over 64 visited states" in done.stderr and Xml.parse(out), done.stderr
     # So do a trajectory and errors, with the rewards that the critic learns.
     data, table = str(daemon.directory / "data"), tmp_path / "along.csv"
     command = [BINARY, "plot", str(model), "--out", str(table), "--trajectory", data, "--reward", "1", "--rows", "50"]
-    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
     assert "sum of comfort along 50 rows of stream" in done.stderr, done.stderr
     rows = [line.split(",") for line in table.read_text().splitlines()]
     assert len(rows) == 51 and rows[0][0] == "offset" and all(-3.3 < float(row[5]) < -0.7 for row in rows[1:])
     command = [BINARY, "plot", str(model), "--out", str(out), "--errors", data]
-    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
     assert done.stdout.startswith("Where the model is most wrong") and "offset" in done.stdout and Xml.parse(out), done

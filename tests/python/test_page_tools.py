@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import browser
 import numpy as np
 import pytest
-from browser import Browser, when
-from client import Daemon, pack
+from browser import Browser
+from client import Daemon, pack, settles, when
 from conftest import Start
 from dashboard import (
     KEEP,
@@ -19,11 +19,13 @@ from dashboard import (
     address,
     assert_clean,
     choose,
+    hidden,
     history,
     learned,
     number,
     point,
     point_until,
+    says,
     shoot,
     shown,
     start_field,
@@ -51,26 +53,27 @@ def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> N
     page.wait("document.querySelector('#against option[value=\"critic high\"]')", "the other critic")
     choose(page, "against", "critic high")
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
-    assert shown(page, "other-card") and shown(page, "difference-card") and not shown(page, "deviation-card")
+    shown(page, "other-card", "difference-card")
+    hidden(page, "deviation-card")
     # What is hatched is named on each.
     for card in ("other-card", "difference-card"):
-        assert "not known" in page.run(f"document.querySelector('#{card} .legend').innerText"), card
-    apart = number(re.findall(r"places ([−0-9.]+) ", text(page, "difference-note"))[0])
-    assert abs(apart - 2) < 0.2, apart
-    # Both have the scale that holds both.
-    labels = [
-        page.run(f"document.getElementById('{c}').getAttribute('aria-label')") for c in ("map-value", "map-other")
-    ]
-    ends = [label.split("from ")[1] for label in labels]
-    assert ends[0] == ends[1] and number(ends[0].split(" to ")[0]) < 0.6 and number(ends[0].split(" to ")[1]) > 2.4, (
-        ends
-    )
+        page.wait(f"document.querySelector('#{card} .legend').innerText.includes('not known')", card)
+
+    def are_apart_on_one_scale() -> None:
+        apart = number(re.findall(r"places ([−0-9.]+) ", text(page, "difference-note"))[0])
+        assert abs(apart - 2) < 0.2, apart
+        label = "document.getElementById('{}').getAttribute('aria-label')"
+        ends = [page.run(label.format(canvas)).split("from ")[1] for canvas in ("map-value", "map-other")]
+        # Both have the scale that holds both.
+        low, high = map(number, ends[0].split(" to "))
+        assert ends[0] == ends[1] and low < 0.6 and high > 2.4, ends
+
+    settles(are_apart_on_one_scale)
     lower = "/lower than high/.test(document.getElementById('map-difference-out').textContent)"
     point_until(page, "map-difference", 0.5, 0.6, lower, "the sign")
-    both = "/high [0-9.]+ · difference −[12]/.test(document.getElementById('map-value-out').textContent)"
-    point_until(page, "map-value", 0.5, 0.6, both, "both")
     # A unit stands behind its number, and behind the name on the axis.
-    assert re.match(r"place [0-9.]+ m, speed [0-9.]+:", text(page, "map-value-out"))
+    both = "/^place [0-9.]+ m, speed [0-9.]+:.*high [0-9.]+ · difference −[12]/"
+    point_until(page, "map-value", 0.5, 0.6, f"{both}.test(document.getElementById('map-value-out').textContent)", "both")
     shoot(page, "compared")
     # The address leads back to it.
     page.wait("location.hash.includes('against=critic+high')", "the address")
@@ -78,7 +81,7 @@ def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> N
     page.open("about:blank")
     page.open(there)
     page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the same view")
-    assert page.run("document.getElementById('against').value") == "critic high"
+    page.wait("document.getElementById('against').value === 'critic high'", "the other critic")
     assert_clean(page, daemon)
 
 
@@ -97,22 +100,18 @@ def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: 
     choose(page, "critic", "2")
     page.wait("!document.getElementById('q-word').hidden", "the map of the best action")
     page.wait("document.getElementById('model').textContent.includes('dictionary')", "its model")
-    assert (
-        shown(page, "selection")
-        and shown(page, "time")
-        and shown(page, "chosen-card")
-        and not shown(page, "heads")
-    )
+    shown(page, "selection", "time", "chosen-card")
+    hidden(page, "heads")
     number_now = "import('/known.js').then(({ known }) => known.number)"
     seen = page.run(number_now)
     when(lambda: page.run(number_now) > seen + 2, "seconds")
     choose(page, "critic", "0")
     page.wait("document.getElementById('q-word').hidden", "the map of the first")
     when(lambda: page.run(number_now) > seen + 4, "another second")
-    assert not shown(page, "empty")
+    hidden(page, "empty")
     # The list says where the other map is of another kind.
-    names = page.run("[...document.querySelectorAll('#against optgroup:last-child option')].map((o) => o.textContent)")
-    assert names == ["w", "q: largest Q"]
+    names = "[...document.querySelectorAll('#against optgroup:last-child option')].map((o) => o.textContent)"
+    when(lambda: page.run(names) == ["w", "q: largest Q"], "the others")
     choose(page, "against", "critic q")
     page.wait("document.getElementById('other-title').textContent === 'Q: largest Q'", "the largest Q beside")
     largest = "/: Q [−0-9]/.test(document.getElementById('map-other-out').textContent)"
@@ -120,7 +119,7 @@ def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: 
     # An average is not compared with a slice.
     choose(page, "mode", "average")
     page.wait("!document.querySelector('#against option[value=\"critic q\"]')", "a list without it")
-    assert page.run("document.getElementById('against').value") == ""
+    page.wait("document.getElementById('against').value === ''", "nothing beside it")
     assert_clean(page, daemon)
 
 
@@ -197,7 +196,7 @@ def test_an_earlier_model_is_compared_with(start: Start, page: Browser) -> None:
     for _ in range(20):
         walk.send(20)
     control = daemon.control()
-    control.wait_for_offset(walk.sent)
+    control.wait_for_learned(walk.sent)
     page.wait("document.getElementById('model')?.textContent.startsWith('generation1')", "the first model")
     assert not page.run("document.querySelector('#against option[value^=generation]')")
     # Those models are kept that the watcher of the page has seen.
@@ -207,7 +206,7 @@ def test_an_earlier_model_is_compared_with(start: Start, page: Browser) -> None:
     choose(page, "against", "generation 1")
     # One variable: two curves.
     page.wait("/dashed: generation 1; they differ at/.test(document.getElementById('value-note').textContent)", "both")
-    assert not shown(page, "difference-card")
+    hidden(page, "difference-card")
     shoot(page, "compared-curve")
     assert_clean(page, daemon)
     # A restart keeps it.
@@ -242,7 +241,8 @@ def test_an_average_goes_over_the_other_variables(start: Start, page: Browser) -
         "document.getElementById('slice').textContent === 'averaged over load, as visited'", "that it is an average"
     )
     when(lambda: abs(value() - 2.0) < 0.4, "the value averaged over all loads")
-    assert not shown(page, "others") and "typical state" in text(page, "deviation-note")
+    hidden(page, "others")
+    says(page, "deviation-note", "typical state")
     shoot(page, "averaged")
     page.wait("location.hash.includes('others=averaged')", "the address")
     choose(page, "mode", "slice")
@@ -267,49 +267,50 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
     wanted = [f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")]
     wanted += ["model.csv", "model-selection.svg"]
 
-    def all_saved() -> bool:
-        # Some answers may not have arrived yet: there is nothing to save before.
+    def all_are_saved() -> None:
+        page.run("saved = {}; 0")
         page.run("[...document.querySelectorAll('.save')].forEach(button => button.click())")
         time.sleep(1)
-        return page.run(f"{wanted}.every(name => name in saved)")
+        # Some answers may not have arrived yet: there is nothing to save before.
+        assert page.run(f"{wanted}.filter(name => !(name in saved))") == []
+        for name in names:
+            root = ElementTree.fromstring(page.run(f"saved['{name}.svg']"))
+            words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+            if name in ("value", "deviation"):
+                # Axes, and the slice.
+                assert {"angle", "speed", "at temperature = 1.5"} <= set(words), words
+                assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) >= 1
+            if name == "error":
+                # It is over all other variables: no slice.
+                said = " ".join(map(str, words))
+                assert "whatever their other variables were" in said and "temperature = " not in said, words
+            if name == "worst-states":
+                assert sum(" than predicted" in str(text) for text in words) == 10, words
+                # All of them are on it, although the page's list scrolls.
+                lowest = max(float(each.get("y", 0)) for each in root.iter("{http://www.w3.org/2000/svg}text"))
+                assert lowest < float(root.get("height", 0)), root.attrib
+            if name == "relevance":
+                assert any(re.match(r"angle: \d+ %", str(text)) for text in words), words
+            if name == "streams":
+                assert "walk" in words and any(re.match(r"last seq .* rows · seen ", str(text)) for text in words), words
+            if name == "groups":
+                assert {"By predicted", "By rows until known", "By return"} <= set(words), words
+                # A long line is broken.
+                assert re.search(r": \d+ returns · bias .* in their 90 % interval", " ".join(map(str, words))), words
+            if name == "over-time":
+                assert any(str(text).startswith("Error") for text in words), words
+        head, *rows = page.run("saved['value.csv']").strip().split("\n")
+        assert head == "angle,speed,temperature,value,deviation" and len(rows) == 96 * 72
+        assert {row.split(",")[2] for row in rows} == {"1.5"}
+        assert page.run("saved['error.csv']").startswith("angle,speed,returns,error,td_error\n")
+        assert page.run("saved['worst-states.csv']").startswith(
+            "angle,speed,temperature,error,spread,td,count,stream,offset"
+        )
+        assert page.run("saved['over-time.csv']").startswith("time,offset,")
+        assert page.run("saved['streams.csv']").startswith("stream,session,next_seq,rows,last_seen\nwalk,run,")
+        assert page.run("saved['groups.csv']").startswith("by,from,to,count,bias,error,within_90\npredicted,")
 
-    when(all_saved, "all files")
-    for name in names:
-        root = ElementTree.fromstring(page.run(f"saved['{name}.svg']"))
-        words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
-        if name in ("value", "deviation"):
-            # Axes, and the slice.
-            assert {"angle", "speed", "at temperature = 1.5"} <= set(words), words
-            assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) >= 1
-        if name == "error":
-            # It is over all other variables: no slice.
-            shown = " ".join(map(str, words))
-            assert "whatever their other variables were" in shown and "temperature = " not in shown, words
-        if name == "worst-states":
-            assert sum(" than predicted" in str(text) for text in words) == 10, words
-            # All of them are on it, although the page's list scrolls.
-            lowest = max(float(each.get("y", 0)) for each in root.iter("{http://www.w3.org/2000/svg}text"))
-            assert lowest < float(root.get("height", 0)), root.attrib
-        if name == "relevance":
-            assert any(re.match(r"angle: \d+ %", str(text)) for text in words), words
-        if name == "streams":
-            assert "walk" in words and any(re.match(r"last seq .* rows · seen ", str(text)) for text in words), words
-        if name == "groups":
-            assert {"By predicted", "By rows until known", "By return"} <= set(words), words
-            # A long line is broken.
-            assert re.search(r": \d+ returns · bias .* in their 90 % interval", " ".join(map(str, words))), words
-        if name == "over-time":
-            assert any(str(text).startswith("Error") for text in words), words
-    head, *rows = page.run("saved['value.csv']").strip().split("\n")
-    assert head == "angle,speed,temperature,value,deviation" and len(rows) == 96 * 72
-    assert {row.split(",")[2] for row in rows} == {"1.5"}
-    assert page.run("saved['error.csv']").startswith("angle,speed,returns,error,td_error\n")
-    assert page.run("saved['worst-states.csv']").startswith(
-        "angle,speed,temperature,error,spread,td,count,stream,offset"
-    )
-    assert page.run("saved['over-time.csv']").startswith("time,offset,")
-    assert page.run("saved['streams.csv']").startswith("stream,session,next_seq,rows,last_seen\nwalk,run,")
-    assert page.run("saved['groups.csv']").startswith("by,from,to,count,bias,error,within_90\npredicted,")
+    settles(all_are_saved)
     walk.stop()
     assert page.faults() == []
 
@@ -323,17 +324,18 @@ def test_words_are_explained_at_hover_and_focus(start: Start, page: Browser) -> 
     # Each word has a description that screen readers find.
     orphans = """[...document.querySelectorAll('.term')].filter(word => word.tabIndex !== 0 ||
         !document.getElementById(word.getAttribute('aria-describedby'))?.textContent).map(word => word.textContent)"""
-    assert page.run(orphans) == [] and page.run("document.querySelectorAll('.term').length") > 12
+    page.wait(f"{orphans}.length === 0 && document.querySelectorAll('.term').length > 12", "words with a meaning")
     page.run("document.querySelector('#model .term[data-term=generation]').focus()")
     page.wait("!document.getElementById('tip').hidden", "the meaning")
-    assert "rises with every model" in text(page, "tip")
+    says(page, "tip", "rises with every model")
     # News leaves the focus where it is.
     before = text(page, "vitals")
     walk.send(40)
     page.wait(f"document.getElementById('vitals').textContent !== {before!r}", "news")
-    assert page.run("document.activeElement.dataset.term") == "generation" and shown(page, "tip")
+    assert page.run("document.activeElement.dataset.term") == "generation"
+    shown(page, "tip")
     page.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape")
-    assert not shown(page, "tip")
+    hidden(page, "tip")
     # By pointer; and all of them at the end.
     page.run("document.activeElement.blur()")
 
@@ -361,7 +363,8 @@ def test_one_of_many_critics_is_found_and_the_worst_come_first(start: Start, pag
         field.send(60, lambda states: states[:, 0])
     page.open(address(daemon))
     page.wait("document.getElementById('critics-now')?.textContent === 'arm-00'", "the list")
-    assert not shown(page, "critic-choice") and shown(page, "critics")
+    hidden(page, "critic-choice")
+    shown(page, "critics")
     page.run("document.getElementById('critics').open = true")
     listed = "[...document.querySelectorAll('#critics-list li button')].map(b => b.textContent)"
     page.wait(f"{listed}.length === 10", "ten of them")
@@ -375,13 +378,13 @@ def test_one_of_many_critics_is_found_and_the_worst_come_first(start: Start, pag
     page.run("[...document.querySelectorAll('#critics-list button')].find(b => b.textContent === 'arm-27').click()")
     page.wait("document.getElementById('critics-now').textContent === 'arm-27'", "the chosen one")
     page.wait("location.hash.includes('critic=arm-27')", "its address")
-    assert not page.run("document.getElementById('critics').open")
+    page.wait("!document.getElementById('critics').open", "a list that is closed")
     # Its past has been asked for and its news come; of the others only what the list shows is sent.
     page.wait("document.getElementById('model').textContent.includes('dictionary')", "its model")
     critics = "import('/known.js').then(({known}) => known.status.critics.map(each => [each.name, Boolean(each.brief)]))"
     when(lambda: [name for name, brief in page.run(critics) if not brief] == ["arm-27"], "it alone in full")
     columns = "import('/known.js').then(({known}) => [...new Set(known.columns.map(name => name.split('.')[0]))])"
-    assert [name for name in page.run(columns) if name.startswith("arm")] == ["arm-27"]
+    when(lambda: [name for name in page.run(columns) if name.startswith("arm")] == ["arm-27"], "its columns alone")
     number = page.run("import('/known.js').then(({known}) => known.number)")
     field.send(60, lambda states: states[:, 0])
     learned = "import('/known.js').then(({critic}) => [critic().name, critic().learned])"
@@ -407,7 +410,7 @@ def test_heads_are_searched_and_the_least_known_come_first(start: Start, page: B
     page.open(address(daemon))
     listed = "[...document.querySelectorAll('#heads-list li')].map(li => li.textContent)"
     page.wait(f"{listed}.length === 10", "ten of them")
-    assert text(page, "heads-note").startswith("25 heads; the least known first")
+    says(page, "heads-note", "25 heads; the least known first")
     words = page.run(listed)
     unknown = "[...document.querySelectorAll('#heads-list li span:not(.details)')].map(span => span.textContent)"
     shares = [float(re.match(r"([0-9.]+) % unknown", line)[1]) for line in page.run(unknown)]
@@ -418,7 +421,7 @@ def test_heads_are_searched_and_the_least_known_come_first(start: Start, page: B
     )
     # joint-2, and joint-20 to joint-24.
     page.wait(f"{listed}.length === 6 && {listed}.every(line => line.startsWith('joint-2'))", "those that are meant")
-    assert text(page, "heads-note").startswith("6 of 25 found")
+    says(page, "heads-note", "6 of 25 found")
     # The map of a head has the unit of what it sums: joint-20 the angle.
     page.run("document.querySelector('[data-head=\"joint-20\"]').click()")
     page.wait("document.getElementById('named-word').textContent === 'Head joint-20'", "its map")
@@ -441,7 +444,8 @@ def test_a_page_without_its_daemon_dims_and_says_since_when(start: Start, page: 
     opacity = "Number(getComputedStyle(document.getElementById('%s')).opacity)"
     page.wait(f"{opacity % 'view'} < 0.7 && {opacity % 'vitals'} < 0.7", "dim")
     # What the daemon has said last is read, not looked through.
-    assert page.run(opacity % "trust") == 1 and page.run("getComputedStyle(document.querySelector('main')).opacity") == "1"
+    page.wait(f"{opacity % 'trust'} === 1", "a line that is not dim")
+    assert page.run("getComputedStyle(document.querySelector('main')).opacity") == "1"
     first = text(page, "live-text")
     assert re.search(r"no connection to the daemon since \d\d:\d\d:\d\d", first), first
     shoot(page, "gone")
@@ -467,22 +471,22 @@ def test_many_variables_keep_the_layout(start: Start, page: Browser, dim: int) -
     page.wait("document.querySelectorAll('.relevance-row').length === 12", "the most relevant")
     page.wait(f"/{dim - 12} variables/.test(document.getElementById('relevance-more').textContent)", "how many more")
     page.wait(f"/ and {dim - 2 - 6} more/.test(document.getElementById('slice').textContent)", "the slice")
-    assert page.run("document.querySelectorAll('#sliders input').length") == 12
-    assert page.run("document.documentElement.scrollWidth") <= 1400
+    page.wait("document.querySelectorAll('#sliders input').length === 12", "as many sliders")
+    page.wait("document.documentElement.scrollWidth <= 1400", "the width of the screen")
     # Each of them can be reached, and files name all.
     last = page.run(f"import('/relevance.js').then(({{ranked}}) => ranked()[{dim - 1}])")
     find = "(f => { f.value = 'state %s'; f.dispatchEvent(new Event('input')); })(document.getElementById('sliders-find'))"
     page.run(find % last)
     page.run("(s => { s.value = s.max; s.dispatchEvent(new Event('input')); })(document.querySelector('#sliders input'))")
     moved = f"import('/known.js').then(({{chosen, known}}) => chosen.at[{last}] > known.states.median[{last}])"
-    assert page.run(moved)
+    page.wait(moved, "where it stands")
     columns = "import('/axes.js').then(({fixedColumns}) => Object.keys(fixedColumns(1)).length)"
     assert page.run(columns) == dim - 2
     assert page.run("import('/axes.js').then(({sliceWords}) => sliceWords(Infinity))").count(" = ") == dim - 2
     # Pictures keep their proportions.
-    shape = page.run("(c => c.clientWidth / c.clientHeight)(document.getElementById('map-value'))")
-    assert 1.2 < shape < 1.6, shape
-    assert page.run("document.documentElement.scrollHeight") < 4000
+    shape = "(c => c.clientWidth / c.clientHeight)(document.getElementById('map-value'))"
+    page.wait(f"1.2 < {shape} && {shape} < 1.6", "the proportions of a map")
+    page.wait("document.documentElement.scrollHeight < 4000", "a page that is not too long")
     shoot(page, f"variables-{dim}")
     assert_clean(page, daemon)
 
@@ -528,20 +532,26 @@ def test_a_part_of_the_axes_is_dragged_over_and_left_again(start: Start, page: B
     page.wait("document.getElementById('error-card').offsetHeight > 0", "the errors")
     page.wait("document.getElementById('path-note').textContent", "the trajectory")
     whole = [float(end) for end in page.run(ranges).split(",")]
-    page.run("document.getElementById('map-value').scrollIntoView({block: 'center'})")
-    box = page.run("(b => [b.x, b.y, b.width, b.height])(document.getElementById('map-value').getBoundingClientRect())")
-    places = [(box[0] + across * box[2], box[1] + down * box[3]) for across, down in ((0.35, 0.3), (0.5, 0.5))]
-    for kind, (x, y) in (("mousePressed", places[0]), ("mouseMoved", places[1]), ("mouseReleased", places[1])):
-        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-    page.wait(
-        f"{ranges} !== '{','.join(f'{end:g}' for end in whole)}' && !document.getElementById('whole').hidden", "a part"
-    )
+    another = f"{ranges} !== '{','.join(f'{end:g}' for end in whole)}'"
+
+    def is_dragged_over() -> bool:
+        """Whether a part is shown then: parts of the page that arrive meanwhile may move the map from under the pointer."""
+        page.run("document.getElementById('map-value').scrollIntoView({block: 'center'})")
+        sides = "(b => [b.x, b.y, b.width, b.height])(document.getElementById('map-value').getBoundingClientRect())"
+        left, top, width, height = page.run(sides)
+        places = [(left + across * width, top + down * height) for across, down in ((0.35, 0.3), (0.5, 0.5))]
+        for kind, (x, y) in (("mousePressed", places[0]), ("mouseMoved", places[1]), ("mouseReleased", places[1])):
+            page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        time.sleep(0.3)
+        return page.holds(f"{another} && !document.getElementById('whole').hidden")
+
+    when(is_dragged_over, "a part")
     part = [float(end) for end in page.run(ranges).split(",")]
     assert all(part[2 * k + 1] - part[2 * k] < 0.5 * (whole[2 * k + 1] - whole[2 * k]) for k in range(2)), (part, whole)
     assert whole[0] < part[0] < part[1] < whole[1] and whole[2] < part[2] < part[3] < whole[3], (part, whole)
     page.run("document.getElementById('whole').click()")
     when(lambda: [float(end) for end in page.run(ranges).split(",")] == whole, "the whole")
-    assert not shown(page, "whole")
+    hidden(page, "whole")
     # By keys: about the pointer.
     page.run("document.getElementById('map-value').focus()")
     for key in ("ArrowLeft", "+"):
@@ -567,8 +577,8 @@ def test_the_part_that_is_shown_is_in_the_address(start: Start, page: Browser) -
     page.open("about:blank")
     page.open(there)
     page.wait("document.getElementById('whole')?.hidden === false", "a part again")
-    np.testing.assert_allclose(page.run(ranges), shown_part, rtol=1e-4)
-    assert page.run("location.hash.includes('part=')")
+    settles(lambda: np.testing.assert_allclose(page.run(ranges), shown_part, rtol=1e-4))
+    page.wait("location.hash.includes('part=')", "the same address")
     page.run("document.getElementById('whole').click()")
     page.wait("!location.hash.includes('part=')", "the whole")
     whole = page.run(ranges)
@@ -577,5 +587,6 @@ def test_the_part_that_is_shown_is_in_the_address(start: Start, page: Browser) -
     page.open("about:blank")
     page.open(re.sub(r"part=[^&]*", "part=3,1,nothing", there))
     page.wait("document.getElementById('map-value')?.getAttribute('aria-label').startsWith('Value of')", "a map")
-    assert not shown(page, "whole") and page.run(ranges) == whole
+    hidden(page, "whole")
+    when(lambda: page.run(ranges) == whole, "the whole")
     assert_clean(page, daemon)

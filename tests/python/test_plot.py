@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import zmq
-from client import PATIENCE_S, pack
+from client import PATIENCE_S, pack, when
 from conftest import Start
 
 CONFIG = """state_dim = 2
@@ -30,11 +30,13 @@ def test_numbers_of_the_newest_row_come_as_json_at_a_bounded_rate(start: Start) 
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(daemon.endpoints["publish"])
     socket.subscribe(b"plot.")
-    push, control = daemon.push(), daemon.control()
+    push, control, began = daemon.push(), daemon.control(), time.time()
     generator = np.random.default_rng(0)
     seen: dict[str, list[dict[str, float]]] = {"far": [], "near": []}
-    deadline, sent = time.monotonic() + PATIENCE_S, 0
-    while min(map(len, seen.values())) < 4 and time.monotonic() < deadline:
+    sent = 0
+
+    def come() -> bool:
+        nonlocal sent
         states = generator.normal(size=(21, 2))
         push.send(pack({"states": states, "rewards": states[:-1].sum(axis=1)}))
         sent += 20
@@ -43,6 +45,9 @@ def test_numbers_of_the_newest_row_come_as_json_at_a_bounded_rate(start: Start) 
             with pytest.raises(ValueError):
                 json.loads(topic)
             seen[topic.decode().removeprefix("plot.")].append(json.loads(payload))
+        return min(map(len, seen.values())) >= 4
+
+    when(come, "numbers of both critics")
     # The last row has a point of its own, however soon it comes.
     control.wait_for_offset(sent)
     push.send(pack({"state": [0.5, 0.25], "next_state": [0.25, -0.5], "reward": 3.0}))
@@ -50,7 +55,6 @@ def test_numbers_of_the_newest_row_come_as_json_at_a_bounded_rate(start: Start) 
         topic, payload = socket.recv_multipart()
         seen[topic.decode().removeprefix("plot.")].append(json.loads(payload))
     socket.close()
-    assert min(map(len, seen.values())) >= 4
     for critic, messages in seen.items():
         keys = ["state/x", "state/battery", "reward", "value", "value_sd", "known", "td_error", "offset", "generation"]
         for message in messages:
@@ -58,8 +62,9 @@ def test_numbers_of_the_newest_row_come_as_json_at_a_bounded_rate(start: Start) 
             assert all(isinstance(number, float | int) and np.isfinite(number) for number in message.values())
             assert all(key == "timestamp" or key.startswith(f"{critic}/") for key in message)
         times = [message["timestamp"] for message in messages]
+        # The daemon's own clock: less often on a busy machine, and never more often.
         assert np.diff(times).min() >= 0.199
-        assert abs(times[-1] - time.time()) < PATIENCE_S
+        assert began <= times[0] and times[-1] <= time.time()
 
     message = seen["far"][-1]
     assert [message[f"far/{key}"] for key in ("offset", "state/x", "state/battery", "reward")] == [
@@ -81,8 +86,11 @@ def test_there_are_no_plots_unless_the_settings_ask_for_them(start: Start) -> No
     states = np.random.default_rng(0).normal(size=(401, 1))
     push.send(pack({"states": states, "rewards": np.ones(400)}))
     topics = set()
-    deadline = time.monotonic() + PATIENCE_S
-    while "snapshot.default" not in topics and time.monotonic() < deadline:
+
+    def comes() -> bool:
         if subscriber.poll(100):
             topics.add(subscriber.recv_multipart()[0].decode())
-    assert "snapshot.default" in topics and not any(topic.startswith("plot") for topic in topics)
+        return "snapshot.default" in topics
+
+    when(comes, "a model")
+    assert not any(topic.startswith("plot") for topic in topics)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
-from client import PATIENCE_S, ROOT
+from client import PATIENCE_S, ROOT, when
 from conftest import Start
 
 PORTS = {"5750": "ingest", "5751": "control", "5752": "publish"}
@@ -28,18 +30,18 @@ def test_the_snippets_run(start: Start, document: str) -> None:
     # The second may wait for news: rows keep coming meanwhile.
     subprocess.run([sys.executable, "-c", send], check=True, timeout=PATIENCE_S, env=environment)
     control = daemon.control()
-    control.wait_for_offset(1000)
+    control.wait_for_learned(1000)
     control.ask("value", states=[[0.5]], min_offset=1000)
     control.ask("refit", wait=True)
     reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True, env=environment)
-    for number in range(600):
-        if reader.poll() is not None:
-            break
-        control.ask("append", stream="more", seq=number, state=[0.5], next_state=[0.55], reward=-0.5)
-        try:
-            reader.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
+    seqs = itertools.count()
+
+    def has_ended() -> bool:
+        control.ask("append", stream="more", seq=next(seqs), state=[0.5], next_state=[0.55], reward=-0.5)
+        time.sleep(0.1)
+        return reader.poll() is not None
+
+    when(has_ended, "what the snippet prints")
     output, _ = reader.communicate(timeout=PATIENCE_S)
     assert reader.returncode == 0
     numbers = [float(text) for text in re.findall(r"-?\d+\.\d*(?:e-?\d+)?", output)]

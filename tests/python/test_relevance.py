@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from client import PATIENCE_S, Array, Daemon, Map, pack
+from client import PATIENCE_S, Array, Daemon, Map, pack, when
 from conftest import Start
+
+pytestmark = pytest.mark.nightly
 
 DIM = 6
 # The page looks at the 2048 states that came last, and takes 64 of each second's.
@@ -24,7 +26,8 @@ VISITED = 2048
 EACH_S = 64
 ROWS = 3000
 ENOUGH = 500
-WITHIN = 0.05
+# Which of the rows are looked at depends on the clock: another choice of 2048 moves a share by a few hundredths.
+WITHIN = 0.07
 
 
 @dataclass
@@ -96,28 +99,26 @@ def test_the_indices_are_those_of_the_functions() -> None:
 def shares(daemon: Daemon, critic: str, generation: int) -> Map:
     """The relevances that the page shows of a critic once it has looked at enough states."""
     url = f"http://{daemon.endpoints['http']}/api/relevance?critic={critic}"
-    deadline = time.monotonic() + 4 * PATIENCE_S
-    while True:
+    found: list[Map] = []
+
+    def has_come() -> bool:
         # Answers have a share of the time: until there is some, an answer is refused, or is an earlier one again.
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
-                answer = json.load(reply)
-            if answer["states"] > ENOUGH and answer["generation"] == generation:
-                return answer
-            said = str(answer)
+                found[:] = [json.load(reply)]
         except urllib.error.HTTPError as error:
-            said = error.read().decode()
-            assert error.code == 503, said
-        assert time.monotonic() < deadline, said
-        time.sleep(0.5)
+            assert error.code == 503, error.read()
+            return False
+        return found[0]["states"] > ENOUGH and found[0]["generation"] == generation
+
+    # Other answers, of other critics, may take their share first.
+    when(has_come, "the relevances", 4 * PATIENCE_S)
+    return found[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(["linear", "product", "exponential"], id="three"),
-        pytest.param(list(FUNCTIONS), id="ten", marks=pytest.mark.slow),
-    ],
+    "names", [pytest.param(["linear", "product", "exponential"], id="three"), pytest.param(list(FUNCTIONS), id="ten")]
 )
 def test_relevances_are_total_sobol_indices(start: Start, names: list[str]) -> None:
     critics = [
@@ -138,10 +139,10 @@ def test_relevances_are_total_sobol_indices(start: Start, names: list[str]) -> N
             push.send(pack({"stream": "uniform", "session": "run", "seq": sent, **rows}))
             sent += len(states)
         time.sleep(0.05)
-    control.wait_for_offset(sent)
+    control.wait_for_learned(sent)
     generations = []
     for k in range(len(names)):
-        outcome = control.ask("refit", critic=f"c{k}", wait=True, timeout_s=10 * PATIENCE_S)
+        outcome = control.ask("refit", critic=f"c{k}", wait=True, timeout_s=5 * PATIENCE_S)
         assert outcome["outcome"] == "adopted", outcome
         generations.append(outcome["generation"])
     wrong = {}

@@ -23,10 +23,12 @@ from criticd import tables
 DOCS = ROOT / "docs"
 
 
+@pytest.mark.nightly
+@pytest.mark.long
 def test_the_site_builds_and_has_the_whole_package(tmp_path: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "api.html").read_text()
     for name in set(criticd.__all__) - {"__version__"}:
@@ -102,7 +104,7 @@ def run_page(name: str, folder: Path) -> str:
 
     def run(*command: str) -> str:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=12 * PATIENCE_S
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_S
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -126,6 +128,8 @@ def run_page(name: str, folder: Path) -> str:
     return said + finish()
 
 
+@pytest.mark.nightly
+@pytest.mark.long
 @pytest.mark.parametrize("page", RUN)
 def test_the_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
     said = run_page(page, tmp_path)

@@ -5,9 +5,12 @@ How fast it goes with and without them is measured by `load.py`.
 
 from __future__ import annotations
 
-from client import Daemon, pack
+import pytest
+from client import PATIENCE_S, Daemon, pack, when
 from conftest import Start
-from peers import Crowd, Peer, allow_descriptors, append, descriptors, subscriber, until
+from peers import Crowd, Peer, allow_descriptors, append, descriptors, subscriber
+
+pytestmark = pytest.mark.nightly
 
 FLAT_MIB = 24.0
 
@@ -36,11 +39,11 @@ def test_a_thousand_subscribers_of_which_a_hundred_never_read(start: Start) -> N
                 seq = append(daemon, seq, 500)
                 return crowd.heard_least() > 50_000
 
-            until("everybody hears 50 kB", go_on, 240)
+            when(go_on, "everybody hears 50 kB", 2 * PATIENCE_S)
             assert control.ask("status")["offset"] == seq and crowd.cut() == 0
         for peer in dead:
             peer.close()
-        until("as many descriptors as before", lambda: descriptors(daemon) <= open_before)
+        when(lambda: descriptors(daemon) <= open_before, "as many descriptors as before")
         after.append(held(daemon))
     most = daemon.memory_mib("VmHWM")
     print(f"\n{seq} rows acknowledged, {after} MiB after each round, {most:.0f} MiB at most")
@@ -86,6 +89,6 @@ def test_five_thousand_that_come_and_go(start: Start) -> None:
                 peer.vanish()
         seq = append(daemon, seq, 100)
         after.append(held(daemon))
-    until("as many descriptors as before", lambda: descriptors(daemon) <= open_before)
+    when(lambda: descriptors(daemon) <= open_before, "as many descriptors as before")
     print(f"\n{after} MiB after each thousand")
     assert after[-1] - after[0] < FLAT_MIB and seq == 600

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from client import BINARY, ROOT
+from client import BINARY, PATIENCE_S, ROOT
 from conftest import Start
 
 UNIT = ROOT / "examples" / "systemd" / "criticd.service"
@@ -17,7 +17,7 @@ UNIT = ROOT / "examples" / "systemd" / "criticd.service"
 def test_systemd_is_told_and_fed(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(30)
+        manager.settimeout(PATIENCE_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "600000")
         daemon = start()
@@ -31,7 +31,7 @@ def test_systemd_is_told_and_fed(start: Start, tmp_path: Path, monkeypatch: pyte
         while (message := manager.recv(4096)) == b"WATCHDOG=1\n":
             pass
         assert message == b"STOPPING=1\n"
-        assert daemon.process.wait(30) == 0
+        assert daemon.process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

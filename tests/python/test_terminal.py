@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -15,15 +16,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from client import BINARY, PATIENCE_S, pack
+from client import BINARY, PATIENCE_S, pack, when
 from conftest import Start
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def printed(terminal: int) -> bytes:
+    """What comes next on a terminal."""
+    ready, _, _ = select.select([terminal], [], [], PATIENCE_S)
+    assert ready, f"nothing was printed within {PATIENCE_S:.0f} s"
+    return os.read(terminal, 65_536)
+
+
+def ended(process: int) -> int:
+    """The exit code of a child, once it has ended."""
+    statuses: list[int] = []
+
+    def has_ended() -> bool:
+        found, status = os.waitpid(process, os.WNOHANG)
+        statuses.append(status)
+        return found == process
+
+    when(has_ended, "the end of the process")
+    return os.waitstatus_to_exitcode(statuses[-1])
+
+
+def as_by_hand() -> None:
+    """What runs the tests may ignore the signals of a terminal, and a child would inherit that."""
+    for signal_ in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(signal_, signal.SIG_DFL)
 
 
 def start_in_a_terminal(directory: Path, *before: str) -> tuple[int, int]:
@@ -33,11 +53,10 @@ def start_in_a_terminal(directory: Path, *before: str) -> tuple[int, int]:
         command += [f"--{socket}", "tcp://127.0.0.1:0"]
     process, terminal = pty.fork()
     if process == 0:
-        # What runs the tests may ignore the signal, and the daemon would inherit that.
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        as_by_hand()
         os.chdir(directory.parent)
         os.execvp(command[0], command)
-    wait_for(directory / "endpoints.json")
+    when((directory / "endpoints.json").exists, "a daemon")
     return process, terminal
 
 
@@ -47,11 +66,10 @@ def test_a_closed_terminal_ends_its_daemon(tmp_path: Path) -> None:
     os.kill(process, signal.SIGHUP)
     said = b""
     while b"event=reloaded" not in said:
-        said += os.read(terminal, 4096)
+        said += printed(terminal)
     assert os.waitpid(process, os.WNOHANG) == (0, 0)
     os.close(terminal)
-    _, status = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert ended(process) == 0
     assert not (tmp_path / "data" / "endpoints.json").exists()
 
 
@@ -66,7 +84,7 @@ def test_others_outlive_it(tmp_path: Path, before: tuple[str, ...]) -> None:
     time.sleep(1)
     assert (directory / "endpoints.json").exists()
     subprocess.run([BINARY, "stop", str(directory)], check=True, timeout=PATIENCE_S, capture_output=True)
-    os.waitpid(process, 0)
+    ended(process)
     assert not (directory / "endpoints.json").exists()
 
 
@@ -103,9 +121,10 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
     daemon = start(config=f"state_dim = {dim}\n{names}")
     push, states = daemon.push(), np.random.default_rng(0).normal(size=(301, dim))
     push.send(pack({"stream": "walk", "states": states, "rewards": states[:-1, 0]}))
-    daemon.control().wait_for_offset(300)
+    daemon.control().wait_for_learned(300)
     process, terminal = pty.fork()
     if process == 0:
+        as_by_hand()
         # Before its first view, so that all of them are of this size.
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
         os.execvp(
@@ -115,7 +134,7 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
     # Two whole views, and what surrounds them.
     while text.count("Ctrl-C ends this") < 4:
         assert time.monotonic() < deadline, text
-        text += os.read(terminal, 65536).decode(errors="replace")
+        text += printed(terminal).decode(errors="replace")
     views = text.split("\x1b[H")
     for view in views[-3:-1]:
         screen.feed("\x1b[H" + view)
@@ -125,5 +144,5 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
     if critics > 1:
         assert " more critics" in shown and "generation" in shown, shown
     os.kill(process, signal.SIGINT)
-    os.waitpid(process, 0)
+    ended(process)
     os.close(terminal)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-from client import PATIENCE_S, Control, Map, Refused, evaluate, pack, receive, rounding
+from client import PATIENCE_S, Control, Map, Refused, evaluate, pack, receive, rounding, settles, when
 from conftest import Start
 from environments import Stream, rollouts
 
@@ -16,12 +16,16 @@ ENVIRONMENTS = ["Pendulum-v1", "MountainCarContinuous-v0"]
 
 def answers_of_one_model(control: Control, states: Any, critic: str = "default") -> tuple[Map, Map]:
     """A snapshot and an answer of the same generation and offset."""
-    for _ in range(50):
+    found: list[Map] = []
+
+    def are_of_one_model() -> bool:
         snapshot = control.ask("snapshot", variance=True, critic=critic)
         answer = control.ask("value", states=states, variance=True, critic=critic)
-        if (snapshot["generation"], snapshot["offset"]) == (answer["generation"], answer["offset"]):
-            return snapshot, answer
-    raise AssertionError("snapshot and value never came from the same model")
+        found[:] = [snapshot, answer]
+        return (snapshot["generation"], snapshot["offset"]) == (answer["generation"], answer["offset"])
+
+    when(are_of_one_model, "snapshot and value from the same model")
+    return found[0], found[1]
 
 
 def assert_equal_values(snapshot: Map, answer: Map, states: Any) -> tuple[float, float]:
@@ -36,8 +40,18 @@ def assert_equal_values(snapshot: Map, answer: Map, states: Any) -> tuple[float,
     return float(relative[0].max()), float(relative[1].max())
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5], ids=["deterministic", "noisy"])
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        pytest.param("Pendulum-v1", 0.5, id="Pendulum-noisy"),
+        pytest.param("MountainCarContinuous-v0", 0.0, id="MountainCar-deterministic"),
+        pytest.param("Pendulum-v1", 0.0, id="Pendulum-deterministic", marks=NIGHTLY),
+        pytest.param("MountainCarContinuous-v0", 0.5, id="MountainCar-noisy", marks=NIGHTLY),
+    ],
+)
 def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noise: float) -> None:
     # The one refit is asked for: another that came between two answers would make them answers of two models.
     daemon = start("critic.discount=0.95", "critic.refit_first_rows=0", "critic.evidence_rows=200")
@@ -82,7 +96,8 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
             assert_equal_values(published, answer, states)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.long
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> None:
     discount, horizon, noise, rows = 0.95, 100, 0.5, 24_000
@@ -99,17 +114,16 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
         for number, stream in enumerate(streams):
             push.send(pack({"stream": f"copy-{number}", "session": "run", **stream.batch(100)}))
             sent += 100
-        control.wait_for_offset(sent)
+        control.wait_for_learned(sent)
         if sent in (rows // 4, rows):
-            control.ask("refit", wait=True, timeout_s=10 * PATIENCE_S)
-    status = control.wait_for_offset(rows)
+            control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)
+    status = control.wait_for_learned(rows)
     assert status["rejected"] == {}
-    critic = control.ask("status")["critics"][0]
+    critic = status["critics"][0]
     control.ask("value", states=streams[0].state[None], min_offset=rows)
     # The status knows of an adoption a moment before answers come from the new model.
-    deadline = time.monotonic() + PATIENCE_S
-    while (snapshot := control.ask("snapshot", variance=True))["generation"] < critic["generation"]:
-        assert time.monotonic() < deadline
+    when(lambda: control.ask("snapshot")["generation"] >= critic["generation"], "the new model")
+    snapshot = control.ask("snapshot", variance=True)
     found = list(rollouts(name, noise, discount, horizon, 600, 150, seed=7))
     states, returns = np.array([state for state, _ in found]), np.array([value for _, value in found])
     mean, variance = evaluate(snapshot, states)
@@ -147,26 +161,28 @@ def test_two_critics_learn_two_discounts(start: Start) -> None:
     with pytest.raises(Refused, match="unknown_critic"):
         control.ask("value", states=states[:1], critic="middle")
     asked: Map = {"states": states[:10], "variance": True, "min_offset": 1000}
-    for _ in range(50):
+
+    def are_answered_together_as_alone() -> None:
         both = control.ask("value", critics=["near", "far"], **asked)["critics"]
-        alone = {critic: control.ask("value", critic=critic, **asked) for critic in both}
-        # A refit that ends in between makes them answers of two models.
-        if all(alone[critic]["generation"] == both[critic]["generation"] for critic in both):
-            break
-    for critic, answer in both.items():
-        assert alone[critic]["generation"] == answer["generation"]
-        np.testing.assert_array_equal(alone[critic]["mean"], answer["mean"])
-        np.testing.assert_array_equal(alone[critic]["variance"], answer["variance"])
-    assert set(both) == {"near", "far"}
+        assert set(both) == {"near", "far"}
+        for critic, answer in both.items():
+            alone = control.ask("value", critic=critic, **asked)
+            # A refit that ends in between makes them answers of two models.
+            assert alone["generation"] == answer["generation"]
+            np.testing.assert_array_equal(alone["mean"], answer["mean"])
+            np.testing.assert_array_equal(alone["variance"], answer["variance"])
+
+    settles(are_answered_together_as_alone)
     with pytest.raises(Refused, match='unknown_critic.*"middle"'):
         control.ask("value", states=states[:1], critics=["near", "middle"])
-    topics = set()
+    topics, places = set(), itertools.cycle(range(1000))
     subscriber = daemon.subscribe("snapshot.")
-    deadline, k = time.monotonic() + PATIENCE_S, 0
-    while len(topics) < 2 and time.monotonic() < deadline:
-        push.send(pack({"state": states[k % 1000], "next_state": states[k % 1000 + 1], "reward": 1.0}))
-        k += 1
-        time.sleep(0.05)
+
+    def both_come() -> bool:
+        k = next(places)
+        push.send(pack({"state": states[k], "next_state": states[k + 1], "reward": 1.0}))
         while subscriber.poll(0):
             topics.add(receive(subscriber)[0])
-    assert topics == {"snapshot.far", "snapshot.near"}
+        return topics == {"snapshot.far", "snapshot.near"}
+
+    when(both_come, "snapshots of both")

@@ -1,14 +1,12 @@
 //! Learning allocates nothing per transition once the dictionary is full and everything has been met once.
 
-mod support;
-
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
 use criticd_learner::{DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind};
-use support::wander;
+use criticd_reference::{push, wander};
 
 const WARM: usize = 6000;
 
@@ -135,7 +133,7 @@ fn a_snapshot_takes_no_more_than_features_of_the_chains_that_run() {
     let mut rows = Rows::new(2, 1);
     for stream in 0..CHAINS {
         let at = [(stream as f64 * 0.7).sin(), (stream as f64 * 1.3).sin()];
-        support::push(&mut rows, stream as u32, true, &at, &[at[0]], &[at[1], at[0]], false, false);
+        push(&mut rows, stream as u32, true, &at, &[at[0]], &[at[1], at[0]], false, false);
     }
     for settings in [settings(), to_the_end()] {
         let mut model = Model::new(settings, Inputs::identity(2), &hyper);

@@ -1,7 +1,7 @@
 //! Recent rows with their features, from which a new dictionary element learns what it missed.
 //!
 //! A coordinate that starts at zero sees past data only through the older elements: the mean then moves away from the
-//! batch estimate (`tests/learning.rs` prints how far). Backfilling the coordinate over the rows kept here makes it
+//! batch estimate (`tests/it/learning.rs` prints how far). Backfilling the coordinate over the rows kept here makes it
 //! exact for them. Rows that have left keep the zero, and each lacks at most the root of the tolerance. With every row
 //! kept, growth is exact. These are equations (G1) to (G9) of `docs/mathematics.md`.
 

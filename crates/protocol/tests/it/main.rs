@@ -1,0 +1,3 @@
+//! Tests of the protocol from outside, in one program, so that it is linked once.
+
+mod wire;

@@ -1,0 +1,371 @@
+//! Heads from outside: `criticd fit --heads` and `criticd value` against an independent implementation (tests/golden-heads), and
+//! regression as the head that looks nowhere but here.
+
+use crate::support::program::Bench;
+use criticd_reference::golden_heads::read;
+use criticd_reference::numbers;
+use serde_json::{Value, json};
+
+fn write_states(bench: &Bench, name: &str, states: &Value) {
+    let states = states.as_array().unwrap();
+    let lines: Vec<String> = states.iter().map(|state| json!({"state": state}).to_string()).collect();
+    bench.file(name, &lines.join("\n"));
+}
+
+/// `table.jsonl`, `heads.json`, `h.json`, `dictionary.jsonl` and `query.jsonl` of a reference case.
+fn of_case(case: &Value) -> Bench {
+    let bench = Bench::new();
+    bench.file("table.jsonl", &table(case));
+    bench.file("heads.json", &case["heads"].to_string());
+    let kernel = &case["kernel"];
+    let hyperparameters = json!({
+        "kernel": {
+            "kind": "ard", "profile": "gaussian", "signal_variance": kernel["v0"], "bias_variance": kernel["b"],
+            "relevance": kernel["a"],
+        },
+        "noise": {"model": "correlated", "variance": 0.3},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    write_states(&bench, "dictionary.jsonl", &case["dictionary"]);
+    write_states(&bench, "query.jsonl", &case["query"]);
+    bench
+}
+
+fn table(case: &Value) -> String {
+    let line = |row: &Value| {
+        json!({
+            "stream": row["stream"].to_string(), "time": row["time"], "state": row["x"], "next_state": row["x_next"],
+            "action": row["action"], "reward": row["reward"], "terminated": row["terminated"],
+            "truncated": row["truncated"], "starts_chain": row["starts_chain"],
+        })
+        .to_string()
+    };
+    case["rows"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+const FIT: &str =
+    "fit table.jsonl --heads heads.json --hyperparameters h.json --no-optimise --dictionary dictionary.jsonl";
+
+fn assert_close(told: &str, found: &Value, expected: &Value) {
+    let (found, expected) = (numbers(found), numbers(expected));
+    assert_eq!(found.len(), expected.len(), "{told}");
+    let scale = expected.iter().fold(1f64, |s, v| s.max(v.abs()));
+    for (a, b) in found.iter().zip(&expected) {
+        assert!((a - b).abs() < 1e-9 * scale, "{told}: {a} {b}");
+    }
+}
+
+#[test]
+fn heads_are_the_reference() {
+    for name in ["discounts_11", "gvf_12", "weights_13", "remove_merge_15", "forgetting_16"] {
+        let case = read(name);
+        let bench = of_case(&case);
+        let forgetting = case["forgetting"].as_f64().map_or(String::new(), |f| format!(" --forgetting {f}"));
+        let fitted = bench.json(&format!("{FIT} --lambda 1{forgetting} --out model.msgpack"));
+        let found = bench.json("value model.msgpack query.jsonl");
+        let expected = if name.starts_with("remove") { &case["expected"]["merged"] } else { &case["expected"] };
+        for head in case["heads"].as_array().unwrap() {
+            let (name, of) = (head["name"].as_str().unwrap(), &expected[head["name"].as_str().unwrap()]);
+            assert_close(&format!("{name}: mean"), &found["heads"][name]["mean"], &of["mean"]);
+            assert_close(&format!("{name}: variance"), &found["heads"][name]["variance"], &of["var"]);
+            if !of["log_evidence"].is_null() {
+                let evidence = &fitted["heads"][name]["log_evidence"];
+                assert_close(&format!("{name}: evidence"), evidence, &of["log_evidence"]);
+            }
+            assert_close(name, &fitted["heads"][name]["noise_variance"], &head["noise_variance"]);
+            let alone = bench.json(&format!("value model.msgpack query.jsonl --head {name}"));
+            assert_eq!((&alone["head"], &alone["mean"]), (&head["name"], &found["heads"][name]["mean"]));
+        }
+    }
+}
+
+#[test]
+fn toml_says_the_same_and_models_without_heads_are_what_they_were() {
+    let case = read("gvf_12");
+    let bench = of_case(&case);
+    let toml: String = toml::to_string(&json!({"heads": case["heads"]})).unwrap();
+    bench.file("heads.toml", &toml);
+    bench.json(&format!("{FIT} --out json.msgpack"));
+    bench.json(&format!("{} --out toml.msgpack", FIT.replace("heads.json", "heads.toml")));
+    bench.json(&format!("{} --out none.msgpack", FIT.replace("--heads heads.json", "")));
+    let [json, toml, none] = ["json", "toml", "none"].map(|name| {
+        let mut found = bench.json(&format!("value {name}.msgpack query.jsonl"));
+        let heads = found.as_object_mut().unwrap().remove("heads");
+        (found, heads)
+    });
+    assert_eq!(json, toml);
+    // The value itself does not depend on heads.
+    assert_eq!((&json.0, none.1), (&none.0, None));
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused() {
+    let case = read("discounts_11");
+    let bench = of_case(&case);
+    for (change, words) in [
+        (json!({"cumulant": {"kind": "reward", "index": 9}}), vec!["heads.json", "cumulant.index", "4 rewards"]),
+        (json!({"cumulant": {"kind": "speed"}}), vec!["heads[0] (return)", "cumulant", "speed"]),
+        (json!({"discount": 1.5}), vec!["discount", "[0, 1]"]),
+        (json!({"timescale": 2.0}), vec!["timescale", "not both"]),
+        (json!({"name": "second"}), vec!["name", "second"]),
+        (json!({"gamma": 0.9}), vec!["gamma", "discount"]),
+    ] {
+        let mut heads = case["heads"].clone();
+        change.as_object().unwrap().iter().for_each(|(key, value)| heads[0][key] = value.clone());
+        bench.file("heads.json", &heads.to_string());
+        let (_, message) = bench.failure(&format!("{FIT} --out model.msgpack"));
+        words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+    }
+    bench.file("heads.json", &case["heads"].to_string());
+    let table = table(&case);
+    bench.file("table.jsonl", &table.replace("\"time\":", "\"_time\":"));
+    assert!(bench.failure(&format!("{FIT} --out model.msgpack")).1.contains("time"));
+    bench.file("table.jsonl", &table);
+    let (_, message) = bench.failure(&format!("{FIT} --noise white --out model.msgpack"));
+    assert!(message.contains("white noise"), "{message}");
+    bench.json(&format!("{FIT} --out model.msgpack"));
+    assert!(bench.failure("value model.msgpack query.jsonl --head other").1.contains("return"));
+}
+
+#[test]
+fn a_kernel_is_selected_for_heads_and_each_finds_its_noise() {
+    let case = read("discounts_11");
+    let bench = of_case(&case);
+    let mut heads = case["heads"].clone();
+    heads.as_array_mut().unwrap().truncate(5);
+    for head in heads.as_array_mut().unwrap() {
+        head.as_object_mut().unwrap().remove("noise_variance");
+        head.as_object_mut().unwrap().remove("signal");
+    }
+    // The same sum in a thousandth of its unit, by its reward column.
+    let plain = table(&case);
+    let thousandth = plain.lines().map(|line| {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        row["reward"][3] = json!(row["reward"][0].as_f64().unwrap() / 1000.0);
+        row.to_string() + "\n"
+    });
+    bench.file("table.jsonl", &thousandth.collect::<String>());
+    let other = json!({"name": "milli", "cumulant": {"kind": "reward", "index": 3}, "discount": 0.95});
+    heads.as_array_mut().unwrap().push(other);
+    bench.file("heads.json", &heads.to_string());
+    let fitted = bench.json("fit table.jsonl --heads heads.json --budget 5 --seed 1 --hold-out 0 --out model.msgpack");
+    assert!(fitted["search"]["evaluations"].as_u64().unwrap() > 0);
+    let found = bench.json("value model.msgpack query.jsonl");
+    let of = |name: &str, what: &str| numbers(&found["heads"][name][what]);
+    for (milli, one) in of("milli", "mean").iter().zip(of("return", "mean")) {
+        assert!((1000.0 * milli - one).abs() < 1e-6 * (1.0 + one.abs()), "{milli} {one}");
+    }
+    for (milli, one) in of("milli", "variance").iter().zip(of("return", "variance")) {
+        assert!((1e6 * milli - one).abs() < 1e-6 * (1.0 + one), "{milli} {one}");
+    }
+}
+
+/// Kernel ridge regression by dense Gaussian elimination, of 41 points of a wave that are not in order.
+#[test]
+fn a_target_column_is_regression() {
+    let bench = Bench::new();
+    let x: Vec<f64> = (0..41).map(|i| f64::from(i * 17 % 41) / 40.0).collect();
+    let y: Vec<f64> =
+        x.iter().enumerate().map(|(i, x)| (6.0 * x).cos() + 0.1 * f64::from(i as u32 % 5) - 0.2).collect();
+    let lines: Vec<String> = x.iter().zip(&y).map(|(x, y)| format!("{x},{y}")).collect();
+    bench.file("points.csv", &format!("place,height\n{}\n", lines.join("\n")));
+    bench.file("query.csv", "place\n0\n0.31\n0.5\n1\n");
+    let hyperparameters = json!({
+        "kernel": {"kind": "isotropic", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.0, "relevance": 20.0},
+        "noise": {"model": "correlated", "variance": 0.5},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    let fit = "fit points.csv --state place --target height --out model.msgpack";
+    let fitted = bench.json(&format!("{fit} --hyperparameters h.json --no-optimise --tolerance 1e-12"));
+    assert_eq!((&fitted["transitions"], &fitted["discount"]), (&json!(41), &json!(0.0)));
+    let k = |a: f64, b: f64| (-10.0 * (a - b) * (a - b)).exp();
+    let system = nalgebra::DMatrix::from_fn(41, 41, |i, j| k(x[i], x[j]) + if i == j { 0.5 } else { 0.0 });
+    let alpha = system.clone().lu().solve(&nalgebra::DVector::from_column_slice(&y)).unwrap();
+    let inverse = system.try_inverse().unwrap();
+    let found = bench.json("value model.msgpack query.csv");
+    let (mean, variance) = (numbers(&found["mean"]), numbers(&found["variance"]));
+    for (i, at) in [0.0, 0.31, 0.5, 1.0].into_iter().enumerate() {
+        let row = nalgebra::DVector::from_iterator(41, x.iter().map(|&x| k(at, x)));
+        assert!((mean[i] - row.dot(&alpha)).abs() < 1e-8, "{at}");
+        assert!((variance[i] - (1.0 - row.dot(&(&inverse * &row)))).abs() < 1e-8, "{at}");
+    }
+    // Tuned by evidence it knows the wave to within its noise.
+    bench.json(&format!("{fit} --seed 1 --budget 5"));
+    let found = numbers(&bench.json("value model.msgpack query.csv")["mean"]);
+    for (mean, at) in found.iter().zip([0.0, 0.31, 0.5, 1.0]) {
+        assert!((mean - (6.0f64 * at).cos()).abs() < 0.2, "{at}: {mean}");
+    }
+    assert!(bench.failure(&format!("{fit} --discount 0.9")).1.contains("--discount"));
+}
+
+/// A wave that six elements cannot follow, and how each rule's dictionary does on the last fifth of it.
+#[test]
+fn rules_for_the_dictionary_are_compared_by_later_returns() {
+    let bench = Bench::new();
+    let x: Vec<f64> = (0..200).map(|i| f64::from(i * 83 % 200) / 199.0).collect();
+    let y: Vec<f64> = x.iter().map(|x| (20.0 * x).sin() * if *x < 0.5 { 1.0 } else { 0.05 }).collect();
+    let lines: Vec<String> = x.iter().zip(&y).map(|(x, y)| format!("{x},{y}")).collect();
+    bench.file("points.csv", &format!("place,height\n{}\n", lines.join("\n")));
+    bench.file("taught.csv", &format!("place,height\n{}\n", lines[..160].join("\n")));
+    let later: Vec<String> = x[160..].iter().map(f64::to_string).collect();
+    bench.file("later.csv", &format!("place\n{}\n", later.join("\n")));
+    let hyperparameters = json!({
+        "kernel": {"kind": "isotropic", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.0, "relevance": 200.0},
+        "noise": {"model": "correlated", "variance": 0.01},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    let options = "--state place --target height --hyperparameters h.json --no-optimise --out model.msgpack";
+    let fit = |more: &str| bench.json(&format!("fit points.csv {options} {more}"));
+    let rules = |fitted: &Value| -> Vec<String> {
+        let compared = fitted["dictionaries"].as_array().cloned().unwrap_or_default();
+        compared.iter().map(|one| one["rule"].as_str().unwrap().to_owned()).collect()
+    };
+    let fitted = fit("--dictionary-max 6 --dictionary-by auto");
+    assert_eq!(rules(&fitted), ["icd", "returns", "omp-td", "omp-brm"]);
+    let error = |rule: usize| fitted["dictionaries"][rule]["relative_squared_error"].as_f64().unwrap();
+    assert!(error(1) < error(0), "returns find where the wave is: {}", fitted["dictionaries"]);
+    // Discount 0 makes both pursuits the same one, of the wave itself.
+    assert_eq!(error(2), error(3));
+    // The error of ICD is that of a model which has learned the first part alone.
+    bench.json(&format!("fit taught.csv {options} --dictionary-max 6"));
+    let found = numbers(&bench.json("value model.msgpack later.csv")["mean"]);
+    let mean = y[160..].iter().sum::<f64>() / 40.0;
+    let sum = |of: &dyn Fn(usize) -> f64| (0..40).map(|i| of(i).powi(2)).sum::<f64>();
+    let expected = sum(&|i| y[160 + i] - found[i]) / sum(&|i| y[160 + i] - mean);
+    assert!((error(0) - expected).abs() < 1e-6 * expected, "{} {expected}", error(0));
+    assert_eq!(rules(&fit("--dictionary-max 6 --dictionary-by omp-td")), ["icd", "omp-td"]);
+    // Given hyperparameters keep ICD unless another rule is asked for; a selected model is open to all of them.
+    assert!(rules(&fit("--dictionary-max 6")).is_empty());
+    let select = "fit points.csv --state place --target height --hold-out 0 --out model.msgpack";
+    let select = |more: &str| rules(&bench.json(&format!("{select} {more}")));
+    assert_eq!(select("--dictionary-max 6"), ["icd", "returns", "omp-td", "omp-brm"]);
+    assert!(select("--dictionary-max 6 --dictionary-by icd").is_empty());
+    // There is nothing to choose where ICD covers the states.
+    assert!(select("--dictionary-max 100").is_empty());
+    assert!(rules(&fit("--dictionary-max 100 --dictionary-by auto")).is_empty());
+    let (_, message) = bench.failure(&format!("fit points.csv {options} --dictionary-by auto --dictionary later.csv"));
+    assert!(message.contains("--dictionary"), "{message}");
+}
+
+/// The rows of a case with their numbers in their streams; before a row that starts a chain one number is left out.
+fn numbered(case: &Value) -> Vec<Value> {
+    let mut next = std::collections::HashMap::new();
+    let rows = case["rows"].as_array().unwrap().iter().zip(table(case).lines().map(str::to_owned).collect::<Vec<_>>());
+    rows.map(|(row, line)| {
+        let mut line: Value = serde_json::from_str(&line).unwrap();
+        let seq = next.entry(row["stream"].to_string()).or_insert(0u64);
+        *seq += 1 + u64::from(row["starts_chain"] == true);
+        line["seq"] = json!(*seq);
+        line
+    })
+    .collect()
+}
+
+fn lines(rows: &[Value]) -> String {
+    rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn relabelled_rewards_are_heads_by_expression_and_by_file() {
+    let case = read("discounts_11");
+    let bench = of_case(&case);
+    let rows = numbered(&case);
+    bench.file("table.jsonl", &lines(&rows));
+    let labels = |row: &Value| {
+        let of = |key: &str, k: usize| row[key][k].as_f64().unwrap();
+        of("reward", 1) - 0.5 * of("action", 0) + 2.0 * of("next_state", 2)
+    };
+    let heads = |cumulant: Value| {
+        let head = |(k, rate): (usize, Value)| {
+            let mut head = json!({"name": format!("h{k}"), "cumulant": cumulant, "noise_variance": 0.3, "signal": 1.0});
+            head.as_object_mut().unwrap().extend(rate.as_object().unwrap().clone());
+            head
+        };
+        let rates = [json!({"discount": 0.0}), json!({"discount": 0.9}), json!({"timescale": 2.0})];
+        Value::Array(rates.into_iter().enumerate().map(head).collect())
+    };
+    let learned = |cumulant: Value| {
+        bench.file("heads.json", &heads(cumulant).to_string());
+        bench.json(&format!("{FIT} --lambda 1 --out model.msgpack"));
+        bench.json("value model.msgpack query.jsonl")["heads"].clone()
+    };
+    let same = |what: &str, found: &Value, expected: &Value| {
+        for name in ["h0", "h1", "h2"] {
+            for key in ["mean", "variance"] {
+                let (found, expected) = (numbers(&found[name][key]), numbers(&expected[name][key]));
+                let scale = expected.iter().fold(1f64, |s, v| s.max(v.abs()));
+                let worst = found.iter().zip(&expected).fold(0f64, |s, (a, b)| s.max((a - b).abs()));
+                assert!(worst < 1e-12 * scale, "{what}, {name}, {key}: {worst:e}");
+            }
+        }
+    };
+    let before = {
+        let with: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                let mut row = row.clone();
+                let label = labels(&row);
+                row["reward"].as_array_mut().unwrap().push(json!(label));
+                row
+            })
+            .collect();
+        bench.file("table.jsonl", &lines(&with));
+        let found = learned(json!({"kind": "reward", "index": 4}));
+        bench.file("table.jsonl", &lines(&rows));
+        found
+    };
+    let text = "reward[1] - 0.5*action[0] + 2*next_state[2]";
+    same("expression", &learned(json!({"kind": "expression", "text": text})), &before);
+    let line = |row: &Value| format!("{},{},{}", row["stream"].as_str().unwrap(), row["seq"], labels(row));
+    let csv = |rows: &[Value]| format!("stream,seq,label\n{}\n", rows.iter().map(line).collect::<Vec<_>>().join("\n"));
+    bench.file("labels.csv", &csv(&rows));
+    let column = json!({"kind": "column", "file": "labels.csv", "column": "label"});
+    same("file", &learned(column.clone()), &before);
+
+    // Rows without a value do not count, as if they were not there.
+    let some: Vec<Value> = rows.iter().filter(|row| row["stream"] == rows[0]["stream"]).cloned().collect();
+    bench.file("table.jsonl", &lines(&some));
+    let fewer = learned(column.clone());
+    bench.file("table.jsonl", &lines(&rows));
+    bench.file("labels.csv", &csv(&some));
+    same("part of a file", &learned(column.clone()), &fewer);
+    let said = String::from_utf8(bench.run(&format!("{FIT} --out model.msgpack")).stderr).unwrap();
+    assert!(said.contains(&format!("{} of {} rows have a value", some.len(), rows.len())), "{said}");
+
+    // A chain ends before a row without a value (tests/it/labelled_heads.rs); each of the others has a value of its own.
+    let some: Vec<Value> = rows.iter().step_by(3).cloned().collect();
+    bench.file("labels.csv", &csv(&some));
+    let output = bench.run(&format!("{FIT} --lambda 1 --out model.msgpack"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let counted = format!("head h1: {} of {} rows have a value", some.len(), rows.len());
+    assert!(output.status.success() && said.contains(&counted) && said.contains("chains end"), "{said}");
+    bench.file("heads.json", &json!([heads(column.clone())[0]]).to_string());
+    let value = |fit: &str| {
+        bench.json(&format!("{fit} --lambda 1 --out model.msgpack"));
+        bench.json("value model.msgpack query.jsonl")
+    };
+    let found = value(FIT);
+    assert_eq!(found["mean"], value(&FIT.replace("--heads heads.json", ""))["mean"], "chains of others go on");
+    bench.file("table.jsonl", &lines(&some));
+    let alone = value(FIT);
+    bench.file("table.jsonl", &lines(&rows));
+    for key in ["mean", "variance"] {
+        let [found, alone] = [&found, &alone].map(|of| numbers(&of["heads"]["h0"][key]));
+        assert!(found.iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-12 * b.abs().max(1.0)), "{found:?} {alone:?}");
+    }
+
+    for (cumulant, words) in [
+        (json!({"kind": "column", "file": "labels.csv", "column": "lable"}), vec!["labels.csv", "lable"]),
+        (json!({"kind": "column", "file": "none.csv", "column": "label"}), vec!["none.csv"]),
+        (json!({"kind": "column", "file": "labels.csv"}), vec!["heads[0] (h0)", "missing field `column`"]),
+        (json!({"kind": "expression", "text": "reward[7]"}), vec!["heads[0] (h0)", "cumulant.text", "4 rewards"]),
+        (json!({"kind": "expression", "text": "speed"}), vec!["heads[0] (h0)", "there is no speed"]),
+    ] {
+        bench.file("heads.json", &heads(cumulant).to_string());
+        let (_, message) = bench.failure(&format!("{FIT} --out model.msgpack"));
+        words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+    }
+    bench.file("labels.csv", "stream,seq,label\nelsewhere,0,1\n");
+    bench.file("heads.json", &heads(column).to_string());
+    assert!(bench.failure(&format!("{FIT} --out model.msgpack")).1.contains("no stream and seq"));
+}
