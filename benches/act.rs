@@ -5,7 +5,7 @@ use criticd::client::{Requester, Sender};
 use criticd::learner::act::{Actor, Exploration, Question};
 use criticd::learner::action::ActionSpace;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use criticd::snapshot::{Actions, Evaluator, Inputs, Snapshot};
+use criticd::snapshot::{Actions, Evaluator, Snapshot};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use nalgebra::DMatrix;
@@ -31,28 +31,12 @@ fn model(space: ActionSpace) -> Snapshot {
     let relevance = (0..dim).map(|_| uniform(0.5, 3.0)).collect();
     let kernel = Kernel::gaussian(2.0, 0.1, Metric::Ard(relevance)).with_profile(Profile::Matern52);
     let mut numbers = |columns| DMatrix::from_fn(ELEMENTS, columns, |_, _| uniform(-1.0, 1.0));
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+    let (weights, copies) = (numbers(1), numbers(8));
     Snapshot {
-        critic: "q".into(),
-        generation: 1,
-        revision: 1,
-        offset: 0,
-        transitions: 0,
-        time: 0.0,
-        discount: 0.9,
-        hyperparameters: Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 },
-        inputs: Inputs::identity(dim),
-        weights: numbers(1),
         variance: Some(DMatrix::identity(ELEMENTS, ELEMENTS) * 1e-3),
-        log_evidence: None,
-        score: None,
-        lambda: 0.0,
-        returns: None,
-        provisional: false,
-        reward_names: Vec::new(),
-        actions: Some(Actions { copies: numbers(8), ..Actions::of(space) }),
-        heads: None,
-        branch: None,
-        dictionary,
+        actions: Some(Actions { copies, ..Actions::of(space) }),
+        ..Snapshot::of(0.9, hyperparameters, dictionary, weights)
     }
 }
 

@@ -46,11 +46,11 @@ def when(condition: Callable[[], object], what: str) -> None:
 def free_port() -> int:
     """A port below the range from which the system picks ports; each worker of pytest has a part of its own there.
 
-    So nobody else gets it while a daemon that comes back to it is away.
+    So nobody else gets it while a daemon that comes back to it is away. The daemon's own tests have those below 20 000.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
     while True:
-        port = 10_000 + 1000 * worker + next(PORTS) % 1000
+        port = 20_000 + 1000 * worker + next(PORTS) % 1000
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

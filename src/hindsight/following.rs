@@ -112,33 +112,17 @@ pub fn has_returns(successor: Option<Successor>) -> bool {
 mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-    use crate::snapshot::{Actions, Inputs, Snapshot};
+    use crate::snapshot::{Actions, Snapshot};
 
     /// Two value functions of two numbers of an action behind a state of one.
     fn model(m: usize) -> Snapshot {
         let kernel = Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![1.0, 0.5, 0.1]));
+        let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1.0 };
+        let dictionary = DMatrix::from_fn(m, 3, |i, _| 4.0 * i as f64 / m as f64 - 2.0);
+        let weights = DMatrix::from_fn(m, 2, |i, h| ((3 * i + h) as f64).sin());
         Snapshot {
-            critic: "c".into(),
-            generation: 3,
-            revision: 7,
-            offset: 9,
-            transitions: 9,
-            time: 0.0,
-            discount: 0.5,
-            hyperparameters: Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1.0 },
-            inputs: Inputs::identity(3),
-            dictionary: DMatrix::from_fn(m, 3, |i, _| 4.0 * i as f64 / m as f64 - 2.0),
-            weights: DMatrix::from_fn(m, 2, |i, h| ((3 * i + h) as f64).sin()),
-            variance: None,
-            log_evidence: None,
-            score: None,
-            lambda: 1.0,
-            returns: None,
-            provisional: false,
-            reward_names: Vec::new(),
             actions: Some(Actions::of(ActionSpace::Discrete(2))),
-            heads: None,
-            branch: None,
+            ..Snapshot::of(0.5, hyperparameters, dictionary, weights)
         }
     }
 

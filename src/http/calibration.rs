@@ -297,32 +297,16 @@ pub(super) mod tests {
 
     /// V(x) is about 10 near x = 0, with a variance of 1 and noise of 3.
     pub(in crate::http) fn model(offset: u64) -> Arc<Evaluator> {
+        let hyperparameters = Hyperparameters {
+            kernel: Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1e-12)),
+            noise: NoiseModel::Correlated,
+            noise_variance: 3.0,
+        };
         Arc::new(Evaluator::new(Snapshot {
-            critic: "c".into(),
-            generation: 1,
-            revision: 1,
             offset,
             transitions: offset,
-            time: 0.0,
-            discount: 0.5,
-            hyperparameters: Hyperparameters {
-                kernel: Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1e-12)),
-                noise: NoiseModel::Correlated,
-                noise_variance: 3.0,
-            },
-            inputs: Inputs::identity(1),
-            dictionary: DMatrix::zeros(1, 1),
-            weights: DMatrix::from_element(1, 1, 10.0),
             variance: Some(DMatrix::zeros(1, 1)),
-            log_evidence: None,
-            score: None,
-            lambda: 1.0,
-            returns: None,
-            provisional: false,
-            reward_names: Vec::new(),
-            actions: None,
-            heads: None,
-            branch: None,
+            ..Snapshot::of(0.5, hyperparameters, DMatrix::zeros(1, 1), DMatrix::from_element(1, 1, 10.0))
         }))
     }
 

@@ -343,32 +343,21 @@ pub(super) mod tests {
 
     pub(in crate::http) fn model(m: usize) -> Snapshot {
         let place = |i: usize| (i as f64 / m as f64) * 4.0 - 2.0;
+        let hyperparameters = Hyperparameters {
+            kernel: Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![1.0, 0.5, 0.1])),
+            noise: NoiseModel::Correlated,
+            noise_variance: 1.0,
+        };
+        let weights = DMatrix::from_fn(m, 2, |i, j| (i + j) as f64 / m as f64);
         Snapshot {
             critic: "c".into(),
             generation: 3,
             revision: 7,
             offset: 9,
             transitions: 9,
-            time: 0.0,
-            discount: 0.5,
-            hyperparameters: Hyperparameters {
-                kernel: Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![1.0, 0.5, 0.1])),
-                noise: NoiseModel::Correlated,
-                noise_variance: 1.0,
-            },
             inputs: Inputs { shift: vec![1.0, 0.0, 0.0], scale: vec![2.0, 1.0, 1.0], names: None },
-            dictionary: DMatrix::from_fn(m, 3, |i, _| place(i)),
-            weights: DMatrix::from_fn(m, 2, |i, j| (i + j) as f64 / m as f64),
             variance: Some(DMatrix::from_diagonal_element(m, m, 0.01 / m as f64)),
-            log_evidence: None,
-            score: None,
-            lambda: 1.0,
-            returns: None,
-            provisional: false,
-            reward_names: Vec::new(),
-            actions: None,
-            heads: None,
-            branch: None,
+            ..Snapshot::of(0.5, hyperparameters, DMatrix::from_fn(m, 3, |i, _| place(i)), weights)
         }
     }
 

@@ -183,6 +183,41 @@ pub struct Evaluation {
 }
 
 impl Snapshot {
+    /// A value function of these parts: V(x) = sum_j k(`dictionary`_j, x) `weights`_j, `dictionary` (m, D), `weights` (m, H).
+    ///
+    /// States are not normalised, nothing is known of variances, returns and rows, and there are no actions and no heads; who knows
+    /// more sets it: `Snapshot { variance, ..Snapshot::of(..) }`.
+    pub fn of(
+        discount: f64,
+        hyperparameters: Hyperparameters,
+        dictionary: DMatrix<f64>,
+        weights: DMatrix<f64>,
+    ) -> Self {
+        Self {
+            critic: "main".into(),
+            generation: 1,
+            revision: 1,
+            offset: 0,
+            transitions: 0,
+            time: 0.0,
+            discount,
+            hyperparameters,
+            inputs: Inputs::identity(dictionary.ncols()),
+            dictionary,
+            weights,
+            variance: None,
+            log_evidence: None,
+            score: None,
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
+            actions: None,
+            heads: None,
+            branch: None,
+            reward_names: Vec::new(),
+        }
+    }
+
     /// Numbers of an input: state dimension D, and the coordinates of an action where it is the value of actions.
     pub fn dim(&self) -> usize {
         self.inputs.dim()
@@ -633,26 +668,15 @@ pub(crate) mod tests {
     pub(crate) fn model(dim: usize, m: usize, metric: Metric, sign: f64) -> Snapshot {
         let root = DMatrix::from_vec(m, m, sample(m * m, 4.0));
         let c = (&root * root.transpose()) * (sign / (m * m).max(1) as f64);
+        let hyperparameters = Hyperparameters {
+            kernel: Kernel::gaussian(2.5, 0.25, metric),
+            noise: NoiseModel::Correlated,
+            noise_variance: 1.0,
+        };
+        let dictionary = DMatrix::from_vec(m, dim, sample(m * dim, 1.0).iter().map(|v| 4.0 * v).collect());
         Snapshot {
-            critic: "c".into(),
-            generation: 1,
-            revision: 1,
-            offset: 1,
-            transitions: 1,
-            time: 0.0,
-            discount: 0.9,
-            hyperparameters: Hyperparameters {
-                kernel: Kernel::gaussian(2.5, 0.25, metric),
-                noise: NoiseModel::Correlated,
-                noise_variance: 1.0,
-            },
             inputs: Inputs { shift: vec![0.3; dim], scale: vec![1.5; dim], names: None },
-            dictionary: DMatrix::from_vec(m, dim, sample(m * dim, 1.0).iter().map(|v| 4.0 * v).collect()),
-            weights: DMatrix::from_vec(m, 2, sample(2 * m, 3.0)),
             variance: Some(c),
-            log_evidence: None,
-            score: None,
-            lambda: 1.0,
             returns: Some(ReturnSpread {
                 level: vec![0.3, 0.1],
                 weights: DMatrix::from_vec(m, 2, sample(2 * m, 6.0)),
@@ -661,11 +685,7 @@ pub(crate) mod tests {
                 pairs: 400,
                 coverage: Some(0.8),
             }),
-            provisional: false,
-            reward_names: Vec::new(),
-            actions: None,
-            heads: None,
-            branch: None,
+            ..Snapshot::of(0.9, hyperparameters, dictionary, DMatrix::from_vec(m, 2, sample(2 * m, 3.0)))
         }
     }
 

@@ -344,33 +344,23 @@ fn is_announcement(payload: &[u8]) -> Result<bool, WireError> {
 mod tests {
     use super::*;
     use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-    use criticd_learner::snapshot::{Ask, Inputs};
+    use criticd_learner::snapshot::Ask;
     use nalgebra::DMatrix;
 
     fn snapshot(generation: u64, revision: u64, size: usize) -> Snapshot {
         let kernel = Kernel::gaussian(2.0, 0.5, Metric::Ard(vec![1.0, 0.25]));
+        let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+        let dictionary = DMatrix::from_fn(size, 2, |i, j| (i + 10 * j) as f64);
+        let weights = DMatrix::from_fn(size, 1, |i, _| (i as u64 + revision) as f64);
         Snapshot {
-            critic: "main".into(),
             generation,
             revision,
             offset: 10 * revision,
             transitions: 9,
             time: 1.0,
-            discount: 0.9,
-            hyperparameters: Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 },
-            inputs: Inputs::identity(2),
-            dictionary: DMatrix::from_fn(size, 2, |i, j| (i + 10 * j) as f64),
-            weights: DMatrix::from_fn(size, 1, |i, _| (i as u64 + revision) as f64),
             variance: Some(DMatrix::identity(size, size) * 0.125),
             log_evidence: Some(-3.0),
-            score: None,
-            lambda: 1.0,
-            returns: None,
-            provisional: false,
-            reward_names: Vec::new(),
-            actions: None,
-            heads: None,
-            branch: None,
+            ..Snapshot::of(0.9, hyperparameters, dictionary, weights)
         }
     }
 

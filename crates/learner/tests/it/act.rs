@@ -4,7 +4,7 @@ use criticd_learner::act::{Actor, Decision, Exploration, Question};
 use criticd_learner::action::ActionSpace;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use criticd_learner::snapshot::{Actions, Ask, Evaluator, Inputs, Snapshot};
+use criticd_learner::snapshot::{Actions, Ask, Evaluator, Snapshot};
 use nalgebra::DMatrix;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -27,28 +27,12 @@ fn snapshot(space: ActionSpace, profile: Profile, elements: usize, seed: u64) ->
     let relevance = (0..dim).map(|_| uniform(0.5, 3.0)).collect();
     let kernel = Kernel::gaussian(2.0, 0.1, Metric::Ard(relevance)).with_profile(profile);
     let mut numbers = |rows, cols| DMatrix::from_fn(rows, cols, |_, _| uniform(-1.0, 1.0));
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+    let (weights, copies) = (numbers(elements, 1), numbers(elements, 8));
     Snapshot {
-        critic: "q".into(),
-        generation: 3,
-        revision: 7,
-        offset: 0,
-        transitions: 0,
-        time: 0.0,
-        discount: 0.9,
-        hyperparameters: Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 },
-        inputs: Inputs::identity(dim),
-        weights: numbers(elements, 1),
         variance: Some(DMatrix::identity(elements, elements) * 1e-3),
-        log_evidence: None,
-        score: None,
-        lambda: 1.0,
-        returns: None,
-        provisional: false,
-        reward_names: Vec::new(),
-        actions: Some(Actions { copies: numbers(elements, 8), ..Actions::of(space) }),
-        heads: None,
-        branch: None,
-        dictionary,
+        actions: Some(Actions { copies, ..Actions::of(space) }),
+        ..Snapshot::of(0.9, hyperparameters, dictionary, weights)
     }
 }
 
