@@ -54,10 +54,29 @@ def test_the_sources_please_the_tools(tool: list[str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def wheel_of(folder: Path, **environment: str) -> Path:
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(PACKAGE)]
+    subprocess.run(command, check=True, timeout=5 * PATIENCE_S, env={**os.environ, **environment})
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_a_wheel_with_the_program_is_for_its_platform_and_any_python_3(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"what packaging/build makes")
+    wheel = wheel_of(tmp_path, CRITICD_WHEEL_BINARY=str(program), CRITICD_WHEEL_PLATFORM="manylinux_2_34_x86_64")
+    assert wheel.name == f"criticd-{criticd.__version__}-py3-none-manylinux_2_34_x86_64.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        (script,) = [name for name in archive.namelist() if name.endswith(".data/scripts/criticd")]
+        assert archive.read(script) == program.read_bytes()
+        (facts,) = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
+        tags = {"Root-Is-Purelib: false", "Tag: py3-none-manylinux_2_34_x86_64"}
+        assert tags <= set(archive.read(facts).decode().splitlines())
+
+
 def test_what_is_installed_is_typed_and_whole(tmp_path: Path) -> None:
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(PACKAGE)], check=True, timeout=5 * PATIENCE_S)
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = wheel_of(tmp_path)
     inside = set(zipfile.ZipFile(wheel).namelist())
     modules = {f"criticd/{path.name}" for path in (PACKAGE / "criticd").iterdir() if path.suffix in (".py", ".typed")}
     assert {"criticd/py.typed", "criticd/gym.py", "criticd/aio.py"} <= modules <= inside
