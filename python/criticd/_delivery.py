@@ -35,6 +35,8 @@ _RETRY_S = 0.5
 """Pause after an answer that asks for patience without saying how much."""
 _PATIENCE = frozenset({"overloaded", "read_only", "not_ready"})
 """Codes after which the same batch may be taken later."""
+_ENDING_MS = 10_000
+"""libzmq ends a socket within this time after it has sent, or dropped, what the socket held."""
 
 
 @dataclass(eq=False)
@@ -117,10 +119,11 @@ class Counters:
     """Counts of the rows of a sender.
 
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
-    `reliable`). `sent`: handed to a connection that stood. `acknowledged`: the daemon has them (only with `reliable`).
+    `reliable`). `sent`: handed to a connection that stood, and not lost at the end. `acknowledged`: the daemon has them (only with `reliable`).
     `refused`: the daemon turned them down; without `reliable` they are counted as sent as well, and the number is a
     lower bound, known a second or so later. `lost`: given up because the daemon forgot them and
-    they were no longer kept, or because the sender was closed before it could send them. `resent`: sent once more.
+    they were no longer kept, or because the sender was closed before it could send them; without `reliable` some of
+    these may have arrived, at most 16 messages and 8 KiB. `resent`: sent once more.
     `spooled`: rows on disk now. `reconnects`: times that a connection was made, but for the first.
     """
 
@@ -298,7 +301,8 @@ class Link:
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         self.endpoint = endpoint
         self.socket = socket
-        self.monitor = self.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+        self.monitor = self.socket.get_monitor_socket(events)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
         self.poller.register(self.monitor, zmq.POLLIN)
@@ -324,10 +328,19 @@ class Link:
             self.connected = made
         return self.connected
 
-    def close(self, linger_ms: int = 0) -> None:
-        self.socket.disable_monitor()
-        self.monitor.close(linger=0)
+    def close(self, linger_ms: int = 0) -> bool:
+        """Let the socket go, after that time at the latest; whether all that it held has left before.
+
+        libzmq sends in the background, and a program that ends does not wait for it. So this does.
+        """
+        began = time.monotonic()
         self.socket.close(linger=linger_ms)
+        while self.monitor.poll(linger_ms + _ENDING_MS):
+            if recv_monitor_message(self.monitor)["event"] == zmq.EVENT_MONITOR_STOPPED:
+                break
+        took_ms = 1000 * (time.monotonic() - began)
+        self.monitor.close(linger=0)
+        return took_ms < linger_ms
 
 
 class Appending(Thread):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,19 @@ log = logging.getLogger("criticd")
 
 _ABSENCE_S = 5.0
 """How long the daemon may be away before a sender that does not wait for it says so."""
+_KEEPALIVE = {
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: 5,
+    zmq.TCP_KEEPALIVE_INTVL: 2,
+    zmq.TCP_KEEPALIVE_CNT: 5,
+}
+"""Seconds of silence after which the kernel asks for the other end, seconds between its questions, and how many."""
+_LEAST_MS = 100
+"""Even a sender whose time is over waits so long to learn whether its socket is empty."""
+_AHEAD = 16
+"""Messages that the socket holds."""
+_BATCH_BYTES = 8192
+"""What libzmq has taken from the socket to write it at once, but for a part of the next message."""
 
 
 class Pushing(Thread):
@@ -39,6 +53,8 @@ class Pushing(Thread):
         self.deadline = float("inf")
         self.look, self.to_look = look, False
         self.away_since: float | None = None
+        # Lengths and rows of the last messages: more than can be in libzmq.
+        self.last: deque[tuple[int, int]] = deque(maxlen=_AHEAD + _BATCH_BYTES // 64)
 
     def deliver(self) -> None:
         ledger = self.ledger
@@ -72,6 +88,7 @@ class Pushing(Thread):
                 return False
         assert self.link is not None
         self.link.socket.send(payload)
+        self.last.append((len(payload), batch.rows.count))
         stream, rows = batch.stream, batch.rows.count
         stream.handed, stream.reached = stream.handed + rows, batch.end
         self.ledger.counters.sent += rows
@@ -106,11 +123,13 @@ class Pushing(Thread):
             if link is not None:
                 link.close()
             socket = self.context.socket(zmq.PUSH)
-            socket.setsockopt(zmq.SNDHWM, 16)
+            socket.setsockopt(zmq.SNDHWM, _AHEAD)
             socket.setsockopt(zmq.RECONNECT_IVL, 50)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+            # No heartbeats: an answer that comes when the sender has closed makes the kernel throw away the rows that it still holds.
+            # The kernel's own questions do no such harm.
+            for option, value in _KEEPALIVE.items():
+                socket.setsockopt(option, value)
             if self.address.keys is not None:
                 self.address.keys.use(socket)
             self.link = Link(socket, endpoint)
@@ -140,5 +159,18 @@ class Pushing(Thread):
         self.close()
 
     def close(self) -> None:
-        if self.link is not None:
-            self.link.close(max(0, round(1000 * min(60.0, self.deadline - time.monotonic()))))
+        linger_ms = max(_LEAST_MS, round(1000 * min(60.0, self.deadline - time.monotonic())))
+        if self.link is not None and not self.link.close(linger_ms):
+            rows = self.in_doubt()
+            self.ledger.counters.sent -= rows
+            self.ledger.counters.lost += rows
+
+    def in_doubt(self) -> int:
+        """Rows that libzmq may not have sent."""
+        rows = taken = 0
+        for number, (length, count) in enumerate(reversed(self.last)):
+            if taken >= _BATCH_BYTES:
+                break
+            taken += length if number >= _AHEAD else 0
+            rows += count
+        return rows

@@ -369,6 +369,7 @@ class Status(TypedDict):
     warm_start: WarmStartStatus | None
     skipped_rows: int
     missing_rows: int
+    connections_broken: dict[str, int]
     refit_restarts: int
     http_restarts: int
     offset: int

@@ -363,6 +363,7 @@ impl Learning {
             publish: queue(self.outlets.publish.len(), self.outlets.publish.capacity()),
             evaluations: self.evaluations.status(),
         });
+        self.core.set_connections_broken(self.outlets.counters.ingest.broken());
         if !self.footprint_told
             && let Some(footprint) = self.core.footprint()
         {

@@ -2,6 +2,7 @@
 
 use super::SocketName;
 use super::topics::Topics;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +27,7 @@ impl Count {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
-        /// Why the gate refused or cut a peer.
+        /// Why the gate refused or cut a peer, or how its connection broke.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Reason { $($(#[$doc])* $variant,)* }
@@ -92,6 +93,15 @@ reasons! {
     Idle => "idle",
     /// The socket behind the gate could not be reached or gave the connection up.
     Internal => "internal",
+    /// A producer's connection was reset, or the network carried it no longer: what it had sent and we had not received is gone.
+    Reset => "reset",
+    /// A producer's connection ended within a message.
+    MidMessage => "mid_message",
+}
+
+impl Reason {
+    /// How connections of producers break, by their own side or on the way: rows that were sent may be lost then.
+    pub const BROKEN: [Self; 2] = [Self::Reset, Self::MidMessage];
 }
 
 /// What happened on one socket since the start.
@@ -113,9 +123,15 @@ pub struct SocketCounters {
 }
 
 impl SocketCounters {
-    /// Peers refused or cut for `reason`.
+    /// Peers refused or cut for `reason`, or whose connection broke so.
     pub fn cut(&self, reason: Reason) -> u64 {
         self.cut[reason as usize].get()
+    }
+
+    /// Connections that broke, by how; those that never happened are left out.
+    pub fn broken(&self) -> BTreeMap<String, u64> {
+        let counts = Reason::BROKEN.map(|reason| (reason.name().to_owned(), self.cut(reason)));
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }
 

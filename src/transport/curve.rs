@@ -20,7 +20,7 @@ mod flow;
 mod worker;
 
 use super::endpoint::listen_at;
-use super::permit::{ConnectionPermit, Reader, Writer};
+use super::permit::{ConnectionPermit, Reader, Writer, is_reset};
 use super::settings::ENCRYPTED_BYTES;
 use super::turns::{Entrance, Watch};
 use super::zmq::{Inbox, spawn};
@@ -397,6 +397,16 @@ impl SendQueue {
     }
 }
 
+/// Add to a greeting what of `bytes` belongs to it, and check it once it is whole: how many do.
+fn greet(greeting: &mut Vec<u8>, bytes: &[u8]) -> Result<usize, Reason> {
+    let part = bytes.len().min(GREETING_LEN - greeting.len());
+    greeting.extend_from_slice(&bytes[..part]);
+    if part > 0 && greeting.len() == GREETING_LEN {
+        zmtp::check_greeting(greeting, b"CURVE")?;
+    }
+    Ok(part)
+}
+
 impl CurveListener {
     fn tell(&self, change: Change) {
         // A thread that has ended has no connections.
@@ -424,7 +434,7 @@ impl CurveListener {
         let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
         let (mut inner_reader, mut inner_writer) = inner.into_split();
         let reason = tokio::select! {
-            reason = self.pump_up(&flow, &mut begun, &mut reader, &mut inner_writer) => Some(reason),
+            reason = self.pump_up(seat, &flow, &mut begun, &mut reader, &mut inner_writer) => Some(reason),
             reason = self.pump_down(&flow, &mut inner_reader, &mut writer) => reason,
             reason = self.watch(&flow) => Some(reason),
             Ok(reason) = cutting => Some(reason),
@@ -453,6 +463,7 @@ impl CurveListener {
     /// when the peer sends nothing more, libzmq finds the end, and the other direction ends.
     async fn pump_up(
         &self,
+        seat: &ConnectionPermit,
         flow: &Flow,
         begun: &mut Begun<'_>,
         reader: &mut Reader,
@@ -464,6 +475,7 @@ impl CurveListener {
         let mut chunk = vec![0; CHUNK];
         let mut greeting = Vec::new();
         let mut frames = Frames::new(limits.frame_bytes_max + OVERHEAD);
+        let mut messages: u64 = 0; // frames after the handshake: each of a producer's is a message or a heartbeat
         loop {
             self.wait_for_turn(flow, begun).await;
             let n = match self.read(flow, begun, reader, &mut chunk).await {
@@ -472,21 +484,19 @@ impl CurveListener {
             };
             if n == 0 {
                 flow.left.store(true, Ordering::Relaxed);
+                if flow.admitted.load(Ordering::Acquire) {
+                    let whole = messages.saturating_sub(u64::from(frames.left > 0));
+                    seat.count_end(flow.reset.load(Ordering::Relaxed), whole, frames.begun());
+                }
                 // Whatever was sent before goes to libzmq, which then closes its end.
                 let _ = inner.shutdown().await;
                 return std::future::pending().await;
             }
             counters.bytes_in.add(n as u64);
-            let mut at = 0;
-            if greeting.len() < GREETING_LEN {
-                at = n.min(GREETING_LEN - greeting.len());
-                greeting.extend_from_slice(&chunk[..at]);
-                if greeting.len() == GREETING_LEN
-                    && let Err(reason) = zmtp::check_greeting(&greeting, b"CURVE")
-                {
-                    return reason;
-                }
-            }
+            let mut at = match greet(&mut greeting, &chunk[..n]) {
+                Ok(at) => at,
+                Err(reason) => return reason,
+            };
             let passed = flow.passed.fetch_add(n as u64, Ordering::Relaxed) + n as u64;
             if !flow.admitted.load(Ordering::Acquire) && passed > limits.handshake_bytes_max as u64 {
                 return Reason::HandshakeTooLong;
@@ -522,6 +532,7 @@ impl CurveListener {
                     }
                 }
                 flow.entered.fetch_add(bytes, Ordering::Relaxed);
+                messages += 1;
             }
             if inner.write_all(&chunk[written..n]).await.is_err() {
                 // The other direction finds out, and knows whether that is a fault.
@@ -561,7 +572,10 @@ impl CurveListener {
     ) -> Result<usize, Reason> {
         loop {
             tokio::select! {
-                n = reader.read(&mut *chunk) => return Ok(n.unwrap_or(0)),
+                n = reader.read(&mut *chunk) => {
+                    flow.reset.fetch_or(n.is_err(), Ordering::Relaxed);
+                    return Ok(n.unwrap_or(0));
+                }
                 () = flow.progress.notified() => {}
                 () = tokio::time::sleep(ROOM_INTERVAL), if begun.bytes() > 0 => {}
             }
@@ -601,8 +615,7 @@ impl CurveListener {
     fn has_stopped(&self, flow: &Flow, begun: &mut Begun<'_>, bytes: u64) -> Option<Reason> {
         let limits = &self.shared.limits;
         let received = flow.received.load(Ordering::Relaxed);
-        let waits = self.socket == SocketName::Ingest && self.shared.rows_wait.load(Ordering::Relaxed);
-        if received != begun.received || waits {
+        if received != begun.received || self.waits_for_us() {
             (begun.received, begun.since) = (received, Instant::now());
         }
         if begun.bytes() == 0 || begun.since.elapsed() < limits.stall_timeout {
@@ -612,6 +625,11 @@ impl CurveListener {
             return Some(Reason::MessageTooLarge);
         }
         begun.gate.lacks_room(self.socket).then_some(Reason::Stalled)
+    }
+
+    /// Whether a producer waits until rows before its own have been taken up.
+    fn waits_for_us(&self) -> bool {
+        self.socket == SocketName::Ingest && self.shared.rows_wait.load(Ordering::Relaxed)
     }
 
     /// Pass on what libzmq sends, until it closes. A peer that takes nothing more is forgotten; what it sent before is still
@@ -663,7 +681,10 @@ impl CurveListener {
                         counters.bytes_out.add(written as u64);
                         rest = &rest[written..];
                     }
-                    Ok(_) => gone = true,
+                    Ok(taken) => {
+                        gone = true;
+                        flow.reset.fetch_or(taken.is_err_and(|error| is_reset(&error)), Ordering::Relaxed);
+                    }
                 }
             }
             if behind_since.get_or_insert_with(Instant::now).elapsed() > limits.saturated_timeout {
@@ -686,7 +707,8 @@ impl CurveListener {
         let (mut last, mut since) = (sign(), Instant::now());
         loop {
             tokio::time::sleep((limits.idle_timeout / 4).max(Duration::from_millis(25))).await;
-            if sign() != last {
+            // One that we keep waiting is not to blame for its silence.
+            if sign() != last || self.waits_for_us() {
                 (last, since) = (sign(), Instant::now());
             } else if since.elapsed() >= limits.idle_timeout {
                 return Reason::Idle;

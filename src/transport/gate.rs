@@ -226,8 +226,8 @@ async fn serve(
     };
     let timeout = seat.gate.limits.handshake_timeout;
     let handshake = tokio::time::timeout(timeout, shake_hands(&mut seat, &mut reader, &mut writer));
-    let peer = match handshake.await.unwrap_or(Err(Some(Reason::HandshakeTimeout))) {
-        Ok(peer) => peer,
+    let read_ahead = match handshake.await.unwrap_or(Err(Some(Reason::HandshakeTimeout))) {
+        Ok(read_ahead) => read_ahead,
         Err(reason) => {
             reason.into_iter().for_each(|reason| seat.count_cut(reason));
             return;
@@ -239,22 +239,15 @@ async fn serve(
         }
         return;
     };
-    Link::new(seat, reader, writer, inner, phase, peer.knows_pong).run(&peer.read_ahead).await;
+    Link::new(seat, reader, writer, inner, phase).run(&read_ahead).await;
 }
 
-/// What a handshake tells beside the identity.
-struct Peer {
-    /// What it sent beyond its READY.
-    read_ahead: BytesMut,
-    knows_pong: bool,
-}
-
-/// Exchange greeting and READY with the peer. An error without a reason: it left.
+/// Exchange greeting and READY with the peer; gives what it sent beyond its READY. An error without a reason: it left.
 async fn shake_hands(
     seat: &mut ConnectionPermit,
     reader: &mut Reader,
     writer: &mut Writer,
-) -> Result<Peer, Option<Reason>> {
+) -> Result<BytesMut, Option<Reason>> {
     let (own_type, _, peer_types) = socket_types(seat.socket);
     let mut introduction = Introduction::new(&seat.gate.limits);
     let mut bytes = BytesMut::new();
@@ -271,7 +264,7 @@ async fn shake_hands(
         return Err(Some(Reason::WrongSocketType));
     }
     seat.claim(ready.identity)?;
-    Ok(Peer { read_ahead: bytes, knows_pong: introduction.knows_pong == Some(true) })
+    Ok(bytes)
 }
 
 /// Read a small piece: most of what a peer sends beyond its READY stays in the kernel, and a handshake holds hardly more

@@ -25,9 +25,9 @@ impl FromPeer {
         Self { socket, limits, introduction, waiting: BytesMut::new(), scanner: None, passed: BytesMut::new() }
     }
 
-    /// A peer of `socket` that is behind its handshake, and knows what a PONG is.
+    /// A peer of `socket` that is behind its handshake.
     pub fn introduced(socket: SocketName, limits: &Limits) -> Self {
-        let scanner = Scanner::new(limits, (socket == SocketName::Publish).then(Arc::default), true);
+        let scanner = Scanner::new(limits, (socket == SocketName::Publish).then(Arc::default));
         Self { scanner: Some(scanner), ..Self::new(socket, limits) }
     }
 
@@ -42,9 +42,8 @@ impl FromPeer {
         self.waiting.extend_from_slice(chunk);
         while let Some(part) = self.introduction.take(&mut self.waiting)? {
             if part != Introduced::Greeting {
-                let knows_pong = self.introduction.knows_pong == Some(true);
                 let subscriber = (self.socket == SocketName::Publish).then(Arc::default);
-                let scanner = self.scanner.insert(Scanner::new(&self.limits, subscriber, knows_pong));
+                let scanner = self.scanner.insert(Scanner::new(&self.limits, subscriber));
                 return scanner.scan(&self.waiting.split(), &mut self.passed);
             }
         }

@@ -5,13 +5,14 @@
 //! peer <- write -- down <---- Filter <- read  --- socket behind        always read: the queue behind stays short
 //! ```
 
-use super::permit::{ConnectionPermit, Reader, Writer};
+use super::permit::{self, ConnectionPermit, Reader, Writer};
 use super::under_way::Part;
 use super::zmq::connection_identity;
 use super::zmtp::{self, Filter, Scanner};
 use super::{Phase, Reason, SHORT_BYTES, SocketName};
 use bytes::{Buf, BytesMut};
 use std::future::poll_fn;
+use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub(super) struct Link {
     reader: Option<Reader>,
     /// `None` once the peer takes nothing more, or is cut.
     writer: Option<Writer>,
+    /// Whether writing to the peer has found that the connection broke: reading finds its end then, and no error.
+    is_reset: bool,
     inner: Inner,
     scanner: Scanner,
     filter: Filter,
@@ -128,7 +131,6 @@ impl Link {
         writer: Writer,
         inner: UnixStream,
         phase: watch::Receiver<Phase>,
-        knows_pong: bool,
     ) -> Self {
         let (_, own_type, _) = socket_types(seat.socket);
         let (inner_reader, inner_writer) = inner.into_split();
@@ -138,13 +140,14 @@ impl Link {
         let identity = connection_identity(seat.number());
         up.extend_from_slice(&zmtp::ready(own_type, &identity));
         let subscriber = (seat.socket == SocketName::Publish).then(|| Arc::clone(&seat.gate.counters));
-        let scanner = Scanner::new(&seat.gate.limits, subscriber, knows_pong);
+        let scanner = Scanner::new(&seat.gate.limits, subscriber);
         let idle_timer = Box::pin(tokio::time::sleep(seat.gate.limits.idle_timeout));
         Self {
             seat,
             phase,
             reader: Some(reader),
             writer: Some(writer),
+            is_reset: false,
             inner,
             scanner,
             filter: Filter::new(),
@@ -321,12 +324,8 @@ impl Link {
         let mut storage = [MaybeUninit::uninit(); CHUNK];
         let mut chunk = ReadBuf::uninit(&mut storage);
         let read = ready!(Pin::new(reader).poll_read(cx, &mut chunk));
-        if read.is_err() {
-            self.lose_writer();
-        }
         if read.is_err() || chunk.filled().is_empty() {
-            self.reader = None;
-            self.seat.release_identity();
+            self.end(read.err());
         } else {
             self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
             self.last_sign = Instant::now();
@@ -334,6 +333,16 @@ impl Link {
             self.pass_up(chunk.filled());
         }
         Poll::Ready(())
+    }
+
+    /// The peer sends nothing more: it has closed, or the connection broke.
+    fn end(&mut self, error: Option<io::Error>) {
+        self.seat.count_end(self.is_reset || error.is_some(), self.scanner.whole, self.scanner.begun());
+        if error.is_some() {
+            self.lose_writer();
+        }
+        self.reader = None;
+        self.seat.release_identity();
     }
 
     fn poll_inner_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -413,7 +422,10 @@ impl Link {
                 self.last_sign = self.last_progress;
                 self.seat.gate.counters.socket(self.seat.socket).bytes_out.add(n as u64);
             }
-            _ => self.lose_writer(),
+            written => {
+                self.is_reset |= written.is_err_and(|error| permit::is_reset(&error));
+                self.lose_writer();
+            }
         }
         Poll::Ready(())
     }
@@ -494,9 +506,10 @@ impl Link {
             Some(since) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
             _ if has_stopped => self.cut(Reason::Stalled),
             Some(_) => {}
-            // A PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and
-            // with it what is under way; any sign of life prevents that.
-            None if self.scanner.knows_pong && self.is_held() => {
+            // A further PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and with
+            // it what is under way; any sign of life prevents that. Nobody else is sent what it has not asked for: the peer may
+            // have closed, and whatever reaches a closed TCP socket makes its kernel throw away the rows that it still has for us.
+            None if self.scanner.pings && self.is_held() => {
                 self.scanner.pongs.extend_from_slice(&zmtp::pong(b""));
             }
             None => {}

@@ -96,13 +96,17 @@ impl Gate {
 
     /// Count a peer that is refused or cut, and say so at a bounded rate.
     pub(super) fn count_cut(&self, socket: SocketName, connection: u64, address: Option<IpAddr>, reason: Reason) {
-        self.counters.socket(socket).cut[reason as usize].add(1);
-        let Some(unlogged) = self.may_log() else { return };
-        let address = address.map_or_else(|| "ipc".to_owned(), |a| a.to_string());
-        let reason = reason.name();
+        let Some(unlogged) = self.count(socket, reason) else { return };
+        let (reason, peer) = (reason.name(), shown(address));
         log::warn!(
-            "event=peer_disconnected socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
+            "event=peer_disconnected socket={socket} reason={reason} connection={connection} peer={peer} unlogged={unlogged}"
         );
+    }
+
+    /// Count the end of a connection. Whether it may be logged, as with [`Gate::may_log`].
+    fn count(&self, socket: SocketName, reason: Reason) -> Option<u64> {
+        self.counters.socket(socket).cut[reason as usize].add(1);
+        self.may_log()
     }
 
     /// Count a connection that could not be accepted, and say so at a bounded rate.
@@ -284,6 +288,27 @@ impl ConnectionPermit {
     pub(super) fn count_cut(&self, reason: Reason) {
         self.gate.count_cut(self.socket, plain_number(self.connection), self.address, reason);
     }
+
+    /// The peer sends nothing more, after so many whole messages and so many bytes of one that is not. If that is a producer of
+    /// which something may be lost, count it and say so. Clients and subscribers are missing an answer then, and know.
+    pub(super) fn count_end(&self, is_reset: bool, messages: u64, begun: Option<u64>) {
+        let reason = match begun {
+            // What was written to a local socket has come, however its connection ends.
+            _ if is_reset && self.address.is_some() => Reason::Reset,
+            Some(_) => Reason::MidMessage,
+            None => return,
+        };
+        if self.socket != SocketName::Ingest {
+            return;
+        }
+        let Some(unlogged) = self.gate.count(self.socket, reason) else { return };
+        let (reason, peer, connection) = (reason.name(), shown(self.address), plain_number(self.connection));
+        let bytes = begun.unwrap_or(0);
+        log::warn!(
+            "event=connection_broken socket=ingest reason={reason} connection={connection} peer={peer} messages={messages} \
+             bytes_of_next={bytes} unlogged={unlogged}"
+        );
+    }
 }
 
 impl Drop for ConnectionPermit {
@@ -300,6 +325,16 @@ impl Drop for ConnectionPermit {
             }
         }
     }
+}
+
+/// Whether writing has failed because the connection broke, and not because the peer has closed in good order.
+pub(super) fn is_reset(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::BrokenPipe
+}
+
+/// A peer's address in log lines.
+fn shown(address: Option<IpAddr>) -> String {
+    address.map_or_else(|| "ipc".to_owned(), |address| address.to_string())
 }
 
 /// Raise the limit on open descriptors to what `wanted` connections need, or give the number that it allows.

@@ -33,9 +33,8 @@ pub(super) fn greeting(minor: u8) -> [u8; GREETING_LEN] {
     bytes
 }
 
-/// Check that a peer's greeting is one we can talk to with this mechanism; gives whether it knows PING and PONG, as from
-/// version 3.1.
-pub(super) fn check_greeting(bytes: &[u8], mechanism: &[u8]) -> Result<bool, Reason> {
+/// Check that a peer's greeting is one we can talk to with this mechanism.
+pub(super) fn check_greeting(bytes: &[u8], mechanism: &[u8]) -> Result<(), Reason> {
     assert_eq!(bytes.len(), GREETING_LEN, "the caller waited for a whole greeting");
     if bytes[0] != 0xff || bytes[9] != 0x7f {
         return Err(Reason::BadGreeting);
@@ -47,7 +46,7 @@ pub(super) fn check_greeting(bytes: &[u8], mechanism: &[u8]) -> Result<bool, Rea
     if name != mechanism || padding.iter().any(|&b| b != 0) {
         return Err(Reason::UnsupportedMechanism);
     }
-    Ok(bytes[10] > 3 || bytes[11] >= 1)
+    Ok(())
 }
 
 /// A READY command as a whole frame.
@@ -139,6 +138,11 @@ pub(super) struct HeaderReader {
 }
 
 impl HeaderReader {
+    /// Whether no byte of a header has come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.have == 0
+    }
+
     /// Take bytes from the front of `input`; `None` if the header is not whole yet.
     ///
     /// # Errors
@@ -181,8 +185,8 @@ pub(super) enum Introduced {
 #[derive(Debug)]
 pub(super) struct Introduction {
     bytes_max: usize,
-    /// Whether the peer knows PING and PONG, once its greeting was read.
-    pub(super) knows_pong: Option<bool>,
+    /// Whether the greeting was read.
+    is_greeted: bool,
     header: HeaderReader,
     /// Length of READY's body, once its header was read.
     len: Option<usize>,
@@ -190,7 +194,7 @@ pub(super) struct Introduction {
 
 impl Introduction {
     pub(super) fn new(limits: &Limits) -> Self {
-        Self { bytes_max: limits.handshake_bytes_max, knows_pong: None, header: HeaderReader::default(), len: None }
+        Self { bytes_max: limits.handshake_bytes_max, is_greeted: false, header: HeaderReader::default(), len: None }
     }
 
     /// Take the next part from the front of `bytes`; `None` if it is not whole yet.
@@ -198,11 +202,12 @@ impl Introduction {
     /// # Errors
     /// Why the peer must be cut.
     pub(super) fn take(&mut self, bytes: &mut BytesMut) -> Result<Option<Introduced>, Reason> {
-        if self.knows_pong.is_none() {
+        if !self.is_greeted {
             if bytes.len() < GREETING_LEN {
                 return Ok(None);
             }
-            self.knows_pong = Some(check_greeting(&bytes.split_to(GREETING_LEN), b"NULL")?);
+            check_greeting(&bytes.split_to(GREETING_LEN), b"NULL")?;
+            self.is_greeted = true;
             return Ok(Some(Introduced::Greeting));
         }
         if self.len.is_none() {
@@ -242,6 +247,8 @@ pub(super) struct Scanner {
     frame: Option<(Header, u64)>,
     parts: usize,
     message_bytes: u64,
+    /// Messages that have come whole.
+    pub(super) whole: u64,
     /// Bytes of a message longer than [`SHORT_BYTES`] that has become whole, until the link takes them. A piece of at most that length
     /// completes no two of them.
     pub(super) long_whole: Option<u64>,
@@ -249,8 +256,8 @@ pub(super) struct Scanner {
     pub(super) long_from: usize,
     captured: Vec<u8>,
     subscriptions: Vec<Vec<u8>>,
-    /// Whether the peer knows what a PONG is, by its version or because it has sent a PING.
-    pub(super) knows_pong: bool,
+    /// Whether the peer has sent a PING.
+    pub(super) pings: bool,
     /// PONG frames to send to the peer, between two messages.
     pub(super) pongs: Vec<u8>,
     /// Commands and subscriptions so far, modulo 2^32.
@@ -258,7 +265,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new(limits: &Limits, subscriber: Option<Arc<Counters>>, knows_pong: bool) -> Self {
+    pub(super) fn new(limits: &Limits, subscriber: Option<Arc<Counters>>) -> Self {
         Self {
             frame_bytes_max: limits.frame_bytes_max as u64,
             message_bytes_max: limits.message_bytes_max as u64,
@@ -269,11 +276,12 @@ impl Scanner {
             frame: None,
             parts: 0,
             message_bytes: 0,
+            whole: 0,
             long_whole: None,
             long_from: 0,
             captured: Vec::new(),
             subscriptions: Vec::new(),
-            knows_pong,
+            pings: false,
             pongs: Vec::new(),
             commands: 0,
         }
@@ -284,6 +292,13 @@ impl Scanner {
     pub(super) fn unfinished(&self) -> u64 {
         let is_last = self.frame.is_some_and(|(header, _)| !header.is_command() && !header.more());
         if is_last || self.message_bytes <= SHORT_BYTES as u64 { self.message_bytes } else { self.message_bytes_max }
+    }
+
+    /// Bytes that have come of a message that is not whole, headers of frames left out; `None` between two messages or commands.
+    pub(super) fn begun(&self) -> Option<u64> {
+        let is_between = self.parts == 0 && self.frame.is_none() && self.header.is_empty();
+        let missing = self.frame.filter(|(header, _)| !header.is_command()).map_or(0, |(_, missing)| missing);
+        (!is_between).then(|| self.message_bytes - missing)
     }
 
     /// Read `input` and append to `out` what the socket behind may see.
@@ -356,7 +371,7 @@ impl Scanner {
         // A command may stand between two frames of a message: it leaves the message's sums alone.
         if !header.is_command() && !header.more() {
             let bytes = std::mem::take(&mut self.message_bytes);
-            self.parts = 0;
+            (self.parts, self.whole) = (0, self.whole + 1);
             if bytes > SHORT_BYTES as u64 {
                 self.long_whole = Some(bytes);
             }
@@ -386,7 +401,7 @@ impl Scanner {
         if context.len() > PING_CONTEXT_MAX {
             return Err(Reason::BadCommand);
         }
-        self.knows_pong = true;
+        self.pings = true;
         if self.pongs.len() < PONGS_BYTES_MAX {
             self.pongs.extend_from_slice(&pong(context));
         }
@@ -578,7 +593,7 @@ mod tests {
             subscriptions_max: 2,
             ..Limits::default()
         };
-        Scanner::new(&limits, subscriber.then(Arc::default), false)
+        Scanner::new(&limits, subscriber.then(Arc::default))
     }
 
     fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
@@ -602,7 +617,7 @@ mod tests {
     #[test]
     fn a_long_message_counts_once_and_as_long_as_it_may_become() {
         let limits = Limits { message_bytes_max: 1 << 20, frame_bytes_max: 1 << 20, ..Limits::default() };
-        let (mut scanner, mut out) = (Scanner::new(&limits, None, false), BytesMut::new());
+        let (mut scanner, mut out) = (Scanner::new(&limits, None), BytesMut::new());
         let (short, long) = (vec![1; 60_000], vec![2; 100_000]);
         let mut after = |bytes: &[u8]| {
             scanner.scan(bytes, &mut out).unwrap();
@@ -634,7 +649,24 @@ mod tests {
         bytes.chunks(1).for_each(|chunk| scanner.scan(chunk, &mut out).unwrap());
         assert_eq!(out, [frame(MORE, b"a"), frame(0, b"b")].concat());
         assert_eq!(scanner.pongs, frame(COMMAND, b"\x04PONGcontext"));
-        assert!(scanner.knows_pong);
+        assert!(scanner.pings);
+    }
+
+    #[test]
+    fn it_is_known_how_much_of_a_message_has_come() {
+        let (mut scanner, mut out) = (scanner(false), BytesMut::new());
+        let bytes = [frame(MORE, b"ab"), frame(COMMAND, b"\x04PONG"), frame(0, b"cde")].concat();
+        let mut begun = Vec::new();
+        for byte in bytes {
+            scanner.scan(&[byte], &mut out).unwrap();
+            begun.push(scanner.begun());
+        }
+        let come = |bytes: u64, times| std::iter::repeat_n(Some(bytes), times);
+        // A header is two bytes; the command is no part of the message.
+        let expected: Vec<_> =
+            [come(0, 2), come(1, 1), come(2, 10), come(3, 1), come(4, 1)].into_iter().flatten().collect();
+        assert_eq!(begun, [expected, vec![None]].concat());
+        assert_eq!(scanner.whole, 1);
     }
 
     #[test]
@@ -659,7 +691,7 @@ mod tests {
     #[test]
     fn topics_are_counted_as_long_as_their_subscriber_is_there() {
         let counters: Arc<Counters> = Arc::default();
-        let mut scanner = Scanner::new(&Limits::default(), Some(Arc::clone(&counters)), false);
+        let mut scanner = Scanner::new(&Limits::default(), Some(Arc::clone(&counters)));
         let mut out = BytesMut::new();
         for topic in [&b"\x01head.a"[..], b"\x01head.b", b"\x00head.b", b"\x00head.c"] {
             scanner.scan(&frame(0, topic), &mut out).unwrap();
@@ -731,8 +763,8 @@ mod tests {
             bytes[at] = byte;
             check_greeting(&bytes, b"NULL")
         };
-        assert_eq!(change(11, 0), Ok(false));
-        assert_eq!(change(11, 7), Ok(true), "later minor versions are welcome");
+        assert_eq!(change(11, 0), Ok(()));
+        assert_eq!(change(11, 7), Ok(()), "later minor versions are welcome");
         assert_eq!(change(0, b'G'), Err(Reason::BadGreeting));
         assert_eq!(change(10, 2), Err(Reason::UnsupportedVersion));
         assert_eq!(change(12, b'C'), Err(Reason::UnsupportedMechanism));

@@ -115,6 +115,16 @@ impl Client {
         client
     }
 
+    /// A producer of version 3.1, as libzmq is one.
+    fn connect_newer(endpoint: &Endpoint) -> Self {
+        let mut client = Self { stream: Stream::connect(endpoint) };
+        let mut first = greeting();
+        first[11] = 1;
+        client.write(&first);
+        client.stream.read_exact(&mut [0; 64]).unwrap();
+        client.introduced("PUSH", b"")
+    }
+
     fn connect(endpoint: &Endpoint, socket_type: &str) -> Self {
         Self::connect_as(endpoint, socket_type, b"")
     }
@@ -463,14 +473,10 @@ fn a_full_inbox_slows_the_producer_and_loses_nothing() {
 #[test]
 fn a_producer_whose_pings_cannot_be_read_hears_from_us_all_the_same() {
     let transport = transport::start(Settings { inbox_messages: 1, ..settings() }).unwrap();
-    // Version 3.1, as libzmq announces it; its first PING would come behind the messages.
-    let mut producer = Client { stream: Stream::connect(&transport.endpoints.ingest) };
-    let mut first = greeting();
-    first[11] = 1;
-    producer.write(&first);
-    producer.stream.read_exact(&mut [0; 64]).unwrap();
-    producer.write(&ready("PUSH", b""));
-    producer.read_frame().unwrap();
+    let mut producer = Client::connect_newer(&transport.endpoints.ingest);
+    producer.write(&frame(COMMAND, b"\x04PING\x00\x64first"));
+    assert_eq!(producer.read_frame().unwrap(), (COMMAND, b"\x04PONGfirst".to_vec()));
+    // Its next PING would come behind the messages.
     let (_, writer) = push_numbered(&producer, 1024);
     for _ in 0..3 {
         assert_eq!(producer.read_frame().unwrap(), (COMMAND, b"\x04PONG".to_vec()));
@@ -483,6 +489,133 @@ fn a_producer_whose_pings_cannot_be_read_hears_from_us_all_the_same() {
     let drain = thread::spawn(move || (0..1024).for_each(|_| drop(drained.recv_timeout(PATIENCE).unwrap())));
     writer.join().unwrap();
     drain.join().unwrap();
+}
+
+/// Push messages that begin with `name` on a thread of its own, until the kernel takes no more and `stop` is set. How many, then.
+fn push_until(
+    mut stream: Stream,
+    name: u8,
+    stop: &Arc<AtomicBool>,
+    written: &Arc<AtomicU64>,
+) -> thread::JoinHandle<u64> {
+    let (stop, written) = (Arc::clone(stop), Arc::clone(written));
+    thread::spawn(move || {
+        let message = frame(0, &[name; 4 << 10]);
+        let mut count = 0;
+        while !stop.load(Ordering::SeqCst) {
+            stream.write_all(&message).unwrap();
+            count += 1;
+            written.fetch_add(1, Ordering::SeqCst);
+        }
+        count
+    })
+}
+
+/// Wait until a number rises no more.
+fn until_still(what: &str, number: &AtomicU64) {
+    let before = Cell::new(0);
+    until(what, || {
+        thread::sleep(Duration::from_millis(200));
+        let now = number.load(Ordering::SeqCst);
+        before.replace(now) == now && now > 0
+    });
+}
+
+#[test]
+fn what_a_producer_has_sent_arrives_although_it_closes_while_it_is_held() {
+    let transport = transport::start(Settings { inbox_messages: 1, ..settings() }).unwrap();
+    let ingest = &transport.endpoints.ingest;
+    let [closes, mut listens, mut asks] = [(); 3].map(|()| Client::connect_newer(ingest));
+    // This one is sent a PONG at each turn of the timer while it is held: by these the others' turns are counted.
+    asks.write(&frame(COMMAND, b"\x04PING\x00\x64first"));
+    assert_eq!(asks.read_frame().unwrap(), (COMMAND, b"\x04PONGfirst".to_vec()));
+
+    let turns = Arc::new(AtomicU64::new(0));
+    let (mut pongs, counted) = (Client { stream: asks.stream.try_clone() }, Arc::clone(&turns));
+    let counter = thread::spawn(move || {
+        while let Ok(read) = pongs.read_frame() {
+            assert_eq!(read, (COMMAND, b"\x04PONG".to_vec()));
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+
+    let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let push = |client: &Client, name| push_until(client.stream.try_clone(), name, &stop, &written);
+    let writers = [push(&closes, 0), push(&listens, 1), push(&asks, 2)];
+    until_still("the producers to be held", &written);
+    stop.store(true, Ordering::SeqCst);
+    // Each is in the midst of a message: it ends with a whole one.
+    let mut arrived = [0; 3];
+    let take = |arrived: &mut [u64; 3]| {
+        let message = transport.ingest.recv_timeout(PATIENCE).unwrap();
+        assert!(message.len() == 4 << 10 && message.iter().all(|byte| *byte == message[0]));
+        arrived[usize::from(message[0])] += 1;
+    };
+    while !writers.iter().all(|writer| writer.is_finished()) {
+        take(&mut arrived);
+    }
+    let sent = writers.map(|writer| writer.join().unwrap());
+    drop(closes);
+    let Stream::Tcp(stream) = &listens.stream else { panic!("it is a TCP connection") };
+    stream.shutdown(Shutdown::Write).unwrap();
+    let before = turns.load(Ordering::SeqCst);
+    until("some turns to pass", || turns.load(Ordering::SeqCst) >= before + 5);
+    while arrived.iter().sum::<u64>() < sent.iter().sum() {
+        take(&mut arrived);
+    }
+    assert_eq!(arrived, sent);
+    let mut heard = Vec::new();
+    listens.stream.read_to_end(&mut heard).unwrap();
+    assert!(heard.is_empty(), "it was sent {heard:?}");
+    assert!(transport.counters.ingest.broken().is_empty());
+    asks.stream.close();
+    counter.join().unwrap();
+}
+
+/// A connection that is closed breaks: the other end hears of a reset, and not of an end.
+fn reset(client: Client) {
+    let Stream::Tcp(stream) = client.stream else { panic!("only TCP has resets") };
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn connections_of_producers_that_break_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    for settings in [settings(), ipc_settings(directory.path())] {
+        let transport = transport::start(settings).unwrap();
+        let (ingest, control) = (&transport.endpoints.ingest, &transport.endpoints.control);
+        let broken = |reason| transport.counters.ingest.cut(reason);
+        let next = || transport.ingest.recv_timeout(PATIENCE).unwrap();
+        let producer = |bytes: &[u8]| {
+            let mut producer = Client::connect(ingest, "PUSH");
+            producer.send(&[b"whole"]);
+            producer.write(bytes);
+            assert_eq!(next(), "whole");
+            producer
+        };
+        let message = frame(0, &[7; 300]);
+        let ends =
+            [&message[..1], &message[..9], &message[..200], &frame(MORE, b"first"), &frame(COMMAND, b"\x04PING")[..3]];
+        for (count, bytes) in (1..).zip(ends) {
+            drop(producer(bytes));
+            until("an end within a message to be counted", || broken(Reason::MidMessage) == count);
+        }
+        drop(producer(b""));
+        let mut client = Client::connect(control, "DEALER");
+        client.write(&message[..200]);
+        drop(client);
+        let counters = &transport.counters;
+        until("all to have gone", || counters.ingest.connections.get() + counters.control.connections.get() == 0);
+        assert_eq!((broken(Reason::MidMessage), broken(Reason::Reset)), (5, 0));
+        assert_eq!(counters.control.cut(Reason::MidMessage), 0, "a client knows what was not answered");
+        if matches!(ingest, Endpoint::Tcp { .. }) {
+            reset(producer(b""));
+            until("a reset to be counted", || broken(Reason::Reset) == 1);
+            reset(producer(&message[..200]));
+            until("a reset within a message to be counted", || broken(Reason::Reset) == 2);
+            assert_eq!(broken(Reason::MidMessage), 5);
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::wire::status::{
     CountsStatus, CriticStatus, DriftStatus, InputsStatus, KernelStatus, ModelStatus, NoiseStatus, QueuesStatus,
     RecoveredStatus, WarmStartStatus, WindowStatus,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Streams that `status` lists by name.
@@ -31,6 +32,8 @@ pub(super) struct Figures {
     pub(super) refit_restarts: u64,
     pub(super) http_restarts: u64,
     pub(super) queues: QueuesStatus,
+    /// Connections of producers that broke, by how.
+    pub(super) connections_broken: BTreeMap<String, u64>,
     /// Rows taken in and rows there are of a table that is learned first.
     pub(super) warm_start: Option<(u64, u64)>,
     rate: Rate,
@@ -54,6 +57,7 @@ impl Figures {
             refit_restarts: 0,
             http_restarts: 0,
             queues: QueuesStatus::default(),
+            connections_broken: BTreeMap::new(),
             warm_start: None,
             rate: Rate { rows, ..Rate::default() },
         }
@@ -88,6 +92,7 @@ impl Figures {
         (status.refit_restarts, status.http_restarts) = (self.refit_restarts, self.http_restarts);
         status.rows_per_second = self.rate.per_second;
         status.queues = self.queues.clone();
+        status.connections_broken = self.connections_broken.clone();
     }
 }
 

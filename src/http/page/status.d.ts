@@ -4,6 +4,8 @@
 export interface Status {
   /** The advisors, in the order of the settings. */
   advisors: AdvisorStatus[];
+  /** Connections of producers that broke since the start, so that rows may be lost: by `reset`, or within a message (`mid_message`). */
+  connections_broken: Record<string, number>;
   /** The critics, in the order of the settings. */
   critics: CriticStatus[];
   /** Its data directory, as an absolute path; nil without a journal. */

@@ -50,6 +50,8 @@ pub(super) struct Flow {
     pub(super) progress: Notify,
     /// Whether the peer sends nothing more.
     pub(super) left: AtomicBool,
+    /// Whether reading or writing has found that its connection broke.
+    pub(super) reset: AtomicBool,
     /// Whether the connection is over.
     pub(super) gone: AtomicBool,
     /// Taken by the side that disconnects.
@@ -72,6 +74,7 @@ impl Flow {
             taken: AtomicU64::new(0),
             progress: Notify::new(),
             left: AtomicBool::new(false),
+            reset: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             cut: Mutex::new(Some(cut)),
         }
@@ -222,6 +225,8 @@ pub(super) struct Frames {
     pub(super) header: HeaderReader,
     /// Bytes of the present body that are still to come.
     pub(super) left: u64,
+    /// Bytes of the last body.
+    len: u64,
     pub(super) most: usize,
 }
 
@@ -236,7 +241,15 @@ pub(super) struct Frame {
 
 impl Frames {
     pub(super) fn new(most: usize) -> Self {
-        Self { header: HeaderReader::default(), left: 0, most }
+        Self { header: HeaderReader::default(), left: 0, len: 0, most }
+    }
+
+    /// Bytes that have come of a frame that is not whole; `None` between two frames.
+    pub(super) fn begun(&self) -> Option<u64> {
+        match self.left {
+            0 => (!self.header.is_empty()).then_some(0),
+            left => Some(self.len - left),
+        }
     }
 
     /// Go on to the next frame whose header ends within these bytes; without one, to their end.
@@ -248,7 +261,7 @@ impl Frames {
         if header.len > self.most as u64 {
             return Err(Reason::FrameTooLarge);
         }
-        self.left = header.len;
+        (self.left, self.len) = (header.len, header.len);
         Ok(Some(Frame { header: body, end: bytes.len() - rest.len(), len: header.len }))
     }
 }

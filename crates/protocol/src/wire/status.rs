@@ -54,6 +54,8 @@ pub struct Status {
     pub duplicates: u64,
     /// Rows left out on ingest by their `seq`, since the start.
     pub missing_rows: u64,
+    /// Connections of producers that broke since the start, so that rows may be lost: by `reset`, or within a message (`mid_message`).
+    pub connections_broken: BTreeMap<String, u64>,
     /// Streams that are told apart.
     pub streams: u64,
     /// The streams that sent something last, at most 32, by name.
