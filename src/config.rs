@@ -25,9 +25,12 @@ use advisors::ADVISOR;
 use document::{Lines, read_document};
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
 use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When, host};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -252,6 +255,30 @@ pub fn config_file(environment: Environment<'_>) -> Option<PathBuf> {
     files.into_iter().find(|file| file.is_file())
 }
 
+/// Largest file of settings that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How the text of a file of settings is read.
+type TextOf = fn(&Path) -> io::Result<String>;
+
+fn settings_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it has more than 1 MiB, which no file of settings has"));
+    }
+    Ok(text)
+}
+
+/// The same of a file that has been read before: a pipe would have nothing, or wait for somebody who writes.
+fn settings_text_again(path: &Path) -> io::Result<String> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_fifo() || kind.is_socket() {
+        return Err(io::Error::other("a pipe, which cannot be read again"));
+    }
+    settings_text(path)
+}
+
 /// What a variable of the environment holds, if it is there.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -355,7 +382,7 @@ impl Config {
     /// # Errors
     /// As [`Config::from_toml`], or if the file cannot be read.
     pub fn load(options: &Options) -> Result<Self, ConfigError> {
-        Self::read(options.config.clone(), options, &|_| None)
+        Self::read(options.config.clone(), options, &|_| None, settings_text)
     }
 
     /// Read settings as a daemon does that is started in this environment: the file that `options` name, or else the one
@@ -365,8 +392,24 @@ impl Config {
     /// # Errors
     /// As [`Config::load`], or if a variable is not UTF-8.
     pub fn load_in(environment: Environment<'_>, options: &Options) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        Self::load_by(environment, options, settings_text)
+    }
+
+    /// The same while the daemon runs. Settings that came through a pipe cannot be read again.
+    ///
+    /// # Errors
+    /// As [`Config::load_in`], or if the file is a pipe.
+    pub fn load_again(environment: Environment<'_>, options: &Options) -> Result<Self, ConfigError> {
+        Self::load_by(environment, options, settings_text_again).map(|(config, _)| config)
+    }
+
+    fn load_by(
+        environment: Environment<'_>,
+        options: &Options,
+        text_of: TextOf,
+    ) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let file = options.config.clone().or_else(|| config_file(environment));
-        match Self::read(file.clone(), options, environment) {
+        match Self::read(file.clone(), options, environment, text_of) {
             Ok(config) => Ok((config, file)),
             Err(fault) => Err(match file.filter(|_| fault.line().is_some()) {
                 Some(path) => ConfigError::InFile { path, fault: Box::new(fault) },
@@ -375,9 +418,14 @@ impl Config {
         }
     }
 
-    fn read(file: Option<PathBuf>, options: &Options, environment: Environment<'_>) -> Result<Self, ConfigError> {
+    fn read(
+        file: Option<PathBuf>,
+        options: &Options,
+        environment: Environment<'_>,
+        text_of: TextOf,
+    ) -> Result<Self, ConfigError> {
         let text = match file {
-            Some(path) => std::fs::read_to_string(&path).map_err(|source| ConfigError::Read { path, source })?,
+            Some(path) => text_of(&path).map_err(|source| ConfigError::Read { path, source })?,
             None => String::new(),
         };
         Self::from_toml_and(&text, options, environment)

@@ -24,6 +24,7 @@ mod title;
 
 pub use colour::Colours;
 
+use crate::whole_file::Output;
 use colour::{ABSENT, HATCH, HATCHED, Oklab, PALE, is_hatch};
 use legend::Key;
 use std::io;
@@ -297,29 +298,23 @@ impl Figure {
     /// # Panics
     /// As there, or if `columns` is 0.
     pub fn write_png_in_rows(&self, path: &Path, columns: usize) -> io::Result<()> {
-        std::fs::write(path, self.draw(Surface::pixels, columns).png())
+        Output::to(path, &[])?.write(&self.png_in_rows(columns))
     }
 
-    /// Draw the figure into an SVG file, replacing what is there. Letters are outlines: it looks alike everywhere.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
+    /// The bytes of a PNG file, with a new row of panels after every `columns` of them.
     ///
     /// # Panics
-    /// As [`write_png`](Self::write_png).
-    pub fn write_svg(&self, path: &Path) -> io::Result<()> {
-        self.write_svg_in_rows(path, self.panels.len())
+    /// As [`write_png_in_rows`](Self::write_png_in_rows).
+    pub fn png_in_rows(&self, columns: usize) -> Vec<u8> {
+        self.draw(Surface::pixels, columns).png()
     }
 
-    /// [`write_svg`](Self::write_svg), with a new row of panels after every `columns` of them.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
+    /// The same of an SVG file. Letters are outlines: it looks alike everywhere.
     ///
     /// # Panics
-    /// As there, or if `columns` is 0.
-    pub fn write_svg_in_rows(&self, path: &Path, columns: usize) -> io::Result<()> {
-        std::fs::write(path, self.draw(Surface::svg, columns).svg_text())
+    /// As there.
+    pub fn svg_in_rows(&self, columns: usize) -> String {
+        self.draw(Surface::svg, columns).svg_text()
     }
 
     fn draw(&self, surface: fn(f32, f32) -> Surface, columns: usize) -> Surface {
@@ -817,7 +812,7 @@ mod tests {
             points: Vec::new(),
         };
         let figure = Figure { panels: vec![Panel::Heatmap(map), Panel::Bars(bars), Panel::Curves(curves)] };
-        let svg = figure.draw(Surface::svg, 3).svg_text();
+        let svg = figure.svg_in_rows(3);
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("viewBox=\"0 0 2100 600\""));
         // Two images, of the map and of its colour bar; bands and curves are clipped.
         assert_eq!(svg.matches("<image ").count(), 2);

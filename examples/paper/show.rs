@@ -29,7 +29,7 @@ impl Options {
     pub(crate) fn write(&self, name: &str, figure: &Figure, columns: usize) {
         let path = self.out.join(name);
         if let Err(error) = figure.write_png_in_rows(&path, columns) {
-            eprintln!("cannot write {}: {error}", path.display());
+            eprintln!("{error}");
             std::process::exit(1);
         }
         eprintln!("wrote {}", path.display());

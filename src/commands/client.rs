@@ -1,6 +1,6 @@
 //! Commands that ask a running daemon: `snapshot`, `refit`, `new-policy`, `checkpoint`; `status` has a file of its own.
 
-use super::output::note;
+use super::output::{note, write_file};
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
 use criticd::config::ConfigParts;
@@ -187,8 +187,7 @@ impl Snapshot {
         let snapshot = self.connection.connect()?.snapshot(self.critic.as_deref(), self.connection.timeout())?;
         let bytes = wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         if let Some(path) = &self.out {
-            std::fs::write(path, &bytes)
-                .map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
+            write_file(path, &[], &bytes)?;
             note(&format!(
                 "{}: generation {} of critic {}, {} states, {} bytes",
                 path.display(),

@@ -63,9 +63,9 @@ pub(super) fn stopped(directory: &Path) -> Result<File, Failure> {
 }
 
 /// Refuse a directory in which a repair, reset or restore was interrupted.
-fn refuse_unfinished(directory: &Path) -> Result<(), Failure> {
-    match replace::pending(directory).map_err(|e| in_file(directory, e))? {
-        Some(_) => Err(StartError::Unfinished { path: directory.to_owned() }.into()),
+pub(super) fn refuse_unfinished(directory: &Path) -> Result<(), Failure> {
+    match replace::interrupted(directory).map_err(|e| in_file(directory, e))? {
+        Some(what) => Err(StartError::Unfinished { path: directory.to_owned(), what }.into()),
         None => Ok(()),
     }
 }

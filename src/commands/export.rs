@@ -1,9 +1,9 @@
 //! `criticd export`.
 
 use super::client::Place;
-use super::output::{Progress, in_file, print};
-use super::{Failure, onnx};
-use criticd::daemon::archive::{self, Chosen};
+use super::output::{Progress, in_file, output, print};
+use super::{Failure, label::named, onnx};
+use criticd::daemon::archive::{self, ArchiveError, Chosen};
 use criticd::daemon::survey::holds_journal;
 use std::path::{Path, PathBuf};
 
@@ -59,10 +59,14 @@ impl Export {
             return Err(in_file(&directory, "a directory without a journal"));
         }
         let chosen = Chosen { streams: stream, from, to };
+        let place = output(&out, &[&directory])?;
         let progress = Progress::start("exporting");
-        let exported = archive::export(&directory, &chosen, &out, &mut |done, of| progress.advance(done, of));
+        let mut advance = |done, of| progress.advance(done, of);
+        let exported = place.make(|part| match archive::export(&directory, &chosen, part, &mut advance) {
+            Err(ArchiveError::Table(fault)) => Err(named(fault, &out)),
+            exported => exported.map_err(|e| in_file(&directory, e)),
+        })?;
         drop(progress);
-        let exported = exported.map_err(|e| in_file(&directory, e))?;
         let (first, end) = exported.journal;
         print(&format!("{}: {} rows; offsets {first} to {end} were read\n", out.display(), exported.rows))?;
         let Some(fault) = exported.fault else { return Ok(()) };

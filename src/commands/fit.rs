@@ -10,7 +10,7 @@ use super::actions::{ActionOptions, Learned, OfActions};
 use super::dictionary::{Chosen, DictionaryOptions};
 use super::given::{self, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
-use super::output::{Progress, in_file, note, number, print, print_json};
+use super::output::{Progress, in_file, note, number, output, print, print_json};
 use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
@@ -26,6 +26,7 @@ use criticd::snapshot::Snapshot;
 use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
+use criticd::whole_file::Output;
 use criticd::wire::{self, ArrayForm, encode_snapshot};
 use report::Report;
 use std::collections::HashMap;
@@ -185,10 +186,11 @@ impl Fit {
         if self.table.dry(self.json)? {
             return Ok(());
         }
-        self.check()?;
+        let out = self.check()?;
         let started = Instant::now();
         let mut table = self.of_policy(self.table.read()?)?;
-        self.heads.read(&mut table, self.discount)?;
+        let labels = self.heads.read(&mut table, self.discount)?;
+        out.refuse(&labels.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         let learned = Learned::of(&self.action, &self.table.table, table, given::most(self.rho_max))?;
         let Learned { mut rows, episodes, names, mut of_actions } = learned;
         let about = self.settings(&rows)?;
@@ -227,7 +229,7 @@ impl Fit {
         if let Some(improved) = &improved {
             improved.act_by(&mut snapshot);
         }
-        write(self.out(), &encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
+        out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
         fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
         // Returns are there for the policy that acted, and for no other.
         let acted = of_actions.is_none_or(|actions| actions.acted.is_none());
@@ -438,19 +440,19 @@ impl Fit {
         }
     }
 
-    /// What cannot be asked for.
-    fn check(&self) -> Result<(), Failure> {
+    /// The files of the command line that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        let more = self.hyperparameters.iter().chain(&self.dictionary.dictionary).map(PathBuf::as_path);
+        self.table.files().chain(more).chain(self.heads.file()).collect()
+    }
+
+    /// Where the model goes, if nothing was asked for that cannot be: better now than after an hour's search.
+    fn check(&self) -> Result<Output, Failure> {
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }
-        if self.out().is_dir() {
-            return Err(Failure::usage(format!("--out {}: a directory; name a file in it", self.out().display())));
-        }
-        // Better now than after an hour's search.
-        if let Some(parent) = self.out().parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
-            return Err(Failure::usage(format!("--out: there is no directory {}", parent.display())));
-        }
-        Ok(())
+        self.heads.check_output(&self.inputs())?;
+        output(self.out(), &self.inputs())
     }
 
     /// The posterior of the hyperparameters in the file.
@@ -695,12 +697,4 @@ fn since(rows: &Rows, episodes: &[u32], first: usize) -> (Rows, Vec<u32>) {
 fn finish(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
-}
-
-/// All of the file or nothing.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    criticd::whole_file::write(path, &part, 0o666, bytes).map_err(|e| in_file(path, e))
 }

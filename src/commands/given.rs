@@ -42,6 +42,9 @@ pub(super) struct ReadingOptions {
     /// Meaning of `done`, for a table that marks the ends of episodes with this column or array only
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
+    /// What to do with rows that contradict each other: two of one episode and time, or one behind the end of its episode
+    #[arg(long, value_name = "HOW", default_value = "refuse")]
+    order: Contradicting,
     /// Whether rows have nothing to do with each other.
     #[arg(skip)]
     independent: bool,
@@ -98,6 +101,13 @@ pub(super) struct ColumnOptions {
     units: Vec<String>,
 }
 
+impl TableOptions {
+    /// The files that are read: none of them may be written.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.table).chain(&self.reading.columns.columns).map(PathBuf::as_path)
+    }
+}
+
 impl ColumnOptions {
     /// What the options say, and where they do not, the file.
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
@@ -147,10 +157,18 @@ enum Done {
     Truncated,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Contradicting {
+    /// Refuse the table; exact copies of rows are left out, and counted
+    Refuse,
+    /// Take every row as a step, in the order of the file
+    Keep,
+}
+
 impl ReadingOptions {
     pub(super) fn given(&self) -> bool {
         let columns = self.columns.columns.is_some() || self.columns.columns().is_ok_and(|columns| !columns.is_empty());
-        self.assume_terminated.is_some() || self.done.is_some() || columns
+        self.assume_terminated.is_some() || self.done.is_some() || self.order == Contradicting::Keep || columns
     }
 
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
@@ -168,6 +186,7 @@ impl ReadingOptions {
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
             independent: self.independent,
+            keep_all: self.order == Contradicting::Keep,
         }
     }
 }
@@ -186,11 +205,14 @@ impl TableOptions {
         let reading = self.reading.reading();
         let table = Table::read_as(&self.table, reading, &columns, &mut |progress| shown.show(progress))?;
         shown.finish(table.rows().len() as u64);
-        let understood = table.understood();
-        if understood.foreign && !self.dry_run {
+        if self.dry_run {
+            return Ok(table);
+        }
+        if table.understood().foreign {
             let said = self.said(&table).into_iter().map(|(what, text)| format!("{what}: {text}"));
             note(&format!("{}: {}", self.table.display(), said.collect::<Vec<_>>().join("; ")));
         }
+        table.told().iter().for_each(|told| note(&format!("{}: {told}", self.table.display())));
         Ok(table)
     }
 
@@ -217,6 +239,8 @@ impl TableOptions {
                 "names": names,
                 "rows": summary.rows,
                 "transitions": summary.transitions,
+                "copies": summary.copies,
+                "told": table.told(),
                 "episodes": summary.episodes,
                 "ends": {"terminated": terminated, "truncated": truncated, "cut": cut},
                 "ranges": {"state": summary.states, "action": summary.actions, "reward": summary.rewards},
@@ -255,7 +279,7 @@ impl TableOptions {
         said: Vec<(String, String)>,
         names: &Option<Vec<String>>,
     ) -> String {
-        let only = match summary.rows - summary.transitions {
+        let only = match summary.rows - summary.copies - summary.transitions {
             0 => String::new(),
             1 => " (1 gives only its state, as successor of the row before it)".to_owned(),
             dropped => format!(" ({dropped} give only their states, as successors of the rows before them)"),
@@ -277,6 +301,7 @@ impl TableOptions {
                 format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes),
             ),
         ];
+        lines.extend(table.told().iter().map(|told| ("order".to_owned(), told.clone())));
         lines.extend(said);
         let mut rows = Vec::new();
         let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);

@@ -1,6 +1,7 @@
 //! `criticd inspect`.
 
 use super::Failure;
+use super::compact::refuse_unfinished;
 use super::given::{common_unit, plural};
 use super::output::{columns, facts, in_file, moment, number, print, print_json};
 use criticd::daemon::recovery::NEWER_REMEDY;
@@ -51,6 +52,7 @@ impl Inspect {
     fn directory(&self) -> Result<(), Failure> {
         let directory = &self.model;
         if !holds_journal(directory) {
+            refuse_unfinished(directory)?;
             let what = "a directory without a journal; give a data directory, or the model file that `criticd fit --out` wrote";
             return Err(in_file(directory, what));
         }

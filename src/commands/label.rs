@@ -6,15 +6,15 @@ use super::fit::{Fit, mention_constants};
 use super::given::{self, TableOptions, plural};
 use super::held_out::{self, Like};
 use super::inspect::read_model;
-use super::output::{Progress, in_file, print, print_json};
+use super::output::{Progress, in_file, output, print, print_json};
 use clap::Parser as _;
 use criticd::learner::{Settings, VarianceKind};
 use criticd::math::kernel::NoiseModel;
-use criticd::table::{Table, Values, write_columns};
+use criticd::table::{Table, TableError, Values, write_columns};
 use criticd::transition::Rows;
 use serde_json::json;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Write value, advantage, return and TD error of every transition of a table to another file
 ///
@@ -99,6 +99,8 @@ impl Label {
         {
             return Err(Failure::usage(format!("--out {}: must end in .parquet, .csv or .npz", out.display())));
         }
+        let inputs: Vec<&Path> = self.table.files().chain(self.model.as_deref()).collect();
+        let place = output(out, &inputs)?;
         let table = self.table.read()?;
         let count = held_out::count(table.episodes());
         if count < 2 {
@@ -111,7 +113,7 @@ impl Label {
         let columns =
             keys(&table).into_iter().chain(labels.columns.into_iter().map(|(name, v)| (name, Values::Numbers(v))));
         let columns: Vec<(String, Values)> = columns.collect();
-        write_columns(out, &columns)?;
+        place.make(|part| write_columns(part, &columns).map_err(|e| named(e, out)))?;
         drop(progress);
         let (rows, folds) = (table.rows().len(), self.folds.min(count));
         if self.json {
@@ -200,6 +202,11 @@ impl Label {
         columns.push(("known".to_owned(), known));
         Ok(Labels { columns })
     }
+}
+
+/// A fault of a table that is to become the file `path`.
+pub(super) fn named(fault: TableError, path: &Path) -> Failure {
+    TableError { path: path.to_owned(), ..fault }.into()
 }
 
 /// Which row each label is of: episode and frame.

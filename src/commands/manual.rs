@@ -1,6 +1,6 @@
 //! `criticd completions` and `criticd man`: what the shell and the manual know of the command line.
 
-use super::output::{in_file, print};
+use super::output::{in_file, print, write_file};
 use super::{Arguments, Failure};
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -73,7 +73,7 @@ fn write_all(directory: &Path, program: &clap::Command) -> Result<(), Failure> {
         commands.extend(command.get_subcommands().cloned());
         let (name, text) = page(command)?;
         let path = directory.join(name);
-        std::fs::write(&path, text).map_err(|e| in_file(&path, e))?;
+        write_file(&path, &[], &text)?;
     }
     Ok(())
 }

@@ -38,9 +38,16 @@ mod value;
 
 use self::output::print;
 use clap::{Parser, Subcommand};
+use criticd::clock;
 use criticd::config::LogFormat;
+use criticd::journal::thresholds;
+use env_logger::TimestampPrecision;
+use env_logger::fmt::ConfigurableFormat;
 use indicatif::MultiProgress;
+use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Learn a value function, with its uncertainty, from a live stream of transitions.
 #[derive(Debug, Parser)]
@@ -55,6 +62,9 @@ use std::process::ExitCode;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// For tests: let a few rows do for what takes megabytes
+    #[arg(long, hide = true)]
+    small_thresholds: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -96,6 +106,11 @@ enum Command {
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    if arguments.small_thresholds {
+        thresholds::make_small();
+    }
+    // A write beyond the limit on file sizes then fails as on a full disk, and does not end the process.
+    drop(signal_hook::flag::register(SIGXFSZ, Arc::default()));
     let result = match arguments.command {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
@@ -172,14 +187,25 @@ pub(crate) fn start_log(level: &str, format: LogFormat, bars: Option<&MultiProgr
     if let Some(bars) = bars.filter(|bars| !bars.is_hidden()) {
         builder.target(env_logger::Target::Pipe(Box::new(AboveBars(bars.clone()))));
     }
-    if format == LogFormat::Json {
-        builder.format(|out, record| {
+    match format {
+        LogFormat::Json => builder.format(|out, record| {
             use std::io::Write as _;
-            let (time, level) = (out.timestamp_millis().to_string(), record.level().as_str().to_lowercase());
-            writeln!(out, "{}", log_lines::json(&time, &level, &record.args().to_string()))
-        });
-    }
-    builder.filter_module("zeromq", log::LevelFilter::Warn).format_timestamp_millis().format_target(false).init();
+            let (time, level) = (clock::date_and_time(SystemTime::now()), record.level().as_str().to_lowercase());
+            writeln!(out, "{}", log_lines::json(&time.unwrap_or_default(), &level, &record.args().to_string()))
+        }),
+        LogFormat::Text => {
+            // No calendar has the time of a clock that is far out.
+            let [dated, undated] = [Some(TimestampPrecision::Millis), None].map(|precision| {
+                let mut lines = ConfigurableFormat::default();
+                lines.target(false).timestamp(precision);
+                lines
+            });
+            builder.format(move |out, record| {
+                if clock::date_and_time(SystemTime::now()).is_some() { &dated } else { &undated }.format(out, record)
+            })
+        }
+    };
+    builder.filter_module("zeromq", log::LevelFilter::Warn).init();
 }
 
 /// Writes lines where progress bars are drawn.

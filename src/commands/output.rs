@@ -1,6 +1,7 @@
 //! What commands print: aligned text for people, one JSON document for programs, progress on standard error.
 
 use super::Failure;
+use criticd::whole_file::Output;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -8,7 +9,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -101,15 +102,47 @@ fn on_one_line(text: &str) -> Cow<'_, str> {
 
 /// Say something on standard error, as [`visible`] has it.
 pub(super) fn note(text: &str) {
-    eprintln!("criticd: {}", visible(text));
+    say(&format!("criticd: {text}"));
+}
+
+/// Write a line to standard error, as [`visible`] has it. Where that is closed nobody is there to hear it.
+pub(super) fn say(line: &str) {
+    drop(writeln!(io::stderr(), "{}", visible(line)));
+}
+
+/// Whether standard output is the file that a command writes.
+static IS_FILE: AtomicBool = AtomicBool::new(false);
+
+/// Where a command writes the file `path`, which must be none of those that it reads.
+pub(super) fn output(path: &Path, inputs: &[&Path]) -> Result<Output, Failure> {
+    let output = Output::to(path, inputs).map_err(Failure::usage)?;
+    IS_FILE.fetch_or(output.is_standard(), Ordering::Relaxed);
+    Ok(output)
+}
+
+/// Write a file, which must be none of those that the command reads.
+pub(super) fn write_file(path: &Path, inputs: &[&Path], bytes: &[u8]) -> Result<(), Failure> {
+    Ok(output(path, inputs)?.write(bytes)?)
+}
+
+/// Whether what was printed last went to a closed pipe.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether nobody reads what is printed any more: what prints without end then ends.
+pub(super) fn is_closed() -> bool {
+    IS_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Print a result, as [`visible`] has it. A closed pipe is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(visible(text).as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
-    }
+    let text = visible(text);
+    let printed = match IS_FILE.load(Ordering::Relaxed) {
+        true => io::stderr().lock().write_all(text.as_bytes()),
+        false => io::stdout().lock().write_all(text.as_bytes()),
+    };
+    let closed = printed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::BrokenPipe);
+    IS_CLOSED.fetch_or(closed, Ordering::Relaxed);
+    if closed { Ok(()) } else { Ok(printed?) }
 }
 
 /// Print a result as one JSON document.
@@ -211,7 +244,7 @@ impl<'a> ReadProgress<'a> {
             Some(bar) => bar.finish_and_clear(),
             None if elapsed >= PATIENCE && !io::stderr().is_terminal() => {
                 let (path, seconds) = (self.path.display(), elapsed.as_secs_f64());
-                eprintln!("criticd: {path}: read {} in {seconds:.1} s", Self::rate(rows, elapsed));
+                note(&format!("{path}: read {} in {seconds:.1} s", Self::rate(rows, elapsed)));
             }
             None => {}
         }

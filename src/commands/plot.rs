@@ -8,7 +8,7 @@ mod trajectory;
 use super::Failure;
 use super::given::{at_least_one, plain_unit, plural, read_columns, unit_of, without_unit};
 use super::inspect::{head_called, lengthscales, names, read_model};
-use super::output::{Progress, in_file, note, number, print};
+use super::output::{Progress, in_file, note, number, output, print};
 use came::Came;
 use criticd::learner::heads::Cumulant;
 use criticd::learner::marginal::marginal;
@@ -16,6 +16,7 @@ use criticd::math::sensitivity::total_indices;
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
 use criticd::table::Columns;
+use criticd::whole_file::Output;
 use errors::Errors;
 use states::States;
 use std::path::{Path, PathBuf};
@@ -122,6 +123,13 @@ enum Format {
     Csv,
 }
 
+impl Format {
+    /// A figure as the bytes of a picture.
+    fn drawn(self, figure: &Figure, columns: usize) -> Vec<u8> {
+        if self == Self::Png { figure.png_in_rows(columns) } else { figure.svg_in_rows(columns).into_bytes() }
+    }
+}
+
 /// What the parts of a picture of a value are called.
 struct Labels {
     /// "Value of energy".
@@ -162,10 +170,10 @@ struct Drawn {
 
 impl Plot {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let format = self.format()?;
+        let (format, out) = (self.format()?, self.output()?);
         let snapshot = self.read()?;
         if let Some(path) = &self.trajectory {
-            return self.along(path, snapshot, format);
+            return self.along(path, snapshot, format, &out);
         }
         let view = self.view(&snapshot, self.states(&snapshot)?).map_err(Failure::usage)?;
         let came = self.errors.as_ref().map(|path| self.came("--errors", path, &snapshot)).transpose()?;
@@ -179,8 +187,7 @@ impl Plot {
             (None, Some(errors)) => view.beside_errors(&snapshot, errors)?,
             (None, None) => view.figure(&snapshot)?,
         };
-        let columns = figure.panels.len();
-        self.write(&figure, format, columns)?;
+        out.write(&format.drawn(&figure, figure.panels.len()))?;
         drop(progress);
         if let (Some(errors), Some(came)) = (&errors, &came) {
             print(&errors.table(&view, came.number_label()))?;
@@ -238,12 +245,11 @@ impl Plot {
         Ok(Snapshot { reward_names: vec![format!("{name}{unit}")], ..snapshot.head_alone(h, true) })
     }
 
-    fn write(&self, figure: &Figure, format: Format, columns: usize) -> Result<(), Failure> {
-        let written = match format {
-            Format::Png => figure.write_png_in_rows(&self.out, columns),
-            _ => figure.write_svg_in_rows(&self.out, columns),
-        };
-        written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))
+    /// Where the picture goes: to no file that is read for it.
+    fn output(&self) -> Result<Output, Failure> {
+        let others = [&self.visited, &self.against, &self.errors, &self.trajectory, &self.columns];
+        let inputs: Vec<&Path> = others.into_iter().flatten().chain([&self.model]).map(PathBuf::as_path).collect();
+        output(&self.out, &inputs)
     }
 
     /// The rows that an option names.
@@ -252,18 +258,17 @@ impl Plot {
     }
 
     /// The value along a trajectory.
-    fn along(&self, path: &Path, snapshot: Snapshot, format: Format) -> Result<(), Failure> {
+    fn along(&self, path: &Path, snapshot: Snapshot, format: Format, out: &Output) -> Result<(), Failure> {
         let came = self.came("--trajectory", path, &snapshot)?;
         let labels = self.labels(&snapshot);
         let model = Evaluator::new(snapshot);
         let wanted = (self.stream.as_deref(), self.rows);
         let trajectory = Trajectory::of(path, &came, wanted, &model, self.reward)?;
-        if format == Format::Csv {
-            let written = std::fs::write(&self.out, trajectory.csv());
-            written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
-        } else {
-            self.write(&trajectory.figure(&labels), format, 1)?;
-        }
+        let bytes = match format {
+            Format::Csv => trajectory.csv().into_bytes(),
+            drawn => drawn.drawn(&trajectory.figure(&labels), 1),
+        };
+        out.write(&bytes)?;
         note(&format!("{}: {} along {}", self.out.display(), labels.value, trajectory.told()));
         Ok(())
     }

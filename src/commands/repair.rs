@@ -6,7 +6,7 @@ use super::compact::stopped;
 use super::inspect::{describe_directory, survey_directory};
 use super::output::{in_file, print};
 use criticd::daemon::recovery::NEWER_REMEDY;
-use criticd::daemon::replace;
+use criticd::daemon::replace::{self, Interrupted};
 use criticd::daemon::survey::{self, Mend, Survey};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -39,7 +39,7 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let directory = &self.place.directory()?;
-        if !survey::holds_journal(directory) && replace::pending(directory).ok().flatten().is_none() {
+        if !survey::holds_journal(directory) && replace::interrupted(directory).ok().flatten().is_none() {
             return Err(in_file(directory, "a directory without a journal"));
         }
         let _lock = stopped(directory)?;
@@ -49,6 +49,16 @@ impl Repair {
                 name => format!(" The old files are in {}.", directory.join(name).display()),
             };
             print(&format!("What was interrupted here is finished.{aside}\n"))?;
+        }
+        if replace::discard(directory).map_err(|e| in_file(directory, e))? == Some(Interrupted::Restore) {
+            let shown = directory.display();
+            print(&format!(
+                "A restore was interrupted here before any of it was in place. Its part of a copy is deleted.\n\
+                 Next: criticd restore BACKUP {shown}, or criticd serve --data-dir {shown} to start without data.\n"
+            ))?;
+        }
+        if !survey::holds_journal(directory) {
+            return Ok(());
         }
         let found = survey_directory(directory)?;
         if found.fault.is_none() {

@@ -24,7 +24,7 @@ impl Reset {
             return Err(in_file(directory, "there is no such directory"));
         }
         let _lock = stopped(directory)?;
-        replace::finish(directory).map_err(|e| in_file(directory, e))?;
+        replace::finish(directory).and_then(|_| replace::discard(directory)).map_err(|e| in_file(directory, e))?;
         if !survey::holds_journal(directory) {
             return print(&format!("{}: nothing to set aside\n", directory.display()));
         }

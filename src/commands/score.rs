@@ -3,7 +3,7 @@
 use super::Failure;
 use super::dictionary::DictionaryOptions;
 use super::given::{self, TableOptions};
-use super::output::{Progress, columns, facts, in_file, number, print, print_json};
+use super::output::{Progress, columns, facts, in_file, note, number, print, print_json};
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
 use criticd::math::evidence::{Evidence, parameter_names, to_parameters};
@@ -71,7 +71,7 @@ impl Score {
         let (hyperparameters, inputs, lambda) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
         if let Some(lambda) = lambda.filter(|&lambda| lambda < 1.0) {
             let path = self.hyperparameters.display();
-            eprintln!("criticd: {path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)");
+            note(&format!("{path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)"));
         }
         let settings = given::settings(&rows, self.discount);
         let given = Given {

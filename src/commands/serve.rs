@@ -1,7 +1,7 @@
 //! `criticd serve`.
 
 use super::given::ReadingOptions;
-use super::{Failure, start_log};
+use super::{Failure, print, start_log};
 use criticd::config::{Config, ConfigError, Options};
 use criticd::daemon::warm_start::WarmStart;
 use criticd::daemon::{Daemon, StartupProgress};
@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,8 @@ const CHECKING: &str = "checking the table";
 const LEARNING: &str = "learning the table";
 /// A terminal is closed this long after its SIGHUP, at the latest.
 const HANGUP: Duration = Duration::from_millis(200);
+/// Reading the settings takes less, unless the disk hangs.
+const SOON: Duration = Duration::from_millis(20);
 /// How often the daemon's threads are looked at.
 const WATCH: Duration = Duration::from_millis(200);
 
@@ -130,6 +133,44 @@ impl Terminal {
     }
 }
 
+/// Reads the settings again, in a thread of its own: their file may be on a disk that hangs.
+#[derive(Default)]
+struct Reloads {
+    reading: Option<Receiver<Result<Config, ConfigError>>>,
+    /// Whether it was asked for once more meanwhile.
+    again: bool,
+}
+
+impl Reloads {
+    fn ask(&mut self, options: &Options) {
+        if self.reading.is_some() {
+            self.again = true;
+            return;
+        }
+        let (sender, receiver) = bounded(1);
+        let options = options.clone();
+        // A daemon that has ended has no use for it.
+        let read = move || drop(sender.send(Config::load_again(&|name| std::env::var_os(name), &options)));
+        match std::thread::Builder::new().name("settings".into()).spawn(read) {
+            Ok(_) => self.reading = Some(receiver),
+            Err(e) => log::error!("event=reload_refused why={:?}", e.to_string()),
+        }
+    }
+
+    /// What has been read, if it has been.
+    fn take(&mut self, options: &Options) -> Option<Result<Config, ConfigError>> {
+        let read = match self.reading.as_ref()?.recv_timeout(SOON) {
+            Err(RecvTimeoutError::Timeout) => return None,
+            read => read.ok(),
+        };
+        self.reading = None;
+        if std::mem::take(&mut self.again) {
+            self.ask(options);
+        }
+        read
+    }
+}
+
 /// Wait for a signal (`None`), for a thread that ends without a request, or for `learning` to report that a table cannot be
 /// learned; the latter two return the message. SIGHUP ends the wait if `hangup` says so.
 fn watch(
@@ -160,8 +201,7 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let (config, file) = self.load().map_err(Failure::usage)?;
         if self.print_config {
-            print!("{}", config.print());
-            return Ok(());
+            return print(&config.print());
         }
         let (reading, columns) = (self.reading.reading(), self.reading.columns()?);
         let warm_start = self.warm_start.clone().map(|table| WarmStart { table, reading, columns });
@@ -201,8 +241,11 @@ impl Serve {
             }
             daemon => daemon?,
         };
+        let reloads = RefCell::new(Reloads::default());
+        let reload = || reloads.borrow_mut().take(&self.options).into_iter().for_each(|read| apply(read, &daemon));
         let mut learning = || {
-            daemon.write_endpoints();
+            daemon.keep_endpoints();
+            reload();
             let progress = daemon.warm_start()?;
             if progress.done {
                 bars.clear()
@@ -216,7 +259,8 @@ impl Serve {
                 log::info!("event=terminal_closed");
                 return true;
             }
-            self.reload(&daemon);
+            reloads.borrow_mut().ask(&self.options);
+            reload();
             false
         };
         let failure = watch(&received, hangup, || daemon.dead_thread(), &mut learning);
@@ -238,25 +282,23 @@ impl Serve {
     fn load(&self) -> Result<(Config, Option<PathBuf>), ConfigError> {
         Config::load_in(&|name| std::env::var_os(name), &self.options)
     }
+}
 
-    fn reload(&self, daemon: &Daemon) {
-        match self.load() {
-            Err(e) => log::error!("event=reload_refused why={:?}", e.to_string()),
-            Ok((config, _)) => {
-                let level = config.log.parse().unwrap_or(log::LevelFilter::Info);
-                match daemon.reload(config) {
-                    Ok(changed) => {
-                        if changed.iter().any(|key| key == "log") {
-                            log::set_max_level(level);
-                        }
-                        log::info!("event=reloaded changed={changed:?}");
-                    }
-                    Err(fixed) => {
-                        log::error!("event=reload_refused why=\"these need a restart: {}\"", fixed.join(", "))
-                    }
-                }
+/// Take over settings that have been read again.
+fn apply(read: Result<Config, ConfigError>, daemon: &Daemon) {
+    let config = match read {
+        Ok(config) => config,
+        Err(e) => return log::error!("event=reload_refused why={:?}", e.to_string()),
+    };
+    let level = config.log.parse().unwrap_or(log::LevelFilter::Info);
+    match daemon.reload(config) {
+        Ok(changed) => {
+            if changed.iter().any(|key| key == "log") {
+                log::set_max_level(level);
             }
+            log::info!("event=reloaded changed={changed:?}");
         }
+        Err(fixed) => log::error!("event=reload_refused why=\"these need a restart: {}\"", fixed.join(", ")),
     }
 }
 

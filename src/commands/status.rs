@@ -3,7 +3,7 @@
 use super::client::Connection;
 use super::given::common_unit;
 use super::inspect::{PROVISIONAL, verified};
-use super::output::{columns, digits, facts, visible};
+use super::output::{columns, digits, facts, is_closed, visible};
 use super::{Failure, print};
 use console::Term;
 use criticd::math::embedding::StateKind;
@@ -89,7 +89,7 @@ impl Status {
         let mut screen = (!self.json && Term::stdout().is_term()).then(Screen::open).transpose()?;
         let mut past = Past::default();
         let mut next = Instant::now();
-        while !over.load(Ordering::Relaxed) {
+        while !over.load(Ordering::Relaxed) && !is_closed() {
             let status = match requester.ask("status", json!({}), self.connection.timeout()) {
                 Ok(mut status) => {
                     for key in ["v", "id", "ok"] {
@@ -457,7 +457,7 @@ fn memory(memory: &MemoryStatus) -> (String, String) {
         "memory",
         format!(
             "{} at most; {} bytes a row, {:.1} KiB a stream, {}",
-            mib(memory.kept_bytes_max),
+            mib(memory.kept_bytes_max + memory.queues_bytes_max + memory.rebuild_bytes_max),
             memory.row_bytes,
             kib(memory.stream_bytes),
             elements.join(", ")

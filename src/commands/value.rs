@@ -7,7 +7,7 @@ use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
 use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{head_called, names, read_model};
-use super::output::{columns, in_file, number, print, print_json};
+use super::output::{columns, in_file, note, number, print, print_json};
 use criticd::learner::heads::Head;
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::table::Columns;
@@ -76,10 +76,10 @@ impl Value {
         }
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
-            eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());
+            note(&format!("{} carries no variance; models that `fit` writes do", self.model.display()));
         }
         if snapshot.provisional {
-            eprintln!("criticd: model selection has not chosen this model yet; deviations are those before any row");
+            note("model selection has not chosen this model yet; deviations are those before any row");
         }
         if self.json {
             let mut document = document(&found);
@@ -99,7 +99,7 @@ impl Value {
         print(&columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))?;
         if !heads.is_empty() {
             let more = if heads.len() == 1 { "1 head".to_owned() } else { format!("{} heads", heads.len()) };
-            eprintln!("criticd: {more} besides: --json has them all, --head NAME prints one");
+            note(&format!("{more} besides: --json has them all, --head NAME prints one"));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Groups are read beside a running daemon, a few at a time, so that no append waits for a reader. Each group is checked
 //! before it is used, also in a backup.
 
-use super::recovery::{RecoverError, for_each_record, group_of};
+use super::recovery::{RecoverError, for_each_record, group_of, is_foreign};
 use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
@@ -250,9 +250,8 @@ fn critics(storage: &mut SqliteStorage, directory: &Path, first: u64) -> Result<
     read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
     if configured.is_none() {
         // The group that has them is forgotten; a checkpoint has seen it.
-        let checkpoints = Directory::new(directory);
-        let read = |group: u64| Checkpoint::decode(&checkpoints.read(group).ok()?).ok()?.configured;
-        configured = checkpoints.list().unwrap_or_default().into_iter().find_map(read);
+        let checkpoints = own(readable_checkpoints(directory)?, storage)?;
+        configured = checkpoints.into_iter().find_map(|(checkpoint, _)| checkpoint.configured);
     }
     Ok(configured.map_or_else(Vec::new, |configured| configured.critics))
 }
@@ -360,6 +359,7 @@ fn copy(
     // First, so that no checkpoint has seen more than the journal that is copied after them.
     let checkpoints = readable_checkpoints(directory)?;
     let mut storage = SqliteStorage::open_beside(directory)?;
+    let checkpoints = own(checkpoints, &mut storage)?;
     let (first, last) =
         storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty: there is nothing to back up"))?;
     let mut ends = (u64::MAX, Mark::default());
@@ -418,8 +418,22 @@ fn write_file(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), ArchiveE
     whole_file::write(&path, &directory.join(format!("{name}.new")), 0o600, bytes).map_err(in_file(&path))
 }
 
-/// The checkpoints that can be read, newest first, with their bytes. A daemon may drop one meanwhile, for a newer one.
-fn readable_checkpoints(directory: &Path) -> Result<Vec<(Checkpoint, Vec<u8>)>, ArchiveError> {
+/// A checkpoint, and the bytes of its file.
+type Read = (Checkpoint, Vec<u8>);
+
+/// Those of them that are not of another journal.
+fn own(checkpoints: Vec<Read>, storage: &mut SqliteStorage) -> Result<Vec<Read>, ArchiveError> {
+    let mut kept = Vec::new();
+    for read in checkpoints {
+        if !is_foreign(storage, read.0.group, read.0.crc)? {
+            kept.push(read);
+        }
+    }
+    Ok(kept)
+}
+
+/// The checkpoints that can be read, newest first. A daemon may drop one meanwhile, for a newer one.
+fn readable_checkpoints(directory: &Path) -> Result<Vec<Read>, ArchiveError> {
     let files = Directory::new(directory);
     let listed = files.list().map_err(in_file(directory))?;
     let read = |group| {
@@ -458,10 +472,34 @@ pub fn verify(backup: &Path) -> Result<(Manifest, Survey), ArchiveError> {
 /// # Errors
 /// If the directory is not empty, the backup is damaged, or something cannot be written.
 pub fn restore(backup: &Path, directory: &Path) -> Result<Manifest, ArchiveError> {
-    const FRESH: &str = "restored.new";
+    check_empty(directory)?;
+    let path = backup.join(MANIFEST);
+    if !path.exists() {
+        let why = format!("{} is no backup of criticd: it has no {MANIFEST}", backup.display());
+        return Err(ArchiveError::Damaged(why));
+    }
+    {
+        use std::os::unix::fs::DirBuilderExt as _;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_file(directory))?;
+    }
+    let fresh = replace::stage(directory, replace::RESTORED).map_err(in_file(directory))?;
+    let copied = copy_back(backup, &fresh).and_then(|()| verify(&fresh));
+    let (manifest, _) = copied.inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
+    drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
+    // A later restart is no restore: the note would only say what was true.
+    fs::remove_file(fresh.join(MANIFEST)).map_err(in_file(&fresh))?;
+    replace::sync(&fresh).map_err(in_file(&fresh))?;
+    let plan = Plan { fresh: Some(replace::RESTORED.to_owned()), ..Plan::default() };
+    replace::carry_out(directory, &plan).map_err(in_file(directory))?;
+    Ok(manifest)
+}
+
+/// Whether a backup may come into `directory`.
+fn check_empty(directory: &Path) -> Result<(), ArchiveError> {
     // What was set aside here stays beside what comes.
     let stays = |name: &str| ["before-", "damaged-"].iter().any(|start| name.starts_with(start));
-    let vacant = |name: &str, is_directory: bool| [FRESH, "lock"].contains(&name) || (is_directory && stays(name));
+    let vacant =
+        |name: &str, is_directory: bool| [replace::RESTORED, "lock"].contains(&name) || (is_directory && stays(name));
     match fs::read_dir(directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(in_file(directory)(e)),
@@ -475,16 +513,11 @@ pub fn restore(backup: &Path, directory: &Path) -> Result<Manifest, ArchiveError
             }
         }
     }
-    let path = backup.join(MANIFEST);
-    if !path.exists() {
-        let why = format!("{} is no backup of criticd: it has no {MANIFEST}", backup.display());
-        return Err(ArchiveError::Damaged(why));
-    }
-    {
-        use std::os::unix::fs::DirBuilderExt as _;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_file(directory))?;
-    }
-    let fresh = replace::stage(directory, FRESH).map_err(in_file(directory))?;
+    Ok(())
+}
+
+/// Copy the files of a backup into the directory `fresh`, and to the disk.
+fn copy_back(backup: &Path, fresh: &Path) -> Result<(), ArchiveError> {
     for entry in fs::read_dir(backup).map_err(in_file(backup))? {
         let entry = entry.map_err(in_file(backup))?;
         let (name, to) = (entry.file_name(), fresh.join(entry.file_name()));
@@ -492,15 +525,14 @@ pub fn restore(backup: &Path, directory: &Path) -> Result<Manifest, ArchiveError
         if name.to_str() == Some(&format!("{DATABASE}-shm")) {
             continue;
         }
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            return Err(ArchiveError::Damaged(format!(
+                "{} is no file, as those of a backup are",
+                entry.path().display()
+            )));
+        }
         fs::copy(entry.path(), &to).map_err(in_file(&entry.path()))?;
         fs::File::open(&to).and_then(|file| file.sync_all()).map_err(in_file(&to))?;
     }
-    let (manifest, _) = verify(&fresh).inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
-    drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
-    // A later restart is no restore: the note would only say what was true.
-    fs::remove_file(fresh.join(MANIFEST)).map_err(in_file(&fresh))?;
-    replace::sync(&fresh).map_err(in_file(&fresh))?;
-    let plan = Plan { fresh: Some(FRESH.to_owned()), ..Plan::default() };
-    replace::carry_out(directory, &plan).map_err(in_file(directory))?;
-    Ok(manifest)
+    Ok(())
 }

@@ -65,6 +65,7 @@ use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
 use status::Figures;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rows that a critic learns at once which begins when there are rows already.
@@ -266,6 +267,11 @@ impl Core {
     /// What `status` is to say of the queues around the core.
     pub fn set_queues(&mut self, queues: QueuesStatus) {
         self.figures.queues = queues;
+    }
+
+    /// What `status` is to say of connections of producers that broke.
+    pub fn set_connections_broken(&mut self, by_reason: BTreeMap<String, u64>) {
+        self.figures.connections_broken = by_reason;
     }
 
     /// What `status` is to say of a table that is learned before live rows: rows taken in, rows there are.

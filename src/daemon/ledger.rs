@@ -6,6 +6,7 @@ use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::retention::{LedgerSettings, SyncMode};
 use crate::journal::store::{GroupHeader, Mark, Storage, StoreError};
+use crate::journal::thresholds::thresholds;
 use crate::journal::{GroupWriter, StoredGroup};
 use crate::wire::status::{CheckpointStatus, JournalStatus};
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Ledger {
             None => None,
         };
         loop {
-            let headers = storage.headers(next, 4096)?;
+            let headers = storage.headers(next, thresholds().headers)?;
             bytes += headers.iter().map(|head| head.bytes).sum::<u64>();
             let Some(last) = headers.last() else { break };
             next = last.id + 1;

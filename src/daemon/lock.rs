@@ -1,12 +1,13 @@
 //! The lock of a data directory: one daemon at a time.
 
+use super::endpoints_file::EndpointsFile;
 use super::{StartError, replace, starting};
 use crate::config::{Config, ConfigParts};
 use crate::http::Shelf;
+use crate::whole_file::{forbids_writing, not_through_links};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// File name of the lock.
@@ -16,16 +17,8 @@ const GLANCES: Duration = Duration::from_millis(250);
 /// Interval of the attempts meanwhile.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Whether nothing can be written there now, though it may be later: the daemon starts all the same, and stores nothing.
-pub(super) fn forbids_writing(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    let kinds =
-        [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
-    kinds.contains(&error.kind())
-}
-
-/// Create the data directory if there is none, and take it for this process: its lock, and the path of `endpoints.json`.
-pub(super) fn claim(directory: &Path) -> Result<(File, PathBuf), StartError> {
+/// Create the data directory if there is none, and take it for this process: its lock, and the place of `endpoints.json`.
+pub(super) fn claim(directory: &Path) -> Result<(File, EndpointsFile), StartError> {
     let failed = |source| StartError::DataDir { path: directory.to_owned(), source };
     if directory.is_relative() && directory == ConfigParts::default().data_dir {
         let path = directory.display();
@@ -35,16 +28,25 @@ pub(super) fn claim(directory: &Path) -> Result<(File, PathBuf), StartError> {
     }
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let lock = lock(directory)?;
-    if replace::pending(directory).map_err(failed)?.is_some() {
-        return Err(StartError::Unfinished { path: directory.to_owned() });
+    if let Some(what) = replace::interrupted(directory).map_err(failed)? {
+        return Err(StartError::Unfinished { path: directory.to_owned(), what });
     }
+    mention_open_directory(directory);
     // Left by a start that was killed.
     drop(std::fs::remove_file(directory.join(starting::FILE)));
-    let endpoints_file = directory.join("endpoints.json");
-    // Left by a daemon that was killed: clients take the file for a sign that all is ready.
-    match std::fs::remove_file(&endpoints_file) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound && !forbids_writing(&e) => Err(failed(e)),
-        _ => Ok((lock, endpoints_file)),
+    let endpoints_file = EndpointsFile::new(directory);
+    endpoints_file.clear().map_err(failed)?;
+    Ok((lock, endpoints_file))
+}
+
+/// Say so if others may write to the data directory: they may put anything in the place of its files.
+fn mention_open_directory(directory: &Path) {
+    let mode = std::fs::metadata(directory).map_or(0, |found| found.mode() & 0o7777);
+    if mode & 0o022 != 0 {
+        log::warn!(
+            "event=data_dir_open path={:?} mode={mode:04o} why=\"others may write to it\" hint=\"chmod 700\"",
+            directory.display()
+        );
     }
 }
 
@@ -65,9 +67,11 @@ pub(super) fn shelf(config: &Config, lock: &File) -> Result<Option<Shelf>, Start
 /// If another process has the lock, or the file cannot be made.
 pub fn lock(directory: &Path) -> Result<File, StartError> {
     let path = directory.join(FILE);
-    let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut open = OpenOptions::new();
+    let open = not_through_links(open.write(true).create(true).truncate(false).mode(0o600));
     // A lock that is there can be taken where nothing can be written.
-    let file = open().or_else(|e| if forbids_writing(&e) { File::open(&path).map_err(|_| e) } else { Err(e) });
+    let file =
+        open.open(&path).or_else(|e| if forbids_writing(&e) { File::open(&path).map_err(|_| e) } else { Err(e) });
     let file = file.map_err(|source| StartError::DataDir { path: path.clone(), source })?;
     let started = Instant::now();
     let taken = loop {

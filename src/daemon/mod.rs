@@ -16,6 +16,7 @@ mod act;
 pub mod archive;
 mod bounds;
 pub mod core;
+mod endpoints_file;
 mod evaluations;
 mod learning;
 pub mod ledger;
@@ -36,16 +37,18 @@ pub mod warm_start;
 
 use self::bounds::CALLS;
 use self::core::Core;
+use self::endpoints_file::EndpointsFile;
 use self::evaluations::Evaluations;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
-use self::lock::{claim, forbids_writing, shelf};
+use self::lock::{claim, shelf};
 pub use self::lock::{lock, owner};
 use self::outlook::Outlook;
 use self::queries::{Control, FastPath, Ports};
 use self::rebuild_thread::Rebuilds;
 use self::recovery::{NEWER_REMEDY, OnTheWay, RecoverError};
 use self::refit_thread::Refits;
+use self::replace::Interrupted;
 use self::starting::Report;
 pub use self::starting::starting;
 use self::systemd::notify as notify_systemd;
@@ -61,7 +64,6 @@ use crate::telemetry::{self, EventBus, Heartbeat, Restarts, StartProgress, Timin
 use crate::transport::CurveSettings;
 use crate::transport::turns::turns;
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
-use crate::whole_file;
 use crate::wire::status::RecoveredStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -71,7 +73,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -127,6 +129,8 @@ pub enum StartError {
     Unfinished {
         /// Which one.
         path: PathBuf,
+        /// What it was.
+        what: Interrupted,
     },
     /// What is in the data directory cannot be gone on with.
     Recover {
@@ -165,12 +169,24 @@ impl fmt::Display for StartError {
                      with --data-dir"
                 )
             }
-            Self::Unfinished { path } => {
+            Self::Unfinished { path, what } => {
                 let path = path.display();
-                write!(
-                    f,
-                    "a repair, reset or restore of {path} was interrupted; finish it with `criticd repair {path}`"
-                )
+                match what {
+                    Interrupted::Plan => write!(
+                        f,
+                        "a repair, reset or restore of {path} was interrupted; finish it with `criticd repair {path}`"
+                    ),
+                    Interrupted::Restore => write!(
+                        f,
+                        "a restore to {path} was interrupted before any of it was in place; run `criticd restore BACKUP {path}` \
+                         again, or give it up with `criticd repair {path}`"
+                    ),
+                    Interrupted::Repair => write!(
+                        f,
+                        "a repair of {path} was interrupted before it had changed anything; `criticd repair {path}` begins \
+                         it again"
+                    ),
+                }
             }
             Self::Recover { source: RecoverError::Settings(why), .. } => f.write_str(why),
             Self::Recover { source: source @ RecoverError::Stopped, .. } => write!(f, "{source}"),
@@ -245,9 +261,7 @@ pub struct Daemon {
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     warm_start: Option<(Arc<warm_start::WarmStartProgress>, JoinHandle<()>)>,
-    endpoints_file: PathBuf,
-    /// The text of that file, if it could not be written yet.
-    unwritten: Mutex<Option<String>>,
+    endpoints_file: EndpointsFile,
     /// Locks the data directory until [`Daemon::stop`] has removed the endpoints file. The core's thread holds the same lock.
     lock: Option<std::fs::File>,
 }
@@ -371,7 +385,6 @@ impl Daemon {
             threads: Vec::new(),
             warm_start: None,
             endpoints_file,
-            unwritten: Mutex::default(),
             lock: lock.try_clone().ok(),
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
@@ -467,14 +480,7 @@ impl Daemon {
         let encrypted = self.transport.as_ref().map_or(&[][..], |transport| &transport.encrypted);
         let public_key = keys.map(|keys| keys.public.as_str());
         let text = endpoints_text(&self.endpoints, encrypted, public_key, self.http_address());
-        if let Err(source) = write_endpoints(&self.endpoints_file, &text) {
-            let path = self.endpoints_file.clone();
-            if !forbids_writing(&source) {
-                return Err(StartError::DataDir { path, source });
-            }
-            log::warn!("event=endpoints_not_written file={:?} why={:?}", path.display(), source.to_string());
-            *self.unwritten.lock() = Some(text);
-        }
+        self.endpoints_file.announce(text)?;
         notify_systemd(&[NotifyState::Ready]);
         Ok(())
     }
@@ -500,12 +506,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Try again to write `endpoints.json`, if the start could not.
-    pub fn write_endpoints(&self) {
-        let mut unwritten = self.unwritten.lock();
-        if unwritten.take_if(|text| write_endpoints(&self.endpoints_file, text).is_ok()).is_some() {
-            log::info!("event=endpoints_written file={:?}", self.endpoints_file.display());
-        }
+    /// Write `endpoints.json` if it is not there, because the start could not or because somebody has deleted it.
+    pub fn keep_endpoints(&self) {
+        self.endpoints_file.keep();
     }
 
     /// The name of a thread that ended without a request: a bug. The daemon should be stopped.
@@ -577,7 +580,7 @@ impl Daemon {
             // One that is half written would have to be written again.
             drop(checkpoint.join());
         }
-        drop(std::fs::remove_file(&self.endpoints_file));
+        self.endpoints_file.remove();
         drop(self.lock.take());
     }
 }
@@ -699,11 +702,6 @@ fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, w
     }
 }
 
-/// Written whole or not at all: clients wait for this file to appear.
-fn write_endpoints(path: &Path, text: &str) -> std::io::Result<()> {
-    whole_file::write(path, &path.with_extension("json.new"), 0o666, text.as_bytes())
-}
-
 /// The text of `endpoints.json`.
 fn endpoints_text(
     endpoints: &Endpoints,
@@ -796,8 +794,7 @@ mod tests {
                 stop_refits: Arc::new(AtomicBool::new(false)),
                 threads: Vec::new(),
                 warm_start: None,
-                endpoints_file: PathBuf::from("no such file"),
-                unwritten: Mutex::default(),
+                endpoints_file: EndpointsFile::new("no such directory".as_ref()),
                 lock: None,
             };
             daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();

@@ -2,10 +2,11 @@
 //! row is learned.
 
 use super::core::{change, contradiction};
-use super::recovery::{KeepGoing, OnTheWay, RecoverError, Watched, check_end, for_each_record};
+use super::recovery::{KeepGoing, OnTheWay, RecoverError, Watched, check_end, for_each_record, is_foreign};
 use crate::config::Config;
 use crate::journal::checkpoint::{CheckpointError, Checkpoints, Noted};
 use crate::journal::store::Storage;
+use crate::journal::thresholds::thresholds;
 use crate::journal::{CONFIGURED, ROWS, Record};
 use crate::state::goes_on;
 use crate::state::record::{Configured, Mark};
@@ -57,7 +58,7 @@ impl Outlook {
         let rows = end.offset - start;
         let mut keep_going = || watched(0, rows) != OnTheWay::Stop;
         // What the newest checkpoint has seen need not be looked through.
-        let noted = newest(checkpoints, end)?;
+        let noted = newest(storage, checkpoints, end)?;
         let behind = noted.as_ref().map_or(first - 1, |noted| noted.group.max(first - 1));
         let (mut known, mut shape) = noted.map(|noted| (noted.configured, noted.shape)).unwrap_or_default();
         if shape.is_none() {
@@ -91,12 +92,13 @@ impl Outlook {
     }
 }
 
-/// What the newest checkpoint that can be read says of settings and rows; none if there is none.
-fn newest(checkpoints: &dyn Checkpoints, end: Mark) -> Result<Option<Noted>, RecoverError> {
+/// What the newest checkpoint of this journal that can be read says of settings and rows; none if there is none.
+fn newest(storage: &mut dyn Storage, checkpoints: &dyn Checkpoints, end: Mark) -> Result<Option<Noted>, RecoverError> {
     for group in checkpoints.list().map_err(RecoverError::Checkpoints)? {
         let noted = checkpoints.read(group).map_err(CheckpointError::File).and_then(|bytes| Noted::of(&bytes));
         match noted {
-            Ok(noted) if noted.group == group && group <= end.id => return Ok(Some(noted)),
+            Ok(noted) if noted.group != group || group > end.id || is_foreign(storage, group, noted.crc)? => {}
+            Ok(noted) => return Ok(Some(noted)),
             Err(error @ CheckpointError::Newer { .. }) => {
                 return Err(RecoverError::CheckpointNewer { checkpoint: group, error });
             }
@@ -112,10 +114,9 @@ fn first_shape(
     first: u64,
     keep_going: KeepGoing<'_>,
 ) -> Result<Option<(usize, usize)>, RecoverError> {
-    const AT_ONCE: usize = 1024;
     let mut next = first;
     loop {
-        let headers = storage.headers(next, AT_ONCE)?;
+        let headers = storage.headers(next, thresholds().headers)?;
         let Some(last) = headers.last() else { return Ok(None) };
         next = last.id + 1;
         if !keep_going() {

@@ -4,6 +4,7 @@
 //! on them: they are written once a second at most, without waiting for the disk, and at most some of them.
 
 use super::core::Refused;
+use crate::whole_file::{not_through_links, without_links};
 use rusqlite::{Connection, OpenFlags, params};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -33,7 +34,7 @@ pub struct Kept {
 /// The quarantine of a daemon.
 #[derive(Debug)]
 pub struct Quarantine {
-    path: PathBuf,
+    directory: PathBuf,
     max: u64,
     database: Option<Connection>,
 }
@@ -41,7 +42,7 @@ pub struct Quarantine {
 impl Quarantine {
     /// A quarantine in `directory` that keeps the last `max` messages. It is made when there is a first one.
     pub fn new(directory: &Path, max: u64) -> Self {
-        Self { path: directory.join(DATABASE), max, database: None }
+        Self { directory: directory.to_owned(), max, database: None }
     }
 
     /// Add messages, and forget the oldest beyond the limit. Where that fails they are lost, and the log says so.
@@ -58,8 +59,10 @@ impl Quarantine {
     fn try_keep(&mut self, refused: &[Refused]) -> rusqlite::Result<()> {
         if self.database.is_none() {
             // Made here, for its owner alone: messages of producers are in it. One that cannot be made SQLite complains of.
-            drop(OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path));
-            let database = Connection::open(&self.path)?;
+            let mut make = OpenOptions::new();
+            drop(not_through_links(make.append(true).create(true).mode(0o600)).open(self.directory.join(DATABASE)));
+            let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+            let database = Connection::open_with_flags(without_links(&self.directory, DATABASE), flags)?;
             database.busy_timeout(Duration::from_millis(100))?;
             database.pragma_update(None, "synchronous", "OFF")?;
             database.execute_batch(

@@ -5,8 +5,9 @@
 //!
 //! What cannot be true is refused: see [`RecoverError`]. Nothing is changed here but in memory.
 
-use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints, KEPT};
+use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints, Directory, KEPT};
 use crate::journal::store::{GroupHeader, Mark, Storage, StoreError, for_each_group};
+use crate::journal::thresholds::thresholds;
 use crate::journal::{CONFIGURED, Corruption, REBUILT, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
@@ -57,11 +58,6 @@ pub enum RecoverError {
         offset: u64,
         /// Number of the last group of the journal; 0 if it is empty.
         journal: u64,
-    },
-    /// A checkpoint belongs to another journal.
-    CheckpointForeign {
-        /// Number of the last group that it has seen.
-        checkpoint: u64,
     },
     /// A checkpoint is of a newer version of the program.
     CheckpointNewer {
@@ -122,11 +118,10 @@ impl fmt::Display for RecoverError {
             }
             Self::CheckpointAhead { checkpoint, offset, journal } => write!(
                 f,
-                "a checkpoint has seen {offset} rows in {checkpoint} groups, but the journal ends with group {journal}"
+                "a checkpoint has seen {offset} rows in {checkpoint} groups, but the journal ends with group {journal}; if {} was \
+                 copied here from another data directory, move it away",
+                Directory::name(*checkpoint)
             ),
-            Self::CheckpointForeign { checkpoint } => {
-                write!(f, "the checkpoint behind group {checkpoint} belongs to another journal")
-            }
             Self::CheckpointNewer { checkpoint, error } => {
                 write!(f, "the checkpoint behind group {checkpoint} cannot be used: {error}")
             }
@@ -291,10 +286,7 @@ fn read_back(
 ) -> Result<Recovered, RecoverError> {
     let end = check_end(storage)?;
     let durable = storage.mark()?.unwrap_or_default();
-    let (usable, faults) = usable_checkpoints(checkpoints, end)?;
-    if let Some(newest) = usable.first() {
-        same_journal(storage, newest)?;
-    }
+    let (usable, faults) = usable_checkpoints(storage, checkpoints, end)?;
     let readable: Vec<KnownCheckpoint> = usable.iter().map(KnownCheckpoint::of).collect();
     let start = usable.into_iter().next();
     let from_checkpoint = start.as_ref().map(|checkpoint| checkpoint.offset);
@@ -456,8 +448,9 @@ pub(super) fn check_end(storage: &mut dyn Storage) -> Result<Mark, RecoverError>
     Ok(last.mark())
 }
 
-/// The checkpoints that can be read, newest first, and what is wrong with the others.
+/// The checkpoints of this journal that can be read, newest first, and what is wrong with the others.
 pub(super) fn usable_checkpoints(
+    storage: &mut dyn Storage,
     checkpoints: &dyn Checkpoints,
     end: Mark,
 ) -> Result<(Vec<Checkpoint>, Vec<String>), RecoverError> {
@@ -469,8 +462,11 @@ pub(super) fn usable_checkpoints(
                 let Checkpoint { group: checkpoint, offset, .. } = checkpoint;
                 return Err(RecoverError::CheckpointAhead { checkpoint, offset, journal: end.id });
             }
-            Ok(checkpoint) if checkpoint.group == group => usable.push(checkpoint),
-            Ok(_) => faults.push(format!("the checkpoint behind group {group} is one behind another")),
+            Ok(checkpoint) if checkpoint.group != group => {
+                faults.push(format!("the checkpoint behind group {group} is one behind another"));
+            }
+            Ok(checkpoint) if is_foreign(storage, group, checkpoint.crc)? => faults.push(foreign(group)),
+            Ok(checkpoint) => usable.push(checkpoint),
             Err(error @ CheckpointError::Newer { .. }) => {
                 return Err(RecoverError::CheckpointNewer { checkpoint: group, error });
             }
@@ -481,17 +477,19 @@ pub(super) fn usable_checkpoints(
     Ok((usable, faults))
 }
 
-pub(super) fn same_journal(storage: &mut dyn Storage, checkpoint: &Checkpoint) -> Result<(), RecoverError> {
+/// Whether the journal shows that a checkpoint behind number `group`, which had this checksum, is not its own. One that ends before
+/// that group shows nothing.
+pub(super) fn is_foreign(storage: &mut dyn Storage, group: u64, crc: u32) -> Result<bool, StoreError> {
     // The group may have been forgotten, the ones behind it not.
-    let Some(group) = storage.read(checkpoint.group, 1)?.into_iter().next() else {
-        return Err(RecoverError::CheckpointForeign { checkpoint: checkpoint.group });
-    };
-    let same = if group.id == checkpoint.group {
-        group.crc == checkpoint.crc
-    } else {
-        group.id == checkpoint.group + 1 && group.previous_crc == checkpoint.crc
-    };
-    if same { Ok(()) } else { Err(RecoverError::CheckpointForeign { checkpoint: checkpoint.group }) }
+    Ok(storage.read(group, 1)?.first().is_some_and(|found| match found.id {
+        id if id == group => found.crc != crc && found.check().is_ok(),
+        id => id != group + 1 || found.previous_crc != crc,
+    }))
+}
+
+/// What is wrong with a checkpoint that belongs to another journal.
+pub(super) fn foreign(group: u64) -> String {
+    format!("{} belongs to another journal: move it out of the data directory", Directory::name(group))
 }
 
 /// Number of the first group that a start needs from a checkpoint behind `group` whose rows are replayed from `offset` on. Groups without rows
@@ -560,10 +558,9 @@ pub(super) fn for_each_record(
     keep_going: KeepGoing<'_>,
     visit: &mut dyn FnMut(&GroupHeader, Record) -> Result<(), String>,
 ) -> Result<(), RecoverError> {
-    const AT_ONCE: usize = 1024;
     let mut next = behind + 1;
     loop {
-        let headers = storage.headers(next, AT_ONCE)?;
+        let headers = storage.headers(next, thresholds().headers)?;
         let Some(last) = headers.last() else { return Ok(()) };
         next = last.id + 1;
         if !keep_going() {

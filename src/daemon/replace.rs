@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 
 /// File name of the plan.
 pub const PLAN: &str = "pending.json";
+/// Directory of the files that a restore, or a repair, makes before it has a plan.
+pub const RESTORED: &str = "restored.new";
+/// The same of a repair.
+pub const REPAIRED: &str = "repaired.new";
 
 /// What is to be moved. Names are of entries of the data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +40,44 @@ pub fn pending(directory: &Path) -> io::Result<Option<Plan>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// What was interrupted in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// A plan, which [`finish`] completes.
+    Plan,
+    /// A restore before it had a plan: only a part of a copy is there.
+    Restore,
+    /// The same of a repair; the old files are as they were.
+    Repair,
+}
+
+/// What was interrupted in `directory`, if anything was.
+///
+/// # Errors
+/// If that cannot be found out.
+pub fn interrupted(directory: &Path) -> io::Result<Option<Interrupted>> {
+    if pending(directory)?.is_some() {
+        return Ok(Some(Interrupted::Plan));
+    }
+    let staged = [(RESTORED, Interrupted::Restore), (REPAIRED, Interrupted::Repair)];
+    Ok(staged.into_iter().find_map(|(name, what)| directory.join(name).exists().then_some(what)))
+}
+
+/// Delete what a restore or a repair has left that was interrupted before it had a plan. Returns what it was.
+///
+/// # Errors
+/// If that cannot be deleted.
+pub fn discard(directory: &Path) -> io::Result<Option<Interrupted>> {
+    let found = interrupted(directory)?;
+    match found {
+        Some(Interrupted::Restore) => fs::remove_dir_all(directory.join(RESTORED))?,
+        Some(Interrupted::Repair) => fs::remove_dir_all(directory.join(REPAIRED))?,
+        _ => return Ok(None),
+    }
+    sync(directory)?;
+    Ok(found)
 }
 
 /// Carry a plan out. Returns the directory in which the old files are.

@@ -1,6 +1,7 @@
 //! A long start. The daemon reports its progress to the log, to systemd and to `criticd status`, and it stops on SIGTERM or SIGINT.
 
 use super::systemd::notify as notify_systemd;
+use crate::whole_file::not_through_links;
 use sd_notify::NotifyState;
 use serde_json::json;
 use std::fs::OpenOptions;
@@ -71,8 +72,9 @@ impl<'a> Report<'a> {
     }
 
     fn write(&self, text: &str) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.file)?;
-        file.write_all(text.as_bytes())
+        let mut open = OpenOptions::new();
+        let open = not_through_links(open.write(true).create(true).truncate(true).mode(0o600));
+        open.open(&self.file)?.write_all(text.as_bytes())
     }
 }
 

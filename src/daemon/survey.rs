@@ -1,9 +1,10 @@
 //! What is in a data directory, without a daemon: for `criticd inspect`, and for `criticd repair`, which mends it.
 
-use super::recovery::{RecoverError, check_end, check_group, same_journal, usable_checkpoints};
+use super::recovery::{RecoverError, check_end, check_group, foreign, is_foreign, usable_checkpoints};
 use super::replace::{self, Plan};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
+use crate::journal::thresholds::thresholds;
 use crate::journal::{ADOPTED, GroupWriter, Record, SKIPPED, StoredGroup};
 use std::fs;
 use std::io;
@@ -89,7 +90,8 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     }
     let mut storage = SqliteStorage::open(directory)?;
     let known = storage.mark().unwrap_or(None);
-    let found = checkpoints.list().unwrap_or_default().into_iter().map(|group| look_at(&checkpoints, group));
+    let listed = checkpoints.list().unwrap_or_default().into_iter();
+    let found = listed.map(|group| look_at(&mut storage, &checkpoints, group));
     let mut survey = Survey {
         groups: 0,
         offsets: (0, 0),
@@ -120,10 +122,9 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     });
     let verdict = groups.and_then(|()| {
         let end = check_end(&mut storage)?;
-        let (usable, faults) = usable_checkpoints(&checkpoints, end)?;
-        match (usable.first(), storage.bounds()?) {
-            (Some(newest), _) => same_journal(&mut storage, newest),
-            (None, Some((first, _))) if first != 1 => Err(RecoverError::NoCheckpoint { first, faults }),
+        let (usable, faults) = usable_checkpoints(&mut storage, &checkpoints, end)?;
+        match storage.bounds()? {
+            Some((first, _)) if usable.is_empty() && first != 1 => Err(RecoverError::NoCheckpoint { first, faults }),
             _ => Ok(()),
         }
     });
@@ -139,13 +140,17 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     Ok(survey)
 }
 
-fn look_at(checkpoints: &Directory, group: u64) -> CheckpointFound {
+fn look_at(storage: &mut dyn Storage, checkpoints: &Directory, group: u64) -> CheckpointFound {
     let bytes = checkpoints.read(group);
     let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
     let read = bytes.map_err(|e| e.to_string()).and_then(|b| Checkpoint::decode(&b).map_err(|e| e.to_string()));
+    // A journal that cannot be read there does not show whose it is.
+    let mut is_own = |found: &Checkpoint| !is_foreign(storage, group, found.crc).unwrap_or(false);
+    let fault = |fault| CheckpointFound { group, offset: 0, bytes: length, fault: Some(fault) };
     match read {
-        Ok(checkpoint) => CheckpointFound { group, offset: checkpoint.offset, bytes: length, fault: None },
-        Err(fault) => CheckpointFound { group, offset: 0, bytes: length, fault: Some(fault) },
+        Ok(found) if is_own(&found) => CheckpointFound { group, offset: found.offset, bytes: length, fault: None },
+        Ok(_) => fault(foreign(group)),
+        Err(why) => fault(why),
     }
 }
 
@@ -156,13 +161,11 @@ pub(super) fn good_groups(
     from: u64,
     mut visit: impl FnMut(&StoredGroup, f64, Vec<Record>) -> bool,
 ) -> Result<(), RecoverError> {
-    /// Bytes that are held at a time.
-    const PIECE: u64 = 4 << 20;
     let mut previous: Option<StoredGroup> = None;
     loop {
         let next = previous.as_ref().map_or(from, |group| group.id + 1);
         // Where the database itself is damaged the groups before that can still be read one by one.
-        let groups = storage.read(next, PIECE).or_else(|_| storage.read(next, 1))?;
+        let groups = storage.read(next, thresholds().piece_bytes).or_else(|_| storage.read(next, 1))?;
         if groups.is_empty() {
             return Ok(());
         }
@@ -208,29 +211,8 @@ pub fn mend(directory: &Path, survey: &Survey, how: Mend, unix: u64) -> Result<P
         let path = path.to_owned();
         move |source| StoreError::File { path, source }
     };
-    let fresh = replace::stage(directory, FRESH).map_err(in_file(directory))?;
-    {
-        let mut new = SqliteStorage::open(&fresh)?;
-        let end = match how {
-            Mend::Cut => copy_groups(directory, &mut new, 0)?,
-            Mend::Skip(group) => copy_groups(directory, &mut new, group + 1)?,
-            Mend::FromCheckpoint => begin_behind(directory, survey, &mut new, unix)?,
-        };
-        let complete = match how {
-            Mend::Cut => end == survey.end,
-            Mend::Skip(group) => survey.checkpoint_behind(group).is_some_and(|checkpoint| checkpoint.group <= end.id),
-            Mend::FromCheckpoint => true,
-        };
-        if !complete {
-            return Err(StoreError::IncompleteCopy);
-        }
-        new.sync()?;
-        if end != Mark::default() {
-            new.set_mark(end)?;
-        }
-        new.reopen()?;
-    }
-    drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
+    let fresh = replace::stage(directory, replace::REPAIRED).map_err(in_file(directory))?;
+    make_anew(directory, &fresh, survey, how, unix).inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
     replace::sync(&fresh).map_err(in_file(&fresh))?;
     let useless = |checkpoint: &&CheckpointFound| match how {
         Mend::Cut => checkpoint.group > survey.end.id || checkpoint.fault.is_some(),
@@ -242,14 +224,37 @@ pub fn mend(directory: &Path, survey: &Survey, how: Mend, unix: u64) -> Result<P
     let plan = Plan {
         aside: free_name(directory, &format!("damaged-{unix}")),
         set_aside: names.into_iter().chain(useless.map(|found| Directory::name(found.group))).collect(),
-        fresh: Some(FRESH.to_owned()),
+        fresh: Some(replace::REPAIRED.to_owned()),
         installing: false,
     };
     replace::carry_out(directory, &plan).map_err(in_file(directory))
 }
 
-/// Name of the directory for files that are being mended.
-const FRESH: &str = "repaired.new";
+/// Make the journal that takes the place of the damaged one, in the directory `fresh`.
+fn make_anew(directory: &Path, fresh: &Path, survey: &Survey, how: Mend, unix: u64) -> Result<(), StoreError> {
+    let mut new = SqliteStorage::open(fresh)?;
+    let end = match how {
+        Mend::Cut => copy_groups(directory, &mut new, 0)?,
+        Mend::Skip(group) => copy_groups(directory, &mut new, group + 1)?,
+        Mend::FromCheckpoint => begin_behind(directory, survey, &mut new, unix)?,
+    };
+    let complete = match how {
+        Mend::Cut => end == survey.end,
+        Mend::Skip(group) => survey.checkpoint_behind(group).is_some_and(|checkpoint| checkpoint.group <= end.id),
+        Mend::FromCheckpoint => true,
+    };
+    if !complete {
+        return Err(StoreError::IncompleteCopy);
+    }
+    new.sync()?;
+    if end != Mark::default() {
+        new.set_mark(end)?;
+    }
+    new.reopen()?;
+    drop(new);
+    drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
+    Ok(())
+}
 
 /// `name`, or with a number behind it if that is taken.
 fn free_name(directory: &Path, name: &str) -> String {

@@ -9,6 +9,7 @@ use super::trust::parts_of_read_only;
 use super::waiting::{HEAD_BYTES, Waiting, busy, count};
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
+use crate::clock::has_http_date;
 use crate::telemetry::Heartbeat;
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, RebuildStatus};
@@ -34,8 +35,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Sleep;
@@ -122,12 +123,17 @@ pub(super) async fn serve(
 
 /// Serve a connection; `asked` becomes true with its first request.
 async fn connection<P: Send + Unpin + 'static>(
-    stream: Guarded<P>,
+    mut stream: Guarded<P>,
     router: Router,
     asked: Arc<AtomicBool>,
     head: Duration,
     keep_alive: bool,
 ) {
+    // Each answer of hyper has a date, and hyper panics where there is none.
+    if !has_http_date(SystemTime::now()) {
+        drop(tokio::time::timeout(head, refuse_by_clock(&mut stream)).await);
+        return;
+    }
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request| {
         asked.store(true, Ordering::Relaxed);
@@ -143,6 +149,18 @@ async fn connection<P: Send + Unpin + 'static>(
     if let Err(e) = served.await {
         log::debug!("event=dashboard_connection why={e}");
     }
+}
+
+/// Read the beginning of a request, and answer that the clock is wrong.
+async fn refuse_by_clock(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    let why = "the clock of this machine says a year before 1970 or after 9999; set it\n";
+    let length = why.len();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{why}"
+    );
+    let _ = stream.read(&mut [0; 4096]).await?;
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await
 }
 
 /// What is served.
@@ -465,6 +483,22 @@ mod tests {
         assert_eq!(words(0), "ready");
         assert!(words(1).starts_with("ready, but 1 message was refused in the last 10 minutes: "), "{}", words(1));
         assert!(words(12).contains("but 12 messages were refused") && words(12).contains("quarantine list"));
+    }
+
+    #[test]
+    fn a_clock_without_a_date_is_told() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut ours, mut theirs) = tokio::io::duplex(1 << 12);
+            theirs.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").await.unwrap();
+            refuse_by_clock(&mut ours).await.unwrap();
+            drop(ours);
+            let mut answer = String::new();
+            theirs.read_to_string(&mut answer).await.unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 503 ") && body.starts_with("the clock of this machine"), "{answer}");
+            assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{answer}");
+        });
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct Checkpoint {
 pub struct Noted {
     /// Number of the last group that it has seen.
     pub group: u64,
+    /// Checksum of that group.
+    pub crc: u32,
     /// State dimension and rewards per row, once there was a row.
     pub shape: Option<(usize, usize)>,
     /// Settings that the critics had by then.

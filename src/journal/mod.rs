@@ -15,10 +15,13 @@
 //! some group's end.
 
 pub mod checkpoint;
+mod copier;
 mod format;
+mod mark;
 pub mod memory;
 pub mod retention;
 pub mod store;
+pub mod thresholds;
 
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::state::record::Mark;

@@ -7,38 +7,33 @@
 //! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
 
 use super::StoredGroup;
+use super::copier::{BUSY, Copier};
+pub use super::mark::MARK;
+use super::mark::MarkFile;
+use super::thresholds::{Thresholds, thresholds};
 pub use crate::state::record::Mark;
-use crossbeam_channel::{Sender, bounded};
-use parking_lot::Mutex;
+use crate::whole_file::{forbids_writing, identity_at, without_links};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// File name of the database.
 pub const DATABASE: &str = "journal.sqlite";
-/// File name of the mark.
-pub const MARK: &str = "journal.mark";
 
 /// Version of the tables. What is in the groups has its own ([`super::VERSION`]).
 const SCHEMA: u32 = 1;
 /// Marks the database as ours among SQLite files ("crit").
 const APPLICATION_ID: i64 = 0x6372_6974;
 const PAGE_BYTES: u64 = 8192;
-/// Bytes of log after which it is copied into the database.
-const LOG_BYTES: u64 = 8 << 20;
-/// How long writing waits while the end of the log is being copied.
-const BUSY: Duration = Duration::from_secs(10);
+/// Between two attempts to copy a log that another process copies.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Groups that one commit drops at most, so that forgetting is spread evenly.
 const DROPPED_AT_ONCE: u64 = 8;
-/// Between the two copies of the mark: never in one sector.
-const MARK_SLOT: u64 = 4096;
 
 /// Why a storage operation failed.
 #[derive(Debug)]
@@ -120,21 +115,13 @@ impl std::error::Error for StoreError {
 impl StoreError {
     /// Whether writing failed where reading may still be possible: the disk is full, or may only be read.
     fn forbids_writing(&self) -> bool {
-        use io::ErrorKind as Kind;
         use rusqlite::ErrorCode as Code;
         match self {
             Self::Database(rusqlite::Error::SqliteFailure(error, _)) => matches!(
                 error.code,
                 Code::DiskFull | Code::ReadOnly | Code::CannotOpen | Code::SystemIoFailure | Code::PermissionDenied
             ),
-            Self::File { source, .. } => matches!(
-                source.kind(),
-                Kind::StorageFull
-                    | Kind::QuotaExceeded
-                    | Kind::FileTooLarge
-                    | Kind::ReadOnlyFilesystem
-                    | Kind::PermissionDenied
-            ),
+            Self::File { source, .. } => forbids_writing(source),
             _ => false,
         }
     }
@@ -245,11 +232,9 @@ pub fn for_each_group<E: From<StoreError>>(
     from: u64,
     mut visit: impl FnMut(StoredGroup) -> Result<(), E>,
 ) -> Result<(), E> {
-    /// Bytes that are held at a time.
-    const PIECE: u64 = 4 << 20;
     let mut next = from;
     loop {
-        let groups = storage.read(next, PIECE)?;
+        let groups = storage.read(next, thresholds().piece_bytes)?;
         let Some(last) = groups.last() else { return Ok(()) };
         next = last.id + 1;
         groups.into_iter().try_for_each(&mut visit)?;
@@ -260,16 +245,16 @@ pub fn for_each_group<E: From<StoreError>>(
 #[derive(Debug)]
 pub struct SqliteStorage {
     directory: PathBuf,
+    /// It ends before the database is closed: fields are dropped in this order.
+    copier: Copier,
     database: Option<Connection>,
     /// Whether commits are synced one by one just now.
     synchronous: bool,
-    mark: Option<File>,
-    /// Counts writings of the mark; the copies take turns.
-    mark_turn: u64,
+    mark: Option<MarkFile>,
     torn_bytes: u64,
     /// Bytes appended since the log was last copied.
     log_bytes: u64,
-    copier: Copier,
+    thresholds: Thresholds,
     /// Device and number of the files that are open: the database, and its log once it is there.
     files: [Option<(u64, u64)>; 2],
 }
@@ -281,17 +266,7 @@ impl SqliteStorage {
     /// # Errors
     /// If it cannot be opened, is none, or is newer than this program.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let mut storage = Self {
-            directory: directory.to_owned(),
-            database: None,
-            synchronous: true,
-            mark: None,
-            mark_turn: 0,
-            torn_bytes: 0,
-            log_bytes: 0,
-            copier: Copier::new(directory.join(DATABASE)),
-            files: [None; 2],
-        };
+        let mut storage = Self::closed(directory);
         match storage.connect() {
             Err(e) if e.forbids_writing() => storage.connect_to_read().map_err(|_| e)?,
             connected => connected?,
@@ -310,18 +285,22 @@ impl SqliteStorage {
         let database = Connection::open_with_flags(&path, flags)?;
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         database.busy_timeout(BUSY)?;
-        check_ours(&database, path.clone())?;
-        Ok(Self {
+        check_ours(&database, path)?;
+        Ok(Self { database: Some(database), ..Self::closed(directory) })
+    }
+
+    fn closed(directory: &Path) -> Self {
+        Self {
             directory: directory.to_owned(),
-            database: Some(database),
+            copier: Copier::new(without_links(directory, DATABASE)),
+            database: None,
             synchronous: true,
             mark: None,
-            mark_turn: 0,
             torn_bytes: 0,
             log_bytes: 0,
-            copier: Copier::new(path),
+            thresholds: thresholds(),
             files: [None; 2],
-        })
+        }
     }
 
     /// Bytes of the file, and how many of them hold nothing: new rows use those first.
@@ -341,8 +320,21 @@ impl SqliteStorage {
     /// If there is no room; the journal is then as before.
     pub fn compact(&mut self) -> Result<(), StoreError> {
         self.database()?.execute_batch("VACUUM")?;
-        let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-        if busy { Err(StoreError::Busy) } else { Ok(()) }
+        self.empty_log()
+    }
+
+    /// Copy the whole log into the database.
+    fn empty_log(&self) -> Result<(), StoreError> {
+        let started = Instant::now();
+        loop {
+            let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+            match busy {
+                false => return Ok(()),
+                // SQLite waits for those who read the log, and not for one who copies it.
+                true if started.elapsed() < BUSY => std::thread::sleep(PAUSE),
+                true => return Err(StoreError::Busy),
+            }
+        }
     }
 
     /// Whether there is a journal in `directory`.
@@ -356,6 +348,12 @@ impl SqliteStorage {
 
     fn connect(&mut self) -> Result<(), StoreError> {
         let path = self.directory.join(DATABASE);
+        if path.is_symlink() {
+            return Err(StoreError::File {
+                path,
+                source: io::Error::other("a link, and no file of a data directory is one"),
+            });
+        }
         // Made here, for its owner alone; the log has the database's mode. One that is there is left to SQLite: closing it here
         // would drop the locks that other connections of this process have.
         if !path.exists() {
@@ -364,7 +362,8 @@ impl SqliteStorage {
         }
         let flags =
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
-        let database = Connection::open_with_flags(&path, flags)?;
+        let flags = flags | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let database = Connection::open_with_flags(without_links(&self.directory, DATABASE), flags)?;
         // Where the log is damaged SQLite would, when it is closed, copy the part before the damage and drop the rest.
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         database.busy_timeout(BUSY)?;
@@ -398,12 +397,9 @@ impl SqliteStorage {
                 path.display()
             );
         }
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        self.mark = Some(open.map_err(|source| StoreError::File { path, source })?);
+        self.mark = Some(MarkFile::open(&self.directory).map_err(|e| self.mark_error(e))?);
         self.database = Some(database);
-        self.files = [identity(&self.directory.join(DATABASE)), identity(&self.log_path())];
-        // Turns go on from the copies that are there; whether they are whole is asked when the mark is needed.
-        drop(self.mark());
+        self.files = [self.directory.join(DATABASE), self.log_path()].map(|path| identity_at(&path));
         Ok(())
     }
 
@@ -417,11 +413,7 @@ impl SqliteStorage {
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         database.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
         check_ours(&database, path)?;
-        let path = self.directory.join(MARK);
-        self.mark = match File::open(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => None,
-            opened => Some(opened.map_err(|source| StoreError::File { path, source })?),
-        };
+        self.mark = MarkFile::open_to_read(&self.directory).map_err(|e| self.mark_error(e))?;
         self.database = Some(database);
         Ok(())
     }
@@ -432,10 +424,6 @@ impl SqliteStorage {
 
     fn mark_error(&self, source: io::Error) -> StoreError {
         StoreError::File { path: self.directory.join(MARK), source }
-    }
-
-    fn mark_file(&self) -> Result<&File, StoreError> {
-        self.mark.as_ref().ok_or(StoreError::Closed)
     }
 }
 
@@ -449,11 +437,6 @@ fn check_ours(database: &Connection, path: PathBuf) -> Result<(), StoreError> {
         return Err(StoreError::Foreign { path });
     }
     if version > SCHEMA { Err(StoreError::Newer { version }) } else { Ok(()) }
-}
-
-/// Device and number of a file; none if it is not there.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 fn group(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredGroup> {
@@ -510,12 +493,12 @@ impl Storage for SqliteStorage {
     }
 
     fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError> {
-        if let Some(why) = self.copier.failure.lock().take() {
+        if let Some(why) = self.copier.failure() {
             // It may have been a sync: nothing is to be trusted until all has been opened again.
             return Err(StoreError::Database(why));
         }
         self.log_bytes += group.body.len() as u64 + PAGE_BYTES;
-        if self.log_bytes > LOG_BYTES {
+        if self.log_bytes > self.thresholds.log_bytes {
             self.log_bytes = 0;
             self.copier.start();
         }
@@ -565,33 +548,27 @@ impl Storage for SqliteStorage {
     }
 
     fn set_mark(&mut self, mark: Mark) -> Result<(), StoreError> {
-        self.mark_turn += 1;
-        let slot = encode_mark(self.mark_turn, mark);
-        let at = (self.mark_turn % 2) * MARK_SLOT;
-        let file = self.mark_file()?;
-        file.write_all_at(&slot, at).map_err(|e| self.mark_error(e))?;
-        // Once both copies are on the disk they are overwritten where they are, one at a time: after a power cut one is whole, if
-        // not the newest.
-        if self.mark_turn <= 2 { file.sync_all().map_err(|e| self.mark_error(e)) } else { Ok(()) }
+        let written = self.mark.as_mut().ok_or(StoreError::Closed)?.set(mark);
+        written.map_err(|e| self.mark_error(e))
     }
 
     fn mark(&mut self) -> Result<Option<Mark>, StoreError> {
-        if self.mark.is_none() && self.database.is_some() {
+        let found = match &mut self.mark {
+            Some(mark) => mark.newest(),
             // The journal can only be read, and there is no mark.
-            return Ok(None);
-        }
-        let found = newest_mark(self.mark_file()?).map_err(|e| self.mark_error(e))?;
-        Ok(found.map(|(turn, mark)| {
-            self.mark_turn = turn;
-            mark
-        }))
+            None if self.database.is_some() => Ok(None),
+            None => return Err(StoreError::Closed),
+        };
+        found.map_err(|e| self.mark_error(e))
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
+        // While it copies the log nobody else can.
+        self.copier.finish();
+        drop(self.copier.failure());
         self.database = None;
         self.mark = None;
         self.log_bytes = 0;
-        *self.copier.failure.lock() = None;
         let written = log_bytes(&self.log_path());
         if let Err(e) = self.connect() {
             // What is there can perhaps still be read.
@@ -600,12 +577,12 @@ impl Storage for SqliteStorage {
         }
         let database = self.database()?;
         let pages: i64 = database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?;
-        let whole = u64::try_from(pages).unwrap_or(0) * (PAGE_BYTES + 24);
+        // Another process that copies the log keeps them from being counted.
+        let whole = u64::try_from(pages).map_or(written, |pages| pages * (PAGE_BYTES + 24));
         self.torn_bytes += written.saturating_sub(whole);
         // A sync that failed may have thrown changes away that reading still shows, and the next sync would not tell. What is
         // read is therefore written once more, to another file, which is synced.
-        let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-        if busy { Err(StoreError::Busy) } else { Ok(()) }
+        self.empty_log()
     }
 
     fn truncate(&mut self, from: u64) -> Result<(), StoreError> {
@@ -615,13 +592,16 @@ impl Storage for SqliteStorage {
 
     fn check_in_place(&mut self) -> Result<(), StoreError> {
         for (path, known) in [self.directory.join(DATABASE), self.log_path()].into_iter().zip(&mut self.files) {
-            let found = identity(&path);
+            let found = identity_at(&path);
             match known {
                 // The log comes with the first group.
                 None => *known = found,
                 Some(_) if *known != found => return Err(StoreError::Displaced { path }),
                 Some(_) => {}
             }
+        }
+        if let Some(mark) = &mut self.mark {
+            mark.keep_in_place();
         }
         Ok(())
     }
@@ -631,109 +611,13 @@ impl Storage for SqliteStorage {
     }
 }
 
-/// The thread that copies the log into the database.
-#[derive(Debug)]
-struct Copier {
-    path: PathBuf,
-    thread: Option<(Sender<()>, JoinHandle<()>)>,
-    failure: Arc<Mutex<Option<rusqlite::Error>>>,
-}
-
-impl Copier {
-    fn new(path: PathBuf) -> Self {
-        Self { path, thread: None, failure: Arc::default() }
-    }
-
-    /// Copy the log, unless that is being done.
-    fn start(&mut self) {
-        if self.thread.is_none() {
-            let (path, failure) = (self.path.clone(), Arc::clone(&self.failure));
-            let (sender, receiver) = bounded(1);
-            let copy = move || {
-                for () in receiver {
-                    if let Err(e) = copy_log(&path) {
-                        *failure.lock() = Some(e);
-                    }
-                }
-            };
-            // Without a thread the log grows, and is copied when the daemon starts again.
-            let thread = std::thread::Builder::new().name("journal".into()).spawn(copy);
-            self.thread = thread.ok().map(|thread| (sender, thread));
-        }
-        if let Some((sender, _)) = &self.thread {
-            // One that waits is enough.
-            let _ = sender.try_send(());
-        }
-    }
-}
-
-impl Drop for Copier {
-    fn drop(&mut self) {
-        if let Some((sender, thread)) = self.thread.take() {
-            drop(sender);
-            // If it panicked it has said so.
-            drop(thread.join());
-        }
-    }
-}
-
-/// Copy the log into the database: first what is there while others go on writing, then, while they wait for a moment, the
-/// little that came meanwhile, so that the log begins anew.
-fn copy_log(path: &Path) -> rusqlite::Result<()> {
-    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    database.busy_timeout(BUSY)?;
-    database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    database.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
-}
-
 /// How far the journal in `directory` is known to be durable, beside a running daemon too; none if nothing says so.
 ///
 /// # Errors
 /// If it cannot be read, or none of its copies is whole.
 pub fn read_mark(directory: &Path) -> Result<Option<Mark>, StoreError> {
-    let path = directory.join(MARK);
-    let found = match File::open(&path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        opened => opened.and_then(|file| newest_mark(&file)),
-    };
-    match found {
-        Ok(found) => Ok(found.map(|(_, mark)| mark)),
-        Err(source) => Err(StoreError::File { path, source }),
-    }
-}
-
-/// The newer of the two copies in a file of marks, with its turn; none if nothing was ever written.
-fn newest_mark(file: &File) -> io::Result<Option<(u64, Mark)>> {
-    if file.metadata()?.len() == 0 {
-        return Ok(None);
-    }
-    let copies = [0, MARK_SLOT].into_iter().filter_map(|at| {
-        let mut slot = [0; MARK_BYTES];
-        file.read_exact_at(&mut slot, at).ok()?;
-        decode_mark(&slot)
-    });
-    let newest = copies.max_by_key(|(turn, _)| *turn);
-    newest.map(Some).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "both of its copies are damaged"))
-}
-
-const MARK_BYTES: usize = 40;
-
-fn encode_mark(turn: u64, mark: Mark) -> [u8; MARK_BYTES] {
-    let mut slot = [0; MARK_BYTES];
-    for (k, number) in [turn, mark.id, mark.offset, u64::from(mark.crc)].into_iter().enumerate() {
-        slot[8 * k..8 * k + 8].copy_from_slice(&number.to_le_bytes());
-    }
-    let crc = crc32fast::hash(&slot[..32]);
-    slot[32..36].copy_from_slice(&crc.to_le_bytes());
-    slot
-}
-
-fn decode_mark(slot: &[u8; MARK_BYTES]) -> Option<(u64, Mark)> {
-    let number = |k: usize| u64::from_le_bytes(slot[8 * k..8 * k + 8].try_into().expect("eight bytes"));
-    let crc = u32::from_le_bytes(slot[32..36].try_into().expect("four bytes"));
-    let mark = Mark { id: number(1), offset: number(2), crc: u32::try_from(number(3)).ok()? };
-    (crc == crc32fast::hash(&slot[..32])).then_some((number(0), mark))
+    let found = MarkFile::open_to_read(directory).and_then(|file| file.map_or(Ok(None), |mut file| file.newest()));
+    found.map_err(|source| StoreError::File { path: directory.join(MARK), source })
 }
 
 /// Bytes of the log that belong to its present generation, whether or not their commits were finished: its header has two
@@ -761,7 +645,9 @@ fn log_bytes(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::GroupWriter;
+    use super::super::copier::copy_log;
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn groups(count: u64) -> Vec<StoredGroup> {
         let mut previous = 0;
@@ -832,6 +718,91 @@ mod tests {
         storage.reopen().unwrap();
         storage.truncate(30).unwrap();
         assert_eq!(storage.bounds().unwrap(), Some((1, 29)));
+    }
+
+    #[test]
+    fn a_journal_is_opened_again_while_its_log_is_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        storage.thresholds.log_bytes = 0;
+        let groups = groups(100);
+        let (own, others) = groups.split_at(60);
+        // Its own copier is busy each time.
+        for group in own {
+            storage.append(group, 0, false).unwrap();
+            storage.reopen().unwrap();
+        }
+        // So is that of another process, which takes no notice.
+        let (path, over) = (directory.path().join(DATABASE), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    copy_log(&path).unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            for group in others {
+                storage.append(group, 0, false).unwrap();
+                storage.reopen().unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(storage.read(1, u64::MAX).unwrap() == groups);
+        assert_eq!(storage.torn_bytes(), 0);
+    }
+
+    #[test]
+    fn a_mark_that_is_deleted_or_replaced_is_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, groups) = (directory.path().join(MARK), groups(3));
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        let in_place = |storage: &mut SqliteStorage, expected: Option<Mark>| {
+            storage.check_in_place().unwrap();
+            assert_eq!(read_mark(directory.path()).unwrap(), expected);
+        };
+        std::fs::remove_file(&path).unwrap();
+        in_place(&mut storage, None);
+        for group in &groups {
+            storage.append(group, 0, true).unwrap();
+            storage.set_mark(mark(group)).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            in_place(&mut storage, Some(mark(group)));
+        }
+        let other = directory.path().join("other");
+        std::fs::write(&other, vec![7; 5000]).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        in_place(&mut storage, Some(mark(&groups[2])));
+        storage.set_mark(mark(&groups[0])).unwrap();
+        in_place(&mut storage, Some(mark(&groups[0])));
+        // What cannot be put back is no reason to stop.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        storage.check_in_place().unwrap();
+        std::fs::remove_dir(&path).unwrap();
+        in_place(&mut storage, Some(mark(&groups[0])));
+    }
+
+    #[test]
+    fn no_file_of_a_journal_is_opened_through_a_link() {
+        for name in [DATABASE.to_owned(), MARK.to_owned(), format!("{DATABASE}-wal")] {
+            let directory = tempfile::tempdir().unwrap();
+            let others = directory.path().join("others");
+            std::fs::write(&others, "theirs").unwrap();
+            let data = directory.path().join("data");
+            std::fs::create_dir(&data).unwrap();
+            std::os::unix::fs::symlink(&others, data.join(&name)).unwrap();
+            let written = SqliteStorage::open(&data).and_then(|mut storage| storage.append(&groups(1)[0], 0, true));
+            // SQLite removes the log of a database without pages, and with it the link.
+            assert!(written.is_err() || name.ends_with("-wal"), "{name}");
+            assert_eq!(std::fs::read(&others).unwrap(), b"theirs", "{name}");
+        }
+        // The directory itself may be a link.
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("far")).unwrap();
+        std::os::unix::fs::symlink("far", directory.path().join("near")).unwrap();
+        let mut storage = SqliteStorage::open(&directory.path().join("near")).unwrap();
+        storage.append(&groups(1)[0], 0, true).unwrap();
+        storage.reopen().unwrap();
     }
 
     #[test]

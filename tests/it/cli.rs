@@ -7,7 +7,10 @@ use criticd::wire::hyperparameters_to_json;
 use criticd_reference::{CASES, Case, case, distance, golden_heads, numbers};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 fn write_states(bench: &Bench, name: &str, dim: usize, states: &[f64]) {
     let mut text = heads("state", dim).join(",") + "\n";
@@ -1041,4 +1044,127 @@ fn fit_takes_a_profile_and_what_the_state_variables_are() {
         let (status, message) = bench.failure(arguments);
         assert!(status == 2 && message.contains(named), "{arguments}: {status} {message}");
     }
+}
+
+/// Columns of a log, and what makes a model of it soon.
+const LOG: &str = "--state x,v --reward=-cost --episode mission --time t --terminated failed --discount 0.5";
+
+/// A bench with `log.csv`, and its model in `model`.
+fn of_log() -> Bench {
+    let bench = Bench::new();
+    let mut text = "mission,t,x,v,cost,failed\n".to_owned();
+    for row in 0..24 {
+        let (mission, t) = (row / 6, row % 6);
+        let (x, v) = (f64::from(row * 7 % 11), f64::from(row * 5 % 13) / 10.0);
+        writeln!(text, "{mission},{t},{x},{v},{},{}", row * 3 % 10, t == 5).unwrap();
+    }
+    bench.file("log.csv", &text);
+    bench.text(&format!("fit log.csv {LOG} --hold-out 0 --out model"));
+    bench
+}
+
+#[test]
+fn no_command_writes_over_what_it_reads() {
+    let bench = of_log();
+    let absolute = bench.path("log.csv").display().to_string();
+    for name in ["model.png", "model.onnx", "model.csv"] {
+        fs::copy(bench.path("model"), bench.path(name)).unwrap();
+    }
+    bench.file("columns.toml", "state = [\"x\", \"v\"]\n");
+    write_hyperparameters(&bench, "h.json", &case("term_ard_mc").hyperparameters);
+    bench.file(
+        "heads.json",
+        r#"[{"name": "mean", "discount": 0.5, "cumulant": {"kind": "column", "file": "labels.csv", "column": "y"}}]"#,
+    );
+    bench.file("labels.csv", "stream,seq,y\n0,0,1\n0,1,2\n");
+    symlink("log.csv", bench.path("link.csv")).unwrap();
+    for arguments in [
+        format!("label log.csv {LOG} --out log.csv"),
+        format!("label log.csv {LOG} --out ./log.csv"),
+        format!("label log.csv {LOG} --out {absolute}"),
+        format!("label log.csv {LOG} --out link.csv"),
+        format!("label log.csv {LOG} --model model.csv --out model.csv"),
+        format!("fit log.csv {LOG} --out log.csv"),
+        format!("fit link.csv {LOG} --out log.csv"),
+        format!("fit log.csv {LOG} --columns columns.toml --out columns.toml"),
+        format!("fit log.csv {LOG} --hyperparameters h.json --no-optimise --out h.json"),
+        format!("fit log.csv {LOG} --heads heads.json --out heads.json"),
+        format!("fit log.csv {LOG} --heads heads.json --split log.csv --out new"),
+        "plot model.png --out model.png".to_owned(),
+        "plot model --trajectory log.csv --columns columns.toml --out log.csv".to_owned(),
+        "export model.onnx --onnx --out model.onnx".to_owned(),
+    ] {
+        let before = contents(&bench);
+        let (status, message) = bench.failure(&arguments);
+        assert!(status == 2 && message.contains("which the command reads"), "{arguments}: {status}, {message}");
+        assert!(contents(&bench) == before, "{arguments}");
+    }
+    // What a file names is read as well.
+    bench.file("table.csv", "stream,seq,state_0,reward,terminated\n0,0,0.5,1,0\n0,1,1.5,1,0\n0,2,2.5,1,1\n");
+    let before = contents(&bench);
+    let (_, message) = bench.failure("fit table.csv --heads heads.json --out labels.csv");
+    assert!(message.contains("labels.csv, which the command reads") && contents(&bench) == before, "{message}");
+}
+
+/// Names and contents of all files.
+fn contents(bench: &Bench) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(bench.directory()).unwrap().flatten();
+    let mut files: Vec<(String, Vec<u8>)> =
+        entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn outputs_follow_links_keep_modes_and_go_through_pipes_and_devices() {
+    let bench = of_log();
+    let fit = format!("fit log.csv {LOG} --hold-out 0 --out");
+    let is_model =
+        |name: &str| assert!(bench.text(&format!("inspect {name}")).contains("Next: criticd value"), "{name}");
+    let commands = [
+        ("target", format!("{fit} link")),
+        ("target.csv", format!("label log.csv {LOG} --out link.csv")),
+        ("target.onnx", "export model --onnx --out link.onnx".to_owned()),
+        ("target.svg", "plot model --out link.svg".to_owned()),
+    ];
+    for (target, arguments) in &commands {
+        let link = bench.path(&target.replace("target", "link"));
+        bench.file(target, "old");
+        fs::set_permissions(bench.path(target), fs::Permissions::from_mode(0o640)).unwrap();
+        symlink(target, &link).unwrap();
+        bench.text(arguments);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "{arguments}");
+        assert_eq!(fs::metadata(&link).unwrap().permissions().mode() & 0o777, 0o640, "{arguments}");
+        assert!(fs::read(&link).unwrap().len() > 3, "{arguments}");
+    }
+    is_model("target");
+    // Through a pipe, as a shell's `>(...)` is one.
+    for (target, arguments) in &commands {
+        let pipe = target.replace("target", "pipe");
+        assert!(Command::new("mkfifo").arg(bench.path(&pipe)).status().unwrap().success());
+        let path = bench.path(&pipe);
+        let reader = std::thread::spawn(move || fs::read(path).unwrap());
+        bench.text(&arguments.replace("link", "pipe"));
+        assert!(fs::metadata(bench.path(&pipe)).unwrap().file_type().is_fifo(), "{arguments}");
+        let read = reader.join().unwrap();
+        assert!(read.len() > 3, "{arguments}");
+        fs::write(bench.path(&format!("read-{pipe}")), read).unwrap();
+    }
+    is_model("read-pipe");
+    for device in ["/dev/null", "/dev/full"] {
+        let Output { status, stderr, .. } = bench.run(&format!("{fit} {device}"));
+        let said = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(i32::from(device == "/dev/full")), "{said}");
+        assert!(fs::metadata(device).unwrap().file_type().is_char_device());
+    }
+    // Standard output has the model alone.
+    let out = File::create(bench.path("standard")).unwrap();
+    let mut command = crate::support::program::criticd();
+    command.args(format!("{fit} /dev/stdout").split_whitespace()).current_dir(bench.directory()).stdout(out);
+    let Output { status, stderr, .. } = command.stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert!(status.success() && said.contains("written  /dev/stdout"), "{said}");
+    is_model("standard");
+    let mut left = fs::read_dir(bench.directory()).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(left.all(|name| !name.to_string_lossy().starts_with('.')), "nothing is left behind");
 }

@@ -1,6 +1,8 @@
 //! The command line's manners: help, completions, manual, environment, exit statuses. The real program throughout.
 
 use crate::support::program::{Process, any_ports, criticd};
+use crate::support::until;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -143,6 +145,81 @@ fn serve(directory: &Path) -> Process {
     command.args(["--set", "critic.refit_first_rows=0"]);
     command.args(any_ports());
     Process::start(command, &directory.join("XDG_STATE_HOME/criticd"))
+}
+
+/// A pipe that nobody reads.
+fn closed_pipe() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[test]
+fn a_closed_pipe_ends_what_is_printed_into_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = serve(directory.path());
+    let printed = |arguments: &str, errors: Stdio| {
+        let mut command = program(directory.path());
+        command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(closed_pipe()).stderr(errors);
+        let Output { status, stderr, .. } = command.output().unwrap();
+        assert_eq!(status.code(), Some(0), "{arguments}: {}", String::from_utf8_lossy(&stderr));
+    };
+    for arguments in
+        ["serve --print-config", "status", "status --watch", "status --watch --json", "check-config --help"]
+    {
+        printed(arguments, Stdio::piped());
+    }
+    printed("demo gridworld --seconds 1 --rate 5000 --out demo.png", closed_pipe());
+    drop(daemon);
+}
+
+#[test]
+fn status_states_one_bound_of_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let _daemon = serve(directory.path());
+    std::fs::write(directory.path().join("t.csv"), "state_0,next_state_0,reward,terminated\n0,1,1,0\n").unwrap();
+    text(directory.path(), "replay t.csv --ack");
+    let memory = serde_json::from_str::<Value>(&text(directory.path(), "status --json")).unwrap()["memory"].clone();
+    let parts = ["kept_bytes_max", "queues_bytes_max", "rebuild_bytes_max"];
+    let bytes: f64 = parts.iter().map(|part| memory[part].as_f64().unwrap()).sum();
+    let said = text(directory.path(), "status");
+    assert!(said.contains(&format!("{:.1} MiB at most", bytes / f64::from(1 << 20))), "{said}");
+}
+
+/// Settings that cannot be read at once, or at all, keep the daemon from nothing: it hears the next signal.
+#[test]
+fn settings_are_read_again_while_signals_are_heard() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("sound.toml"), "snapshot_interval_ms = 1000\n").unwrap();
+    std::fs::write(at("other.toml"), "snapshot_interval_ms = 2000\n").unwrap();
+    std::fs::write(at("huge.toml"), "# a comment\n".repeat(100_000)).unwrap();
+    assert!(Command::new("mkfifo").arg(at("pipe.toml")).status().unwrap().success());
+    std::os::unix::fs::symlink("sound.toml", at("criticd.toml")).unwrap();
+    let log = at("log");
+    let mut command = program(directory.path());
+    command.args(["serve", "--http", "off", "--config", "criticd.toml"]).args(any_ports());
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let mut daemon = Process::start(command, &at("XDG_STATE_HOME/criticd"));
+    let signal = |signal: &str| {
+        let number = daemon.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &number]).status().unwrap().success());
+    };
+    let said = |words: &str| std::fs::read_to_string(&log).unwrap().contains(words);
+    for (name, words) in [
+        ("pipe.toml", "a pipe, which cannot be read again"),
+        ("huge.toml", "more than 1 MiB"),
+        ("absent.toml", "No such file"),
+        ("other.toml", "event=reloaded changed=[\"snapshot_interval_ms\"]"),
+        // A device that has nothing to read yet.
+        ("/dev/ptmx", ""),
+    ] {
+        std::fs::remove_file(at("criticd.toml")).unwrap();
+        std::os::unix::fs::symlink(name, at("criticd.toml")).unwrap();
+        signal("-HUP");
+        until(name, || said(words));
+    }
+    signal("-TERM");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
 
 /// Sockets of the daemon's own lie in a private directory: where its path is too long for one, the start ends and says so.

@@ -2,21 +2,23 @@
 //! program throughout.
 
 use crate::support::program::{self, Process, any_ports};
-use crate::support::{PATIENCE, until};
-use criticd::client::Requester;
+use crate::support::{PATIENCE, until, wait};
+use criticd::client::{Requester, Sender};
 use criticd::daemon::archive;
 use criticd::daemon::replace::{self, Plan};
 use criticd::daemon::survey::survey;
-use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
+use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage, read_mark};
 use criticd::journal::{StoredGroup, VERSION};
 use criticd::sealed::Seal;
 use criticd::sim::{self, Step, walk::Walk};
+use criticd::wire;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -25,8 +27,15 @@ use tempfile::TempDir;
 /// Rows of a message of `replay`, and of a group.
 const ROWS: usize = 256;
 
+/// The program as it is above its thresholds: it copies its log, and reads in pieces, after a few kilobytes.
+fn above_thresholds() -> Command {
+    let mut command = program::criticd();
+    command.arg("--small-thresholds");
+    command
+}
+
 fn criticd(arguments: &str) -> Output {
-    program::criticd()
+    above_thresholds()
         .args(arguments.split_whitespace())
         .env_remove("CRITICD_DATA_DIR")
         .stdin(Stdio::null())
@@ -66,7 +75,7 @@ impl Served {
     }
 
     fn start_with(directory: &Path, more: &[&str]) -> Self {
-        let mut command = program::criticd();
+        let mut command = above_thresholds();
         command.arg("serve").arg("--data-dir").arg(directory).args(any_ports()).env_remove("CRITICD_DATA_DIR");
         let rows = format!("batch_rows_max={ROWS}");
         let settings = [
@@ -367,6 +376,200 @@ fn a_damaged_group_that_a_checkpoint_has_seen_costs_no_model() {
     let daemon = Served::start(&data);
     assert_eq!(daemon.status().offset, 3072);
     assert!(daemon.model() == model);
+}
+
+#[test]
+fn a_damaged_end_is_cut_off_however_long_the_journal_is() {
+    let place = directory();
+    let whole = place.path().join("whole");
+    stopped(&whole);
+    damage(&whole, 12);
+    // Often: the copy is written while a thread copies its log.
+    for round in 0..10 {
+        let data = place.path().join(format!("data-{round}"));
+        std::fs::create_dir(&data).unwrap();
+        for name in files(&whole) {
+            std::fs::copy(whole.join(&name), data.join(&name)).unwrap();
+        }
+        let said = done(&format!("repair --truncate {} --yes", show(&data)));
+        assert!(said.contains("loses 512 acknowledged rows") && said.contains("continues from here"), "{said}");
+        assert_eq!(survey(&data).unwrap().end.offset, 2560);
+        assert!(!data.join(replace::REPAIRED).exists());
+    }
+    let daemon = Served::start(&place.path().join("data-0"));
+    assert_eq!(daemon.status().offset, 2560);
+}
+
+#[test]
+fn checkpoints_of_another_journal_are_passed_over_and_never_continued_from() {
+    let place = directory();
+    let [data, other, empty] = ["data", "other", "empty"].map(|name| place.path().join(name));
+    let model = stopped(&data);
+    let name = show(&data);
+    // The same number of groups, other rows.
+    let daemon = Served::start(&other);
+    let rows = place.path().join("rows.csv");
+    std::fs::write(&rows, "state_0,next_state_0,reward,terminated\n0,1,5,0\n").unwrap();
+    for _ in 0..9 {
+        done(&format!("replay {} --ack --data-dir {}", show(&rows), show(&other)));
+    }
+    daemon.stop();
+    let foreign = files(&other).into_iter().find(|name| name.starts_with("checkpoint-")).unwrap();
+    let own = files(&data).into_iter().find(|name| name.starts_with("checkpoint-")).unwrap();
+    assert!(foreign > own, "the foreign one is the newest");
+    std::fs::copy(other.join(&foreign), data.join(&foreign)).unwrap();
+    let remedy = format!("{foreign} belongs to another journal: move it out of the data directory");
+    let said = done(&format!("repair {name}"));
+    assert!(said.contains(&remedy) && said.contains("nothing to repair"), "{said}");
+    done(&format!("backup {name} --out {}", show(&empty)));
+    assert!(files(&empty).contains(&own) && !files(&empty).contains(&foreign), "{:?}", files(&empty));
+    let log = place.path().join("log");
+    let mut command = above_thresholds();
+    command.args(["serve", "--http", "off", "--set", "critic.discount=0.9", "--set", "critic.dictionary_max=15"]);
+    command.args(["--set", "critic.refit_first_rows=0", "--set", "checkpoint_rows=1000000000", "--data-dir"]);
+    command.arg(&data).args(any_ports()).stderr(File::create(&log).unwrap());
+    let mut daemon = Served { process: Process::start(command, &data), directory: data.clone() };
+    assert!(daemon.model() == model, "it is its own model, and not that of the checkpoint");
+    assert_eq!(daemon.status().recovered.unwrap().from_checkpoint, Some(2048));
+    daemon.process.kill();
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("event=checkpoint_skipped") && said.contains(&remedy), "{said}");
+    // A damaged journal: its own checkpoint is offered, and the other one goes with what is set aside.
+    damage(&data, 12);
+    let said = done(&format!("repair {name}"));
+    assert!(said.contains("The models continue as of offset 2048") && said.contains(&remedy), "{said}");
+    let said = done(&format!("repair --truncate {name} --yes"));
+    assert!(said.contains("continues from here"), "{said}");
+    assert!(!data.join(&foreign).exists() && data.join(&own).exists(), "{:?}", files(&data));
+    // It alone is nothing to continue from.
+    std::fs::remove_file(data.join(&own)).unwrap();
+    std::fs::copy(other.join(&foreign), data.join(&foreign)).unwrap();
+    damage(&data, 8);
+    fails(&format!("repair --from-checkpoint {name} --yes"), "no checkpoint that can be read");
+}
+
+#[test]
+fn a_restore_or_a_repair_that_is_killed_early_lets_no_daemon_begin_empty() {
+    let place = directory();
+    let [data, backup, again] = ["data", "backup", "again"].map(|name| place.path().join(name));
+    let model = stopped(&data);
+    done(&format!("backup {} --out {}", show(&data), show(&backup)));
+    // As a kill leaves it: a part of a copy, and no plan.
+    let interrupted = |directory: &Path, staged: &str| {
+        std::fs::create_dir_all(directory).unwrap();
+        let fresh = replace::stage(directory, staged).unwrap();
+        std::fs::write(fresh.join(DATABASE), "a part").unwrap();
+    };
+    let name = show(&again);
+    interrupted(&again, replace::RESTORED);
+    for command in ["serve --set http=off --data-dir", "inspect"] {
+        fails(&format!("{command} {name}"), &format!("run `criticd restore BACKUP {name}` again"));
+    }
+    done(&format!("restore {} {name}", show(&backup)));
+    assert!(Served::start(&again).model() == model);
+    // Given up by `repair`, or by `reset`.
+    for command in ["repair", "reset"] {
+        let other = place.path().join(command);
+        interrupted(&other, replace::RESTORED);
+        done(&format!("{command} {}", show(&other)));
+        assert!(!other.join(replace::RESTORED).exists());
+        assert_eq!(Served::start(&other).status().offset, 0);
+    }
+    // A repair has changed nothing yet.
+    let name = show(&data);
+    interrupted(&data, replace::REPAIRED);
+    for command in ["serve --set http=off --data-dir", "compact"] {
+        fails(&format!("{command} {name}"), &format!("`criticd repair {name}` begins it again"));
+    }
+    assert!(done(&format!("repair {name}")).contains("nothing to repair"));
+    assert!(Served::start(&data).model() == model);
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_as_a_full_disk() {
+    let place = directory();
+    let data = place.path().join("data");
+    let mut command = Command::new("sh");
+    // In blocks of 512 bytes.
+    command.args(["-c", "ulimit -f 600; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_criticd"), "serve", "--http", "off"]);
+    command.args(["--log", "error", "--data-dir"]).arg(&data).args(any_ports());
+    let mut daemon = Served { process: Process::start(command, &data), directory: data.clone() };
+    let sender = Sender::connect(daemon.process.endpoint("ingest"), PATIENCE).unwrap();
+    let mut walk = Walk::new(3, Some(40), 0.0);
+    let status = wait("the limit to be reached", || {
+        let steps: Vec<Step> = (0..200).map(|_| walk.step()).collect();
+        sim::batches("arm", "run", &steps).iter().for_each(|batch| sender.send(wire::encode_ingest(batch)).unwrap());
+        Some(daemon.status()).filter(|status| status.read_only.is_some())
+    });
+    assert!(status.offset > 0 && daemon.process.child.try_wait().unwrap().is_none());
+    daemon.process.kill();
+    // Without the limit it goes on with all that was stored.
+    assert!(Served::start_with(&data, &["critic.discount=0.99"]).status().offset >= status.offset);
+}
+
+#[test]
+fn files_that_are_deleted_under_a_daemon_are_put_back() {
+    let place = directory();
+    let data = place.path().join("data");
+    let log = place.path().join("log");
+    let mut command = above_thresholds();
+    command.args(["serve", "--http", "off", "--data-dir"]).arg(&data).args(any_ports());
+    command.stderr(File::create(&log).unwrap());
+    let daemon = Served { process: Process::start(command, &data), directory: data.clone() };
+    let endpoints = std::fs::read(data.join("endpoints.json")).unwrap();
+    let row = json!({"seq": 0, "state": [0.0], "next_state": [1.0], "reward": 1.0});
+    daemon.requester().ask("append", row, PATIENCE).unwrap();
+    for (name, event) in [("endpoints.json", "event=endpoints_put_back"), (MARK, "event=mark_put_back")] {
+        std::fs::remove_file(data.join(name)).unwrap();
+        until(name, || data.join(name).exists() && std::fs::read_to_string(&log).unwrap().contains(event));
+    }
+    assert_eq!(std::fs::read(data.join("endpoints.json")).unwrap(), endpoints);
+    assert_eq!(read_mark(&data).unwrap().unwrap().offset, 1);
+    assert_eq!(daemon.status().read_only, None);
+    daemon.stop();
+    assert!(!data.join("endpoints.json").exists());
+}
+
+#[test]
+fn nothing_is_written_through_links_in_a_data_directory() {
+    let place = directory();
+    let [data, others, log] = ["data", "others", "log"].map(|name| place.path().join(name));
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::write(&others, "theirs").unwrap();
+    for name in [
+        "endpoints.json.new",
+        "checkpoint.new",
+        "starting.json",
+        "history.new",
+        "quarantine.sqlite",
+        "warm-start.json.new",
+    ] {
+        symlink(&others, data.join(name)).unwrap();
+    }
+    let mut command = above_thresholds();
+    command.args(["serve", "--data-dir"]).arg(&data).args(["--http", "127.0.0.1:0"]).args(any_ports());
+    command.stderr(File::create(&log).unwrap());
+    let daemon = Served { process: Process::start(command, &data), directory: data.clone() };
+    let row = |state: Value| json!({"seq": 0, "state": state, "next_state": [1.0], "reward": 1.0});
+    daemon.requester().ask("append", row(json!([0.0])), PATIENCE).unwrap();
+    assert!(daemon.requester().ask("append", row(json!(["x"])), PATIENCE).is_err());
+    done(&format!("checkpoint --data-dir {}", show(&data)));
+    daemon.stop();
+    assert_eq!(std::fs::read(&others).unwrap(), b"theirs");
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("event=data_dir_open") && said.contains("mode=0777"), "{said}");
+    std::fs::remove_file(data.join("lock")).unwrap();
+    symlink(&others, data.join("lock")).unwrap();
+    fails(&format!("serve --http off --data-dir {}", show(&data)), "lock");
+    assert_eq!(std::fs::read(&others).unwrap(), b"theirs");
+    // Nor does a backup bring what a link in it leads to.
+    let [backup, back] = ["backup", "back"].map(|name| place.path().join(name));
+    std::fs::remove_file(data.join("lock")).unwrap();
+    done(&format!("backup {} --out {}", show(&data), show(&backup)));
+    symlink(&others, backup.join("history")).unwrap();
+    fails(&format!("restore {} {}", show(&backup), show(&back)), "history is no file");
+    assert!(files(&back).is_empty(), "{:?}", files(&back));
 }
 
 #[test]

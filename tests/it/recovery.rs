@@ -907,12 +907,22 @@ fn what_cannot_be_true_is_refused_with_what_to_do() {
     });
     harness.ask(Op::Checkpoint);
     let group = foreign.list().unwrap()[0];
-    let e = refused(&|| {
+    // It is passed over: only where the journal has forgotten its beginning is that a reason to refuse.
+    let put = || {
         let directory = Directory::new(path);
         directory.list().unwrap().iter().for_each(|&group| fs::remove_file(directory.file(group)).unwrap());
         directory.write(group, &foreign.read(group).unwrap()).unwrap();
+    };
+    restore(&files, path);
+    let (_, learners) = start(path).unwrap();
+    put();
+    assert!(start(path).unwrap() == (200, learners));
+    let e = refused(&|| {
+        put();
+        sql("DELETE FROM groups WHERE id < 3");
     });
-    assert!(matches!(e, RecoverError::CheckpointForeign { .. }), "{e}");
+    let told = matches!(&e, RecoverError::NoCheckpoint { first: 3, faults } if faults[0].contains("another journal"));
+    assert!(told, "{e}");
     // As it was, it starts.
     restore(&files, path);
     assert_eq!(start(path).unwrap().0, 200);

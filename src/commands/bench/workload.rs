@@ -1,6 +1,7 @@
 //! What is measured with: a stream of transitions as messages, settings for one critic, a directory that goes away.
 
 use super::Failure;
+use crate::commands::output::note;
 use criticd::config::{Config, ConfigParts};
 use criticd::journal::retention::SyncMode;
 use criticd::learner::Settings;
@@ -191,7 +192,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("criticd: cannot remove {}: {e}", self.0.display());
+            note(&format!("cannot remove {}: {e}", self.0.display()));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! rows. Then it waits until the daemon has improved on them.
 
 use super::place::Place;
-use super::{CONNECT, Failure, TemporaryDirectory};
+use super::{CONNECT, Failure};
 use criticd::client::{ClientError, Requester};
 use criticd::config::Config;
 use criticd::learner::act::{Actor, Exploration, Question};
@@ -15,6 +15,7 @@ use criticd::picture::{Axis, Figure, Heatmap, Panel};
 use criticd::sim::tasks::{CartPole, Swingup, Task};
 use criticd::snapshot::{Evaluator, Snapshot};
 use criticd::transition::{Batch, BatchParts};
+use criticd::whole_file::Scratch;
 use serde_json::{Value, json};
 use std::f64::consts::PI;
 use std::path::{Path, PathBuf};
@@ -125,8 +126,8 @@ fn config(task: &dyn Task, of: Acted, directory: &Path, set: Vec<String>) -> Res
 
 /// A daemon of its own for the task.
 pub(super) fn place(of: Acted, set: Vec<String>) -> Result<Place, Failure> {
-    let directory = TemporaryDirectory::create()?;
-    let config = config(&*of.task(), of, &directory.0, set)?;
+    let directory = Scratch::within(&std::env::temp_dir())?;
+    let config = config(&*of.task(), of, directory.path(), set)?;
     Place::start(config, directory)
 }
 

@@ -13,6 +13,7 @@ mod show;
 mod throw;
 mod world;
 
+use super::output::{say, write_file};
 use super::{Failure, print, start_log};
 use acting::Acted;
 use audience::Audience;
@@ -20,6 +21,8 @@ use criticd::client::Requester;
 use criticd::config::LogFormat;
 use criticd::config::{Config, ConfigParts, Options};
 use criticd::learner::Settings;
+use criticd::picture::Figure;
+use criticd::whole_file::Scratch;
 use place::Place;
 use producers::Producers;
 use report::Report;
@@ -125,8 +128,8 @@ impl Demo {
         let place = match &self.into {
             Some(directory) => Place::existing(directory.as_deref(), world.variables().len())?,
             None => {
-                let directory = TemporaryDirectory::create()?;
-                let config = config(world, self.rate, &directory.0, self.set.clone())?;
+                let directory = Scratch::within(&std::env::temp_dir())?;
+                let config = config(world, self.rate, directory.path(), self.set.clone())?;
                 Place::start(config, directory)?
             }
         };
@@ -146,18 +149,17 @@ impl Demo {
         let interrupted = interruption()?;
         let place = acting::place(task, self.set.clone())?;
         if let Some(page) = &place.page {
-            eprintln!("Watch it learn at {page}");
+            say(&format!("Watch it learn at {page}"));
             if self.open {
-                eprintln!("{}", open(page));
+                say(&open(page));
             }
         }
-        let learned = acting::run(task, &place, self.seconds, &interrupted, &|line| eprintln!("{line}"))?;
+        let learned = acting::run(task, &place, self.seconds, &interrupted, &say)?;
         if self.json {
             return print(&format!("{:#}\n", learned.json()));
         }
         let out = self.out.clone().unwrap_or_else(|| task.picture());
-        let written = learned.figure()?.write_png(&out);
-        written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", out.display())))?;
+        write_picture(&out, &learned.figure()?)?;
         print(&format!("{}The picture is in {}\n", learned.text(), out.display()))?;
         self.stay_with(&place, &interrupted)
     }
@@ -218,11 +220,15 @@ impl Demo {
         show.message("drawing");
         let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", world.name()).into());
         let figure = world.figure(&snapshot, recent);
-        figure.write_png(&out).map_err(|e| Failure::usage(format!("cannot write {}: {e}", out.display())))?;
+        write_picture(&out, &figure)?;
         show.finish(&audience);
         let scene = report::Scene { world, copies: self.copies, seconds, sent };
         Ok((Report::new(&scene, &snapshot, &status, &truth, &audience.finish()), out))
     }
+}
+
+fn write_picture(path: &Path, figure: &Figure) -> Result<(), Failure> {
+    write_file(path, &[], &figure.png_in_rows(figure.panels.len()))
 }
 
 /// The flag that Ctrl-C sets once; a second Ctrl-C ends the process.
@@ -291,24 +297,6 @@ fn with_options(parts: ConfigParts, directory: &Path, set: Vec<String>) -> Resul
     let file = directory.join("demo.toml");
     std::fs::write(&file, config.print())?;
     Config::load(&Options { config: Some(file), set, ..Options::default() }).map_err(Failure::usage)
-}
-
-/// A directory of our own, removed at the end.
-struct TemporaryDirectory(PathBuf);
-
-impl TemporaryDirectory {
-    fn create() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("criticd-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        // The system clears what stays.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Where the demo streams to: a daemon of its own, or one that runs already.
 
 use super::world::World;
-use super::{CONNECT, Failure, TemporaryDirectory};
+use super::{CONNECT, Failure};
 use crate::commands::client::Connection;
 use criticd::client::Requester;
 use criticd::config::Config;
 use criticd::daemon::Daemon;
 use criticd::transport::Endpoints;
+use criticd::whole_file::Scratch;
 use criticd::wire::Status;
 use serde_json::json;
 use std::path::Path;
@@ -24,12 +25,12 @@ pub(super) struct Place {
     pub(super) offset: u64,
     daemon: Option<Daemon>,
     // Removed after the daemon has stopped: fields are dropped in this order.
-    _directory: Option<TemporaryDirectory>,
+    _directory: Option<Scratch>,
 }
 
 impl Place {
     /// Start a daemon with these settings, whose data are in `directory`.
-    pub(super) fn start(config: Config, directory: TemporaryDirectory) -> Result<Self, Failure> {
+    pub(super) fn start(config: Config, directory: Scratch) -> Result<Self, Failure> {
         let daemon = Daemon::start(config)?;
         let page = daemon.http_address().map(|address| address.to_string());
         let endpoints = daemon.endpoints.clone();
@@ -68,7 +69,7 @@ impl Place {
         http: Option<String>,
         status: &Status,
         daemon: Option<Daemon>,
-        directory: Option<TemporaryDirectory>,
+        directory: Option<Scratch>,
     ) -> Result<Self, Failure> {
         let critic = status.critics.first().ok_or_else(|| Failure::new("the daemon has no critic"))?;
         Ok(Self {

@@ -4,6 +4,7 @@ use super::audience::{Audience, View};
 use super::chart::lengthscale;
 use super::report::grouped;
 use super::world::World;
+use crate::commands::output::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -30,7 +31,7 @@ impl Show {
             bar
         });
         if bar.is_none() {
-            eprintln!("criticd demo: {}, for {} s", world.name(), duration.as_secs());
+            say(&format!("criticd demo: {}, for {} s", world.name(), duration.as_secs()));
         }
         let show = Self { world, bar };
         if let Some(page) = page {
@@ -43,7 +44,7 @@ impl Show {
     pub(super) fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            None => say(line),
         }
     }
 
@@ -59,7 +60,7 @@ impl Show {
                 bar.set_position(elapsed.as_millis() as u64);
                 bar.set_message(self.live(&view, sent, elapsed));
             }
-            None => eprintln!("{}", plain(&view, sent, elapsed)),
+            None => say(&plain(&view, sent, elapsed)),
         }
     }
 
@@ -67,7 +68,7 @@ impl Show {
     pub(super) fn message(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
-            None => eprintln!("          {what}"),
+            None => say(&format!("          {what}")),
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Evaluate, is_endpoint};
 use crate::commands::Failure;
 use crate::commands::actions::ActionKind;
 use crate::commands::client::{Connection, with_critic};
-use crate::commands::output::{Progress, in_file, note};
+use crate::commands::output::{Progress, note, write_file};
 use crate::commands::{given, policy};
 use criticd::client::Requester;
 use criticd::learner::judge::Policy;
@@ -208,7 +208,7 @@ fn write_states(
         let numbers: Vec<String> = state.iter().map(|number| json!(number).to_string()).collect();
         writeln!(text, "{offset},{}", numbers.join(",")).expect("a string grows");
     }
-    std::fs::write(path, &text).map_err(|e| in_file(path, e))?;
+    write_file(path, &[], text.as_bytes())?;
     note(&format!("{}: the states of {} rows, for --policy FILE --from {}", path.display(), rows.len(), rows.from));
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Heads of `criticd fit`: reading them, and one kernel for them and the critic.
 
 use super::choices::SelectionChoice;
-use super::{Failure, Fit, Fitted, finish, labels, write};
+use super::{Failure, Fit, Fitted, finish, labels};
 use crate::commands::dictionary::Chosen;
-use crate::commands::output::{columns, in_file, number};
+use crate::commands::output::{columns, in_file, number, output, write_file};
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{self, Columns, Head};
 use criticd::learner::model::Model;
@@ -44,20 +44,30 @@ pub(super) struct HeadOptions {
 }
 
 impl HeadOptions {
+    /// The file of heads.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.heads.as_deref()
+    }
+
+    /// Whether the second model, if one is asked for, has a place that is none of `inputs`.
+    pub(super) fn check_output(&self, inputs: &[&Path]) -> Result<(), Failure> {
+        self.split.iter().try_for_each(|path| output(path, inputs).map(drop))
+    }
+
     /// Read the file, if there is one; cumulants that files hold become rewards of `table`, or labels of its rows. A head without discount and
-    /// timescale has `discount`.
-    pub(super) fn read(&mut self, table: &mut Table, discount: f64) -> Result<(), Failure> {
-        let Some(path) = &self.heads else { return Ok(()) };
+    /// timescale has `discount`. Returns the files that it names.
+    pub(super) fn read(&mut self, table: &mut Table, discount: f64) -> Result<Vec<PathBuf>, Failure> {
+        let Some(path) = &self.heads else { return Ok(Vec::new()) };
         let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
         let mut list = head_list_from_str(&text).map_err(|e| in_file(path, e))?;
         self.own = Some(table.rewards_per_row());
-        let labelled = labels::resolve(&mut list, path, table)?;
+        let (labelled, files) = labels::resolve(&mut list, path, table)?;
         self.list = heads_from_list(list, discount).map_err(|e| in_file(path, e))?;
         labelled.into_iter().for_each(|(head, cumulant)| self.list[head].cumulant = cumulant);
         if self.list.is_empty() {
             return Err(in_file(path, "no head in it"));
         }
-        Ok(())
+        Ok(files)
     }
 
     /// The heads, which `rows`, those of the file `table`, can answer.
@@ -105,7 +115,7 @@ impl ByHeads {
     /// Write the model of the second group, if there is one, to the file of the options.
     pub(super) fn write(&self, fit: &Fit, offset: u64) -> Result<(), Failure> {
         let (Some(second), Some(path)) = (&self.second, &fit.heads.split) else { return Ok(()) };
-        write(path, &encode_snapshot(&fit.snapshot(second, offset)?, ArrayForm::Tensor, true))
+        write_file(path, &fit.inputs(), &encode_snapshot(&fit.snapshot(second, offset)?, ArrayForm::Tensor, true))
     }
 }
 

@@ -21,11 +21,18 @@ struct Known {
     count: usize,
 }
 
+/// A head's number in the list, and its cumulant.
+type Numbered = (usize, Cumulant);
+
 /// Put the columns of files that `list`, the heads of the file `of`, names as cumulants into `table`. Heads whose column has a value
 /// for each row then name reward columns. The numbers of the others are returned with their cumulants, which take the place of what the
-/// list says of them: a list cannot name labels.
-pub(super) fn resolve(list: &mut Value, of: &Path, table: &mut Table) -> Result<Vec<(usize, Cumulant)>, Failure> {
-    let (mut known, mut labelled): (Vec<Known>, Vec<(usize, Cumulant)>) = (Vec::new(), Vec::new());
+/// list says of them: a list cannot name labels. The files are returned, too.
+pub(super) fn resolve(
+    list: &mut Value,
+    of: &Path,
+    table: &mut Table,
+) -> Result<(Vec<Numbered>, Vec<PathBuf>), Failure> {
+    let (mut known, mut labelled): (Vec<Known>, Vec<Numbered>) = (Vec::new(), Vec::new());
     for (i, head) in list.as_array_mut().into_iter().flatten().enumerate() {
         let Some(wanted) = InFile::of(head, i, of)? else { continue };
         let path = wanted.path(of);
@@ -49,7 +56,7 @@ pub(super) fn resolve(list: &mut Value, of: &Path, table: &mut Table) -> Result<
             table.rows().len()
         ));
     }
-    Ok(labelled)
+    Ok((labelled, known.into_iter().map(|known| known.path).collect()))
 }
 
 /// The values of a column, as a reward of `table` or as labels of its rows.
