@@ -42,9 +42,6 @@ pub(super) struct ReadingOptions {
     /// Meaning of `done`, for a table that marks the ends of episodes with this column or array only
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
-    /// What to do with rows that contradict each other: two of one episode and time, or one behind the end of its episode
-    #[arg(long, value_name = "HOW", default_value = "refuse")]
-    order: Contradicting,
     /// Whether rows have nothing to do with each other.
     #[arg(skip)]
     independent: bool,
@@ -157,18 +154,10 @@ enum Done {
     Truncated,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Contradicting {
-    /// Refuse the table; exact copies of rows are left out, and counted
-    Refuse,
-    /// Take every row as a step, in the order of the file
-    Keep,
-}
-
 impl ReadingOptions {
     pub(super) fn given(&self) -> bool {
         let columns = self.columns.columns.is_some() || self.columns.columns().is_ok_and(|columns| !columns.is_empty());
-        self.assume_terminated.is_some() || self.done.is_some() || self.order == Contradicting::Keep || columns
+        self.assume_terminated.is_some() || self.done.is_some() || columns
     }
 
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
@@ -186,7 +175,6 @@ impl ReadingOptions {
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
             independent: self.independent,
-            keep_all: self.order == Contradicting::Keep,
         }
     }
 }
@@ -205,14 +193,11 @@ impl TableOptions {
         let reading = self.reading.reading();
         let table = Table::read_as(&self.table, reading, &columns, &mut |progress| shown.show(progress))?;
         shown.finish(table.rows().len() as u64);
-        if self.dry_run {
-            return Ok(table);
-        }
-        if table.understood().foreign {
+        let understood = table.understood();
+        if understood.foreign && !self.dry_run {
             let said = self.said(&table).into_iter().map(|(what, text)| format!("{what}: {text}"));
             note(&format!("{}: {}", self.table.display(), said.collect::<Vec<_>>().join("; ")));
         }
-        table.told().iter().for_each(|told| note(&format!("{}: {told}", self.table.display())));
         Ok(table)
     }
 
@@ -239,8 +224,6 @@ impl TableOptions {
                 "names": names,
                 "rows": summary.rows,
                 "transitions": summary.transitions,
-                "copies": summary.copies,
-                "told": table.told(),
                 "episodes": summary.episodes,
                 "ends": {"terminated": terminated, "truncated": truncated, "cut": cut},
                 "ranges": {"state": summary.states, "action": summary.actions, "reward": summary.rewards},
@@ -279,7 +262,7 @@ impl TableOptions {
         said: Vec<(String, String)>,
         names: &Option<Vec<String>>,
     ) -> String {
-        let only = match summary.rows - summary.copies - summary.transitions {
+        let only = match summary.rows - summary.transitions {
             0 => String::new(),
             1 => " (1 gives only its state, as successor of the row before it)".to_owned(),
             dropped => format!(" ({dropped} give only their states, as successors of the rows before them)"),
@@ -301,7 +284,6 @@ impl TableOptions {
                 format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes),
             ),
         ];
-        lines.extend(table.told().iter().map(|told| ("order".to_owned(), told.clone())));
         lines.extend(said);
         let mut rows = Vec::new();
         let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);
