@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all: those of a data directory ([`write`]), and those that commands make ([`Output`]).
+//! Files that are there whole or not at all: those of a data directory ([`write()`]), and those that commands make ([`Output`]).
 
 use rustix::fs::OFlags;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
