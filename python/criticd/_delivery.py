@@ -119,12 +119,12 @@ class Counters:
     """Counts of the rows of a sender.
 
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
-    `reliable`). `sent`: handed to a connection that stood, and not lost at the end. `acknowledged`: the daemon has them (only with `reliable`).
-    `refused`: the daemon turned them down; without `reliable` they are counted as sent as well, and the number is a
-    lower bound, known a second or so later. `lost`: given up because the daemon forgot them and
+    `reliable`). `sent`: handed to a connection that stood, and not lost at the end. `acknowledged`: the daemon has them
+    (only with `reliable`). `refused`: the daemon turned them down; without `reliable` they are counted as sent as well,
+    and the number is a lower bound, known a second or so later. `lost`: given up because the daemon forgot them and
     they were no longer kept, or because the sender was closed before it could send them; without `reliable` some of
-    these may have arrived, at most 16 messages and 8 KiB. `resent`: sent once more.
-    `spooled`: rows on disk now. `reconnects`: times that a connection was made, but for the first.
+    these may have arrived, at most 16 messages and 8 KiB. `resent`: sent once more. `spooled`: rows on disk now.
+    `reconnects`: times that a connection was made, but for the first.
     """
 
     taken: int = 0

@@ -126,8 +126,8 @@ class Pushing(Thread):
             socket.setsockopt(zmq.SNDHWM, _AHEAD)
             socket.setsockopt(zmq.RECONNECT_IVL, 50)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            # No heartbeats: an answer that comes when the sender has closed makes the kernel throw away the rows that it still holds.
-            # The kernel's own questions do no such harm.
+            # No heartbeats: an answer that comes when the sender has closed makes the kernel throw away the rows that
+            # it still holds. The kernel's own questions do no such harm.
             for option, value in _KEEPALIVE.items():
                 socket.setsockopt(option, value)
             if self.address.keys is not None:
