@@ -277,6 +277,7 @@ def test_the_benchmark_of_environments_measures() -> None:
     assert said.count(" us a step") == 4
 
 
+@pytest.mark.long
 def test_predictions_are_reported() -> None:
     said = run(None, ROOT / "python" / "benchmarks" / "predictions.py", "Pendulum-v1", "--steps", "3000")
     assert float(re.findall(r"correlation ([0-9.-]+)", said)[0]) > 0.5

@@ -263,6 +263,7 @@ def test_a_variance_that_is_left_out_follows_the_kernels_scale() -> None:
     assert grown is not None and grown.covariance is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", ["isotropic", "ard", "factor"])
 @pytest.mark.parametrize("name", ["Pendulum-v1", pytest.param("MountainCarContinuous-v0", marks=pytest.mark.nightly)])
 def test_ten_thousand_states_have_the_daemons_values(start: Start, name: str, kernel: str) -> None:

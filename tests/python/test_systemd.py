@@ -34,6 +34,11 @@ def test_systemd_is_told_and_fed(start: Start, tmp_path: Path, monkeypatch: pyte
         assert daemon.process.wait(PATIENCE_S) == 0
 
 
+def test_the_unit_leaves_time_for_a_stop() -> None:
+    # The daemon learns what it has received for a second at most, and writes a checkpoint (docs/guarantees.md).
+    assert "TimeoutStopSec=30" in UNIT.read_text().splitlines()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_file_is_understood(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name

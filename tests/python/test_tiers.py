@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -21,16 +22,24 @@ FILES = [
     "tests/python/test_*.py",
     "python/tests/test_*.py",
 ]
-# Prints of each test the file, and whether it is one of the night.
+# Programs of many files, by the name that the runner has for them, and the folders of these files.
+PROGRAMS = {
+    "criticd::it": "tests/it",
+    "criticd-learner::it": "crates/learner/tests/it",
+    "criticd-protocol::it": "crates/protocol/tests/it",
+}
+# What tests/quick runs of tests/python.
+QUICK = {"tests/python/test_page.py"}
+# Writes of each test the file, and how it is marked.
 COLLECT = """
 import json, sys, pytest
 
 class Found:
     def pytest_collection_finish(self, session):
-        of = [(str(item.path), item.get_closest_marker("nightly") is not None) for item in session.items]
+        of = [(str(item.path), [mark.name for mark in item.iter_markers()]) for item in session.items]
         open(sys.argv[2], "w").write(json.dumps(of))
 
-sys.exit(pytest.main(["--collect-only", "-q", "-m", "nightly or not nightly", sys.argv[1]], plugins=[Found()]))
+sys.exit(pytest.main(["--collect-only", "-q", "-m", "nightly or long or not nightly", sys.argv[1]], plugins=[Found()]))
 """
 
 
@@ -71,17 +80,47 @@ def test_no_file_is_in_no_tier() -> None:
     assert [file for file in files() if not tiers_of(file)] == []
 
 
+def quick_filter() -> str:
+    config = tomllib.loads((ROOT / ".config" / "nextest.toml").read_text())
+    return str(config["profile"]["quick"]["default-filter"])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_file_of_a_program_is_in_it_and_in_quick_where_the_table_says_so(program: str) -> None:
+    folder = ROOT / PROGRAMS[program]
+    modules = set(re.findall(r"^mod (\w+);$", (folder / "main.rs").read_text(), re.MULTILINE))
+    there = {path.stem for path in folder.glob("*.rs")} | {path.parent.name for path in folder.glob("*/mod.rs")}
+    assert modules == there - {"main"}
+    left_out = re.search(rf"binary_id\({program}\) & test\(/\^\(([\w|]+)\)::/\)", quick_filter())
+    found = set(left_out[1].split("|")) if left_out else set()
+    stated = {module for module in modules - {"support"} if "quick" not in tiers_of(f"{PROGRAMS[program]}/{module}.rs")}
+    assert found == stated
+
+
+def test_what_quick_leaves_out_by_name_is_there() -> None:
+    functions = {
+        name
+        for pattern in ("src/**/*.rs", "tests/**/*.rs", "crates/**/*.rs")
+        for path in ROOT.glob(pattern)
+        for name in re.findall(r"\bfn (\w+)", path.read_text())
+    }
+    names = re.findall(r"test\((?:\w+::)*(\w+)\)", quick_filter())
+    assert len(names) > 5
+    assert [name for name in names if not any(function.startswith(name) for function in functions)] == []
+
+
 @pytest.mark.parametrize("suite", ["tests/python", "python/tests"])
 def test_tiers_of_python_files_are_those_of_their_tests(suite: str, tmp_path: Path) -> None:
     out = tmp_path / "collected"
     command = [sys.executable, "-P", "-c", COLLECT, suite, str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    nightly: dict[str, set[bool]] = {}
-    for path, at_night in json.loads(out.read_text()):
-        nightly.setdefault(str(Path(path).relative_to(ROOT)), set()).add(at_night)
-    assert nightly.keys() == {file for file in files() if file.startswith(f"{suite}/")}
-    for file, found in nightly.items():
-        tiers = tiers_of(file)
-        assert ("nightly" in tiers) == (True in found), (file, tiers, "nightly tests" if True in found else "none nightly")
-        assert bool(tiers - {"nightly"}) == (False in found), (file, tiers)
+    marks: dict[str, list[set[str]]] = {}
+    for path, of_test in json.loads(out.read_text()):
+        marks.setdefault(str(Path(path).relative_to(ROOT)), []).append(set(of_test))
+    assert marks.keys() == {file for file in files() if file.startswith(f"{suite}/")}
+    for file, tests in marks.items():
+        found = {"nightly" if "nightly" in each else "gate" for each in tests}
+        if file in QUICK or (suite == "python/tests" and any(not each & {"nightly", "long"} for each in tests)):
+            found.add("quick")
+        assert tiers_of(file) == found, file
