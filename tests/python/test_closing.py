@@ -99,6 +99,7 @@ def pushed(endpoint: str, rows: int, prepare: Callable[[Any], None] = lambda soc
 
 
 def all_learned(daemon: Daemon, rows: int) -> None:
+    daemon.shared_control().wait_for_offset(rows + 2)
     status = at_rest(daemon)
     assert (status["offset"], status["missing_rows"], status["connections_broken"]) == (rows + 2, 0, {}), daemon.log()
 
@@ -155,6 +156,7 @@ def test_a_sender_that_ends_too_early_says_what_it_lost(start: Start) -> None:
         code = SENDER.replace('"batch_rows": 4, "timeout_s": 300', '"batch_rows": 64, "timeout_s": 0.5')
         program = subprocess.run([sys.executable, "-c", code, *ends, str(rows)], stdout=subprocess.PIPE, text=True)
     sent, lost, dropped = map(int, program.stdout.split())
+    daemon.shared_control().wait_for_offset(sent + 2)
     status = at_rest(daemon)
     assert sent + lost + dropped == rows and lost > 0
     # Of those that the socket held last it cannot know: they count as lost.
@@ -185,8 +187,9 @@ def test_broken_connections_are_counted_and_logged(start: Start) -> None:
     breaks("mid_message", 700, Peer.close)
     breaks("reset", 300, reset)
     for reason in ("mid_message", "reset"):
-        assert metric(daemon, f'criticd_disconnected_peers_total{{reason="{reason}"}}') == 1
-    assert control.ask("status")["offset"] == 4
+        sample = f'criticd_disconnected_peers_total{{reason="{reason}"}}'
+        when(lambda: metric(daemon, sample) == 1, sample)  # noqa: B023
+    assert control.wait_for_offset(4)["offset"] == 4
 
 
 @pytest.mark.skipif(not Path(CURVE_BINARY).exists(), reason="there is no criticd built with --features curve")

@@ -27,6 +27,7 @@ from dashboard import (
     hidden,
     point,
     point_until,
+    says,
     shoot,
     shown,
     start_field,
@@ -90,7 +91,7 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     lines = "[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)"
     page.wait(f"{lines}.some(line => /^Held-out error0[.]/.test(line))", "the error of the selection")
     assert not page.run(f"{lines}.some(line => line.startsWith('Log evidence'))")
-    assert "held-out error" in page.run("document.getElementById('model-details').textContent")
+    says(page, "model-details", "held-out error")
     widths = "[...document.querySelectorAll('#relevance .track i')].map(bar => parseFloat(bar.style.width))"
     page.wait(f"{widths}[0] > 80 && {widths}[1] < 20 && {widths}[2] < 20", "what matters most")
     page.wait("document.getElementById('calibration-text').textContent.includes('90 % interval')", "a calibration")
@@ -195,8 +196,8 @@ def test_angles_and_categories_have_scales_of_their_own(start: Start, page: Brow
     # The first model's relevances are 1 / 3; along the circle of circumference 2 pi that is a length of sqrt(3).
     rows = "[...document.querySelectorAll('.relevance-row .numbers')].map(row => row.textContent)"
     page.wait(f"/^\\d+ % lengthscale 1[.]73/.test({rows}[1])", "the length along the circle")
-    assert page.run(rows)[2].endswith(" % category") and " lengthscale 1." in page.run(rows)[0]
-    assert "ard, matern52" in page.run("document.getElementById('model').textContent")
+    page.wait(f"{rows}[2].endsWith(' % category') && {rows}[0].includes(' lengthscale 1.')", "the others")
+    says(page, "model", "ard, matern52")
     # Nothing has been selected: neither an evidence nor an error has a place.
     assert "evidence" not in page.run("document.getElementById('model').textContent")
     # Time lines are drawn after the rest.
@@ -243,10 +244,9 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
     # Returns that contradict the model may turn the line amber before the alarm is heard of.
     why = "document.getElementById('trust-why').textContent"
     page.wait(f"{level} === 'warn' && {why}.includes('lower than predicted')", "an amber line")
-    words = page.run(why)
-    assert "since row 1" in words and "second model" in words
+    says(page, "trust-why", "since row 1", "second model")
     # A shape beside the colour.
-    assert page.run("document.getElementById('trust-sign').textContent") == "▲"
+    page.wait("document.getElementById('trust-sign').textContent === '▲'", "a shape")
     shoot(page, "drift")
     mark = "document.querySelector('#marks [data-kind=drift]')?.textContent"
     page.wait(f"{mark}?.includes('The world has changed')", "the mark of the change")
