@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from criticd._actions import Actions
 from criticd._protocol import Array, Invalid, Message
+from criticd._values import numbers
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -67,15 +68,15 @@ def request(
     critic: str | None,
 ) -> Message:
     """The fields of an `act` request."""
-    points = np.atleast_2d(np.asarray(states, np.float64))
+    points = np.atleast_2d(numbers(states, "states"))
     fields: Message = {"states": points, "exploration": exploration, "seed": int(seed)}
     for name, given in (("episodes", episode), ("steps", steps_of(step, len(points)))):
-        fields[name] = np.broadcast_to(np.asarray(given, np.float64), len(points)).copy()
+        fields[name] = np.broadcast_to(numbers(given, name), len(points)).copy()
     optional = {"epsilon": epsilon, "temperature": temperature, "beta": beta, "unknown_above": unknown_above}
     fields |= {key: float(value) for key, value in optional.items() if value is not None}
     for name, actions in (("candidates", candidates), ("fallback", fallback)):
         if actions is not None:
-            fields[name] = np.atleast_1d(np.asarray(actions, np.float64))
+            fields[name] = np.atleast_1d(numbers(actions, name))
     return fields if critic is None else fields | {"critic": critic}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd._protocol import Array, Invalid, Message
+from criticd._values import numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +46,16 @@ class Actions:
         One state (D,) goes with one action; several actions of one state are as many inputs. Raises `Invalid` for what
         is no action of the model.
         """
-        points, chosen = np.asarray(states, np.float64), np.asarray(actions, np.float64)
-        numbers = 1 if self.count else len(self.low)
-        single = points.ndim == 1 and chosen.size == numbers and chosen.ndim < 2
+        points, chosen = numbers(states, "states"), numbers(actions, "actions")
+        width = 1 if self.count else len(self.low)
+        single = points.ndim == 1 and chosen.size == width and chosen.ndim < 2
         points = np.atleast_2d(points)
-        if chosen.ndim == 0 or (chosen.ndim == 1 and numbers > 1):
+        if chosen.ndim == 0 or (chosen.ndim == 1 and width > 1):
             chosen = chosen.reshape(1, -1)
         elif chosen.ndim == 1:
             chosen = chosen[:, None]
-        if chosen.ndim != 2 or chosen.shape[1] != numbers:
-            raise Invalid("actions", f"must have {numbers} numbers for each state, not the shape {np.shape(actions)}")
+        if chosen.ndim != 2 or chosen.shape[1] != width:
+            raise Invalid("actions", f"must have {width} numbers for each state, not the shape {np.shape(actions)}")
         if len(points) == 1:
             points = np.repeat(points, len(chosen), axis=0)
         if len(points) != len(chosen):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import zmq
 
 from criticd._protocol import CriticdError, Invalid, Malformed, Message, pack, unpack
+from criticd._values import numbers
 
 Array = npt.NDArray[np.float64]
 
@@ -84,7 +85,7 @@ def ask(policy: Policy, states: npt.ArrayLike) -> Array:
         text = os.fspath(policy)
         found = _over_socket(text, at) if "://" in text else by_onnx(Path(text))(at)
     else:
-        found = np.asarray(policy(at) if callable(policy) else policy, dtype=np.float64)
+        found = numbers(policy(at) if callable(policy) else policy, "policy")
     if found.ndim == 1:
         found = found[:, np.newaxis]
     if found.ndim != 2 or len(found) != len(at):
@@ -187,7 +188,7 @@ def requests(
             page = yield "rows", {"from": page["next"]}
         found = np.concatenate(answers)
     else:
-        found = np.asarray(policy, dtype=np.float64)
+        found = numbers(policy, "policy")
         found = found[:, np.newaxis] if found.ndim == 1 else found
         start = (yield "rows", {"last": len(found)})["from"] if first is None else first
     name = "probs" if discrete and found.shape[1] > 1 else "actions"

@@ -6,6 +6,8 @@ import os
 import weakref
 from typing import Protocol
 
+from criticd._protocol import CriticdError
+
 
 class Forks(Protocol):
     """What has to know of forks."""
@@ -23,6 +25,13 @@ _watched: weakref.WeakSet[Forks] = weakref.WeakSet()
 def watch(thing: Forks) -> None:
     """Call the two methods of `thing` around every fork of this process, as long as it lives."""
     _watched.add(thing)
+
+
+def stays(thing: object) -> CriticdError:
+    """Why a thing cannot be pickled, as it would have to be for a process that does not begin as a copy of this one."""
+    kind = type(thing).__name__
+    remedy = f"give the other one the endpoint or data_dir, and make a {kind} there"
+    return CriticdError(f"a {kind} stays in its process: {remedy}")
 
 
 def _before() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd._protocol import Message
+from criticd._values import numbers
 
 PIECE = 8192
 """Labels in one message."""
@@ -25,7 +26,7 @@ def requests(
     seq: npt.ArrayLike | None,
 ) -> Generator[tuple[str, Message], Message, int]:
     """Send labels: yields operations with their fields, is sent replies, returns the number of labelled rows."""
-    labels = np.asarray(values, dtype=np.float64)
+    labels = numbers(values, "values")
     if labels.ndim != 1:
         raise ValueError(f"values: one number for each row, not an array of shape {labels.shape}")
     if (offsets is None) == (seq is None):
@@ -33,12 +34,12 @@ def requests(
     if offsets is not None:
         places = np.asarray(offsets, dtype=np.int64)
     else:
-        numbers = np.asarray(seq, dtype=np.int64)
+        numbered = np.asarray(seq, dtype=np.int64)
         streams: list[str | None]
-        streams = [stream] * len(numbers) if stream is None or isinstance(stream, str) else list(stream)
-        if not len(streams) == len(numbers) == len(labels):
-            raise ValueError(f"there are {len(streams)} streams, {len(numbers)} seq and {len(labels)} values")
-        places = yield from _offsets(streams, numbers)
+        streams = [stream] * len(numbered) if stream is None or isinstance(stream, str) else list(stream)
+        if not len(streams) == len(numbered) == len(labels):
+            raise ValueError(f"there are {len(streams)} streams, {len(numbered)} seq and {len(labels)} values")
+        places = yield from _offsets(streams, numbered)
     if len(places) != len(labels):
         raise ValueError(f"there are {len(places)} rows and {len(labels)} values")
     kept = np.flatnonzero((places >= 0) & ~np.isnan(labels))
@@ -54,14 +55,14 @@ def requests(
 
 
 def _offsets(
-    streams: list[str | None], numbers: npt.NDArray[np.int64]
+    streams: list[str | None], numbered: npt.NDArray[np.int64]
 ) -> Generator[tuple[str, Message], Message, npt.NDArray[np.int64]]:
     """Offset of each row, -1 where it is not retained. A stream that is None is the only one that the daemon has."""
     wanted: dict[tuple[str | None, int], int] = {}
-    for row, key in enumerate(zip(streams, numbers.tolist(), strict=True)):
+    for row, key in enumerate(zip(streams, numbered.tolist(), strict=True)):
         if wanted.setdefault(key, row) != row:
             raise ValueError(f"seq {key[1]} of stream {key[0]} occurs twice")
-    found = np.full(len(numbers), -1, dtype=np.int64)
+    found = np.full(len(numbered), -1, dtype=np.int64)
     names: set[str] = set()
     span: Message = {"last": ALL}
     end = None

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Message
+from criticd._values import flag, flags, numbers
 
 _LARGEST = float(np.finfo(np.float64).max)
 _SMALLEST = float(np.nextafter(0.0, 1.0))
@@ -141,14 +142,14 @@ class Rows:
         next_action_probs: npt.ArrayLike | None = None,
     ) -> Self:
         """One transition."""
-        first, after = _numbers(state, "state"), _numbers(next_state, "next_state")
+        first, after = numbers(state, "state"), numbers(next_state, "next_state")
         if first.ndim != 1 or not first.size:
             raise Invalid("state", f"must be (D,), not {first.shape}")
         if after.shape != first.shape:
             raise Invalid("next_state", f"is {after.shape} where the state is {first.shape}")
         # This is what a control loop pays for: plain numbers are not made arrays first.
-        rewards = reward if type(reward) is float else _numbers(reward, "reward")
-        acts = action if action is None or type(action) is float else _numbers(action, "action")
+        rewards = reward if type(reward) is float else numbers(reward, "reward")
+        acts = action if action is None or type(action) is float else numbers(action, "action")
         counts = _length(rewards, "reward"), -1 if acts is None else _length(acts, "action")
         policies = NO_POLICIES
         if not (behavior_prob is target_prob is next_action is next_action_probs is None):
@@ -159,8 +160,8 @@ class Rows:
         row[:d] = first
         row[d : 2 * d] = after
         row[2 * d : at] = rewards
-        row[at] = bool(terminated)
-        row[at + 1] = bool(truncated)
+        row[at] = flag(terminated, "terminated")
+        row[at + 1] = flag(truncated, "truncated")
         if acts is not None:
             row[at + 2 : at + 2 + max(1, layout.actions)] = acts
         if policies is not NO_POLICIES:
@@ -191,7 +192,7 @@ class Rows:
         next_action_probs: npt.ArrayLike | None = None,
     ) -> Self:
         """A batch of n transitions, or without `next_states` a piece of a trajectory of n + 1 states."""
-        first, gains = _numbers(states, "states"), _numbers(rewards, "rewards")
+        first, gains = numbers(states, "states"), numbers(rewards, "rewards")
         if first.ndim != 2 or not first.shape[1]:
             raise Invalid("states", f"must be (n, D), not {first.shape}")
         if gains.ndim not in (1, 2) or (gains.ndim == 2 and not gains.shape[1]):
@@ -202,12 +203,12 @@ class Rows:
                 raise Invalid("states", f"a trajectory of {n} rewards has {n + 1} states, not {len(first)}")
             first, after = first[:-1], first[1:]
         else:
-            after = _numbers(next_states, "next_states")
+            after = numbers(next_states, "next_states")
             if after.shape != first.shape:
                 raise Invalid("next_states", f"is {after.shape} where states are {first.shape}")
             if len(first) != n:
                 raise Invalid("rewards", f"there are {n} where there are {len(first)} states")
-        acts = None if actions is None else _numbers(actions, "actions")
+        acts = None if actions is None else numbers(actions, "actions")
         if acts is not None and (acts.ndim not in (1, 2) or len(acts) != n or (acts.ndim == 2 and not acts.shape[1])):
             raise Invalid("actions", f"must be ({n},) or ({n}, A), not {acts.shape}")
         policies, said = _said_of_rows(n, behavior_probs, target_probs, next_actions, next_action_probs)
@@ -223,17 +224,17 @@ class Rows:
         table = np.empty((n, layout.width))
         table[:, :d], table[:, d : 2 * d] = first, after
         table[:, 2 * d : at] = gains if gains.ndim == 2 else gains[:, None]
-        table[:, at] = _flags(terminated, "terminated", n)
-        table[:, at + 1] = _flags(truncated, "truncated", n)
+        table[:, at] = flags(terminated, "terminated", n)
+        table[:, at + 1] = flags(truncated, "truncated", n)
         if acts is not None:
             table[:, at + 2 : at + 2 + max(1, layout.actions)] = acts if acts.ndim == 2 else acts[:, None]
         table[:, layout.said : layout.said + policies.width] = said
         for values, name, column in ((discounts, "discounts", -1 - layout.time), (times, "times", -1)):
             if values is not None:
-                numbers = _numbers(values, name)
-                if numbers.shape != (n,):
-                    raise Invalid(name, f"must be ({n},), not {numbers.shape}")
-                table[:, column] = numbers
+                column_of = numbers(values, name)
+                if column_of.shape != (n,):
+                    raise Invalid(name, f"must be ({n},), not {column_of.shape}")
+                table[:, column] = column_of
         ended = (table[:-1, at : at + 2] != 0).any(axis=1)
         if next_states is None and ended.any():
             row = int(ended.argmax())
@@ -254,10 +255,11 @@ class Rows:
 
     def ending(self, terminated: bool, truncated: bool) -> Rows:
         """The same rows, the last of which ends so."""
+        ends = flag(terminated, "terminated"), flag(truncated, "truncated")
         table = np.frombuffer(self.data, np.float64).reshape(-1, self.layout.width).copy()
         at = self.layout.ends
         if len(table):
-            table[-1, at], table[-1, at + 1] = bool(terminated), bool(truncated)
+            table[-1, at : at + 2] = ends
         return replace(self, data=table.tobytes())
 
     def part(self, start: int, stop: int) -> Rows:
@@ -276,12 +278,12 @@ def _said_once(
     parts = []
     for value, name in ((behavior_prob, "behavior_prob"), (target_prob, "target_prob")):
         if value is not None:
-            number = _numbers(value, name)
+            number = numbers(value, name)
             if number.ndim:
                 raise Invalid(name, f"must be a number, not {number.shape}")
             parts.append(number)
-    act = None if next_action is None else _numbers(next_action, "next_action")
-    probs = None if next_action_probs is None else _numbers(next_action_probs, "next_action_probs")
+    act = None if next_action is None else numbers(next_action, "next_action")
+    probs = None if next_action_probs is None else numbers(next_action_probs, "next_action_probs")
     if probs is not None and (probs.ndim != 1 or not probs.size):
         raise Invalid("next_action_probs", f"must be (C,), not {probs.shape}")
     policies = Policies(
@@ -305,16 +307,16 @@ def _said_of_rows(
     parts = []
     for values, name in ((behavior_probs, "behavior_probs"), (target_probs, "target_probs")):
         if values is not None:
-            numbers = _numbers(values, name)
-            if numbers.shape != (n,):
-                raise Invalid(name, f"must be ({n},), not {numbers.shape}")
-            parts.append(numbers[:, None])
-    acts = None if next_actions is None else _numbers(next_actions, "next_actions")
+            found = numbers(values, name)
+            if found.shape != (n,):
+                raise Invalid(name, f"must be ({n},), not {found.shape}")
+            parts.append(found[:, None])
+    acts = None if next_actions is None else numbers(next_actions, "next_actions")
     if acts is not None:
         if acts.ndim not in (1, 2) or len(acts) != n or (acts.ndim == 2 and not acts.shape[1]):
             raise Invalid("next_actions", f"must be ({n},) or ({n}, A), not {acts.shape}")
         parts.append(acts if acts.ndim == 2 else acts[:, None])
-    probs = None if next_action_probs is None else _numbers(next_action_probs, "next_action_probs")
+    probs = None if next_action_probs is None else numbers(next_action_probs, "next_action_probs")
     if probs is not None:
         if probs.ndim != 2 or len(probs) != n or not probs.shape[1]:
             raise Invalid("next_action_probs", f"must be ({n}, C), not {probs.shape}")
@@ -328,22 +330,6 @@ def _said_of_rows(
         0 if probs is None else probs.shape[1],
     )
     return policies, np.concatenate(parts, axis=1)
-
-
-def _numbers(value: npt.ArrayLike, name: str) -> Array:
-    try:
-        return np.asarray(value, np.float64)
-    except (TypeError, ValueError) as error:
-        raise Invalid(name, f"must hold numbers ({error})") from error
-
-
-def _flags(value: npt.ArrayLike | None, name: str, rows: int) -> Any:
-    if value is None:
-        return False
-    flags = np.asarray(value)
-    if flags.dtype != np.bool_ or flags.shape != (rows,):
-        raise Invalid(name, f"must be ({rows},) of bool, not {flags.shape} of {flags.dtype}")
-    return flags
 
 
 def _length(value: Any, name: str) -> int:

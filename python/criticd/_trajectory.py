@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd._protocol import Array, Invalid
+from criticd._values import flags, numbers
 
 if TYPE_CHECKING:
     from criticd.snapshot import Snapshot
@@ -49,18 +50,13 @@ class Path:
 
 def checked(snapshot: Snapshot, trajectory: Any, rewards: Any, ends: Any) -> Path:
     """A trajectory with what is given of it."""
-    states = np.asarray(trajectory, np.float64)
+    states = numbers(trajectory, "trajectory")
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) < 2 or not np.isfinite(states).all():
         raise Invalid("trajectory", f"must be two finite states or more, (n, {snapshot.dim}), not {states.shape}")
-    paid = None if rewards is None else np.asarray(rewards, np.float64)
+    paid = None if rewards is None else numbers(rewards, "rewards")
     if paid is not None and (paid.shape != (len(states),) or not np.isfinite(paid).all()):
         raise Invalid("rewards", f"must be ({len(states)},) finite numbers, one for each state, not {paid.shape}")
-    if ends is None:
-        return Path(states, paid, np.zeros(len(states), np.bool_))
-    given = np.asarray(ends)
-    if given.shape != (len(states),) or not np.isin(given, (0, 1)).all():
-        raise Invalid("ends", f"must be ({len(states)},) truth values, one for each state, not {given.shape}")
-    return Path(states, paid, given.astype(np.bool_))
+    return Path(states, paid, flags(ends, "ends", len(states)))
 
 
 def panels(ax: Any, count: int) -> Any:

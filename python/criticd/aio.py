@@ -26,9 +26,11 @@ from criticd._act import request as act_request
 from criticd._delivery import Counters
 from criticd._evaluation import Evaluation, Policy
 from criticd._evaluation import requests as evaluation_requests
+from criticd._fork import stays
 from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
 from criticd._refusals import Refusal
 from criticd._status import Status, status_of
+from criticd._values import checked
 from criticd.client import Appended, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
@@ -312,7 +314,7 @@ class Client:
 
     async def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:
         """As `criticd.Client.append`."""
-        return _client.appended_of(await self.request("append", timeout_s, **rows))
+        return _client.appended_of(await self.request("append", timeout_s, **checked(rows)))
 
     async def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
         """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""
@@ -346,6 +348,9 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise stays(self)
 
     async def _connected(self) -> zmq.asyncio.Socket:
         async with self._connecting:
@@ -458,6 +463,9 @@ class Subscriber:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise stays(self)
 
 
 class _Bell:

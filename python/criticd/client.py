@@ -20,7 +20,7 @@ from criticd._act import Decisions, decisions_of
 from criticd._act import request as act_request
 from criticd._evaluation import Evaluation, Policy
 from criticd._evaluation import requests as evaluation_requests
-from criticd._fork import watch
+from criticd._fork import stays, watch
 from criticd._protocol import (
     Address,
     CriticdError,
@@ -35,6 +35,7 @@ from criticd._protocol import (
     unpack,
 )
 from criticd._status import Status, status_of
+from criticd._values import checked, numbers
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot, Values
 
@@ -309,7 +310,7 @@ def suggestion_of(reply: Message) -> Suggestion:
 
 def suggest_request(context: npt.ArrayLike, advisor: str | None) -> Message:
     """The fields of a `suggest` request."""
-    return {"context": np.atleast_1d(np.asarray(context, np.float64)), **optional(advisor=advisor)}
+    return {"context": np.atleast_1d(numbers(context, "context")), **optional(advisor=advisor)}
 
 
 def report_request(decision: int | Suggestion, cost: float, advisor: str | None) -> Message:
@@ -363,9 +364,9 @@ def query(
     """The fields of a `value` request."""
     if isinstance(critics, str):
         raise TypeError("critics is a list of names; critic is one name")
-    fields: Message = {"states": np.atleast_2d(np.asarray(states, np.float64)), "variance": variance}
+    fields: Message = {"states": np.atleast_2d(numbers(states, "states")), "variance": variance}
     fields |= optional(returns=returns or None, known=known or None)
-    fields |= {} if actions is None else {"actions": np.atleast_1d(np.asarray(actions, np.float64))}
+    fields |= {} if actions is None else {"actions": np.atleast_1d(numbers(actions, "actions"))}
     return fields | optional(critic=critic, min_offset=min_offset, critics=None if critics is None else list(critics))
 
 
@@ -713,7 +714,7 @@ class Client:
 
         This is for single rows that must have arrived when it returns; `Sender` does the numbering, and is faster.
         """
-        return appended_of(self.request("append", timeout_s, **rows))
+        return appended_of(self.request("append", timeout_s, **checked(rows)))
 
     def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
         """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""
@@ -780,6 +781,9 @@ class Client:
         if self._socket is not None:
             self._socket.close(linger=0)
             self._socket = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise stays(self)
 
     def _before_fork(self) -> None:
         pass

@@ -15,7 +15,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 
-from criticd._protocol import Array
+from criticd._protocol import Array, CriticdError
+from criticd._values import flag
 from criticd.sender import Sender
 
 Obs = TypeVar("Obs")
@@ -83,7 +84,7 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
         self.rows = 0
         self.behavior_prob: float | None = None
         self._states, self._actions = Flat(env.observation_space), Flat(env.action_space, action=True)
-        # None while there is no episode: a step then is no transition.
+        # None while there is no episode.
         self._state: Array | None = None
 
     @property
@@ -98,24 +99,32 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
         return observed, info
 
     def step(self, action: Act) -> tuple[Obs, Any, bool, bool, dict[str, Any]]:
-        """Take a step and send it. Raises `criticd.Invalid` if the environment yields numbers that are not finite."""
+        """Take a step and send it. Raises `criticd.Invalid` if the environment yields numbers that are not finite.
+
+        Raises `criticd.CriticdError` without a `reset` before it, since nobody knows then where the step begins.
+        """
+        if self._state is None:
+            raise CriticdError(
+                "a step without a reset: the episode is over, or none has begun. An environment that resets by itself "
+                "goes outside, gymnasium.wrappers.Autoreset(wrap(env, sender)); otherwise call reset() first"
+            )
         probability, self.behavior_prob = self.behavior_prob, None
         observed, reward, terminated, truncated, info = self.env.step(action)
-        if self._state is not None:
-            after = self._states.one(observed).astype(np.float64)
-            self.sender.send(
-                self._state,
-                np.asarray(reward),
-                after,
-                terminated=bool(terminated),
-                truncated=bool(truncated),
-                action=self._actions.one(action),
-                behavior_prob=None if probability is None or np.isnan(probability) else float(probability),
-                stream=self.stream,
-            )
-            self.rows += 1
-            self._state = None if terminated or truncated else after
-        return observed, reward, bool(terminated), bool(truncated), info
+        ends = flag(terminated, "terminated"), flag(truncated, "truncated")
+        after = self._states.one(observed).astype(np.float64)
+        self.sender.send(
+            self._state,
+            np.asarray(reward),
+            after,
+            terminated=ends[0],
+            truncated=ends[1],
+            action=self._actions.one(action),
+            behavior_prob=None if probability is None or np.isnan(probability) else float(probability),
+            stream=self.stream,
+        )
+        self.rows += 1
+        self._state = None if any(ends) else after
+        return observed, reward, *ends, info
 
 
 class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -220,7 +229,8 @@ def wrap(env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None
 
     Observations that are boxes become vectors; dictionaries, tuples and discrete ones are flattened as
     `gymnasium.spaces.utils.flatten` does. TypeError for what has no length of its own, or more than 1024 numbers. Put
-    wrappers that change observations or rewards inside, those that only watch outside.
+    wrappers that change observations or rewards inside, those that only watch outside, and those that reset by
+    themselves (Autoreset) outside: a step behind the end of an episode raises `criticd.CriticdError`.
     """
     return Streamed(env, sender, stream)
 

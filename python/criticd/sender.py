@@ -522,8 +522,11 @@ class Sender:
         if self._shape is None:
             self._shape = shape
         elif self._shape != shape:
-            what = "state" if shape[0] != self._shape[0] else "reward"
-            raise Invalid(what, f"of other dimensions (D, H) than those before: {shape} after {self._shape}")
+            (dim, rewards), (dim_before, rewards_before) = shape, self._shape
+            if dim != dim_before:
+                raise Invalid("state", f"has {dim} numbers, those of the rows before had {dim_before}")
+            said = _reward(rewards), _reward(rewards_before)
+            raise Invalid("reward", f"is {said[0]}, those of the rows before were {said[1]}: send all in one form")
 
     def _check(self, books: Sequence[Stream]) -> None:
         if self._closed:
@@ -546,6 +549,13 @@ class Sender:
                 raise copy(book.error)
         if self._ledger.failed is not None:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
+
+
+def _reward(count: int) -> str:
+    """What a reward of so many numbers is, as `Layout.rewards` counts them."""
+    if not count:
+        return "a plain number"
+    return f"an array of {count} number{'s' if count > 1 else ''}"
 
 
 def _unpickled(endpoint: str | None, options: dict[str, Any]) -> Sender:

@@ -19,6 +19,7 @@ from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
+from criticd._values import numbers
 from criticd._worst import Worst
 from criticd.heads import HeadModels, Heads
 
@@ -295,25 +296,23 @@ class Snapshot:
         Raises `Invalid` for what cannot be asked.
         """
         actor = Actor.new(self, exploration, epsilon=epsilon, temperature=temperature, beta=beta)
-        points = np.asarray(states, np.float64)
+        points = numbers(states, "states")
         single, points = points.ndim == 1, np.atleast_2d(points)
         given = None
         if candidates is not None:
             here = points[0]
-            given = self.inputs(here, np.atleast_1d(np.asarray(candidates, np.float64)))
+            given = self.inputs(here, np.atleast_1d(numbers(candidates, "candidates")))
             given = actor.of.within("candidates", np.atleast_2d(given)[:, len(here) :])
-        numbers = [
+        places = [
             np.broadcast_to(np.asarray(which, np.int64), len(points))
             for which in (episode, steps_of(step, len(points)))
         ]
-        other = (
-            None if fallback is None else actor.of.within("fallback", np.atleast_1d(np.asarray(fallback, np.float64)))
-        )
-        found = actor.decide(points, int(seed), numbers[0], numbers[1], given, unknown_above, other)
+        other = None if fallback is None else actor.of.within("fallback", np.atleast_1d(numbers(fallback, "fallback")))
+        found = actor.decide(points, int(seed), places[0], places[1], given, unknown_above, other)
         return single_of(found) if single else found
 
     def _values(self, states: npt.ArrayLike, variance: bool, returns: bool, known: bool) -> Values:
-        points = np.asarray(states, np.float64)
+        points = numbers(states, "states")
         single = points.ndim == 1
         points = np.atleast_2d(points)
         self._check(points)
@@ -393,7 +392,7 @@ class Snapshot:
         state variable, and one more axis of length H with several rewards. A category has no derivative: there it is 0.
         Raises `Invalid` as a call does.
         """
-        points = np.asarray(states, np.float64)
+        points = numbers(states, "states")
         single = points.ndim == 1
         points = np.atleast_2d(points)
         self._check(points)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from criticd._fork import watch
+from criticd._fork import stays, watch
 from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
 from criticd.client import Client
 from criticd.keys import Keys
@@ -194,6 +194,7 @@ class Subscriber:
         self._change_listeners: list[Callable[[Change], None]] = []
         self._over = threading.Event()
         self._failure: BaseException | None = None
+        self._forked = False
         self._thread = threading.Thread(target=self._run, name="criticd-subscriber", daemon=True)
         self._thread.start()
         watch(self)
@@ -206,11 +207,13 @@ class Subscriber:
     @property
     def latest(self) -> Snapshot | None:
         """The newest model, or None."""
+        self._check_process()
         return self._latest
 
     @property
     def received(self) -> Received:
         """What has come so far, a copy."""
+        self._check_process()
         return Received() if self._follower is None else replace(self._follower.received)
 
     def wait(self, timeout_s: float | None = 10.0, *, generation: int = 0, offset: int = 0) -> Snapshot:
@@ -221,6 +224,7 @@ class Subscriber:
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while True:
+                self._check_process()
                 latest = self._latest
                 if latest is not None and latest.generation >= generation and latest.offset >= offset:
                     return latest
@@ -243,6 +247,7 @@ class Subscriber:
         while True:
             deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
             with self._changed:
+                self._check_process()
                 while self._count == seen or self._latest is None:
                     if self._over.is_set() or time.monotonic() >= deadline:
                         return
@@ -253,6 +258,7 @@ class Subscriber:
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called, in the subscriber's thread, whenever `latest` has changed. It must not wait."""
+        self._check_process()
         with self._changed:
             self._listeners.append(listener)
 
@@ -267,6 +273,7 @@ class Subscriber:
         It must not wait; what it raises is logged. Events that are published while there is no connection are lost: the
         last "drift" stands in `Client.status()`, under `drift` of the critic.
         """
+        self._check_process()
         with self._changed:
             self._change_listeners.append(listener)
 
@@ -288,15 +295,26 @@ class Subscriber:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise stays(self)
+
     def _before_fork(self) -> None:
         pass
 
     def _after_fork(self) -> None:
-        """Its thread is the parent's. `latest` stays, and what would wait for another model says why none comes."""
+        """Its thread is the parent's: nothing comes here."""
         self._changed = threading.Condition()
-        self._failure = CriticdError("it was made in another process, from which this one was forked: make one here")
+        self._forked = True
+
+    def _check_process(self) -> None:
+        """A model of the moment of the fork would pass for the newest, for ever."""
+        if self._forked:
+            raise CriticdError(
+                "this subscriber listens in another process, from which this one was forked: make one here"
+            )
 
     def _check(self) -> None:
+        self._check_process()
         if self._failure is not None:
             raise CriticdError(f"the subscriber's thread has failed: {self._failure!r}") from self._failure
 

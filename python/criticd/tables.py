@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,11 @@ from criticd._protocol import Invalid
 
 Columns = dict[str, npt.NDArray[Any]]
 """Arrays by name, all with one entry for each row."""
+
+log = logging.getLogger("criticd")
+
+_Message = tuple[str, int, Any]
+"""Topic, time in nanoseconds, and what is said."""
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -48,12 +54,14 @@ def read_mcap(
       `mcap_protobuf.decoder.DecoderFactory()`.
 
     Returns the columns (n,) as float64, `time` (n,), the log time in seconds since 1970, and `episode` (n,), a whole
-    number from 0. Raises `Invalid` if a topic or field does not exist or holds no number, ImportError without the
-    package mcap.
+    number from 0. A recording that was not finished is read up to where it breaks off, and a warning is logged.
+    Raises `Invalid` if a topic or field does not exist or holds no number, or if no row has a value of some column,
+    ImportError without the package mcap.
     """
     try:
         from mcap.decoder import DecoderFactory
-        from mcap.reader import make_reader
+        from mcap.exceptions import DecoderNotFoundError, EndOfFile
+        from mcap.reader import NonSeekingReader, make_reader
         from mcap.well_known import MessageEncoding
     except ImportError as error:
         raise ImportError("read_mcap needs the package mcap: pip install criticd[logs]") from error
@@ -69,16 +77,71 @@ def read_mcap(
 
         factories.append(Ros2())
 
-    def messages(path: Path, topics: list[str]) -> Iterator[tuple[str, int, Any]]:
+    def messages(path: Path, topics: list[str]) -> Iterator[_Message]:
         with path.open("rb") as stream:
-            reader = make_reader(stream, decoder_factories=factories)
-            for _, channel, message, decoded in reader.iter_decoded_messages(topics=topics, log_time_order=True):
-                yield channel.topic, message.log_time, decoded
+            finished = _is_finished(stream)
+            if finished:
+                reader = make_reader(stream, decoder_factories=factories)
+            else:
+                reader = NonSeekingReader(cast(BinaryIO, _Whole(stream)), decoder_factories=factories)
+            found = reader.iter_decoded_messages(topics=topics, log_time_order=finished)
+            told = ((channel.topic, message.log_time, decoded) for _, channel, message, decoded in found)
+            yield from told if finished else _up_to_its_break(path, told, EndOfFile, DecoderNotFoundError)
 
     rows = _Rows(columns, every, max_age_s, gap_s)
     for path in _listed(paths):
         rows.read(path, messages(path, rows.topics))
     return rows.columns()
+
+
+_MAGIC = b"\x89MCAP0\r\n"
+"""What MCAP files begin and end with."""
+
+
+def _is_finished(stream: BinaryIO) -> bool:
+    """Whether an MCAP file has an end; it is at its beginning then."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - len(_MAGIC)))
+    end = stream.read()
+    stream.seek(0)
+    return end == _MAGIC and size > len(_MAGIC)
+
+
+class _Whole:
+    """A file that gives as many bytes as it is asked for, or none: a record that is cut off is none."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+
+    def read(self, length: int) -> bytes:
+        found = self.stream.read(length)
+        return found if len(found) == length else b""
+
+
+def _up_to_its_break(
+    path: Path, messages: Iterator[_Message], over: type[Exception], unknown: type[Exception]
+) -> list[_Message]:
+    """The messages of a recording that breaks off somewhere, in the order of their times.
+
+    The reader raises `over` at the end, and `unknown` for what it has no decoder for.
+    """
+    found: list[_Message] = []
+    try:
+        found.extend(messages)
+    except unknown:
+        raise
+    # At a break the reader takes for records what is there, and fails at them in any way.
+    except Exception as error:
+        if not found and not isinstance(error, over):
+            raise
+        log.debug("%s breaks off: %r", path, error)
+    log.warning(
+        "%s was not finished: %d messages of these topics stand before its break, and what followed is lost; `mcap "
+        "recover` makes a whole file of it",
+        path,
+        len(found),
+    )
+    return sorted(found, key=lambda message: message[1])
 
 
 def read_rosbag(
@@ -109,7 +172,7 @@ def read_rosbag(
         known = ", ".join(store.value for store in Stores)
         raise Invalid("distribution", f"there is no {distribution!r}, only {known}") from None
 
-    def messages(path: Path, topics: list[str]) -> Iterator[tuple[str, int, Any]]:
+    def messages(path: Path, topics: list[str]) -> Iterator[_Message]:
         with AnyReader([path], default_typestore=types) as reader:
             wanted = [connection for connection in reader.connections if connection.topic in topics]
             # Without any, the reader would give the messages of all topics.
@@ -236,8 +299,8 @@ class _Source:
             raise Invalid("columns", f"{column} must be TOPIC:FIELD, such as /odom:pose.pose.position.x, not {text!r}")
         return cls(topic, tuple(steps), text)
 
-    def number(self, message: Any) -> float:
-        """The number in a message."""
+    def number(self, message: Any, time: float) -> float:
+        """The number in a message of that time."""
         value = message
         try:
             for step in self.steps:
@@ -249,7 +312,8 @@ class _Source:
                 "columns", f"the messages of {self.topic} have no field {self.text.rpartition(':')[2]}"
             ) from None
         except (TypeError, ValueError):
-            raise Invalid("columns", f"{self.text} is no number, but {type(value).__name__}") from None
+            what = f"is no number, but {type(value).__name__}, in the message at {time:.9f}"
+            raise Invalid("columns", f"{self.text} {what}") from None
 
 
 class _Rows:
@@ -269,13 +333,16 @@ class _Rows:
         self.times: list[float] = []
         self.episodes: list[int] = []
         self.episode = -1
+        self.lacking: dict[str, int] = {}
+        """Of each topic how many rows of a recording are left out for want of a value."""
 
-    def read(self, path: Path, messages: Iterator[tuple[str, int, Any]]) -> None:
+    def read(self, path: Path, messages: Iterator[_Message]) -> None:
         """Take in the messages of a recording: topic, time in nanoseconds, message."""
         latest, ages = [math.nan] * len(self.names), [-math.inf] * len(self.names)
         seen: set[str] = set()
         self.episode += 1
         begun, due = len(self.rows), None
+        self.lacking = {}
         with ExitStack() as stack:
             if hasattr(messages, "close"):
                 stack.callback(messages.close)
@@ -287,17 +354,27 @@ class _Rows:
                     due = None
                 seen.add(topic)
                 for number, source in self.sources.get(topic, ()):
-                    latest[number], ages[number] = source.number(message), time
+                    latest[number], ages[number] = source.number(message, time), time
                 if topic == self.every:
                     due = time
         if due is not None:
             self._row(due, latest, ages, begun)
+        if len(self.rows) == begun and self.lacking and not set(self.topics) - seen:
+            topic = max(self.lacking, key=lambda topic: self.lacking[topic])
+            raise Invalid(
+                "columns",
+                f"no row of {path} has a value of all columns: {self.lacking[topic]} messages of {self.every} come "
+                f"before the first of {topic}, or later than max_age_s behind one",
+            )
         if missing := [topic for topic in self.topics if topic not in seen]:
             raise Invalid("columns", f"{path} has no message of {', '.join(missing)}")
 
     def _row(self, time: float, latest: list[float], ages: list[float], begun: int) -> None:
         oldest = min(ages, default=time)
         if oldest == -math.inf or time - oldest > self.max_age_s:
+            for topic, sources in self.sources.items():
+                if any(ages[number] == oldest for number, _ in sources):
+                    self.lacking[topic] = self.lacking.get(topic, 0) + 1
             return
         if len(self.rows) > begun and time - self.times[-1] > self.gap_s:
             self.episode += 1

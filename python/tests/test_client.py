@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import threading
 import time
@@ -13,11 +14,61 @@ import numpy as np
 import pytest
 from conftest import CALM, PATIENCE_S, Puppet, Start, when
 
-from criticd import Client, Endpoints, Invalid, Malformed, NoReply, Refused, Unreachable
+from criticd import Client, Endpoints, Invalid, Malformed, NoReply, Refused, Unreachable, aio
 
 NOWHERE = "tcp://127.0.0.1:1"
 WALK = np.random.default_rng(0).standard_normal((301, 2))
 Make = Callable[[Callable[[dict[str, Any]], dict[str, Any] | None]], Puppet]
+
+
+@pytest.mark.parametrize("client", [Client, aio.Client], ids=["plain", "aio"])
+def test_what_is_appended_is_checked_as_what_is_sent(client: Any) -> None:
+    asking = client(NOWHERE, timeout_s=0.01)
+
+    def append(**change: Any) -> None:
+        found = asking.append(**{"seq": 0, "state": [0.5], "reward": 1.0, "next_state": [0.6], **change})
+        if client is aio.Client:
+            asyncio.run(found)
+
+    for change, field in (
+        ({"terminated": "False"}, "terminated"),
+        ({"truncated": 1.0}, "truncated"),
+        ({"truncated": [True, 2]}, "truncated"),
+        ({"reward": "1"}, "reward"),
+        ({"states": [[0.5], [None]]}, "states"),
+    ):
+        with pytest.raises(Invalid) as invalid:
+            append(**change)
+        assert invalid.value.field == field
+    with pytest.raises(Unreachable):
+        append(terminated=1, truncated=np.array([0, 1]))
+
+
+def test_what_is_asked_with_is_numbers() -> None:
+    with Client(NOWHERE, timeout_s=0.01) as client:
+        nothing: Any = [[None]]
+        asked: list[tuple[Callable[[], object], str]] = [
+            (lambda: client.value([["0.5"]]), "states"),
+            (lambda: client.value(nothing), "states"),
+            (lambda: client.value([[0.5]], actions=["1"]), "actions"),
+            (lambda: client.act([["0.5"]]), "states"),
+            (lambda: client.suggest(["1"]), "context"),
+        ]
+        for ask, field in asked:
+            with pytest.raises(Invalid) as invalid:
+                ask()
+            assert invalid.value.field == field
+
+
+def test_flags_of_an_append_may_be_0_and_1(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.client() as client:
+        row: dict[str, Any] = {"state": WALK[0], "reward": 1.0, "next_state": WALK[1]}
+        assert client.append(seq=0, **row, terminated=np.int64(1), truncated=0).accepted == 1
+        many: dict[str, Any] = {"states": WALK, "rewards": WALK[:-1, 0], "terminated": [0] * 299 + [1]}
+        done = client.append(seq=1, **many)
+        client.value(WALK, min_offset=done.offset)
+        assert client.status()["critics"][0]["counts"]["terminations"] == 2
 
 
 def test_every_operation(start: Start) -> None:

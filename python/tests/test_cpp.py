@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE_S, ROOT, Start
+from conftest import PATIENCE_S, ROOT, Start, when
 
 
 def test_cpp(start: Start, tmp_path: Path) -> None:
@@ -36,5 +37,18 @@ def test_cpp(start: Start, tmp_path: Path) -> None:
         "another": (600, 600),
     }
     assert status["critics"][0]["counts"]["cuts"] == 1500 // 200 + 600 // 200
+    # One that ends while the daemon stores nothing, since its files are elsewhere, and so reads nothing.
+    with daemon.client() as client:
+        files = [daemon.data_dir / name for name in ("journal.sqlite", "journal.sqlite-wal")]
+        for file in files:
+            file.rename(tmp_path / file.name)
+        when(lambda: client.status()["read_only"], "it stores nothing")
+        assert sender("8000", "ends") == "8000 rows sent, 0 dropped\n"
+        # Several turns of the timer by which the daemon looks at connections that wait.
+        time.sleep(0.5)
+        for file in files:
+            (tmp_path / file.name).rename(file)
+        when(lambda: client.status()["offset"] == 2100 + 8000, "all are learned")
+        assert client.status()["connections_broken"] == {}
     # Rest is worth more than a drawn spring.
     assert value.mean[0] > value.mean[1]

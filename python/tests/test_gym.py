@@ -11,7 +11,7 @@ from conftest import CALM, PATIENCE_S, Catcher, Start
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from criticd import Invalid, Sender
+from criticd import CriticdError, Invalid, Sender
 from criticd.gym import StreamedVector, wrap, wrap_vector
 
 STEPS = 20_000
@@ -163,8 +163,8 @@ def test_observations_become_vectors(catcher: Catcher, kind: str) -> None:
         taken = [env.action_space.sample() for _ in range(3)]
         for action in taken:
             env.step(action)
-        # No step follows an end before the reset.
-        env.step(taken[0])
+        with pytest.raises(CriticdError, match="call reset"):
+            env.step(taken[0])
         several = wrap_vector(SyncVectorEnv([lambda: Switch(observations, actions)] * 2), sender, stream="several")
         several.reset(seed=0)
         for _ in range(5):
@@ -206,6 +206,47 @@ def test_an_environment_that_does_not_say_how_it_resets_is_refused() -> None:
     envs.metadata = {}
     with Sender("tcp://127.0.0.1:1") as sender, pytest.raises(TypeError, match="autoreset_mode"):
         wrap_vector(envs, sender)
+
+
+class ResetsItself(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment of somebody's own that resets in the step that ends an episode."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observed, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            observed, info = self.env.reset()
+        return observed, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("itself", [gymnasium.wrappers.Autoreset, ResetsItself])
+def test_an_environment_that_resets_by_itself_goes_outside(catcher: Catcher, itself: Any) -> None:
+    with Sender(catcher.endpoint) as sender:
+        inside = wrap(itself(Switch(BOX)), sender)
+        inside.reset(seed=0)
+        for _ in range(3):
+            inside.step(0)
+        with pytest.raises(CriticdError, match=r"Autoreset\(wrap\(env, sender\)\)"):
+            inside.step(0)
+        watched = wrap(Switch(BOX), sender)
+        outside = itself(watched)
+        outside.reset(seed=0)
+        ends = sum(outside.step(0)[2] for _ in range(40))
+        resets = ends if itself is gymnasium.wrappers.Autoreset else 0
+        assert watched.rows == 40 - resets and ends == 40 // (4 if resets else 3)
+        sender.close(0.0)
+
+
+def test_a_flag_that_is_none_is_named(catcher: Catcher) -> None:
+    class Texts(Switch):
+        def step(self, action: Any) -> tuple[Any, Any, Any, bool, dict[str, Any]]:
+            observed, reward, _, truncated, info = super().step(action)
+            return observed, reward, "False", truncated, info
+
+    with Sender(catcher.endpoint) as sender:
+        env = wrap(Texts(BOX), sender)
+        env.reset(seed=0)
+        with pytest.raises(Invalid, match="terminated: must be True, False, 1 or 0, not 'False'"):
+            env.step(0)
 
 
 def test_a_state_that_is_not_finite_is_named(catcher: Catcher) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from conftest import CALM, PATIENCE_S, Start
 from gymnasium.vector import AsyncVectorEnv
 
-from criticd import Client, CriticdError, Sender
+from criticd import Client, CriticdError, Sender, Subscriber, aio
 from criticd.gym import wrap
 
 # From Python 3.12 on a fork beside threads warns; that it works all the same is what is tested.
@@ -65,17 +66,41 @@ def test_a_client_is_used_on_both_sides_of_a_fork(start: Start) -> None:
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_subscriber_says_in_a_forked_process_that_it_hears_nothing(start: Start) -> None:
+ASKED: dict[str, Callable[[Subscriber], object]] = {
+    "wait": lambda critic: critic.wait(5),
+    "latest": lambda critic: critic.latest,
+    "received": lambda critic: critic.received,
+    "updates": lambda critic: next(critic.updates(5)),
+    "listen": lambda critic: critic.listen(lambda: None),
+    "on_change": lambda critic: critic.on_change(print),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_subscriber_says_in_a_forked_process_that_it_hears_nothing(start: Start, asked: str) -> None:
     daemon = start(*CALM)
-    with daemon.subscriber() as critic:
+    with daemon.sender(reliable=True) as sender, daemon.subscriber() as critic:
+        send(sender, 0, 100)
+        critic.wait(PATIENCE_S)
         child = os.fork()
         if child == 0:
             try:
-                critic.wait(5)
+                ASKED[asked](critic)
             except CriticdError as error:
                 os._exit(0 if "another process" in str(error) else 1)
             os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
+        assert critic.latest is not None
+
+
+def test_what_stays_in_its_process_says_what_to_do(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.client() as client, daemon.subscriber() as critic:
+        for thing in (client, critic, aio.Client(daemon.endpoints.control)):
+            kind = type(thing).__name__
+            with pytest.raises(CriticdError, match=f"a {kind} stays .* make a {kind} there"):
+                multiprocessing.get_context("spawn").Process(target=print, args=(thing,)).start()
+        assert client.ping() > 0
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

@@ -215,6 +215,64 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+FLAGS: list[Any] = [True, np.bool_(True), 1, np.int64(1), np.uint8(1), np.array(True)]
+NO_FLAGS: list[Any] = [
+    *("False", "0", "no", "", b"1", float("nan"), 1.0, 0.0, np.float32(1), 2, -1, None, 1j, object()),
+    *([], {}, [True], np.array([True]), np.array(["False"])),
+]
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated"])
+def test_flags_are_bools_or_0_or_1_however_they_are_sent(catcher: Catcher, name: str) -> None:
+    with Sender(catcher.endpoint) as sender:
+        for yes in FLAGS:
+            no = type(yes)(0) if not isinstance(yes, np.ndarray) else np.array(False)
+            for value in (yes, no):
+                one: dict[str, Any] = {name: value}
+                each: dict[str, Any] = {name: [value]}
+                sender.send([0.5], 1.0, [0.6], **one)
+                sender.send_batch([[0.5]], [1.0], [[0.6]], **each)
+                sender.send_trajectory([[0.5], [0.6]], [1.0], **one)
+                sender.send_step(["default"], [[0.5]], [1.0], [[0.6]], **each)
+        taken = 8 * len(FLAGS)
+        assert sender.flush(PATIENCE_S)
+        assert catcher.rows(taken)["default"][name].tolist() == ([True] * 4 + [False] * 4) * len(FLAGS)
+        for value in NO_FLAGS:
+            wrong: dict[str, Any] = {name: value}
+            # None is no flags at all for a batch.
+            beside: dict[str, Any] = {name: [value, True]}
+            with pytest.raises(Invalid) as sent:
+                sender.send([0.5], 1.0, [0.6], **wrong)
+            with pytest.raises(Invalid) as walked:
+                sender.send_trajectory([[0.5], [0.6]], [1.0], **wrong)
+            with pytest.raises(Invalid) as together:
+                sender.send_batch([[0.5]] * 2, [1.0] * 2, [[0.6]] * 2, **beside)
+            assert [error.value.field for error in (sent, walked, together)] == [name] * 3, value
+        assert sender.counters.taken == taken
+
+
+def test_what_is_said_of_wrong_values_has_a_remedy() -> None:
+    with Sender(NOWHERE) as sender:
+        sender.send([1.0], 0.0, [1.0])
+        for change, words in (
+            ({"terminated": "False"}, r"terminated: must be True, False, 1 or 0, not 'False': make it of the text"),
+            ({"truncated": 1.0}, r"truncated: .* not 1.0: make it of the number, number == 1"),
+            ({"truncated": None}, r"not None: leave it out where it is False"),
+            ({"reward": None}, r"reward: must hold numbers, and has None"),
+            ({"state": [None]}, r"state: must hold numbers, and has None"),
+            ({"state": ["1"]}, r"state: must hold numbers, and has text: .* float\(text\)"),
+            ({"reward": 1j}, r"reward: must hold numbers, and has complex numbers"),
+            ({"state": [np.datetime64("2020-01-01")]}, r"state: must hold numbers, and has dates"),
+            ({"reward": 10**400}, r"reward: must hold numbers"),
+            ({"reward": [0.0]}, r"reward: is an array of 1 number, those of the rows before were a plain number"),
+            ({"state": [1.0, 2.0], "next_state": [1.0, 2.0]}, r"state: has 2 numbers, those of the rows before had 1"),
+        ):
+            row: dict[str, Any] = {"state": [1.0], "reward": 0.0, "next_state": [1.0], **change}
+            with pytest.raises(Invalid, match=words):
+                sender.send(**row)
+        sender.close(0.0)
+
+
 @pytest.mark.parametrize(("change", "field"), WRONG, ids=lambda value: str(value)[:30])
 def test_rows_that_would_be_refused_are_refused_here(change: dict[str, Any], field: str) -> None:
     with Sender(NOWHERE) as sender:
@@ -235,8 +293,17 @@ TABLES: list[tuple[dict[str, Any], str, int | None]] = [
     ({"next_states": np.zeros((3, 2))}, "next_states", None),
     ({"next_states": np.array([[0.0], [np.nan], [0.0]])}, "next_states", 1),
     ({"rewards": np.array([0.0, 0.0, 1e10])}, "rewards", 2),
-    ({"terminated": [0, 1, 0]}, "terminated", None),
+    ({"terminated": [0, 2, 0]}, "terminated", 1),
+    ({"terminated": [0.0, 1.0, 0.0]}, "terminated", 0),
+    ({"truncated": ["False"] * 3}, "truncated", 0),
+    ({"truncated": [True, None, False]}, "truncated", 1),
+    ({"truncated": [True, float("nan"), False]}, "truncated", 0),
     ({"truncated": [True]}, "truncated", None),
+    ({"truncated": np.ma.array([True, False, True], mask=[False, True, False])}, "truncated", None),
+    ({"truncated": [[True], [True], [False]]}, "truncated", None),
+    ({"rewards": [0.0, None, 1.0]}, "rewards", None),
+    ({"states": [["0.5"], ["0.5"], ["0.5"]]}, "states", None),
+    ({"rewards": np.ma.array([0.0, 1.0, 2.0], mask=[False, True, False])}, "rewards", None),
     ({"actions": np.zeros(2)}, "actions", None),
     ({"actions": np.array([0.0, np.inf, 0.0])}, "actions", 1),
     ({"discounts": [0.5, 0.5, -0.5]}, "discounts", 2),

@@ -155,6 +155,63 @@ def test_wrong_columns_are_named(tmp_path: Path, column: str, says: str) -> None
         tables.read_mcap(tmp_path / "run.mcap", {"x": column}, every="/odom")
 
 
+@pytest.mark.parametrize("at", [0.4, 0.7, 0.95, 1.0])
+@pytest.mark.parametrize("chunked", [True, False], ids=["chunks", "plain"])
+def test_a_recording_that_was_not_finished_is_read_up_to_its_break(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: float, chunked: bool
+) -> None:
+    with (tmp_path / "whole.mcap").open("wb") as file:
+        writer = Writer(file, chunk_size=300, use_chunking=chunked)
+        writer.start()
+        channel = writer.register_channel("/a", "json", writer.register_schema("any", "jsonschema", b"{}"))
+        for row in range(40):
+            writer.add_message(channel, row * SECOND, json.dumps({"x": row}).encode(), row * SECOND)
+        end = file.tell() + (0 if chunked else -1)
+        writer.finish()  # type: ignore[no-untyped-call]
+    written = (tmp_path / "whole.mcap").read_bytes()
+    for name, tail in (("cut", b""), ("zeros", bytes(100)), ("noise", b"\xff" * 30)):
+        (tmp_path / f"{name}.mcap").write_bytes(written[: int(at * end)] + tail)
+        caplog.clear()
+        table = tables.read_mcap(tmp_path / f"{name}.mcap", {"x": "/a:x"}, every="/a")
+        rows = len(table["x"])
+        np.testing.assert_array_equal(table["x"], np.arange(rows))
+        assert 40 * at - 20 < rows <= 40 * at and f"was not finished: {rows} messages" in caplog.text
+    whole = tables.read_mcap(tmp_path / "whole.mcap", {"x": "/a:x"}, every="/a")
+    assert len(whole["x"]) == 40
+    (tmp_path / "none.mcap").write_bytes(written[:60])
+    with pytest.raises(Invalid, match="no message of /a"):
+        tables.read_mcap(tmp_path / "none.mcap", {"x": "/a:x"}, every="/a")
+
+
+def test_a_topic_that_comes_too_late_is_named(tmp_path: Path) -> None:
+    with (tmp_path / "late.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        schema = writer.register_schema("any", "jsonschema", b"{}")
+        topics = {name: writer.register_channel(name, "json", schema) for name in ("/a", "/b")}
+        for row in range(20):
+            writer.add_message(topics["/a"], row * SECOND, b'{"x": 1}', 0)
+        writer.add_message(topics["/b"], 20 * SECOND, b'{"x": null}', 0)
+        writer.finish()  # type: ignore[no-untyped-call]
+    columns = {"x": "/a:x", "y": "/b:x"}
+    with pytest.raises(Invalid, match=r"is no number, but NoneType, in the message at 20\.0"):
+        tables.read_mcap(tmp_path / "late.mcap", columns, every="/a")
+    columns["y"] = "/a:x"
+    assert len(tables.read_mcap(tmp_path / "late.mcap", columns, every="/a")["x"]) == 20
+    late = {"x": "/a:x", "y": "/c:x"}
+    with (tmp_path / "late.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        schema = writer.register_schema("any", "jsonschema", b"{}")
+        topics = {name: writer.register_channel(name, "json", schema) for name in ("/a", "/c")}
+        for row in range(20):
+            writer.add_message(topics["/a"], row * SECOND, b'{"x": 1}', 0)
+        writer.add_message(topics["/c"], 20 * SECOND, b'{"x": 1}', 0)
+        writer.finish()  # type: ignore[no-untyped-call]
+    with pytest.raises(Invalid, match="20 messages of /a come before the first of /c"):
+        tables.read_mcap(tmp_path / "late.mcap", late, every="/a")
+
+
 def test_columns_that_are_made_here_cannot_be_given(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="time is made here"):
         tables.read_mcap(tmp_path / "run.mcap", {"time": "/odom:stamp"}, every="/odom")
