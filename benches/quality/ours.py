@@ -13,7 +13,7 @@ import numpy as np
 import scores
 from streams import file_name, keep
 
-VERSION = 1
+VERSION = 2
 """Of what is kept of a fit: raise it with every change of that."""
 
 LIVE_ROWS = (20_000, 100_000)
@@ -72,6 +72,7 @@ def chosen(model):
         "relevance": kernel.get("relevance"),
         "dictionary": model.get("dictionary_size"),
         "out_of_time": number(model, "out_of_time"),
+        "gate": number(model, "gate"),
     }
 
 
@@ -205,13 +206,13 @@ def snapshot(binary, daemon, stream):
     return {**figures, "generation": about["generation"], "offset": about["offset"], "dictionary": size}
 
 
-def wait_until(condition, seconds):
-    """Whether a condition has come true within the time."""
+def wait_until(condition, seconds, pause=0.1):
+    """Whether a condition has come true within the time; it is looked at every `pause` seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.1)
+        time.sleep(pause)
     return True
 
 

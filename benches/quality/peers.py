@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.optimize
+from features import fourier
 from scipy.linalg import cho_factor, cho_solve
 from scipy.signal import lfilter
 from streams import file_name, keep
@@ -111,21 +112,8 @@ def on_returns(rows, regress, rounds):
 # ---------------------------------------------------------------------------------------------------------------------
 # LSTD(lambda)
 
-FEATURES = 200
 SCALES = (0.25, 0.5, 1.0, 2.0)
 RIDGES = (1e-3, 1e-1, 1.0, 10.0)
-
-
-def fourier(dim, scale, rng):
-    """Random Fourier features of a Gaussian kernel of this lengthscale, a constant, and the states themselves."""
-    directions = rng.standard_normal((dim, FEATURES)) / (scale * np.sqrt(dim))
-    phases = rng.uniform(0.0, 2.0 * np.pi, FEATURES)
-
-    def features(x):
-        waves = np.sqrt(2.0 / FEATURES) * np.cos(x @ directions + phases)
-        return np.hstack([waves, np.ones((len(x), 1)), 0.3 * x])
-
-    return features
 
 
 def td_systems(rows, features, lambdas):

@@ -5,6 +5,8 @@
     benches/quality/run.py --streams nav,grid11 --seeds 0      some of it
     benches/quality/run.py --no-peers --bin other/criticd      ours again; of the peers what is kept
     benches/quality/run.py --no-fit --live                     the daemon while rows arrive
+    benches/quality/run.py --drift --data FOLDER               streams that drift, too: the whole page of figures
+    benches/quality/run.py --drift --no-stationary --drift-streams trump,linear/ramp --pace fast,400
 
 Needs `venv`; packages and everything that is kept go to `target/quality`.
 """
@@ -80,6 +82,10 @@ def names(given):
     return [name for name in given.split(",") if name]
 
 
+def paces(given):
+    return [name if name in ("fast", "waiting") else float(name) for name in names(given)]
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=names, help="names, with commas in between [all]")
@@ -91,12 +97,22 @@ def arguments():
     parser.add_argument("--no-fit", dest="fit", action="store_false", help="nothing of ours from tables")
     parser.add_argument("--live", action="store_true", help="the daemon, too")
     parser.add_argument("--live-streams", type=names, help="names [nav,rmdp200-2d,CartPole,Pendulum]")
+    parser.add_argument("--drift", action="store_true", help="streams that drift, through the daemon, too")
+    parser.add_argument("--drift-streams", type=names, help="names [all]; FILE/COLUMN/7 or /14 of the folder of data")
+    parser.add_argument("--drift-seeds", type=names, default=["0"], help="of made streams [0]")
+    parser.add_argument("--data", help="folder with ETTh2.csv of the Electricity Transformer Dataset")
+    parser.add_argument("--pace", type=paces, default=["fast"], help="fast, waiting (for refits), or rows/s [fast]")
+    parser.add_argument(
+        "--no-stationary", dest="stationary", action="store_false", help="nothing of the streams that do not drift"
+    )
     parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE for the daemon")
     parser.add_argument("--bin", default=os.environ.get("CRITICD_BIN", ROOT / "target" / "release" / "criticd"))
     parser.add_argument("--fit-args", type=shlex.split, default=[], help="more arguments of `criticd fit`, in quotes")
     parser.add_argument("--jobs", type=int, default=1, help="streams at the same time [1]")
     parser.add_argument("--baseline", help="an earlier --out, to compare log densities with")
-    parser.add_argument("--out", default=TARGET / "results.json", help="[results.json there]; the table beside it")
+    parser.add_argument(
+        "--out", default=TARGET / "results.json", help="[results.json there]; beside it .txt, .md, .png"
+    )
     return parser.parse_args()
 
 
@@ -181,9 +197,59 @@ def live(seeds, options):
     return results
 
 
+def drifted(name, seed, options):
+    """One drifting stream: what peers and ours said of it. A reason instead, if it cannot be had."""
+    import asked
+    import drifting
+    import online
+    import ours
+    import streams
+
+    try:
+        stream = drifting.load(options.data, name, seed)
+    except streams.Missing as missing:
+        return None, str(missing)
+    said = {peer: online.learn(TARGET, peer, name, seed, stream) for peer in online.peers_of(stream)}
+    errors = {
+        online.TITLES[peer]: [asked.error(values, stream, window) for window in stream.windows()]
+        for peer, values in said.items()
+        if values is not None
+    }
+    result = {"stream": name, "seed": seed, "discount": stream.discount, "change": stream.change, "peers": errors}
+    result["ours"], reason = {}, None
+    for pace in options.pace if options.fit else ():
+        try:
+            found = asked.learn(TARGET, options.bin, name, seed, stream, options.settings, pace)
+            result["ours"][f"{pace:g}/s" if isinstance(pace, float) else pace] = asked.judged(*found, stream)
+        except ours.Failed as failed:
+            reason = str(failed)
+    return result, reason
+
+
+def drift(options):
+    """The results of all drifting streams, one after the other: they are timed by the rows that arrive."""
+    import drifting
+    import figures
+
+    results = []
+    for name in options.drift_streams or drifting.names():
+        made = name == "furnace" or name.partition("/")[0] in drifting.WORLDS
+        for seed in options.drift_seeds if made else (0,):
+            result, reason = drifted(name, int(seed), options)
+            if reason is not None:
+                print(f"left out: {name}, seed {seed}: {reason}")
+            if result is not None:
+                results.append(result)
+                lines = list(figures.drifting_table([result]))
+                print("\n".join(lines[2:] if len(results) > 1 else lines), file=sys.stderr, flush=True)
+    return results
+
+
 def main():
     options = arguments()
     enter()
+    import drifting
+    import figures
     import ours
     import streams
     import table
@@ -192,10 +258,14 @@ def main():
     baseline = json.loads(Path(options.baseline).read_text())["results"] if options.baseline else []
     if (options.fit or options.live) and not options.bin.exists():
         sys.exit(f"there is no {options.bin}: build it with `cargo build --release`, or name another one with --bin")
-    chosen = options.streams or list(streams.FAMILIES)
+    chosen = (options.streams or list(streams.FAMILIES)) if options.stationary else []
     unknown = [n for n in [*chosen, *(options.live_streams or [])] if n not in streams.FAMILIES]
     if unknown:
         sys.exit(f"no such stream: {', '.join(unknown)}; there are {', '.join(streams.FAMILIES)}")
+    unknown = [name for name in options.drift_streams or [] if not drifting.known(name)]
+    if unknown:
+        sys.exit(f"no such stream: {', '.join(unknown)}; there are {', '.join(drifting.names())}")
+    options.data = options.data and Path(options.data).resolve()
     seeds = [int(seed) for seed in options.seeds]
     identity = ours.identity(options.bin, options.fit_args) if options.fit else None
     # MuJoCo leaves a file of warnings where it runs.
@@ -205,14 +275,20 @@ def main():
     results = measured(tasks, options, identity)
     extra = measured(more, options, identity) if options.fit else []
     lived = live(seeds, options) if options.live else []
+    moved = drift(options) if options.drift else []
     order = {name: i for i, name in enumerate(chosen)}
     results.sort(key=lambda result: (order[result["stream"]], result["seed"]))
     said = table.text(results, extra, lived, baseline)
     out.parent.mkdir(parents=True, exist_ok=True)
     about = {"binary": identity, "fit_args": options.fit_args, "seeds": seeds, "settings": options.settings}
-    out.write_text(json.dumps({"about": about, "results": results, "extra": extra, "live": lived}, indent=1))
+    everything = {"about": about, "results": results, "extra": extra, "live": lived, "drift": moved}
+    out.write_text(json.dumps(everything, indent=1))
     out.with_suffix(".txt").write_text(said + "\n")
+    command = shlex.join(["benches/quality/run.py", *sys.argv[1:]])
+    out.with_suffix(".md").write_text(figures.text(results, extra, moved, command))
+    figures.picture(results, moved, out.with_suffix(".png"))
     print(said)
+    print(f"The page of figures is {out.with_suffix('.md')}, its picture {out.with_suffix('.png')}.")
 
 
 if __name__ == "__main__":
