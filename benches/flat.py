@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Resident memory of a running daemon while rows without end go through it.
 
-    benches/flat.py [--rows 10000000] [--set critic.dictionary_max=100] [--program target/release/criticd]
+    benches/flat.py [--rows 10000000] [--set critic.dictionary_max=100] [--program target/dist/criticd]
 
 Starts a daemon (journal and refits on, the settings given, else its own) in a directory of its own, replays a table of a
 million rows of four numbers again and again, each time as a new session, and prints what is resident after each, beside
@@ -46,7 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the daemon")
-    parser.add_argument("--program", default=ROOT / "target" / "release" / "criticd")
+    parser.add_argument("--program", default=ROOT / "target" / "dist" / "criticd")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="criticd-flat-") as directory:
         table, data = Path(directory) / "walk.csv", Path(directory) / "data"

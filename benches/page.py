@@ -4,7 +4,7 @@
     PYTHONPATH=tests/python target/python/bin/python benches/page.py [--turns 5] [--seconds 600]
     PYTHONPATH=tests/python target/python/bin/python benches/page.py --shapes [NAME...] [--seconds 60]
 
-Starts the daemon of CRITICD_BIN (target/release/criticd by default) and sends it as many rows of four numbers as it
+Starts the daemon of CRITICD_BIN (to be measured: target/dist/criticd) and sends it as many rows of four numbers as it
 takes. In turns of ten seconds with and without a page: rows per second, and rows per second of processor time of the
 core's thread, which other programs on the machine do not change. Then the time until the first paint of ten fresh
 pages, and memory of browser and daemon while a page stays open. With --shapes: many variables, critics, streams or heads at

@@ -19,7 +19,7 @@ import zmq
 from attacks import DIM, HALF_MESSAGES, Ends, dealer, pack, rows
 
 ROOT = Path(__file__).resolve().parents[2]
-BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target/release/criticd"))
+BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target/dist/criticd"))
 PATIENCE_S = 120.0
 # As `WatchdogSec` of examples/systemd.
 WATCHDOG_S = 30.0

@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="GPyTorch and GPflow, too")
     parser.add_argument("--only", default="", help="rows of the table whose name has this in it")
     parser.add_argument("--rounds", type=int, default=3, help="turns, of which the median counts [3]")
-    parser.add_argument("--profile", default="release", help="our build; dev is the one for development [release]")
+    parser.add_argument("--profile", default="bench", help="our build; dev is the one for development [bench]")
     parser.add_argument("--dlib", help="directory of dlib's sources")
     options = parser.parse_args()
     TARGET.mkdir(parents=True, exist_ok=True)

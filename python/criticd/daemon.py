@@ -41,8 +41,9 @@ def binary() -> Path:
     found = shutil.which("criticd")
     if found is None:
         raise FileNotFoundError(
-            "there is no program `criticd`: install the wheel of your platform, which holds it, or build it with "
-            "`cargo install --path .` in a checkout; or name the file in the environment variable CRITICD_BIN"
+            "there is no program `criticd`: install the wheel of your platform, which holds it, or build it "
+            "with `cargo install --profile dist --path .` in a checkout; or name the file in the environment variable "
+            "CRITICD_BIN"
         )
     return Path(found)
 

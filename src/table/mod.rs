@@ -273,8 +273,8 @@ impl Format {
 #[cfg(not(all(feature = "parquet", feature = "hdf5")))]
 fn not_built(name: &str, feature: &str) -> Fault {
     Fault::Content(format!(
-        "this criticd was built without {name}; install one with it (cargo install --path . --features {feature}), or convert \
-         the file to NPZ or CSV"
+        "this criticd was built without {name}; install one with it (cargo install --profile dist --path . --features {feature}), \
+         or convert the file to NPZ or CSV"
     ))
 }
 

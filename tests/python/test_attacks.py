@@ -319,7 +319,6 @@ class Full:
                 break
 
 
-@pytest.mark.nightly
 @pytest.mark.long
 def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
     """Every queue is filled, is seen to be full, and stays full with the others: replies and publications that nobody reads, long
