@@ -660,23 +660,28 @@ fn run(failed_once: &[u64], numbers: Range<u64>, simulate: impl Fn(u64) -> Count
     counts
 }
 
-/// Assert that each kind of event was seen more often than its share of the worlds. Few worlds may have left one out.
+/// Assert that each kind of event was seen about as often as its mean in a world says: at most a quarter less, or what chance
+/// explains. The variance of a sum over worlds is at most one and a half times its mean; chance is four deviations of it, and seven
+/// tenths where few events are expected. Where fewer than 20 are, as in few worlds, chance may leave out all.
 fn assert_seen(worlds: u64, kinds: &[(&str, u64, f64)]) {
-    for (kind, seen, share) in kinds {
-        assert!(worlds < 20 || *seen > (worlds as f64 * share) as u64, "{seen} {kind} in {worlds} worlds");
+    for (kind, seen, mean) in kinds {
+        let expected = worlds as f64 * mean;
+        let chance = (4.0 * (1.5 * expected).sqrt()).clamp(0.25 * expected, 0.7 * expected);
+        let enough = expected < 20.0 || *seen as f64 > expected - chance;
+        assert!(enough, "{seen} {kind} in {worlds} worlds, and {expected} are expected");
     }
 }
 
-/// A world has 80 events on average, 3 of 100 of them crashes, and ends with a crash: 3.4 crashes. 10 000 worlds, before there were heads in
-/// them, had 33 730, and 16 090 adoptions. In a world 1.6 changes of heads are asked for, of which a good third can be made, and 0.4
-/// rebuilds of all critics. The shares are a third of that and less: in 300 worlds, from whatever base, chance does not come near them.
+/// A world has 80 events on average, 3 of 100 of them crashes, and ends with a crash: 3.4 crashes. In a world 1.6 changes of heads are
+/// asked for, of which a good fifth can be made, and 0.4 rebuilds of all critics. The means are those of 2100 worlds: 40 times 30, from
+/// bases 100 003 apart, and three times 300. The variances of the 30, a world: 3.0, 1.5, 0.61 and 0.52.
 #[test]
 fn nothing_is_lost_repeated_or_learned_otherwise_whatever_fails() {
     let count = seeds();
     let Counts { crashes, adoptions, rebuilds, heads, .. } = run(&CALM_FAILED, 0..count, |seed| simulate(seed, None));
-    let kinds = [("crashes", crashes, 1.1), ("adoptions", adoptions, 0.1), ("rebuilds", rebuilds, 0.01)];
+    let kinds = [("crashes", crashes, 3.4), ("adoptions", adoptions, 1.7), ("rebuilds", rebuilds, 0.5)];
     assert_seen(count, &kinds);
-    assert_seen(count, &[("changes of heads", heads, 0.1)]);
+    assert_seen(count, &[("changes of heads", heads, 0.35)]);
 }
 
 /// A world of this kind takes as long as many of the others: there is one for 150 of those. Few may leave something out: more follow
@@ -693,17 +698,16 @@ fn a_world_that_changes_is_followed_in_the_same_way_whatever_fails() {
     assert!(counts.has_all_changes(), "{next} worlds: {counts:?}");
 }
 
-/// There is one of these worlds for ten of the others. It has 5.8 crashes: half of them come at any moment, which is one of an improvement
-/// where one runs, and half when the improvement that runs is stored. Improvements are due after 15 rows, of some 300: one runs most of
-/// the time. Of these crashes one in thirty must have met one.
+/// There is one of these worlds for ten of the others, and 60 at least where there are as many. Improvements are due after 15 rows, of some 300: one runs most of the time. The
+/// means are those of 840 worlds: 28 times 30. The variances of these, a world: 2.4, 0.99 and 0.37.
 #[test]
 fn an_improvement_that_a_crash_meets_anywhere_is_found_again_or_made_again() {
-    let count = seeds().div_ceil(10);
+    let count = seeds().div_ceil(10).max(seeds().min(60));
     let Counts { adoptions, crashes_improving, crashes_improved, .. } = run(&ACTING_FAILED, 0..count, simulate_acting);
     let kinds = [
-        ("adoptions", adoptions, 0.25),
-        ("crashes while an improvement ran", crashes_improving, 0.1),
-        ("crashes behind a stored improvement", crashes_improved, 0.1),
+        ("adoptions", adoptions, 3.0),
+        ("crashes while an improvement ran", crashes_improving, 0.7),
+        ("crashes behind a stored improvement", crashes_improved, 0.38),
     ];
     assert_seen(count, &kinds);
 }
