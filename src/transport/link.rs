@@ -549,7 +549,13 @@ fn consume(buffer: &mut BytesMut, n: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::permit::Gate;
+    use super::super::turns::{Share, Watch, turns};
+    use super::super::{Limits, Rights};
     use super::*;
+    use crate::access::Access;
+    use std::io::Cursor;
+    use std::task::Waker;
 
     #[test]
     fn a_message_does_not_age_while_its_peer_waits_for_us() {
@@ -558,5 +564,32 @@ mod tests {
         let mut age = |second: u64, waits| begun.age(start + Duration::from_secs(second), waits).as_secs();
         assert_eq!([age(1, false), age(2, true), age(50, true)], [1, 1, 1]);
         assert_eq!([age(53, false), age(54, true), age(55, false)], [4, 4, 5]);
+    }
+
+    #[test]
+    fn a_peer_of_too_many_commands_is_read_no_further_until_the_second_is_over() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let (entrance, _turns) = turns(Share { peer_bytes: 1, total_bytes: 1 });
+        let gate = Gate::new(Access::default(), Limits::default(), Watch::clone(&entrance), Arc::default());
+        let seat = ConnectionPermit::take(&Arc::new(gate), SocketName::Ingest, None, Rights::ALL).unwrap();
+        // A command without a name, the shortest there is.
+        let noise = Cursor::new([4, 1, 0].repeat(1_000_000));
+        let (inner, _behind) = UnixStream::pair().unwrap();
+        let (_phase, phase) = watch::channel(Phase::Running);
+        let mut link = Link::new(seat, Box::new(noise), Box::new(tokio::io::sink()), inner, phase);
+        link.up.clear();
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..2 {
+            let before = link.scanner.commands;
+            assert!(link.poll_peer_read(&mut cx).is_ready(), "which begins a second, where one is over");
+            // One that this test cannot outlast.
+            link.second.0 = Instant::now() + Duration::from_secs(3600);
+            while link.poll_peer_read(&mut cx).is_ready() {}
+            let bound = COMMANDS_PER_SECOND..COMMANDS_PER_SECOND + CHUNK as u32 / 3;
+            assert!(link.is_held() && bound.contains(&(link.scanner.commands - before)), "{}", link.scanner.commands);
+            link.second.0 = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+            assert!(!link.is_held());
+        }
     }
 }
