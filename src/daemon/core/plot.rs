@@ -151,11 +151,12 @@ mod tests {
             sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
             core.step(now);
             core.refresh(now, &|| now);
-            plots(core)
+            plots(core, now)
         };
         let later = |core: &mut Core, uptime: f64| {
-            core.publish_owed_plots(Now { uptime, unix: 1e9 + uptime });
-            plots(core)
+            let now = Now { uptime, unix: 1e9 + uptime };
+            core.publish_owed_plots(now);
+            plots(core, now)
         };
         let core = &mut core;
         assert_eq!(learn(core, 100, 1.0), [100]);
@@ -170,11 +171,12 @@ mod tests {
         assert_eq!(later(core, 2.0), [0; 0]);
     }
 
-    /// Offsets of the plots among the outputs.
-    fn plots(core: &mut Core) -> Vec<u64> {
+    /// Offsets of the plots among the outputs, which have the time of now.
+    fn plots(core: &mut Core, now: Now) -> Vec<u64> {
         let offset = |output| match output {
             Output::Publish(publication) if publication.topic == "plot.main" => {
                 let numbers: Value = serde_json::from_slice(&publication.payload).unwrap();
+                assert_eq!(numbers["timestamp"].as_f64(), Some(now.unix));
                 numbers["main/offset"].as_f64().map(|offset| offset as u64)
             }
             _ => None,
