@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,12 @@ class Daemon:
             if line.startswith(what + ":"):
                 return int(line.split()[1]) / 1024
         raise KeyError(what)
+
+    def metric(self, sample: str) -> float:
+        """A number of /metrics, by its name with its labels."""
+        with urllib.request.urlopen(f"http://{self.endpoints['http']}/metrics", timeout=PATIENCE_S) as page:
+            lines = page.read().decode().splitlines()
+        return float(next(line for line in lines if line.startswith(sample + " ")).rpartition(" ")[2])
 
     def terminate(self, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
         """Exit code and seconds after a SIGTERM."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import resource
+import select
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +31,8 @@ ROWS = 20_000
 """One row a message: far more than all buffers hold but those of the producer's own kernel."""
 # Several turns of the daemon's timers, which look at connections that wait every 100 ms.
 TURNS_S = 0.5
+CLOSING = "closing\n"
+"""What the program below says before it closes; then come its counters."""
 
 SENDER = """
 import sys
@@ -41,6 +43,7 @@ options = {"batch_rows": 4, "timeout_s": 300}
 with Sender(endpoint, control=control, publish=publish, stream="closes", queue_rows=rows, **options) as sender:
     for i in range(rows):
         sender.send([i % 10 / 10, 0.5], 1.0, [i % 10 / 10, 0.25])
+    print("closing", flush=True)
 print(sender.counters.sent, sender.counters.lost, sender.counters.dropped)
 """
 
@@ -64,16 +67,17 @@ def held(daemon: Daemon) -> Iterator[None]:
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def metric(daemon: Daemon, sample: str) -> float:
-    with urllib.request.urlopen(f"http://{daemon.endpoints['http']}/metrics", timeout=PATIENCE_S) as page:
-        lines = page.read().decode().splitlines()
-    return float(next(line for line in lines if line.startswith(sample + " ")).rpartition(" ")[2])
+def look_again(daemon: Daemon) -> None:
+    """Wait until the daemon has looked several times at the connections that wait."""
+    control = daemon.shared_control()
+    end = control.ask("status")["uptime_s"] + TURNS_S
+    when(lambda: control.ask("status")["uptime_s"] > end, "it has looked again")
 
 
 def at_rest(daemon: Daemon) -> Map:
     """The status when no producer is connected, and all that came is learned."""
     control = daemon.shared_control()
-    when(lambda: metric(daemon, 'criticd_connections{socket="ingest"}') == 0, "no producer is connected")
+    when(lambda: daemon.metric('criticd_connections{socket="ingest"}') == 0, "no producer is connected")
     when(lambda: control.ask("status")["queues"]["ingest"]["waiting"] == 0, "nothing waits")
     # What was taken from the queue is stored with the group of the moment, and a later request comes behind that.
     before = -1
@@ -115,7 +119,7 @@ def daemon(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Daem
 def test_pyzmq(daemon: Daemon) -> None:
     with held(daemon):
         producer = pushed(daemon.endpoints["ingest"], ROWS)
-        time.sleep(TURNS_S)
+        look_again(daemon)
     producer.join()
     all_learned(daemon, ROWS)
 
@@ -132,7 +136,7 @@ def test_pyzmq_encrypted(start: Start, ring: Ring, monkeypatch: pytest.MonkeyPat
 
     with held(daemon):
         producer = pushed(daemon.endpoints["curve_ingest"], ROWS, prepare)
-        time.sleep(2 * TURNS_S)
+        look_again(daemon)
     producer.join()
     all_learned(daemon, ROWS)
 
@@ -141,10 +145,12 @@ def test_sender(daemon: Daemon) -> None:
     ends = [daemon.endpoints[name] for name in ("ingest", "control", "publish")]
     command = [sys.executable, "-c", SENDER, *ends, str(ROWS)]
     with held(daemon):
-        # The program ends with its `with` block: what libzmq holds has left by then.
         program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        time.sleep(2 * TURNS_S)
-    assert program.communicate(timeout=PATIENCE_S)[0] == f"{ROWS} 0 0\n"
+        assert program.stdout is not None and select.select([program.stdout], [], [], PATIENCE_S)[0]
+        assert program.stdout.readline() == CLOSING
+        look_again(daemon)
+    # The program ends with its `with` block: what libzmq holds has left by then.
+    assert program.wait(PATIENCE_S) == 0 and program.stdout.read() == f"{ROWS} 0 0\n"
     all_learned(daemon, ROWS)
 
 
@@ -155,7 +161,7 @@ def test_a_sender_that_ends_too_early_says_what_it_lost(start: Start) -> None:
     with held(daemon):
         code = SENDER.replace('"batch_rows": 4, "timeout_s": 300', '"batch_rows": 64, "timeout_s": 0.5')
         program = subprocess.run([sys.executable, "-c", code, *ends, str(rows)], stdout=subprocess.PIPE, text=True)
-    sent, lost, dropped = map(int, program.stdout.split())
+    sent, lost, dropped = map(int, program.stdout.removeprefix(CLOSING).split())
     daemon.shared_control().wait_for_offset(sent + 2)
     status = at_rest(daemon)
     assert sent + lost + dropped == rows and lost > 0
@@ -188,7 +194,7 @@ def test_broken_connections_are_counted_and_logged(start: Start) -> None:
     breaks("reset", 300, reset)
     for reason in ("mid_message", "reset"):
         sample = f'criticd_disconnected_peers_total{{reason="{reason}"}}'
-        when(lambda: metric(daemon, sample) == 1, sample)  # noqa: B023
+        when(lambda: daemon.metric(sample) == 1, sample)  # noqa: B023
     assert control.wait_for_offset(4)["offset"] == 4
 
 
@@ -238,7 +244,7 @@ def test_a_hundred_closings(start: Start) -> None:
     for number in range(runs):
         code = SENDER.replace('"closes"', f'"closes-{number}"').replace(": 4", f": {2 ** (number % 10)}")
         program = subprocess.run([sys.executable, "-c", code, *ends, str(rows)], stdout=subprocess.PIPE, text=True)
-        assert program.stdout == f"{rows} 0 0\n"
+        assert program.stdout == f"{CLOSING}{rows} 0 0\n"
     control: Control = daemon.shared_control()
     status = control.wait_for_offset(runs * rows)
     assert (status["offset"], status["missing_rows"], status["connections_broken"]) == (runs * rows, 0, {})

@@ -34,6 +34,10 @@ from client import BINARY, PATIENCE_S, Daemon, pack, when
 from conftest import Start
 from peers import GREETING, TYPES, Peer, allow_descriptors, announcing, descriptors, frame, subscriber
 
+# The longest that the settings allow, longer than anybody waits for an answer: no limit on time rids the daemon of the others before.
+PATIENT = tuple(f"limits.{name}_timeout_ms=600000" for name in ("handshake", "stall", "saturated"))
+SOON = ("limits.handshake_timeout_ms=2000", "limits.stall_timeout_ms=1500", "limits.saturated_timeout_ms=4000")
+
 
 @contextmanager
 def unharmed(daemon: Daemon, mib: float) -> Iterator[Callable[[], None]]:
@@ -59,9 +63,14 @@ def cut_because(daemon: Daemon, *reasons: str) -> bool:
     return bool(re.search(f"event=peer_disconnected .*reason=({'|'.join(reasons)}) ", daemon.log()))
 
 
+def much_waits(daemon: Daemon, name: str) -> bool:
+    """Whether peers of a socket do not read what is there for them."""
+    return daemon.metric(f'criticd_backlog_bytes{{socket="{name}"}}') > 8 << 20
+
+
 @pytest.mark.parametrize("name", TYPES)
 def test_an_absurd_announcement(start: Start, name: str) -> None:
-    daemon = start()
+    daemon = start(*PATIENT)
     with unharmed(daemon, 16) as ask:
         for bits in (36, 40, 50, 62, 63):
             for flags in (0, 1, 4):
@@ -82,7 +91,7 @@ def test_an_absurd_announcement(start: Start, name: str) -> None:
     ],
 )
 def test_a_message_without_end(start: Start, piece: bytes, most: int, reason: str) -> None:
-    daemon = start()
+    daemon = start(*PATIENT)
     with unharmed(daemon, 24) as ask:
         for name in ("ingest", "control"):
             peer = Peer(daemon, name, TYPES[name])
@@ -92,7 +101,7 @@ def test_a_message_without_end(start: Start, piece: bytes, most: int, reason: st
 
 
 def test_a_frame_that_really_is_three_gigabytes_long(start: Start) -> None:
-    daemon = start()
+    daemon = start(*PATIENT)
     with unharmed(daemon, 24) as ask:
         peer = Peer(daemon, "control", "DEALER")
         peer.send(announcing(3 << 30))
@@ -103,8 +112,7 @@ def test_a_frame_that_really_is_three_gigabytes_long(start: Start) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_noise(start: Start, seed: int) -> None:
-    # Those that speak it well have the time for it on a busy machine.
-    daemon, generator = start("limits.handshake_timeout_ms=5000"), random.Random(seed)
+    daemon, generator = start(*PATIENT), random.Random(seed)
     with unharmed(daemon, 24) as ask:
         peers = []
         for k in range(60):
@@ -120,23 +128,25 @@ def test_noise(start: Start, seed: int) -> None:
             peer.close()
 
 
-def test_a_thousand_that_never_finish_their_handshake(start: Start) -> None:
+@pytest.mark.parametrize("limits", [PATIENT, SOON], ids=["patient", "soon"])
+def test_a_thousand_that_never_finish_their_handshake(start: Start, limits: tuple[str, ...]) -> None:
     allow_descriptors(4096)
-    daemon = start("limits.handshake_timeout_ms=2000", "limits.connections_per_address_max=2000")
+    daemon = start(*limits, "limits.connections_per_address_max=2000")
     with unharmed(daemon, 32) as ask:
         peers = [Peer(daemon, list(TYPES)[k % 3]) for k in range(1000)]
         for peer in peers[::2]:
             # The first may have been cut by now.
             peer.send_what_fits(GREETING[:30])
         ask()
-        assert all(peer.is_cut() for peer in peers)
+        assert limits == PATIENT or all(peer.is_cut() for peer in peers)
         for peer in peers:
             peer.close()
-    assert cut_because(daemon, "handshake_timeout")
+    assert cut_because(daemon, "handshake_timeout") == (limits == SOON)
 
 
-def test_clients_that_never_read_their_replies(start: Start) -> None:
-    daemon = start("limits.stall_timeout_ms=1500", "limits.saturated_timeout_ms=4000")
+@pytest.mark.parametrize("limits", [PATIENT, SOON], ids=["patient", "soon"])
+def test_clients_that_never_read_their_replies(start: Start, limits: tuple[str, ...]) -> None:
+    daemon = start(*limits)
     with unharmed(daemon, 96) as ask:
         flooders = [Peer(daemon, "control", "DEALER") for _ in range(3)]
         request = frame(pack({"op": "status"})) * 64
@@ -146,15 +156,20 @@ def test_clients_that_never_read_their_replies(start: Start) -> None:
                 # Held back after a while, or cut: it takes what it takes.
                 flooder.send_what_fits(request)
             ask()
-            return cut_because(daemon, "stalled", "saturated")
+            return much_waits(daemon, "control") if limits == PATIENT else cut_because(daemon, "stalled", "saturated")
 
-        when(one_more, "they are cut")
-        # None of them closes its connection: `unharmed` waits until all are cut.
+        when(one_more, "much waits for them, or they are cut")
+        if limits == PATIENT:
+            for flooder in flooders:
+                flooder.close()
+        # Else none of them closes its connection: `unharmed` waits until all are cut.
         assert len(flooders) == 3
+    assert cut_because(daemon, "stalled", "saturated") == (limits == SOON)
 
 
-def test_subscribers_that_never_read(start: Start) -> None:
-    daemon = start("limits.stall_timeout_ms=1500", "limits.saturated_timeout_ms=4000", "snapshot_interval_ms=20")
+@pytest.mark.parametrize("limits", [PATIENT, SOON], ids=["patient", "soon"])
+def test_subscribers_that_never_read(start: Start, limits: tuple[str, ...]) -> None:
+    daemon = start(*limits, "snapshot_interval_ms=20")
     generator = random.Random(0)
     # For each of them wait at most 16 MiB.
     with unharmed(daemon, 10 * 16 + 64) as ask:
@@ -171,9 +186,9 @@ def test_subscribers_that_never_read(start: Start) -> None:
                 reader.recv_multipart()
                 read += 1
             ask()
-            return cut_because(daemon, "stalled", "saturated")
+            return much_waits(daemon, "publish") if limits == PATIENT else cut_because(daemon, "stalled", "saturated")
 
-        when(one_more, "they are cut")
+        when(one_more, "much waits for them, or they are cut")
         before = read
 
         def reads_more() -> bool:
@@ -183,6 +198,9 @@ def test_subscribers_that_never_read(start: Start) -> None:
         when(reads_more, "one that reads goes on")
         push.close()
         reader.close()
+        if limits == PATIENT:
+            for peer in dead:
+                peer.close()
         assert len(dead) == 10
 
 
@@ -200,7 +218,7 @@ def test_peers_that_vanish(start: Start) -> None:
 
 
 def test_few_descriptors(start: Start) -> None:
-    daemon = start()
+    daemon = start(*PATIENT)
     with unharmed(daemon, 24) as ask:
         limits = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (descriptors(daemon) + 30, limits[1]))
