@@ -39,21 +39,32 @@ def test_the_error_falls_while_a_stream_that_stays_the_same_is_learned(start: St
         field.send(rows, lambda states: 1.5 * np.sin(5 * states).sum(axis=1))
         time.sleep(0.4)
 
+    def heard() -> bool:
+        """However late the page hears of the rows before."""
+        return page.holds(f"import('/known.js').then(({{known}}) => known.status.offset >= {field.sent})")
+
     def first() -> bool:
-        # However late the page hears of the rows before.
-        if page.holds(f"import('/known.js').then(({{known}}) => known.status.offset >= {field.sent})"):
+        if heard():
             more(12)
         return page.run("errors().length") > 0
 
     when(first, "the first errors")
     began = page.run("errors()[0]")
     assert began > 0.25, began
+    # After as many rows each time: how many numbers the page has of them depends on the clock.
+    curve = [began]
 
     def better() -> bool:
-        more(60)
-        return page.run("errors().at(-1)") < began / 3
+        if heard():
+            curve.append(page.run("errors().at(-1)"))
+            more(30)
+        return curve[-1] < began / 3
 
     when(better, "that it is getting better")
+    # Each number is of the newest hundred returns: the curve falls bit by bit.
+    early, late = (np.mean(part) for part in np.array_split(curve, 2))
+    print(np.round(curve, 3), early, late)
+    assert early > 1.3 * late, curve
     # The page shows the same number above the curve.
     # Time lines are drawn a moment after the numbers have come.
     page.wait(f"Number(/[0-9.]+/.exec({heading} ?? '')?.[0]) < {began / 2}", "the curve")
