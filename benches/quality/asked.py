@@ -25,7 +25,7 @@ LOOK_EVERY = 1000
 """Rows between two looks at held-out states, of streams whose values are known."""
 FIT_EVERY = 4000
 FRESH_ROWS = 4000
-"""Every so many rows the model is compared with a fit of so many rows before."""
+"""After the change, every so many rows the model is compared with a fit of so many rows before."""
 FITTED = ("linear/ramp", "linear/bias", "walk/slow")
 """Streams on which it is."""
 EVENT = re.compile(r"event=(\w+) critic=\w+(?:.*? offset=(\d+))?")
@@ -178,7 +178,7 @@ def run(binary, name, stream, settings, pace):
     }
     if name in FITTED:
         for found in looks:
-            if found["row"] >= FRESH_ROWS and found["row"] // LOOK_EVERY % (FIT_EVERY // LOOK_EVERY) == 0:
+            if found["row"] > stream.change and found["row"] // LOOK_EVERY % (FIT_EVERY // LOOK_EVERY) == 0:
                 found["fresh"] = fresh(binary, stream, found["row"])
     return {"mean": asked.mean, "deviation": asked.deviation, "offset": asked.offset}, about
 

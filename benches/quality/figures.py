@@ -41,6 +41,14 @@ def ratio(result, figures):
     return None if best is None or ours is None else ours / best[1][1]
 
 
+def first_selected(selected):
+    """Where the first model came that was selected, and how long after the 500th row."""
+    if selected is None:
+        return "never"
+    after = f", {selected['seconds']:.1f} s after row 500" if selected["row"] >= 500 else ""
+    return f"row {selected['row']}{after}"
+
+
 def happened(figures):
     """Refits and changes of models, shortly."""
     counts = {name: len(rows) for name, rows in figures["events"].items()}
@@ -63,10 +71,9 @@ def drifting_table(results):
             if figures is None:
                 cells = [name, pace, "-", "-", *peers, "-", "-", "-", "-"]
             else:
-                selected = figures["selected"]
                 cells = [name, pace, pair(figures["errors"]), table.number(ratio(result, figures), ".2f"), *peers]
                 cells += [span(figures["each_200"]), span(figures["each_100"])]
-                cells += [f"row {selected['row']}" if selected else "never", happened(figures)]
+                cells += [first_selected(figures["selected"]), happened(figures)]
             yield "| " + " | ".join(cells) + " |"
 
 
@@ -110,6 +117,16 @@ def series_goals(results):
     yield from most("TrumpApproval, first row with an answer", first, 2)
     others = {f"{r['stream']} {pace}": ratio(r, f) for r, pace, f in ours if not r["stream"].startswith("ETTh2/OT")}
     yield from most("other streams, second half over the best rival's", others, 1.2)
+
+
+def speed_goals(results):
+    """Of the first model that was selected, where rows did not wait for it."""
+    found = {
+        f"{r['stream']} {pace}": f["selected"]["seconds"]
+        for r, pace, f in each(results)
+        if pace != "waiting" and f["selected"] and f["selected"]["row"] >= 500
+    }
+    yield from most("first selected model, seconds after row 500", found, 2.0)
 
 
 def coverage_goals(results):
@@ -192,6 +209,7 @@ def text(stationary, extra, drifting, command):
         lines += ["## Streams that do not change", ""]
         lines += ["```text", *table.lines_of(stationary), "```", ""]
     goals = [*series_goals(groups["series"]), *coverage_goals(drifting), *look_goals(drifting)]
+    goals += speed_goals(drifting)
     goals += stationary_lines(stationary, extra)
     lines += ["## Goals", "", "```text", *goals, "```", ""]
     return "\n".join(lines)
@@ -213,6 +231,10 @@ def picture(stationary, drifting, path):
     draw_coverage(coverage, drifting)
     draw_looks(looks, drifting)
     draw_stationary(calm, stationary)
+    for axes in (streams, coverage, looks, calm):
+        if not axes.has_data():
+            axes.clear()
+            axes.set_axis_off()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
@@ -230,8 +252,9 @@ def draw_errors(axes, drifting):
         for figures, mark in zip(result["ours"].values(), "osd^", strict=False):
             if figures["errors"][1] is not None:
                 axes.plot(min(figures["errors"][1] / best, 10.0), y, mark, color="C0")
-    axes.axvline(1.2, color="C3", linewidth=0.8)
-    axes.set_xscale("log")
+    if rows:
+        axes.axvline(1.2, color="C3", linewidth=0.8)
+        axes.set_xscale("log")
     axes.set_yticks(range(len(rows)), [result["stream"] for result in rows], fontsize=7)
     axes.set_xlabel("grey: the rivals; blue: criticd, a mark for each pace")
 
@@ -243,7 +266,8 @@ def draw_coverage(axes, drifting):
         shares = figures["each_100"]
         colour = "C1" if kind(result) == "series" else "C0"
         axes.plot(np.linspace(0.0, 1.0, len(shares)), shares, color=colour, alpha=0.5, marker=".", linewidth=0.8)
-    axes.axhspan(*EACH_100, color="0.9", zorder=0)
+    if drifting:
+        axes.axhspan(*EACH_100, color="0.9", zorder=0)
     axes.set_ylim(0.0, 1.02)
     axes.set_xlabel("share of the stream; orange: series, blue: worlds that change halfway")
 
@@ -272,5 +296,6 @@ def draw_stationary(axes, stationary):
     found = {name: value for name, value in found.items() if value is not None}
     order = sorted(found, key=found.get)
     axes.plot([found[name] for name in order], range(len(order)), "o", color="C0")
-    axes.axvline(1.1, color="C3", linewidth=0.8)
+    if found:
+        axes.axvline(1.1, color="C3", linewidth=0.8)
     axes.set_yticks(range(len(order)), order, fontsize=7)
