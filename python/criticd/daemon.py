@@ -102,6 +102,9 @@ class Daemon:
             self.close()
             raise
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise CriticdError("a Daemon stays in its process, which ends it: give the other one endpoints or data_dir")
+
     def __repr__(self) -> str:
         state = f"pid {self.pid}" if self.alive() else "not running"
         return f"<criticd.Daemon {state}, control {self.endpoints.control}, data {self.data_dir}>"

@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -55,12 +56,12 @@ def read_mcap(
 
     Returns the columns (n,) as float64, `time` (n,), the log time in seconds since 1970, and `episode` (n,), a whole
     number from 0. A recording that was not finished is read up to where it breaks off, and a warning is logged.
-    Raises `Invalid` if a topic or field does not exist or holds no number, or if no row has a value of some column,
-    ImportError without the package mcap.
+    Raises `Invalid` if a topic or field does not exist or holds no number, if no row has a value of some column, or if
+    a file cannot be read, ImportError without the package mcap.
     """
     try:
         from mcap.decoder import DecoderFactory
-        from mcap.exceptions import DecoderNotFoundError, EndOfFile
+        from mcap.exceptions import DecoderNotFoundError, EndOfFile, McapError
         from mcap.reader import NonSeekingReader, make_reader
         from mcap.well_known import MessageEncoding
     except ImportError as error:
@@ -86,7 +87,15 @@ def read_mcap(
                 reader = NonSeekingReader(cast(BinaryIO, _Whole(stream)), decoder_factories=factories)
             found = reader.iter_decoded_messages(topics=topics, log_time_order=finished)
             told = ((channel.topic, message.log_time, decoded) for _, channel, message, decoded in found)
-            yield from told if finished else _up_to_its_break(path, told, EndOfFile, DecoderNotFoundError)
+            try:
+                yield from told if finished else _up_to_its_break(path, told, EndOfFile, DecoderNotFoundError)
+            except DecoderNotFoundError:
+                raise
+            except McapError as error:
+                said = str(error) or type(error).__name__
+                raise Invalid(
+                    "paths", f"{path} cannot be read ({said}): is it MCAP? `mcap recover` saves what is whole"
+                ) from error
 
     rows = _Rows(columns, every, max_age_s, gap_s)
     for path in _listed(paths):
@@ -133,7 +142,9 @@ def _up_to_its_break(
     # At a break the reader takes for records what is there, and fails at them in any way.
     except Exception as error:
         if not found and not isinstance(error, over):
-            raise
+            raise Invalid(
+                "paths", f"{path} was not finished, and breaks off before the first message ({error!r})"
+            ) from error
         log.debug("%s breaks off: %r", path, error)
     log.warning(
         "%s was not finished: %d messages of these topics stand before its break, and what followed is lost; `mcap "
@@ -158,11 +169,13 @@ def read_rosbag(
     `distribution` names the release of ROS whose message types are used where a bag does not hold its own, in the words
     of the package rosbags: "ros2_humble", "ros2_jazzy", "ros1_noetic".
 
-    Raises `Invalid` if a topic or field does not exist or holds no number, or if there is no such release; ImportError
-    without the package rosbags.
+    Raises `Invalid` if a topic or field does not exist or holds no number, if there is no such release, or if a bag
+    cannot be read; ImportError without the package rosbags.
     """
     try:
-        from rosbags.highlevel import AnyReader
+        from rosbags.highlevel import AnyReader, AnyReaderError
+        from rosbags.rosbag1 import ReaderError as OldReaderError
+        from rosbags.rosbag2 import ReaderError
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         raise ImportError("read_rosbag needs the package rosbags: pip install criticd[logs]") from error
@@ -173,11 +186,18 @@ def read_rosbag(
         raise Invalid("distribution", f"there is no {distribution!r}, only {known}") from None
 
     def messages(path: Path, topics: list[str]) -> Iterator[_Message]:
-        with AnyReader([path], default_typestore=types) as reader:
-            wanted = [connection for connection in reader.connections if connection.topic in topics]
-            # Without any, the reader would give the messages of all topics.
-            for connection, time, data in reader.messages(wanted) if wanted else ():
-                yield connection.topic, time, reader.deserialize(data, connection.msgtype)
+        try:
+            with AnyReader([path], default_typestore=types) as reader:
+                wanted = [connection for connection in reader.connections if connection.topic in topics]
+                # Without any, the reader would give the messages of all topics.
+                for connection, time, data in reader.messages(wanted) if wanted else ():
+                    yield connection.topic, time, reader.deserialize(data, connection.msgtype)
+        except (AnyReaderError, OldReaderError, ReaderError, sqlite3.DatabaseError, OSError, ValueError) as error:
+            if isinstance(error, Invalid) or not path.exists():
+                raise
+            how = "rosbag reindex" if path.suffix == ".bag" else "ros2 bag reindex"
+            message = f"{path} cannot be read ({error}): if its recorder was stopped before the end, `{how}` repairs it"
+            raise Invalid("paths", message) from error
 
     rows = _Rows(columns, every, max_age_s, gap_s)
     for path in _listed(paths):

@@ -100,6 +100,8 @@ def test_what_stays_in_its_process_says_what_to_do(start: Start) -> None:
             kind = type(thing).__name__
             with pytest.raises(CriticdError, match=f"a {kind} stays .* make a {kind} there"):
                 multiprocessing.get_context("spawn").Process(target=print, args=(thing,)).start()
+        with pytest.raises(CriticdError, match="give the other one endpoints or data_dir"):
+            multiprocessing.get_context("spawn").Process(target=print, args=(daemon,)).start()
         assert client.ping() > 0
 
 

@@ -135,6 +135,12 @@ def test_bags_of_ros_2(tmp_path: Path, storage: StoragePlugin) -> None:
         tables.read_rosbag(tmp_path / "bag", columns, every="/joints", distribution="ros3")
     with pytest.raises(Invalid, match="has no message of /absent"):
         tables.read_rosbag(tmp_path / "bag", {"x": "/absent:x"}, every="/joints")
+    (tmp_path / "cut.bag").write_bytes(b"#ROSBAG V2.0\n" + bytes(40))
+    with pytest.raises(Invalid, match=r"cut.bag cannot be read .*`rosbag reindex` repairs it"):
+        tables.read_rosbag(tmp_path / "cut.bag", columns, every="/joints")
+    (tmp_path / "bag" / "metadata.yaml").unlink()
+    with pytest.raises(Invalid, match=r"bag cannot be read .*`ros2 bag reindex` repairs it"):
+        tables.read_rosbag(tmp_path / "bag", columns, every="/joints")
 
 
 @pytest.mark.parametrize(
@@ -178,9 +184,16 @@ def test_a_recording_that_was_not_finished_is_read_up_to_its_break(
         assert 40 * at - 20 < rows <= 40 * at and f"was not finished: {rows} messages" in caplog.text
     whole = tables.read_mcap(tmp_path / "whole.mcap", {"x": "/a:x"}, every="/a")
     assert len(whole["x"]) == 40
-    (tmp_path / "none.mcap").write_bytes(written[:60])
-    with pytest.raises(Invalid, match="no message of /a"):
-        tables.read_mcap(tmp_path / "none.mcap", {"x": "/a:x"}, every="/a")
+    for bytes_of, words in (
+        (written[:60], "no message of /a"),
+        (b"", "no message of /a"),
+        (written[:60] + b"\xff" * 100, "no message of /a"),
+        (b"something else", "was not finished, and breaks off before the first message"),
+        (written[:8] + bytes(60) + written[-8:], "cannot be read .*`mcap recover`"),
+    ):
+        (tmp_path / "none.mcap").write_bytes(bytes_of)
+        with pytest.raises(Invalid, match=words):
+            tables.read_mcap(tmp_path / "none.mcap", {"x": "/a:x"}, every="/a")
 
 
 def test_a_topic_that_comes_too_late_is_named(tmp_path: Path) -> None:
