@@ -25,6 +25,7 @@ from criticd._protocol import (
 from criticd._refusals import Refusal
 from criticd._spread import ReturnSpread
 from criticd._status import Status
+from criticd._tracked import Tracked
 from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
 from criticd.daemon import Daemon
 from criticd.heads import HeadModels, Heads
@@ -64,6 +65,7 @@ __all__ = [
     "Status",
     "Subscriber",
     "Suggestion",
+    "Tracked",
     "Unreachable",
     "Value",
     "Values",

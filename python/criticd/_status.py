@@ -257,6 +257,13 @@ class ReturnsStatus(TypedDict):
     coverage: float | None
 
 
+class TrackingStatus(TypedDict):
+    """How far what tracks the stream is let in, of each reward, and its half-life in rows; None where it is not."""
+
+    gate: list[float]
+    half_life: list[float | None]
+
+
 class DriftStatus(TypedDict):
     """How far errors have moved, what makes an alarm of that, and what alarms have led to."""
 
@@ -268,6 +275,7 @@ class DriftStatus(TypedDict):
     kept_models: list[str]
     alarms: int
     last: dict[str, Any] | None
+    tracking: TrackingStatus | None
 
 
 class NoiseStatus(TypedDict):

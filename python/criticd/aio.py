@@ -89,6 +89,7 @@ class Client:
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
+        base: bool = False,
         critic: str | None = None,
         critics: None = None,
         min_offset: int | None = None,
@@ -104,6 +105,7 @@ class Client:
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
+        base: bool = False,
         critic: None = None,
         critics: Sequence[str],
         min_offset: int | None = None,
@@ -118,6 +120,7 @@ class Client:
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
+        base: bool = False,
         critic: str | None = None,
         critics: Sequence[str] | None = None,
         min_offset: int | None = None,
@@ -126,7 +129,15 @@ class Client:
     ) -> Value | dict[str, Value]:
         """As `criticd.Client.value`."""
         fields = _client.query(
-            states, variance, critic, min_offset, returns=returns, known=known, critics=critics, actions=actions
+            states,
+            variance,
+            critic,
+            min_offset,
+            returns=returns,
+            known=known,
+            base=base,
+            critics=critics,
+            actions=actions,
         )
         reply = await self.request("value", timeout_s, **fields)
         return _client.value_of(reply) if critics is None else _client.values_of(reply, critics)

@@ -358,6 +358,7 @@ def query(
     *,
     returns: bool = False,
     known: bool = False,
+    base: bool = False,
     critics: Sequence[str] | None = None,
     actions: npt.ArrayLike | None = None,
 ) -> Message:
@@ -365,7 +366,7 @@ def query(
     if isinstance(critics, str):
         raise TypeError("critics is a list of names; critic is one name")
     fields: Message = {"states": np.atleast_2d(numbers(states, "states")), "variance": variance}
-    fields |= optional(returns=returns or None, known=known or None)
+    fields |= optional(returns=returns or None, known=known or None, base=base or None)
     fields |= {} if actions is None else {"actions": np.atleast_1d(numbers(actions, "actions"))}
     return fields | optional(critic=critic, min_offset=min_offset, critics=None if critics is None else list(critics))
 
@@ -443,6 +444,7 @@ class Client:
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
+        base: bool = False,
         critic: str | None = None,
         critics: None = None,
         min_offset: int | None = None,
@@ -458,6 +460,7 @@ class Client:
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
+        base: bool = False,
         critic: None = None,
         critics: Sequence[str],
         min_offset: int | None = None,
@@ -472,6 +475,7 @@ class Client:
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
+        base: bool = False,
         critic: str | None = None,
         critics: Sequence[str] | None = None,
         min_offset: int | None = None,
@@ -482,7 +486,8 @@ class Client:
 
         `variance` asks for that of V, `returns` for that of the return to come, `known` for how much of V is known and
         where it is extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
-        `offset` of an `append` there to see its effect.
+        `offset` of an `append` there to see its effect. `base` asks for the mean without what tracks the stream: for
+        states far from those that the stream visits now.
 
         `critic` names the critic that answers, by default the first. With `critics`, up to 64 names, each of these
         answers, in one request: the result is a dictionary by name. n times the number of critics is at most 65536.
@@ -490,7 +495,15 @@ class Client:
         A critic of action values needs `actions` (n,), or (n, A) of a box, or several actions of one state.
         """
         fields = query(
-            states, variance, critic, min_offset, returns=returns, known=known, critics=critics, actions=actions
+            states,
+            variance,
+            critic,
+            min_offset,
+            returns=returns,
+            known=known,
+            base=base,
+            critics=critics,
+            actions=actions,
         )
         reply = self.request("value", timeout_s, **fields)
         return value_of(reply) if critics is None else values_of(reply, critics)

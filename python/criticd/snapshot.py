@@ -19,6 +19,7 @@ from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
+from criticd._tracked import Tracked, checked
 from criticd._values import numbers
 from criticd._worst import Worst
 from criticd.heads import HeadModels, Heads
@@ -169,7 +170,8 @@ class Snapshot:
     the value of actions: D counts their coordinates too, and `inputs` puts states and actions together.
     `heads` has the critic's other predictions by name. Those that have a kernel and a dictionary of their own are the
     heads of `branch`, a snapshot without values, or None. `reward_names` are those of the H rewards, a unit in brackets
-    behind the name, as in `"energy [J]"`.
+    behind the name, as in `"energy [J]"`. With `tracked` the weights are those of a mixture that follows the newest
+    rows.
     """
 
     critic: str
@@ -197,6 +199,15 @@ class Snapshot:
     head_models: HeadModels | None = None
     branch: Snapshot | None = None
     reward_names: tuple[str, ...] | None = None
+    tracked: Tracked | None = None
+
+    @property
+    def base(self) -> Snapshot:
+        """The same without what tracks the stream: for states far from those that the stream visits now.
+
+        Itself where nothing does, `tracked` is None.
+        """
+        return self if self.tracked is None else replace(self, weights=self.tracked.base, tracked=None)
 
     @property
     def heads(self) -> Heads:
@@ -695,6 +706,8 @@ class Snapshot:
             }
             if self.returns.coverage is not None:
                 message["returns"]["coverage"] = self.returns.coverage
+        if self.tracked is not None:
+            message["tracked"] = self.tracked.message()
         if self.provisional:
             message["provisional"] = True
         if self.actions is not None:
@@ -727,6 +740,8 @@ class Snapshot:
             shapes["returns.weights"] = (self.returns.weights.shape, (m, rewards))
             shapes["returns.level"] = (self.returns.level.shape, (rewards,))
             shapes["returns.floor"] = (self.returns.floor.shape, (rewards,))
+        if self.tracked is not None:
+            shapes |= self.tracked.shapes(m, self.weights.shape[1])
         if self.reward_names is not None and m > 0:
             shapes["reward_names"] = ((len(self.reward_names),), (self.weights.shape[1],))
         for name, (found, wanted) in shapes.items():
@@ -836,6 +851,7 @@ def _learned(message: Mapping[str, Any]) -> dict[str, Any]:
         "score": None if score is None else float(score),
         "lambda_": lambda_,
         "returns": None if returns is None else _spread(returns),
+        "tracked": _tracked(message.get("tracked")),
         "provisional": bool(message.get("provisional", False)),
     }
 
@@ -844,6 +860,12 @@ def _columns(value: Any) -> Array:
     """(m, H) from (m,) or (m, H)."""
     values = np.array(value, np.float64)
     return _array(values[:, None] if values.ndim == 1 else values, 2)
+
+
+def _tracked(message: Mapping[str, Any] | None) -> Tracked | None:
+    if message is None:
+        return None
+    return checked(_columns(message["base"]), _array(message["gate"], 1), _array(message["half_life"], 1))
 
 
 def _spread(message: Mapping[str, Any]) -> ReturnSpread:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import CALM, PATIENCE_S, Start
 
-from criticd import Invalid, Kernel, Malformed, ReturnSpread, Snapshot
+from criticd import Invalid, Kernel, Malformed, ReturnSpread, Snapshot, Tracked
 from criticd.gym import wrap
 from criticd.testing import binary
 
@@ -199,6 +199,29 @@ def test_a_file_holds_a_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["known"], values.known, atol=1e-12)
     assert values.extrapolates is not None and found["extrapolates"] == values.extrapolates.tolist()
     assert {file.name for file in tmp_path.iterdir()} == {"model", "states.csv"}
+
+
+@pytest.mark.parametrize("rewards", [1, 2])
+def test_a_mixture_has_its_base_beside_it(tmp_path: Path, rewards: int) -> None:
+    base = model(rewards=rewards)
+    assert base.base is base
+    tracked = Tracked(base.weights, gate=np.full(rewards, 0.75), half_life=np.full(rewards, 128.0))
+    mixture = replace(base, weights=2 * base.weights, tracked=tracked)
+    mixture.save(tmp_path / "mixture")
+    found, states = Snapshot.load(tmp_path / "mixture"), np.linspace(-1, 1, 12).reshape(4, 3)
+    np.testing.assert_array_equal(found(states), mixture(states))
+    np.testing.assert_array_equal(found.base(states), base(states))
+    assert found.tracked is not None
+    np.testing.assert_array_equal(found.tracked.half_life, tracked.half_life)
+    for wrong in (
+        {"gate": np.full(rewards, 1.5)},
+        {"half_life": np.ones(rewards + 1)},
+        {"base": np.ones((2, rewards))},
+    ):
+        message = mixture.message()
+        message["tracked"] = {**message["tracked"], **wrong}
+        with pytest.raises((Malformed, ValueError)):
+            Snapshot.of(message)
 
 
 def test_models_that_do_not_fit_together_are_refused() -> None:

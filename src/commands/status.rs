@@ -10,8 +10,8 @@ use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
     AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, MemoryStatus,
-    ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound, TrustReason,
-    TrustStatus,
+    ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound,
+    TrackingStatus, TrustReason, TrustStatus,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -646,6 +646,10 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
     ];
     if let Some(ReturnsStatus { factor, pairs, coverage }) = model.returns {
         lines.push(said("returns", verified(factor, pairs, coverage)));
+    }
+    if let Some((gate, half_life)) = model.drift.tracking.as_ref().and_then(TrackingStatus::widest) {
+        let followed = format!("rows with a half-life of {}, its gate {:.0} % open", digits(half_life), 100.0 * gate);
+        lines.push(said("follows", followed));
     }
     lines.extend(model.drift.last.as_ref().map(|alarm| changed(alarm, &model.drift)));
     if model.provisional == Some(true) {

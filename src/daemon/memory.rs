@@ -17,6 +17,7 @@ use crate::learner::batch::CANDIDATES;
 use crate::learner::heads;
 use crate::learner::improve::COPIES;
 use crate::learner::suggest::AdvisorSettings;
+use crate::learner::tracking::tracking_bytes;
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::{SEGMENT_ROWS, Window};
 use crate::learner::{
@@ -116,7 +117,8 @@ impl ModelFootprint {
         // Heads with a kernel of their own need the factor of their kernel matrix, and room for S, B and E of the values too; and the
         // elements of their dictionary for publication.
         let branch = (kernels - 1) * NUMBER * (m * m * 4 + m * (columns + 2 * dim) + rest);
-        let model = NUMBER * (m * m * squares + m * columns + rest) + of_heads + branch;
+        let tracking = tracking_bytes(m, dim, rewards).0;
+        let model = NUMBER * (m * m * squares + m * columns + rest) + of_heads + branch + tracking;
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
         // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
@@ -152,6 +154,7 @@ impl ModelFootprint {
         let of_heads = heads::bytes_per_stream(&settings.heads, kernels, settings.dictionary_max);
         kernels * chain
             + of_heads
+            + tracking_bytes(settings.dictionary_max, dim, rewards).1
             + CHAIN_ENTRIES
             + settings.drift_sensitivity.threshold().map_or(0, |_| watch_bytes_per_stream(rewards))
     }

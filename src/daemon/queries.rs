@@ -44,7 +44,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 14] = [
+const FEATURES: [&str; 15] = [
     "hello",
     "pages",
     "kernels",
@@ -58,6 +58,7 @@ const FEATURES: [&str; 14] = [
     "evaluate",
     "labels",
     "suggest",
+    "tracked",
     "journal",
 ];
 

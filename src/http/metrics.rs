@@ -292,7 +292,7 @@ fn queues(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
 /// A gauge of each critic: name, help, and the number that is read.
 type CriticGauge = (&'static str, &'static str, fn(&CriticStatus) -> Option<f64>);
 
-const CRITIC_GAUGES: [CriticGauge; 23] = [
+const CRITIC_GAUGES: [CriticGauge; 24] = [
     ("dictionary_size", "States in the dictionary", |c| Some(c.model.as_ref()?.dictionary_size as f64)),
     ("dictionary_max", "States that the dictionary may hold", |c| Some(c.dictionary_max as f64)),
     ("generation", "Number of the model in use; it rises with every adoption", |c| Some(c.generation as f64)),
@@ -316,6 +316,10 @@ const CRITIC_GAUGES: [CriticGauge; 23] = [
     ("heads", "Heads of the critic", |c| Some(c.heads.as_ref()?.count as f64)),
     ("heads_learning", "Heads that were added and still learn retained rows", |c| {
         Some(c.heads.as_ref()?.learning as f64)
+    }),
+    ("gate", "How far the mixture of trackers is let in, 0 to 1, of the reward where that is most", |c| {
+        let tracking = c.model.as_ref()?.drift.tracking.as_ref()?;
+        Some(tracking.widest().map_or(0.0, |(gate, _)| gate))
     }),
     ("heads_unsolved", "Learned heads that the newest snapshot lacks", |c| Some(c.heads.as_ref()?.unsolved as f64)),
     ("heads_verified", "Heads with enough verified returns", |c| Some(c.heads.as_ref()?.verified as f64)),

@@ -8,7 +8,7 @@ use crate::learner::{Learner, Settings};
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
 /// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads, heads
-/// with a kernel of their own, or with functions and falls.
+/// with a kernel of their own, or with functions and falls, or models that track a stream.
 pub const VERSION: u32 = 6;
 
 /// Whether a head is said by the newest version alone.
@@ -32,7 +32,7 @@ pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -
 
 /// Of models.
 pub(super) fn of_models<'a>(models: impl IntoIterator<Item = &'a Model>) -> u32 {
-    if models.into_iter().any(Model::has_branch) { 6 } else { 1 }
+    if models.into_iter().any(|model| model.has_branch() || model.is_tracked()) { 6 } else { 1 }
 }
 
 /// Of a critic.

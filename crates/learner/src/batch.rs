@@ -141,9 +141,24 @@ impl Given<'_> {
     /// # Errors
     /// Stopped.
     pub fn model(&self, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Model, BatchError> {
+        self.learned(self.empty(dictionary), keep_going)
+    }
+
+    /// The same, with what will track the stream behind these rows.
+    pub(crate) fn tracked_model(&self, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Model, BatchError> {
+        let mut model = self.empty(dictionary);
+        model.track(self.rows);
+        self.learned(model, keep_going)
+    }
+
+    fn empty(&self, dictionary: Dictionary) -> Model {
         let (settings, inputs) = (self.settings.clone(), self.inputs.clone());
         let mut model = Model::with_dictionary(settings, inputs, self.hyperparameters, dictionary);
         model.set_lambda(self.lambda);
+        model
+    }
+
+    fn learned(&self, mut model: Model, keep_going: KeepGoing<'_>) -> Result<Model, BatchError> {
         for start in (0..self.rows.len()).step_by(REBUILD_ROWS) {
             if !keep_going() {
                 return Err(BatchError::Stopped);

@@ -517,6 +517,10 @@ impl Learner {
         head.extend(&rows, 0..self.settings.warmup_rows.min(count));
         let (inputs, guess) = refit::initial_hyperparameters(&head, &self.settings, self.names.clone());
         let mut model = Model::new(self.settings.clone(), inputs, &guess);
+        if self.settings.discount == 0.0 {
+            // A row is all that there is to a return: what tracks the stream need not wait for a refit.
+            model.track(&head);
+        }
         // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
         let known = head.len();
         model.learn(&rows, 0..known, first);
@@ -696,12 +700,12 @@ impl Learner {
         enough.then(|| (present.sum / present.rows as f64, theirs.sum / theirs.rows as f64, present.rows))
     }
 
-    /// The value function as it is now. `revision` and `time` are the caller's.
+    /// The value function as it is now, with what tracks the stream where its gate is open. `revision` and `time` are the caller's.
     ///
     /// # Errors
     /// Before the first model, or if the system cannot be solved: then the last snapshot is still the best there is.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
-        self.snapshot_of(variance, Model::sound_snapshot).map(|snapshot| self.with_prior_mean(snapshot))
+        self.snapshot_of(variance, Model::following_snapshot).map(|snapshot| self.with_prior_mean(snapshot))
     }
 
     fn snapshot_of(

@@ -70,6 +70,7 @@ mod settings;
 pub mod sim;
 pub mod snapshot;
 pub mod suggest;
+pub mod tracking;
 pub mod transition;
 pub mod verification;
 mod watch;

@@ -7,10 +7,12 @@ mod heads;
 mod late;
 mod nodes;
 mod pass;
+mod published;
 mod returns;
 mod scoring;
 mod sleep;
 mod streams;
+mod tracked;
 mod weights;
 mod written;
 
@@ -19,7 +21,7 @@ pub use pass::Counts;
 pub use scoring::Score;
 
 use crate::contest::Foretold;
-use crate::heads::{Bank, HeadsSnapshot};
+use crate::heads::Bank;
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
@@ -29,7 +31,8 @@ use crate::math::posterior::{Posterior, Scale, SolveError};
 use crate::math::spread::Spreading;
 use crate::math::statistics::{CLOSED_TOGETHER, Chain, Cut, Running, Statistics};
 use crate::settings::{Settings, effective_tolerance, rows_of_its_own};
-use crate::snapshot::{Actions, Inputs, Snapshot};
+use crate::snapshot::{Actions, Inputs, Snapshot, Tracked};
+use crate::tracking::Tracking;
 use crate::transition::Rows;
 use crate::watch::{Alarm, Watch};
 use basis::Basis;
@@ -71,6 +74,8 @@ pub struct Model {
     heads: Option<Box<Bank>>,
     /// Of heads alone, whose kernel is another one: it learns each row beside this one. None where all heads share the kernel.
     branch: Option<Box<Model>>,
+    /// What tracks the stream beside it; none before the first refit, and where nothing is tracked.
+    tracking: Option<Box<Tracking>>,
     /// What it has learned in which order; none before its first row, and where that is not known.
     history: Option<History>,
     /// What it states of rows before it learns them, where the caller asks for it.
@@ -116,6 +121,7 @@ impl Model {
             counts: Counts::default(),
             heads: None,
             branch: None,
+            tracking: None,
             history: None,
             foretold: None,
             work: None,
@@ -146,6 +152,7 @@ impl Model {
             heads.take_scales(known);
         }
         empty.branch = self.branch.as_ref().map(|branch| Box::new(branch.emptied()));
+        empty.tracking = self.emptied_tracking();
         empty
     }
 
@@ -202,6 +209,7 @@ impl Model {
             prequential: &mut self.prequential,
             counts: &mut self.counts,
             heads: self.heads.as_deref_mut(),
+            tracking: self.tracking.as_deref_mut(),
             foretold: self.foretold.as_mut(),
         }
     }
@@ -233,6 +241,7 @@ impl Model {
             && self.weights.arrivals.is_consistent(m, rewards)
             && self.heads.as_ref().is_none_or(|heads| heads.is_consistent(m, slots, dim))
             && self.is_branch_consistent()
+            && self.tracking.as_ref().is_none_or(|tracking| tracking.is_consistent(m, rewards, slots))
             && self.errors.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
@@ -323,6 +332,7 @@ impl Model {
             + self.errors.watch.as_ref().map_or(0, |watch| watch.bytes())
             + self.heads.as_ref().map_or(0, |heads| heads.bytes())
             + self.branch.as_ref().map_or(0, |branch| branch.bytes())
+            + self.tracking.as_ref().map_or(0, |tracking| tracking.bytes())
             + self.streams.len() * chain * size_of::<f64>()
     }
 
@@ -503,6 +513,7 @@ impl Model {
         if !self.weights.resolve(&self.statistics, &self.recent, running, tuning, solve, spare) {
             self.counts.failed_refreshes += 1;
         }
+        self.correct_trackers();
     }
 
     /// The posterior of the last refresh that had one.
@@ -610,9 +621,9 @@ impl Model {
         }
         let (m, rewards) = (self.basis.len(), self.settings.rewards.len());
         // Heads have no errors of their own to look at, and are most of a model that has many.
-        let (heads, branch) = (self.heads.take(), self.branch.take());
+        let (heads, branch, tracking) = (self.heads.take(), self.branch.take(), self.tracking.take());
         let mut shadow = self.clone();
-        (self.heads, self.branch) = (heads, branch);
+        (self.heads, self.branch, self.tracking) = (heads, branch, tracking);
         shadow.errors.scatter.clear(m);
         shadow.streams.chains.iter_mut().for_each(Chain::reset);
         for slot in &mut shadow.streams.slots {
@@ -703,59 +714,13 @@ impl Model {
         self.basis.dictionary.set_tolerance(tolerance);
     }
 
-    /// The value function and the heads for evaluation by others. `generation`, `revision`, `offset` and `time` are the
-    /// caller's.
-    ///
-    /// # Errors
-    /// If a system cannot be solved or the weights are not finite, those of a head among them.
-    pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        let running = self.running();
-        let mut snapshot = self.closed_snapshot(&running, variance)?;
-        snapshot.heads = self.published_heads(&running, variance).transpose()?;
-        snapshot.branch = self.published_branch(variance, &snapshot).transpose()?;
-        if snapshot.all_heads().count() < self.all_heads().count() {
-            return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
-        }
-        Ok(snapshot)
-    }
-
-    /// As [`Model::snapshot`], without the heads that cannot be solved.
-    ///
-    /// # Errors
-    /// The same, but for heads.
-    pub(crate) fn sound_snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        let running = self.running();
-        let mut snapshot = self.closed_snapshot(&running, variance)?;
-        snapshot.heads =
-            self.published_heads(&running, variance).and_then(Result::ok).filter(|of| !of.heads.is_empty());
-        let branch = self.published_branch(variance, &snapshot).and_then(Result::ok);
-        snapshot.branch = branch.filter(|of| of.all_heads().next().is_some());
-        Ok(snapshot)
-    }
-
-    fn published_heads(&self, running: &Running, variance: bool) -> Option<Result<HeadsSnapshot, SolveError>> {
-        let (dictionary, signal) = (&self.basis.dictionary, self.weights.scale.signal);
-        self.heads.as_ref().map(|heads| HeadsSnapshot::of(heads, running, dictionary, signal, variance))
-    }
-
-    /// As [`Model::snapshot`], without the heads.
-    ///
-    /// # Errors
-    /// The same.
-    pub(crate) fn value_snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        self.closed_snapshot(&self.running(), variance)
-    }
-
-    /// The same with the running chains as they were closed.
-    fn closed_snapshot(&self, running: &Running, variance: bool) -> Result<Snapshot, SolveError> {
+    /// [`Model::snapshot`] without heads, with the running chains as they were closed; where it `follows` the stream, with what tracks
+    /// it mixed in.
+    fn closed_snapshot(&self, running: &Running, variance: bool, follows: bool) -> Result<Snapshot, SolveError> {
         let posterior = Posterior::solve(&self.statistics, running, self.weights.scale)?;
         let Scale { signal, .. } = self.weights.scale;
-        let mut weights = self.basis.dictionary.kernel_weights(posterior.feature_weights());
-        for h in 0..weights.cols() {
-            // V = k_m' w in units of the model's kernel s k_1.
-            weights.col_mut(h).iter_mut().for_each(|w| *w /= signal);
-        }
-        if !weights.is_finite() {
+        let base = self.in_kernel_values(posterior.feature_weights());
+        if !base.is_finite() {
             return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
         }
         let variance = if variance {
@@ -763,6 +728,14 @@ impl Model {
             Some(posterior.variance_matrix(&self.basis.dictionary, &covariance).to_nalgebra())
         } else {
             None
+        };
+        let (weights, tracked) = match self.mixed(&posterior).filter(|_| follows) {
+            Some((answers, openings)) => {
+                let gate = openings.iter().map(|of| of.gate).collect();
+                let half_life = openings.iter().map(|of| of.half_life().unwrap_or(0.0)).collect();
+                (answers.to_nalgebra(), Some(Tracked { base: base.to_nalgebra(), gate, half_life }))
+            }
+            None => (base.to_nalgebra(), None),
         };
         let (m, dim) = (self.basis.len(), self.basis.dim());
         Ok(Snapshot {
@@ -776,7 +749,7 @@ impl Model {
             hyperparameters: self.hyperparameters(),
             inputs: self.basis.inputs.clone(),
             dictionary: nalgebra::DMatrix::from_row_slice(m, dim, self.basis.dictionary.elements()),
-            weights: weights.to_nalgebra(),
+            weights,
             variance,
             log_evidence: posterior.log_evidence(),
             score: self.prequential.score.mean(),
@@ -786,6 +759,7 @@ impl Model {
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
             heads: None,
             branch: None,
+            tracked,
             reward_names: Vec::new(),
         })
     }

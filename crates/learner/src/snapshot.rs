@@ -94,6 +94,8 @@ pub struct Snapshot {
     /// Further heads of the critic, which have another kernel and dictionary: a value function of no rewards (weights are (m, 0)) with
     /// these heads. None where all heads share the kernel.
     pub branch: Option<Box<Snapshot>>,
+    /// What tracks the stream beside the base; none where `weights` are the base's.
+    pub tracked: Option<Tracked>,
     /// (H,), what the rewards are called, a unit in brackets behind the name; empty if they have no names.
     pub reward_names: Vec<String>,
 }
@@ -114,6 +116,17 @@ impl Actions {
     pub fn of(space: ActionSpace) -> Self {
         Self { space, prior_mean: 0.0, copies: DMatrix::zeros(0, 0) }
     }
+}
+
+/// A mixture of the base and of trackers, and what is to be known of it beside its weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracked {
+    /// (m, H), weights of the base.
+    pub base: DMatrix<f64>,
+    /// (H,), in [0, 1): how far the mixture of each reward is let in, V = base + gate (mixture - base).
+    pub gate: Vec<f64>,
+    /// (H,), rows, positive: the half-life that half of the trackers' weight does not exceed; 0 where the gate is shut.
+    pub half_life: Vec<f64>,
 }
 
 /// M_h(x) = max(floor_h, level_h + k_m(x)' weights_h): variance of the return to come about V_h(x), reward^2.
@@ -144,15 +157,17 @@ pub struct Ask {
     pub returns: bool,
     /// How much of V(x) is known, and whether the state is far from all that was learned from.
     pub known: bool,
+    /// The base's mean, and not what tracks the stream: of states far from where the stream is, which no return has verified.
+    pub base: bool,
 }
 
 impl Ask {
     /// The mean alone.
-    pub const MEAN: Self = Self { variance: false, returns: false, known: false };
+    pub const MEAN: Self = Self { variance: false, returns: false, known: false, base: false };
     /// Mean and variance of V.
-    pub const VARIANCE: Self = Self { variance: true, returns: false, known: false };
+    pub const VARIANCE: Self = Self { variance: true, returns: false, known: false, base: false };
     /// All that a snapshot can say.
-    pub const ALL: Self = Self { variance: true, returns: true, known: true };
+    pub const ALL: Self = Self { variance: true, returns: true, known: true, base: false };
 
     /// Whether it takes Var V(x), given or not.
     pub fn needs_variance(self) -> bool {
@@ -214,6 +229,7 @@ impl Snapshot {
             actions: None,
             heads: None,
             branch: None,
+            tracked: None,
             reward_names: Vec::new(),
         }
     }
@@ -239,10 +255,15 @@ impl Snapshot {
         Ok(out)
     }
 
+    /// Weights (m, H) of the base, which no tracker has corrected: right for a state far from where the stream is.
+    pub fn base_weights(&self) -> &DMatrix<f64> {
+        self.tracked.as_ref().map_or(&self.weights, |tracked| &tracked.base)
+    }
+
     /// A copy that gives means alone: without variance, spread of returns and heads, m (D + H) numbers in place of m².
     pub fn without_variance(&self) -> Self {
         // Field by field: a whole copy would first copy what it leaves out.
-        let Self { critic, hyperparameters, inputs, dictionary, weights, actions, reward_names, .. } = self;
+        let Self { critic, hyperparameters, inputs, dictionary, weights, actions, tracked, reward_names, .. } = self;
         Self {
             critic: critic.clone(),
             hyperparameters: hyperparameters.clone(),
@@ -250,6 +271,7 @@ impl Snapshot {
             dictionary: dictionary.clone(),
             weights: weights.clone(),
             actions: actions.clone(),
+            tracked: tracked.clone(),
             reward_names: reward_names.clone(),
             variance: None,
             returns: None,
@@ -316,8 +338,9 @@ impl Snapshot {
             scaled * vectors.transpose()
         };
         let mut alone = self.without_variance();
-        // A head has a unit of its own.
+        // A head has a unit of its own, and is not tracked.
         alone.reward_names.clear();
+        alone.tracked = None;
         alone.hyperparameters.kernel.signal_variance *= signal;
         alone.hyperparameters.kernel.bias_variance *= signal;
         alone.hyperparameters.noise_variance = noise;
@@ -505,6 +528,7 @@ impl Layout {
         let (count, heads, m) = (states.len() / dim, snapshot.weights.ncols(), self.basis.len());
         let kernel = &snapshot.hyperparameters.kernel;
         let returns = snapshot.returns.as_ref().filter(|_| ask.returns);
+        let weights = if ask.base { snapshot.base_weights() } else { &snapshot.weights };
         let prior_mean = snapshot.actions.as_ref().map_or(0.0, |actions| actions.prior_mean);
         out.reset(count, heads, ask, self.form.is_some(), returns.is_some());
         let Scratch { normalised, points, rows, variance } = scratch;
@@ -516,7 +540,7 @@ impl Layout {
             kernel.project_into(dim, normalised, points);
             rows.resize(len * stride(m), 0.0);
             kernel.block_apart(&self.basis, points, stride(m), rows);
-            for (h, weights) in snapshot.weights.column_iter().enumerate() {
+            for (h, weights) in weights.column_iter().enumerate() {
                 let mean = &mut out.mean.as_mut_slice()[h * count + first..][..len];
                 for (j, mean) in mean.iter_mut().enumerate() {
                     *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice()) + prior_mean;
@@ -782,7 +806,7 @@ pub(crate) mod tests {
         let mut out = all.clone();
         let (evaluator, mut scratch) = (Evaluator::new(whole.clone()), Scratch::default());
         for at in 0..8 {
-            let ask = Ask { variance: at & 1 > 0, returns: at & 2 > 0, known: at & 4 > 0 };
+            let ask = Ask { variance: at & 1 > 0, returns: at & 2 > 0, known: at & 4 > 0, base: at % 3 > 0 };
             evaluator.evaluate_into(&states, ask, &mut scratch, &mut out).unwrap();
             assert_eq!(given(&out), (ask.variance, ask.returns, ask.known, ask.known));
             assert_eq!(out.mean, all.mean);

@@ -2,10 +2,11 @@
 
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
+use criticd_learner::refit::{self, RefitTrigger};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
-use criticd_learner::{DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind};
+use criticd_learner::{DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
 use criticd_reference::{push, wander};
 
 const WARM: usize = 6000;
@@ -123,6 +124,28 @@ fn returns_are_verified_without_allocating() {
     let counted = allocation_counter::measure(|| model.learn(&rows, WARM..rows.len(), WARM as u64)).count_total;
     assert!(before > 0 && pairs(&model) > before, "{before}");
     assert_eq!(counted, 0);
+}
+
+#[test]
+fn a_stream_is_tracked_without_allocating() {
+    let rows = wander(WARM + 3000, 5, 2, 21);
+    for discount in [0.0, 0.9] {
+        let of = Settings { discount, dictionary_max: 30, search_starts: 1, evidence_rows: 60, ..settings() };
+        let (mut window, mut learner) = (Window::new(2, 2, rows.len()), Learner::new(of, None));
+        window.extend(&rows, 0..1500);
+        learner.step(&window);
+        let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+        let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+        assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
+        window.extend(&rows, 1500..WARM);
+        learner.step(&window);
+        assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
+        let mut step = |i: usize| {
+            window.extend(&rows, i..i + 1);
+            allocation_counter::measure(|| drop(learner.step(&window))).count_total
+        };
+        assert_eq!((WARM..rows.len()).map(&mut step).sum::<u64>(), 0, "discount {discount}");
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What is said of changes of the world: events, log lines and what `status` has.
 
 use super::ports::{Now, Output, event, map};
+use crate::learner::tracking::Opening;
 use crate::learner::{Alarm, Event, Learner, Moved};
 use crate::math::drift::Statistic;
 use crate::state::streams::Streams;
-use crate::wire::status::{DriftAlarm, DriftStatus, MovedVariable};
+use crate::wire::status::{DriftAlarm, DriftStatus, MovedVariable, TrackingStatus};
 use serde_json::json;
 
 /// Alarms of one critic since the start.
@@ -68,6 +69,10 @@ impl DriftDesk {
             kept_models: learner.kept_models().map(|(name, _)| name.to_owned()).collect(),
             alarms: self.alarms,
             last: self.last.clone(),
+            tracking: learner.model().and_then(|model| model.openings()).map(|openings| TrackingStatus {
+                gate: openings.iter().map(|opening| opening.gate).collect(),
+                half_life: openings.iter().map(Opening::half_life).collect(),
+            }),
         }
     }
 }

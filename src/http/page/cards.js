@@ -13,6 +13,15 @@ function verified(/** @type {import('./status').ReturnsStatus} */ { pairs, cover
   return `from ${grouped(pairs)} verified pairs${before}`;
 }
 
+/** "follows: the last 500 rows; 83 % let in", where a gate is open. @returns {any[] | null} */
+function follows(/** @type {any} */ c) {
+  const open = (c.drift?.tracking?.gate ?? []).map((/** @type {number} */ gate, /** @type {number} */ h) => ({ gate, rows: c.drift.tracking.half_life[h] }));
+  const widest = open.filter((/** @type {any} */ of) => of.gate > 0).sort((/** @type {any} */ a, /** @type {any} */ b) => b.gate - a.gate)[0];
+  if (!widest) return null;
+  const rows = `half-life of ${grouped(widest.rows)} ${widest.rows === 1 ? 'row' : 'rows'}`;
+  return [term('tracking', 'follows'), rows, small(`${format(100 * widest.gate, 3)} % of what it adds is let in`)];
+}
+
 /** What the model is: words, numbers, and remarks. @returns {any[]} */
 function modelFacts() {
   const c = critic();
@@ -39,6 +48,7 @@ function modelFacts() {
           small(verified(c.returns)),
         ]
       : null,
+    follows(c),
     [
       term('kernel'),
       kernelName(kernel),

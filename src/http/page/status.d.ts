@@ -352,6 +352,8 @@ export interface DriftStatus {
   sensitivity: string;
   /** Level of an alarm; nil where nothing is watched. */
   threshold: number | null;
+  /** What tracks the stream beside the base; nil where nothing is tracked. */
+  tracking: TrackingStatus | null;
 }
 
 /** The heads of a critic: predictions that it learns besides its values. This part does not grow with their number. */
@@ -544,6 +546,14 @@ export interface DriftAlarm {
   streams: string[];
   /** State variables that moved with it. */
   variables: MovedVariable[];
+}
+
+/** What tracks the stream beside the base. */
+export interface TrackingStatus {
+  /** How far the mixture is let in, 0 to 1, of each reward; 0 where the values are the base's. */
+  gate: number[];
+  /** Half-life, rows, that half of the trackers' weight does not exceed, of each reward; nil where the gate is shut. */
+  half_life: (number | null)[];
 }
 
 /** Heads that have a kernel and a dictionary of their own. */

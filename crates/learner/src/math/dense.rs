@@ -11,7 +11,7 @@ mod triangular;
 
 pub use super::vector::{Sides, add_outer, axpy, axpy_single, dot, gain_targets, sum, turn_and_multiply};
 pub use factor::{
-    Accuracy, Cholesky, Scratch, factorise, invert, log_determinant, solve_and_invert, solve_general,
+    Accuracy, Cholesky, Scratch, factorise, invert, log_determinant, solve_and_invert, solve_few, solve_general,
     solve_general_into, solve_in_place,
 };
 pub(crate) use matrix::tight;
@@ -197,6 +197,19 @@ mod tests {
             let eye = product(c.inverse().view(), Op::Plain, a.view(), Op::Plain);
             assert!(distance(&eye, &Matrix::identity(size)) < 1e-11);
         }
+    }
+
+    #[test]
+    fn a_few_unknowns_are_solved_for_as_many_are() {
+        for size in [1, 2, 5, 33] {
+            let mut x = sample(size, 1).col(0).to_vec();
+            let expected = Cholesky::new(gram(size)).unwrap().solve(sample(size, 1));
+            solve_few(&mut gram(size), &mut x).unwrap();
+            assert!(x.iter().zip(expected.col(0)).all(|(a, b)| (a - b).abs() < 1e-12), "{size}");
+        }
+        let mut a = Matrix::identity(3);
+        *a.at_mut(2, 2) = f64::NAN;
+        assert_eq!(solve_few(&mut a, &mut [1.0; 3]), Err(NotPositiveDefinite { index: 2, size: 3 }));
     }
 
     #[test]

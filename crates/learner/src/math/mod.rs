@@ -53,5 +53,6 @@ pub mod returns;
 pub mod sensitivity;
 pub mod spread;
 pub mod statistics;
+pub mod tracking;
 pub(crate) mod transient;
 pub mod vector;

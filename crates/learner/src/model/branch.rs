@@ -75,6 +75,7 @@ impl Model {
             actions: None,
             heads: Some(heads),
             branch: None,
+            tracked: None,
             reward_names: Vec::new(),
             ..*of
         };

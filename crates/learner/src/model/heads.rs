@@ -76,7 +76,7 @@ impl Model {
 
     /// The same model that knows no heads.
     pub(crate) fn without_heads(self) -> Self {
-        Self { heads: None, branch: None, ..self }
+        Self { heads: None, branch: None, tracking: None, ..self }
     }
 
     /// Log evidence of each of [`Model::all_heads`], nats.

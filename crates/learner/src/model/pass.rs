@@ -15,6 +15,7 @@ use crate::math::kernel::NoiseModel;
 use crate::math::posterior::{Posterior, SolveWork};
 use crate::math::statistics::{Followed, Running, Statistics};
 use crate::settings::Settings;
+use crate::tracking::{Seen, Tracking};
 use crate::transition::Rows;
 use crate::verification::Verified;
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,7 @@ pub(super) struct Pass<'a> {
     pub(super) prequential: &'a mut Prequential,
     pub(super) counts: &'a mut Counts,
     pub(super) heads: Option<&'a mut Bank>,
+    pub(super) tracking: Option<&'a mut Tracking>,
     pub(super) foretold: Option<&'a mut Foretold>,
 }
 
@@ -244,6 +246,9 @@ impl Pass<'_> {
         if let Some(heads) = &mut self.heads {
             heads.grow(from, self.recent);
         }
+        if let Some(tracking) = &mut self.tracking {
+            tracking.grow();
+        }
         let clusters = scatter.clusters();
         if let Some(scatter) = scatter.sum.as_mut().filter(|_| clusters) {
             // The scores so far lack the coordinate: it gets what independent noise would have given it.
@@ -337,6 +342,9 @@ impl Pass<'_> {
             None
         };
         self.compare(row, nodes, ratio, gathered.revisits);
+        if !gathered.revisits {
+            self.track(row, nodes, ratio, successor, weight);
+        }
         if let Some(spreading) = &mut gathered.spreading {
             let decay = if continues { decay } else { 0.0 };
             spreading.arrive(slot, features, decay, carry, ratio * weight / self.statistics.unit());
@@ -392,6 +400,22 @@ impl Pass<'_> {
             let diagonal = self.basis.kernel().diagonal();
             self.returns.verify(row, features, posterior, self.rule.settings.discount, diagonal);
         }
+    }
+
+    /// What tracks the stream sees a row, which is in the trace of its chain already; `successor` (m,) is what the row before led to.
+    fn track(&mut self, row: Arrival<'_>, nodes: &Nodes, ratio: f64, successor: &[f64], unit: f64) {
+        let Some(tracking) = &mut self.tracking else { return };
+        let Arrival { rows, i, k, rewards, .. } = row;
+        let here = nodes.of_rows[k];
+        let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
+        tracking.see(&Seen {
+            row: Verified { slot: here.slot, rewards, discount, ratio },
+            features: nodes.features.col(here.state),
+            trace: &self.streams.chains[here.slot].trace,
+            unit,
+            successor,
+            weights: self.weights.posterior.as_ref().map(Posterior::feature_weights),
+        });
     }
 
     /// A row has been learned: its chain ends, is cut, or goes on.
@@ -462,6 +486,9 @@ impl Pass<'_> {
         }
         let posterior = self.weights.posterior.as_ref();
         self.returns.verification.cut(slot, |h| value(posterior, features, h));
+        if let Some(tracking) = &mut self.tracking {
+            tracking.cut(slot, features, posterior.map(Posterior::feature_weights));
+        }
         self.recent.push_cut(slot, row, &self.streams.chains[slot], features, point);
         if self.statistics.follows_rows {
             gathered.boundaries.close(&self.streams.chains[slot], features);

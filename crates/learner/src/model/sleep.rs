@@ -30,6 +30,7 @@ impl Model {
             heads.drop_chains();
         }
         self.returns.verification.forget();
+        self.tracking = self.emptied_tracking();
         self.weights.arrivals = unknown_arrivals();
         self.work = None;
         self.branch.iter_mut().for_each(|branch| branch.drop_rows());
@@ -43,10 +44,12 @@ impl Model {
         let nothing = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
         let recent = std::mem::replace(&mut self.recent, nothing);
         let (work, watch) = (self.work.take(), self.errors.watch.take());
+        let tracking = self.tracking.take();
         let streams = std::mem::take(&mut self.streams);
         let mut copy = self.clone();
         (self.recent, self.work, self.errors.watch) = (recent, work, watch);
-        self.streams = streams;
+        (self.streams, self.tracking) = (streams, tracking);
+        copy.tracking = self.emptied_tracking();
         copy.end_copies(&self.streams);
         let weights = copy.sleep()?;
         Some((copy, weights))

@@ -18,6 +18,7 @@ use crate::math::spread::Spread;
 use crate::math::statistics::{Chain, Statistics};
 use crate::settings::Settings;
 use crate::snapshot::Inputs;
+use crate::tracking::Tracking;
 use crate::verification::Verification;
 use crate::watch::Watch;
 use serde::{Deserialize, Serialize, Serializer};
@@ -67,6 +68,8 @@ pub(super) struct Written<'a> {
     watch: Cow<'a, Option<Box<Watch>>>,
     #[serde(default, skip_serializing_if = "is_whole")]
     branch: Cow<'a, Option<Box<Model>>>,
+    #[serde(default, skip_serializing_if = "is_still")]
+    tracking: Cow<'a, Option<Box<Tracking>>>,
 }
 
 fn one() -> f64 {
@@ -83,6 +86,10 @@ fn is_none(heads: &Option<Box<Bank>>) -> bool {
 
 fn is_whole(branch: &Option<Box<Model>>) -> bool {
     branch.is_none()
+}
+
+fn is_still(tracking: &Option<Box<Tracking>>) -> bool {
+    tracking.is_none()
 }
 
 fn is_unknown(history: &Option<History>) -> bool {
@@ -120,6 +127,7 @@ impl Serialize for Model {
             heads: Cow::Borrowed(&self.heads),
             history: Cow::Borrowed(&self.history),
             branch: Cow::Borrowed(&self.branch),
+            tracking: Cow::Borrowed(&self.tracking),
             watch: Cow::Borrowed(&self.errors.watch),
         }
         .serialize(serializer)
@@ -161,6 +169,7 @@ impl From<Written<'_>> for Model {
             heads: of.heads.into_owned(),
             history: of.history.into_owned(),
             branch: of.branch.into_owned(),
+            tracking: of.tracking.into_owned(),
             foretold: None,
             work: None,
         }

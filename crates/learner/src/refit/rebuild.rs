@@ -124,7 +124,7 @@ pub(super) fn rebuild_for(
     let finest = selection.residuals.last().copied().unwrap_or(tolerance);
     dictionary.set_tolerance(tolerance.min(finest.max(enough.tolerance)));
     dictionary.set_max(settings.dictionary_max);
-    let mut model = given.model(dictionary, keep_going).map_err(stopped)?;
+    let mut model = given.tracked_model(dictionary, keep_going).map_err(stopped)?;
     for pass in 1..PASSES {
         // An element that a pass admits knows only the rows of the ring before it.
         let (grown, last) = (model.dictionary().len() > size, pass + 1 == PASSES);
@@ -139,7 +139,7 @@ pub(super) fn rebuild_for(
         if last {
             dictionary.set_tolerance(f64::INFINITY);
         }
-        model = given.model(dictionary, keep_going).map_err(stopped)?;
+        model = given.tracked_model(dictionary, keep_going).map_err(stopped)?;
         model.set_tolerance(tolerance);
     }
     model.began_at(began_at);

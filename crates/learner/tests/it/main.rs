@@ -28,5 +28,6 @@ mod round_trip;
 mod split_heads;
 mod structure;
 mod support;
+mod tracking;
 mod verification;
 mod verified_heads;

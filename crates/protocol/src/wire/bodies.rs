@@ -4,7 +4,7 @@ use super::ArrayForm;
 use super::tensor::Written;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Metric, Profile};
-use criticd_learner::snapshot::{Inputs, Snapshot};
+use criticd_learner::snapshot::{Inputs, Snapshot, Tracked};
 use serde::Serialize;
 
 /// The beginning of a message that carries a model: which one it is.
@@ -62,6 +62,8 @@ pub(super) struct PosteriorBody<'a> {
     lambda: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     returns: Option<ReturnsBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracked: Option<TrackedBody<'a>>,
     #[serde(skip_serializing_if = "is_false")]
     provisional: bool,
 }
@@ -77,6 +79,7 @@ impl<'a> PosteriorBody<'a> {
             score: snapshot.score,
             lambda: snapshot.lambda,
             returns: ReturnsBody::new(snapshot, form),
+            tracked: TrackedBody::new(snapshot, form),
             provisional: snapshot.provisional,
         }
     }
@@ -103,6 +106,24 @@ impl<'a> ReturnsBody<'a> {
             factor: spread.factor,
             pairs: spread.pairs,
             coverage: spread.coverage,
+        })
+    }
+}
+
+/// What a mixture is made of, where a model answers with one.
+#[derive(Serialize)]
+struct TrackedBody<'a> {
+    base: Written<'a>,
+    gate: Written<'a>,
+    half_life: Written<'a>,
+}
+
+impl<'a> TrackedBody<'a> {
+    fn new(snapshot: &'a Snapshot, form: ArrayForm) -> Option<Self> {
+        snapshot.tracked.as_ref().map(|Tracked { base, gate, half_life }| Self {
+            base: Written::columns(base, form),
+            gate: Written::vector(gate, form),
+            half_life: Written::vector(half_life, form),
         })
     }
 }

@@ -10,11 +10,11 @@ use super::v1::check_version;
 use super::{ErrorCode, WireError, excerpt};
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
+use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot, Tracked};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 24] = [
+const SNAPSHOT_KEYS: [&str; 25] = [
     "v",
     "type",
     "critic",
@@ -34,13 +34,14 @@ const SNAPSHOT_KEYS: [&str; 24] = [
     "score",
     "lambda",
     "returns",
+    "tracked",
     "provisional",
     "actions",
     "heads",
     "branch",
     "reward_names",
 ];
-const WEIGHTS_KEYS: [&str; 19] = [
+const WEIGHTS_KEYS: [&str; 20] = [
     "v",
     "type",
     "critic",
@@ -59,11 +60,13 @@ const WEIGHTS_KEYS: [&str; 19] = [
     "score",
     "lambda",
     "returns",
+    "tracked",
     "provisional",
 ];
 const BRANCH_KEYS: [&str; 5] = ["branch.noise", "branch.kernel", "branch.inputs", "branch.dictionary", "branch.heads"];
 const RETURNS_KEYS: [&str; 6] =
     ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs", "returns.coverage"];
+const TRACKED_KEYS: [&str; 3] = ["tracked.base", "tracked.gate", "tracked.half_life"];
 const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
 const KERNEL_KEYS: [&str; 7] = [
@@ -116,6 +119,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
             Some(variance)
         }
     };
+    let tracked = map.get("tracked").map(|field| tracked(field, size, weights.ncols())).transpose()?;
     let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
     let reward_names = map.get("reward_names").map(names).transpose()?.unwrap_or_default();
     // Lists of no rows do not tell H.
@@ -145,6 +149,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         actions,
         heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
         branch: None,
+        tracked,
         reward_names,
     };
     let branch = map.get("branch").map(|field| branch(field, &values)).transpose()?.map(Box::new);
@@ -176,6 +181,7 @@ fn branch(field: Field<'_>, values: &Snapshot) -> Result<Snapshot, WireError> {
         actions: None,
         heads: Some(heads::heads(map.require("branch.heads")?, size)?),
         branch: None,
+        tracked: None,
         reward_names: Vec::new(),
         ..*values
     })
@@ -212,6 +218,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
     dictionary.rows_mut(start, new).copy_from(&rows_new);
     let weights = weights(map.require("weights")?, start + new)?;
     let (weights, returns) = with_returns(weights, map.get("returns"))?;
+    let tracked = map.get("tracked").map(|field| tracked(field, start + new, weights.ncols())).transpose()?;
     let variance = match map.get("variance") {
         Some(field) => {
             let (found, variance) = rows(field, start + new)?;
@@ -250,6 +257,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
             .map(|actions| Actions { prior_mean: actions.prior_mean, ..Actions::of(actions.space.clone()) }),
         heads: None,
         branch: None,
+        tracked,
         reward_names: before.reward_names.clone(),
     }))
 }
@@ -362,6 +370,29 @@ fn with_returns(
     let pairs = map.require("returns.pairs")?.uint()?;
     let coverage = map.get("returns.coverage").map(share).transpose()?;
     Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs, coverage })))
+}
+
+/// The base of a mixture, of a dictionary of this size and so many rewards, and how far the mixture is let in.
+fn tracked(field: Field<'_>, size: usize, rewards: usize) -> Result<Tracked, WireError> {
+    let map = nested(field, &TRACKED_KEYS, "tracked.")?;
+    let base_field = map.require("tracked.base")?;
+    let base = weights(base_field, size)?;
+    // Lists of no rows do not tell H.
+    if size > 0 && base.ncols() != rewards {
+        let message = format!("must have {rewards} numbers per row, has {}", base.ncols());
+        return Err(WireError::of(ErrorCode::WrongShape, base_field.name, message));
+    }
+    let base = if size > 0 { base } else { DMatrix::zeros(0, rewards) };
+    let within = |name: &'static str, most: f64| {
+        let field = map.require(name)?;
+        let values = finite_vector(field)?;
+        check_count(field.name, values.len(), rewards)?;
+        match values.iter().position(|v| !(0.0..=most).contains(v)) {
+            Some(h) => Err(out_of_range(field.name, format!("must lie in [0, {most}], is {}", values[h])).at(h)),
+            None => Ok(values),
+        }
+    };
+    Ok(Tracked { base, gate: within("tracked.gate", 1.0)?, half_life: within("tracked.half_life", f64::MAX)? })
 }
 
 fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {

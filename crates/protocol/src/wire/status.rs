@@ -610,6 +610,25 @@ pub struct ReturnsStatus {
     pub coverage: Option<f64>,
 }
 
+/// What tracks the stream beside the base.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct TrackingStatus {
+    /// How far the mixture is let in, 0 to 1, of each reward; 0 where the values are the base's.
+    pub gate: Vec<f64>,
+    /// Half-life, rows, that half of the trackers' weight does not exceed, of each reward; nil where the gate is shut.
+    pub half_life: Vec<Option<f64>>,
+}
+
+impl TrackingStatus {
+    /// The gate that is open farthest, and the half-life behind it; none where all are shut.
+    pub fn widest(&self) -> Option<(f64, f64)> {
+        let open = self.gate.iter().zip(&self.half_life).filter_map(|(gate, half_life)| Some((*gate, (*half_life)?)));
+        open.max_by(|(a, _), (b, _)| a.total_cmp(b))
+    }
+}
+
 /// Changes of the world.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
@@ -631,6 +650,8 @@ pub struct DriftStatus {
     pub alarms: u64,
     /// The last alarm, as the event `drift` has it; nil before it.
     pub last: Option<DriftAlarm>,
+    /// What tracks the stream beside the base; nil where nothing is tracked.
+    pub tracking: Option<TrackingStatus>,
 }
 
 /// An alarm: the errors of a critic have changed.

@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 64] = [
+const KEYS: [&str; 65] = [
     "head",
     "v",
     "id",
@@ -47,6 +47,7 @@ const KEYS: [&str; 64] = [
     "variance",
     "returns",
     "known",
+    "base",
     "min_offset",
     "page",
     "revision",
@@ -341,6 +342,7 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
                 variance: flag(field!(message, "variance"))?,
                 returns: flag(field!(message, "returns"))?,
                 known: flag(field!(message, "known"))?,
+                base: flag(field!(message, "base"))?,
             };
             let critics = answering(message)?;
             if let Answering::Each(names) = &critics {

@@ -3,7 +3,7 @@
 use criticd_learner::heads::{Cumulant, Head, HeadEvaluation, HeadsSnapshot, Rate, Verified};
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot};
+use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot, Tracked};
 use criticd_learner::transition::Batch;
 use criticd_protocol::wire::status::CriticStatus;
 use criticd_protocol::wire::{
@@ -140,6 +140,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             coverage: Some(0.875),
         }),
         provisional: true,
+        tracked: None,
         reward_names: Vec::new(),
         actions: None,
         heads: None,
@@ -794,6 +795,43 @@ fn a_model_before_its_first_row_comes_back() {
 }
 
 #[test]
+fn a_mixture_is_read_as_it_was_written() {
+    for columns in [1, 2] {
+        let plain = snapshot(metrics()[1].clone(), columns);
+        let base = 2.0 * &plain.weights;
+        let tracked = Some(Tracked { base, gate: vec![0.75; columns], half_life: vec![512.0; columns] });
+        let model = Snapshot { tracked, ..plain.clone() };
+        for form in [ArrayForm::Tensor, ArrayForm::List] {
+            assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
+        }
+        // The next publication has one, or has none any more.
+        for (before, after) in [(&plain, &model), (&model, &plain)] {
+            let after = Snapshot { revision: before.revision + 1, ..after.clone() };
+            let bytes = wire::encode_weights(&after, 3, true);
+            assert_eq!(wire::decode_weights(&bytes, before).unwrap().expect("it follows"), after);
+        }
+        let map = wire::to_json(&wire::encode_snapshot(&model, ArrayForm::List, true)).unwrap();
+        for (path, value, name, row) in [
+            ("/tracked/gate", json!(vec![1.5; columns]), "tracked.gate", Some(0)),
+            ("/tracked/half_life", json!(vec![-1.0; columns]), "tracked.half_life", Some(0)),
+            ("/tracked/base", json!([1.0]), "tracked.base", None),
+        ] {
+            let mut wrong = map.clone();
+            *wrong.pointer_mut(path).unwrap() = value;
+            let error = wire::decode_snapshot(&rmp_serde::to_vec(&wrong).unwrap()).unwrap_err();
+            assert_eq!((error.field, error.index), (Some(name), row), "{error}");
+        }
+    }
+    let asked = |fields: Value| {
+        let bytes = wire::encode_request(1, "value", fields.as_object().unwrap());
+        let Op::Value { ask, .. } = request(&bytes).unwrap().op else { panic!("another request") };
+        ask.base
+    };
+    assert!(asked(json!({"states": [[0.5, 0.5]], "base": true})));
+    assert!(!asked(json!({"states": [[0.5, 0.5]]})));
+}
+
+#[test]
 fn faults_of_snapshots_are_named() {
     use ErrorCode::*;
     let model = Snapshot { reward_names: vec!["energy [J]".into()], ..snapshot(metrics()[1].clone(), 1) };
@@ -928,7 +966,7 @@ fn golden_requests_are_understood() {
         "{asked:?}"
     );
     let asked = request(&vector("value_known.msgpack")).unwrap();
-    let ask = Ask { variance: false, returns: true, known: true };
+    let ask = Ask { variance: false, returns: true, known: true, base: false };
     assert!(matches!(asked.op, Op::Value { rows: 2, ask: found, .. } if found == ask), "{asked:?}");
     let asked = request(&vector("value_critics.msgpack")).unwrap();
     let each = Answering::Each(vec!["far".into(), "near".into()]);

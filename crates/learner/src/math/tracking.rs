@@ -1,0 +1,266 @@
+//! Trackers: small models beside the base that forget at several half-lives at once, the weights that mix them, and the gate that
+//! lets the mixture in.
+//!
+//! The base weighs all its rows alike, so it is right about a world that stays and late about one that drifts. A tracker corrects
+//! the base, or stands in for it, on the explicit columns of phi alone, the first q: the constant, and a line along each variable.
+//! There are several for each half-life. What each predicted is compared with the return that came ([`losses`]), the weights over
+//! them follow from that, and where the mixture has not predicted better than the base for long enough the gate is shut
+//! ([`gate`]): then the answer is the base's, to the last bit. docs/mathematics.md (L1) to (L8) derives all of it.
+//!
+//! A result depends on the order of rows, on discounts and on flags alone.
+
+pub mod gate;
+pub mod losses;
+pub mod sums;
+
+pub use gate::Gate;
+pub use losses::Losses;
+pub use sums::Sums;
+
+use super::dense::{Matrix, axpy, solve_few};
+
+/// Half-lives that there may be, rows.
+pub const HALF_LIVES: [f64; 8] = [1.0, 2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0];
+/// Ridges of the corrections, in units of the base kernel: what a hundred rows or fewer say is shrunk by the second.
+const RIDGES: [f64; 2] = [1.0, 30.0];
+/// Trackers of one half-life on one number of columns: a correction with each ridge, and one that stands alone.
+const KINDS: usize = RIDGES.len() + 1;
+/// Horizon of a critic whose discount is 1, rows.
+const HORIZON_UNKNOWN: f64 = 100.0;
+/// Chains that must have ended before their length says anything, and half-lives in a chain at least.
+const ENDS_MIN: u64 = 4;
+const CHAINS_MIN: f64 = 2.0;
+
+/// 1 / (1 - discount): the rows that a return is made of; 1 at discount 0, 100 at discount 1.
+pub fn horizon(discount: f64) -> f64 {
+    if discount < 1.0 { 1.0 / (1.0 - discount) } else { HORIZON_UNKNOWN }
+}
+
+/// Bytes of trackers at most, of H rewards and m features over `explicit` columns and what goes before them, of so many start rows that
+/// are followed; and of each stream.
+pub fn bytes_max(features: usize, explicit: usize, rewards: usize, trials: usize) -> (usize, usize) {
+    let (halves, number) = (HALF_LIVES.len(), size_of::<f64>());
+    let columns = explicit.min((features.max(halves) / halves).max(1)).max(1);
+    // No more numbers than one matrix of the base has, whichever half-lives stay.
+    let sums = features * features.max(halves * columns) + features * sums::WAITING_MAX;
+    let each = trackers(halves, columns.max(2)) + 2;
+    let of_rewards = rewards * (each * (3 * each + columns + 24) + trials * (each + 4));
+    (number * (2 * sums + of_rewards), number * (features + columns + 2 * rewards + 16))
+}
+
+/// Which trackers there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Half-lives, rows, ascending; none where nothing can be tracked.
+    pub half_lives: Vec<f64>,
+    /// Columns q that they use, the first of phi.
+    pub columns: usize,
+}
+
+impl Plan {
+    /// Of a critic with this `discount` whose refit saw `rows` rows with `ends` ends of chains, and whose m `features` begin with so
+    /// many explicit ones.
+    ///
+    /// ```text
+    /// h >= horizon   unless discount = 0         h <= rows         h >= 2 rows / ends   from 4 ends on, unless discount = 0
+    /// ```
+    /// A tracker of shorter half-life would follow the trajectory, and not the world. Where they would take more than the base's m^2
+    /// a row, every second half-life goes, then all columns but the constant.
+    pub fn new(discount: f64, rows: u64, ends: u64, explicit: usize, features: usize) -> Self {
+        let count = rows as f64;
+        let chain = if ends >= ENDS_MIN { CHAINS_MIN * count / ends as f64 } else { 0.0 };
+        let least = if discount == 0.0 { 0.0 } else { horizon(discount).max(chain) };
+        let fits = |h: &f64| *h >= least && *h <= count;
+        let all: Vec<f64> = HALF_LIVES.into_iter().filter(fits).collect();
+        let every_second = || HALF_LIVES.into_iter().skip(1).step_by(2).filter(fits).collect::<Vec<f64>>();
+        let is_cheap =
+            |half_lives: &[f64], columns: usize| half_lives.len() * columns <= features.max(HALF_LIVES.len());
+        if is_cheap(&all, explicit) {
+            return Self { half_lives: all, columns: explicit };
+        }
+        let some = every_second();
+        if is_cheap(&some, explicit) {
+            return Self { half_lives: some, columns: explicit };
+        }
+        Self { half_lives: all, columns: 1 }
+    }
+
+    /// Whether there is nothing to track with.
+    pub fn is_empty(&self) -> bool {
+        self.half_lives.is_empty() || self.columns == 0
+    }
+
+    /// Trackers in all.
+    pub fn trackers(&self) -> usize {
+        trackers(self.half_lives.len(), self.columns)
+    }
+}
+
+/// Of so many half-lives on q columns: on the constant alone, and on all q where those are more.
+fn trackers(half_lives: usize, columns: usize) -> usize {
+    half_lives * KINDS * if columns > 1 { 2 } else { 1 }
+}
+
+/// Scratch of a solution.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    system: Matrix,
+    normal: Matrix,
+}
+
+/// The weights c of all trackers of one reward, and what they make of a state.
+///
+/// Column k is that of tracker k: half-life by half-life, the constant before all columns, corrections before the one alone.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Trackers {
+    /// (q, K); zero beyond the columns that a tracker uses.
+    #[serde(serialize_with = "super::dense::tight")]
+    coefficients: Matrix,
+    /// What the mixture adds to the base: weights on the explicit columns (q,), and the share of those trackers that stand alone.
+    #[serde(with = "super::raw")]
+    blend: Vec<f64>,
+    alone: f64,
+}
+
+/// Whether tracker `k` stands alone, and does not correct the base.
+fn stands_alone(k: usize) -> bool {
+    k % KINDS == KINDS - 1
+}
+
+impl Trackers {
+    /// That say nothing yet: corrections of 0, and of the trackers alone a value of 0.
+    pub fn new(plan: &Plan) -> Self {
+        let coefficients = Matrix::zeros(plan.columns, plan.trackers());
+        Self { coefficients, blend: vec![0.0; plan.columns], alone: 0.0 }
+    }
+
+    /// Their number K.
+    pub fn len(&self) -> usize {
+        self.coefficients.cols()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Solve for the trackers of half-life number `j` and reward number `h`, (L3) and (L4):
+    /// ```text
+    /// B = A + kappa I        c = (B'B + kappa^2 I)^-1 B' v        A = M[:, :k]
+    /// v = p - M u, kappa = 1 and 30        corrections             v = p, kappa = ridge (k = 1), max(1, ridge)        alone
+    /// ```
+    /// `ridge` is the base's, positive. A is indefinite where lambda is below 1, so that (A + kappa I)^-1 v is not safe. A system
+    /// that is not finite leaves zeros.
+    pub fn solve(&mut self, sums: &Sums, j: usize, h: usize, ridge: f64, work: &mut Work) {
+        let q = self.coefficients.rows();
+        let mut first = j * trackers(1, q);
+        for k in [Some(1), (q > 1).then_some(q)].into_iter().flatten() {
+            let alone = if k == 1 { ridge } else { ridge.max(1.0) };
+            for (kind, kappa) in RIDGES.into_iter().chain([alone]).enumerate() {
+                let response = if kind < RIDGES.len() { sums.residual(j, h) } else { sums.response(j, h) };
+                let column = self.coefficients.col_mut(first + kind);
+                work.solve(sums, j, kappa, &response[..k], &mut column[..k]);
+            }
+            first += KINDS;
+        }
+    }
+
+    /// out (K,) <- what each of them predicts at a state whose features begin with phi (q,) and whose base value this is.
+    pub fn predict(&self, features: &[f64], base: f64, out: &mut [f64]) {
+        let explicit = &features[..self.coefficients.rows()];
+        for (k, value) in out.iter_mut().enumerate() {
+            let correction = inner(self.coefficients.col(k), explicit);
+            *value = if stands_alone(k) { correction } else { base + correction };
+        }
+    }
+
+    /// Mix them by these weights (K + 1,), the base's first, from here on.
+    pub fn blend(&mut self, weights: &[f64]) {
+        self.alone = 0.0;
+        self.blend.fill(0.0);
+        for (k, &weight) in weights[1..].iter().enumerate() {
+            self.blend.iter_mut().zip(self.coefficients.col(k)).for_each(|(to, c)| *to += weight * c);
+            if stands_alone(k) {
+                self.alone += weight;
+            }
+        }
+    }
+
+    /// What the mixture adds to the base value at a state whose features begin with phi (q,).
+    pub fn addition(&self, features: &[f64], base: f64) -> f64 {
+        inner(&self.blend, &features[..self.blend.len()]) - self.alone * base
+    }
+
+    /// u (m,) <- the weights of base + `opening` (mixture - base), where u are the base's; `opening` is above 0.
+    pub fn admit(&self, opening: f64, u: &mut [f64]) {
+        u.iter_mut().for_each(|u| *u *= 1.0 - opening * self.alone);
+        axpy(&mut u[..self.blend.len()], opening, &self.blend);
+    }
+
+    /// Whether its parts fit q columns and K trackers.
+    pub(crate) fn is_consistent(&self, columns: usize, count: usize) -> bool {
+        (self.coefficients.rows(), self.coefficients.cols(), self.blend.len()) == (columns, count, columns)
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.coefficients.bytes() + size_of_val(&self.blend[..])
+    }
+}
+
+impl Work {
+    /// out (k,) <- (B'B + kappa^2 I)^-1 B' v of half-life number `j`, v (k,).
+    fn solve(&mut self, sums: &Sums, j: usize, kappa: f64, v: &[f64], out: &mut [f64]) {
+        let k = v.len();
+        self.system.renew(k, k);
+        for (l, out) in out.iter_mut().enumerate() {
+            self.system.col_mut(l).copy_from_slice(&sums.corner(j, l)[..k]);
+            *self.system.at_mut(l, l) += kappa;
+            *out = inner(self.system.col(l), v);
+        }
+        self.normal.renew(k, k);
+        for l in 0..k {
+            for i in l..k {
+                *self.normal.at_mut(i, l) = inner(self.system.col(i), self.system.col(l));
+            }
+            *self.normal.at_mut(l, l) += kappa * kappa;
+        }
+        let found = solve_few(&mut self.normal, out);
+        if found.is_err() || !out.iter().all(|c| c.is_finite()) {
+            out.fill(0.0);
+        }
+    }
+}
+
+/// a'b of a few numbers: to choose the registers for many would take longer.
+fn inner(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_lives_suit_horizon_rows_and_chains() {
+        let half_lives = |discount, rows, ends| Plan::new(discount, rows, ends, 5, 100).half_lives;
+        assert_eq!(half_lives(0.0, 600, 600), [1.0, 2.0, 8.0, 32.0, 128.0, 512.0]);
+        assert_eq!(half_lives(0.99, 100_000, 0), [128.0, 512.0, 2048.0, 8192.0]);
+        assert_eq!(half_lives(1.0, 1000, 3), [128.0, 512.0]);
+        // Two chains of 500 rows.
+        assert_eq!(half_lives(0.9, 10_000, 20), [2048.0, 8192.0]);
+        assert!(Plan::new(0.999, 700, 0, 5, 100).is_empty());
+    }
+
+    #[test]
+    fn trackers_take_no_more_than_the_base() {
+        let wide = Plan::new(0.0, 100_000, 0, 33, 100);
+        assert_eq!((wide.columns, wide.half_lives.len()), (1, 8));
+        let some = Plan::new(0.0, 100_000, 0, 15, 100);
+        assert_eq!((some.columns, &some.half_lives[..]), (15, &[2.0, 32.0, 512.0, 8192.0][..]));
+        let all = Plan::new(0.99, 100_000, 0, 15, 100);
+        assert_eq!((all.columns, all.half_lives.len(), all.trackers()), (15, 4, 24));
+        // With a few elements alone as well.
+        assert_eq!(Plan::new(0.0, 100_000, 0, 5, 3).columns, 1);
+    }
+}

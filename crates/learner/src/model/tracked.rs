@@ -1,0 +1,63 @@
+//! What tracks the stream beside a model: when there is such a thing, and what it adds to a snapshot.
+
+use super::Model;
+use crate::math::dense::Matrix;
+use crate::math::kernel::NoiseModel;
+use crate::math::posterior::Posterior;
+use crate::math::tracking::Plan;
+use crate::tracking::{Opening, Tracking};
+use crate::transition::Rows;
+
+impl Model {
+    /// Track the stream from the first row on, of those `rows` that it is about to learn. Not where values are those of actions, which
+    /// are asked about actions that nobody takes, nor where differences of neighbouring values are all that a row tells.
+    ///
+    /// # Panics
+    /// If rows have been learned already.
+    pub(crate) fn track(&mut self, rows: &Rows) {
+        assert_eq!(self.recent.end(), 0, "rows were learned without being tracked");
+        let acts = self.settings.action_value.is_some() || self.settings.leaves_chain();
+        if acts || self.settings.heads_alone || self.noise == NoiseModel::White {
+            return;
+        }
+        let ends = (0..rows.len()).filter(|&i| rows.terminated[i] || rows.truncated[i]).count() as u64;
+        let (count, m, discount) = (rows.len() as u64, self.basis.len(), self.settings.discount);
+        let plan = Plan::new(discount, count, ends, self.basis.explicit(), m);
+        let (rewards, features) = (self.settings.rewards.len(), (m, self.basis.dictionary.max()));
+        self.tracking =
+            Tracking::new(&plan, discount, count, rewards, features, self.weights.scale.ratio).map(Box::new);
+    }
+
+    /// What would track another stream in the place of what tracks this one.
+    pub(super) fn emptied_tracking(&self) -> Option<Box<Tracking>> {
+        let (m, room) = (self.basis.len(), self.basis.dictionary.max());
+        self.tracking.as_ref().map(|tracking| Box::new(tracking.emptied(m, room)))
+    }
+
+    /// The base has new weights.
+    pub(super) fn correct_trackers(&mut self) {
+        if let (Some(tracking), Some(posterior)) = (&mut self.tracking, &self.weights.posterior) {
+            tracking.take_weights(posterior.feature_weights(), posterior.scale().ratio);
+        }
+    }
+
+    /// Whether something tracks the stream beside it.
+    pub fn is_tracked(&self) -> bool {
+        self.tracking.is_some()
+    }
+
+    /// How far the gate of each reward (H,) is open; none where nothing is tracked.
+    pub fn openings(&self) -> Option<Vec<Opening>> {
+        let tracking = self.tracking.as_ref()?;
+        Some((0..self.settings.rewards.len()).map(|h| tracking.opening(h)).collect())
+    }
+
+    /// Weights (m, H) of kernel values that answer with the mixture where a gate is open, and how far each is; none where all are shut,
+    /// and where what they would be is no number. `posterior` is the base's.
+    pub(super) fn mixed(&self, posterior: &Posterior) -> Option<(Matrix, Vec<Opening>)> {
+        let tracking = self.tracking.as_ref()?;
+        let answering = tracking.answering_weights(posterior.feature_weights(), posterior.scale().ratio)?;
+        let answers = self.in_kernel_values(&answering);
+        answers.is_finite().then_some(answers).zip(self.openings())
+    }
+}
