@@ -34,6 +34,11 @@ const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
 /// Of that, what goes into requests that bring no rows.
 const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
+/// No more requests that bring no rows are answered while so many bytes of replies wait for the gate, which passes them on in turns: the
+/// core would end up waiting for it, and rows and other clients for the core.
+const REPLIES_AHEAD_BYTES: u64 = 2 << 20;
+/// How long it then waits at most for something else.
+const AHEAD_PAUSE: Duration = Duration::from_millis(1);
 /// Multiplications that requests take at once whose work is done when their group is applied, and changes of policy that come with
 /// rows: about [`LEARN_AT_ONCE`], but for the last.
 const WORK_AT_ONCE: u64 = 10_000_000;
@@ -257,10 +262,17 @@ impl Learning {
         }
     }
 
-    /// How long to wait for something: not at all where requests are left over, but for those that owe time to rows.
+    /// Whether replies wait for the gate that are enough for now. At a stop as many are answered as can be.
+    fn is_ahead(&self) -> bool {
+        self.deadline.is_none() && self.outlets.replies.bytes() >= REPLIES_AHEAD_BYTES
+    }
+
+    /// How long to wait for something: not at all where requests are left over, but for those that owe time to rows, or wait for the
+    /// gate.
     fn nap(&self) -> Duration {
         match self.inbox.calls.is_empty() {
             true => POLL_INTERVAL,
+            false if self.pace.only_long_replies => AHEAD_PAUSE,
             false if self.pace.only_owing => POLL_INTERVAL.min(Duration::from_secs_f64(self.pace.owed_to_rows)),
             false => Duration::ZERO,
         }
@@ -384,7 +396,7 @@ impl Learning {
         let storable = self.core.read_only().is_none();
         let most = self.pace.group_rows(self.config.batch_rows_max as u64);
         let mut answering = Duration::ZERO;
-        self.pace.only_owing = false;
+        (self.pace.only_owing, self.pace.only_long_replies) = (false, false);
         for _ in 0..most {
             let (of_requests, of_rows) = self.core.waiting_work();
             let is_long = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
@@ -405,7 +417,8 @@ impl Learning {
                 idle = false;
             }
             let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
-            let may_answer = answering < ANSWER_AT_ONCE;
+            let is_ahead = self.is_ahead();
+            let may_answer = answering < ANSWER_AT_ONCE && !is_ahead;
             // At a stop as many are answered as can be.
             let may_work = (self.pace.owed_to_rows == 0.0 || self.deadline.is_some()) && of_requests < WORK_AT_ONCE;
             let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
@@ -421,7 +434,7 @@ impl Learning {
                 idle = false;
             }
             if idle {
-                self.pace.only_owing = may_answer;
+                (self.pace.only_owing, self.pace.only_long_replies) = (may_answer, is_ahead);
                 break;
             }
         }
@@ -528,6 +541,8 @@ struct Pace {
     rested: Duration,
     /// Whether the requests that are left over are those that owe time to rows.
     only_owing: bool,
+    /// Whether they wait until the gate has passed replies on.
+    only_long_replies: bool,
     /// The last turn has left its snapshot to this one.
     postponed: bool,
 }

@@ -63,7 +63,7 @@ use crate::telemetry::{self, EventBus, Heartbeat, Restarts, StartProgress, Timin
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::turns::turns;
-use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
+use crate::transport::{self, DESCRIPTORS_MIN, Endpoint, Endpoints, SocketName, Transport};
 use crate::wire::status::RecoveredStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -87,8 +87,6 @@ const GARBAGE: usize = 4;
 const TICK: Duration = Duration::from_secs(1);
 /// Most that the core goes without looking at its clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Open files without which a daemon would end soon: its own, and a few connections.
-const DESCRIPTORS_MIN: u64 = 64;
 /// Between two checkpoints of a long start.
 const KEEP: Duration = Duration::from_secs(60);
 /// At a stop, messages already taken are learned for at most so long.
@@ -210,8 +208,8 @@ impl fmt::Display for StartError {
             Self::Keys(e) => write!(f, "curve_secret_key: {e}"),
             Self::FewDescriptors { allowed } => write!(
                 f,
-                "the process may open {allowed} files (ulimit -n), and the daemon needs {DESCRIPTORS_MIN} at least, and three \
-                 for each connection"
+                "the process may open {allowed} files (ulimit -n), and the daemon needs {DESCRIPTORS_MIN} for itself and a few \
+                 connections, and three for each further one, four with keys; raise the limit (LimitNOFILE in a unit)"
             ),
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }

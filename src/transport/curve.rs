@@ -3,10 +3,15 @@
 //! ```text
 //! peer <-> gate: connections, greeting, frame headers, stalls <-> unix stream <-> libzmq: CURVE <-> queues of the daemon
 //! ```
-//! libzmq never listens. For each connection that the gate has accepted it connects to a unix socket made for that one
-//! alone, under a ZAP domain that is the connection's number. So every handshake and every message is known to belong to
-//! a connection, and the gate can hold or cut it. The handler of ZAP lets in the keys of the settings; the number that it
-//! gives as `User-Id` carries the rights of the key, as the numbers of plain connections carry theirs.
+//! No peer reaches libzmq but through the gate. For each connection that the gate has accepted libzmq listens at a unix socket
+//! made for that one alone, in a directory that is closed to others, under a ZAP domain that is the connection's number. So every
+//! handshake and every message is known to belong to a connection, and the gate can hold or cut it. The handler of ZAP lets in the
+//! keys of the settings; the number that it gives as `User-Id` carries the rights of the key, as the numbers of plain connections
+//! carry theirs.
+//!
+//! The other way round, libzmq connecting to the gate, looks simpler and is not safe: a session of a connecting socket that meets
+//! bytes that it cannot decrypt ends by itself, and the socket keeps its address. The memory goes to the next session, and
+//! `zmq_disconnect` of the first one ends that. A listener outlives its session, so that `zmq_unbind` ends what it is asked to.
 //!
 //! libzmq keeps the frames of a message until the last has come, however many they are. What a connection has passed on
 //! since its last whole message is therefore bounded here ([`unfinished_bytes_max`]).
@@ -19,7 +24,6 @@
 mod flow;
 mod worker;
 
-use super::endpoint::listen_at;
 use super::permit::{ConnectionPermit, Reader, Writer, is_reset};
 use super::settings::ENCRYPTED_BYTES;
 use super::turns::{Entrance, Watch};
@@ -44,8 +48,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use worker::Worker;
 
@@ -68,9 +72,9 @@ const REPLIES_MAX: usize = 256;
 /// Publications that wait for libzmq before further ones are dropped.
 const PUBLICATIONS_MAX: usize = 64;
 
-/// Reconnect interval: effectively never. Disabled reconnects make libzmq drop messages still queued from a closed peer; so
-/// wait a day, and disconnect explicitly once they have been read. Milliseconds.
-const NEVER_MS: i32 = 86_400_000;
+/// Pairs of descriptors that are to be left before libzmq is asked to listen, connect and accept: where it has none for what it
+/// accepts it ends the process.
+const SPARE_PAIRS: usize = 4;
 
 /// Most that a thread goes without looking at the phase, milliseconds.
 const POLL_INTERVAL_MS: i64 = 100;
@@ -132,16 +136,10 @@ impl Outgoing {
 
 /// What becomes of connections.
 enum Change {
-    Come {
-        connection: u64,
-        path: PathBuf,
-    },
+    /// `listens` is told when libzmq does, and dropped if it cannot.
+    Come { connection: u64, path: PathBuf, listens: oneshot::Sender<()> },
     /// `let_go` is dropped when libzmq has nothing of it any more.
-    Gone {
-        connection: u64,
-        path: PathBuf,
-        let_go: oneshot::Sender<()>,
-    },
+    Gone { connection: u64, path: PathBuf, let_go: oneshot::Sender<()> },
 }
 
 /// The way of connections to one of libzmq's sockets.
@@ -254,7 +252,6 @@ impl Curve {
             socket.set_handshake_ivl(i32::try_from(limits.handshake_timeout.as_millis()).unwrap_or(i32::MAX))?;
             socket.set_rcvhwm(RECEIVED_MAX)?;
             socket.set_sndhwm(if kind == zmq::XPUB { PUBLICATIONS_MAX as i32 } else { SENT_MAX })?;
-            socket.set_reconnect_ivl(NEVER_MS)?;
             socket.set_linger(0)?;
             match kind {
                 zmq::ROUTER => {
@@ -430,6 +427,9 @@ impl CurveListener {
         let mut begun = Begun::new(&seat.gate, self.socket);
         let guest =
             CurvePeer { front: self, connection, flow: Arc::clone(&flow), path: path.clone(), let_go: Some(let_go) };
+        if !has_descriptors() {
+            return Some(Reason::TooManyConnections);
+        }
         let connected = tokio::time::timeout(self.shared.limits.handshake_timeout, self.connect(connection, &path));
         let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
         let (mut inner_reader, mut inner_writer) = inner.into_split();
@@ -449,12 +449,12 @@ impl CurveListener {
         refused.or(reason)
     }
 
-    /// Let libzmq connect to a socket that exists for that alone.
+    /// Connect to a socket at which libzmq listens for that alone.
     async fn connect(&self, connection: u64, path: &Path) -> io::Result<UnixStream> {
-        let listener = listen_at(path)?;
-        let listener = UnixListener::from_std(listener)?;
-        self.tell(Change::Come { connection, path: path.to_owned() });
-        let (stream, _) = listener.accept().await?;
+        let (listens, it_listens) = oneshot::channel();
+        self.tell(Change::Come { connection, path: path.to_owned(), listens });
+        it_listens.await.map_err(io::Error::other)?;
+        let stream = UnixStream::connect(path).await?;
         std::fs::remove_file(path)?;
         Ok(stream)
     }
@@ -732,13 +732,18 @@ impl Drop for CurvePeer<'_> {
         if self.front.socket == SocketName::Control && self.flow.admitted.load(Ordering::Acquire) {
             self.front.shared.requests.leave(self.flow.number.load(Ordering::Relaxed));
         }
-        // Gone already where libzmq has connected.
+        // Gone already where the gate has connected.
         let _ = std::fs::remove_file(&self.path);
         if let Some(let_go) = self.let_go.take() {
             let path = std::mem::take(&mut self.path);
             self.front.tell(Change::Gone { connection: self.connection, path, let_go });
         }
     }
+}
+
+/// Whether the process may open some files more.
+fn has_descriptors() -> bool {
+    [(); SPARE_PAIRS].map(|()| StdUnixStream::pair()).iter().all(Result::is_ok)
 }
 
 fn endpoint(path: &Path) -> String {

@@ -50,6 +50,7 @@ pub use criticd_protocol::sockets as client;
 pub use error::StartError;
 pub(crate) use outbox::Outgoings;
 pub use outbox::{Outbox, Outgoing};
+pub use permit::DESCRIPTORS_MIN;
 #[cfg(feature = "curve")]
 pub use settings::CurveSettings;
 pub use settings::{Limits, SHORT_BYTES, Settings};
@@ -179,14 +180,26 @@ pub struct Publication {
 }
 
 impl Outgoing for Reply {
+    const CHOICE: usize = 1024;
+
     fn bytes(&self) -> usize {
         self.payload.len()
+    }
+
+    fn peer(&self) -> u64 {
+        self.peer.connection
     }
 }
 
 impl Outgoing for Publication {
+    const CHOICE: usize = 1;
+
     fn bytes(&self) -> usize {
         self.payload.len()
+    }
+
+    fn peer(&self) -> u64 {
+        0
     }
 }
 
@@ -298,7 +311,9 @@ pub fn start_answering(
         curve: listeners,
     };
     let waiting = turns::Watch::clone(&requests);
-    let gate = Arc::new(permit::Gate::new(settings.access, settings.limits, waiting, Arc::clone(&counters)));
+    let mut limits = settings.limits;
+    limits.connections_max = permit::affordable_connections(limits.connections_max, !encrypted_endpoints.is_empty());
+    let gate = Arc::new(permit::Gate::new(settings.access, limits, waiting, Arc::clone(&counters)));
     behind.start_ingest(&doors.ingest.1, inbox, Arc::clone(&gate), &mut running.threads)?;
     let (replies, replies_queue) = Outbox::counted(settings.replies, settings.outbox_bytes, queued.replies.clone());
     let runtime = zmq::runtime()?;

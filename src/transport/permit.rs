@@ -26,11 +26,18 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Numbers of addresses. Two that have one number, since so many others came in between, share their turns.
 const ADDRESSES: u64 = 1 << 15;
 
-/// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate.
+/// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate. An encrypted one has one more, at which
+/// libzmq listens for it.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
 /// Descriptors left for everything else in the process.
 const DESCRIPTORS_RESERVED: u64 = 128;
+
+/// Connections without which a daemon is of no use: those of a producer, a subscriber, an operator, and their libraries' second ones.
+const CONNECTIONS_LEAST: u64 = 8;
+
+/// Open files that a process must be allowed.
+pub const DESCRIPTORS_MIN: u64 = DESCRIPTORS_RESERVED + CONNECTIONS_LEAST * (DESCRIPTORS_PER_CONNECTION + 1);
 
 /// Connections in the midst of a long message that go on between two turns of all others of their thread.
 const LONG_TURNS: usize = 4;
@@ -79,9 +86,8 @@ struct FromAddress {
 }
 
 impl Gate {
-    /// A gate with no connections. The limit on them is lowered to what the process's descriptors allow.
-    pub(super) fn new(access: Access, mut limits: Limits, requests: Watch<Request>, counters: Arc<Counters>) -> Self {
-        limits.connections_max = affordable_connections(limits.connections_max);
+    /// A gate with no connections.
+    pub(super) fn new(access: Access, limits: Limits, requests: Watch<Request>, counters: Arc<Counters>) -> Self {
         Self {
             access,
             limits,
@@ -337,9 +343,11 @@ fn shown(address: Option<IpAddr>) -> String {
     address.map_or_else(|| "ipc".to_owned(), |address| address.to_string())
 }
 
-/// Raise the limit on open descriptors to what `wanted` connections need, or give the number that it allows.
-fn affordable_connections(wanted: usize) -> usize {
-    let needed = DESCRIPTORS_RESERVED + wanted as u64 * DESCRIPTORS_PER_CONNECTION;
+/// Raise the limit on open descriptors to what `wanted` connections need, or give the number that it allows. They may be encrypted,
+/// where that is so.
+pub(super) fn affordable_connections(wanted: usize, encrypted: bool) -> usize {
+    let each = DESCRIPTORS_PER_CONNECTION + u64::from(encrypted);
+    let needed = DESCRIPTORS_RESERVED + wanted as u64 * each;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(mut allowed) = current.filter(|&current| current < needed) else {
         return wanted;
@@ -348,7 +356,7 @@ fn affordable_connections(wanted: usize) -> usize {
     if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok() {
         allowed = raised;
     }
-    let affordable = allowed.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION;
+    let affordable = allowed.saturating_sub(DESCRIPTORS_RESERVED) / each;
     let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).clamp(1, wanted.max(1));
     if affordable < wanted {
         log::warn!("event=few_descriptors allowed={allowed} connections_max={affordable} wanted={wanted}");

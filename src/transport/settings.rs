@@ -26,8 +26,8 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Frames in one message.
     pub parts_max: usize,
-    /// Connections of all three sockets together. Each needs three descriptors: [`super::start`] raises the process's limit
-    /// on those as far as it may, and lowers this if that is too little.
+    /// Connections of all sockets together. Each needs three descriptors, four where some are encrypted: [`super::start`] raises the
+    /// process's limit on those as far as it may, and lowers this if that is too little.
     pub connections_max: usize,
     /// Connections from one IP address, all three sockets together; peers on unix sockets have no address.
     pub connections_per_address_max: usize,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -26,6 +28,7 @@ import zmq.auth
 import zmq.utils.z85
 from client import PATIENCE_S, ROOT, Control, Daemon, Map, Refused, pack, receive, unpack, when
 from nacl.public import Box, PrivateKey, PublicKey
+from test_attacks import append_of_bytes, evaluation_of_bytes, long_states, query
 from zmq.utils.monitor import recv_monitor_message
 
 BINARY = os.environ.get("CRITICD_CURVE_BIN", str(ROOT / "target" / "curve" / "criticd"))
@@ -543,6 +546,46 @@ def test_a_message_that_never_ends_is_cut(start: Start) -> None:
     encrypted.works()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [10.0, pytest.param(90.0, marks=pytest.mark.nightly)])
+def test_what_cannot_be_decrypted_costs_its_sender_alone(start: Start, seconds: float) -> None:
+    encrypted = start("limits.connections_per_address_max=1000")
+    encrypted.works()
+    until, ended, answered = time.monotonic() + seconds, itertools.count(), itertools.count()
+
+    def sends_garbage() -> None:
+        while time.monotonic() < until:
+            with contextlib.suppress(EOFError, OSError):
+                hostile = Hostile(encrypted, "control", b"DEALER")
+                hostile.frame(0, b"\x07MESSAGE" + bytes(8 + 40))
+                with contextlib.suppress(EOFError, OSError):
+                    hostile.answer()
+                hostile.socket.close()
+                next(ended)
+
+    def asks() -> None:
+        # Sessions of libzmq come and go; each of these may have the memory of one that met garbage.
+        context: Any = zmq.Context()
+        while time.monotonic() < until:
+            asking = context.socket(zmq.DEALER)
+            asking.linger = 0
+            asking.curve_publickey, asking.curve_secretkey = encrypted.ring.pair("all")
+            asking.curve_serverkey = encrypted.ring.pair("daemon")[0]
+            asking.connect(encrypted.daemon.endpoints["curve_control"])
+            asking.send(pack({"id": 1, "op": "ping"}))
+            assert asking.poll(round(1000 * PATIENCE_S)), "one that means well is answered"
+            asking.close()
+            next(answered)
+        context.term()
+
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        threads = [pool.submit(program) for program in (sends_garbage, sends_garbage, asks, asks, asks)]
+        for thread in threads:
+            thread.result()
+    assert next(ended) > 10 and next(answered) > 10
+    assert encrypted.daemon.alive()
+
+
 def half_message(hostile: Hostile) -> None:
     """Say that a frame of about a mebibyte follows, and send a part of it."""
     hostile.socket.sendall(struct.pack(">BQ", 2, 2**20 - 100) + bytes(60_000))
@@ -610,6 +653,65 @@ def test_replies_that_wait_in_libzmq_are_counted(start: Start) -> None:
     greedy.disable_monitor()
     greedy.close()
     when(lambda: encrypted.backlog_mib() == 0, "nothing to wait for one that has left")
+
+
+FLOODS: dict[str, tuple[bytes, bool]] = {
+    "long queries": (query(1, long_states(width=4)), True),
+    "queries of another dimension": (query(1, long_states()), True),
+    "queries for rows to come, never read": (query(1, long_states(width=4), min_offset=2**62), False),
+    "appends": (append_of_bytes("flood"), True),
+    "evaluations": (evaluation_of_bytes(), True),
+    "snapshots, never read": (pack({"id": 1, "op": "snapshot", "variance": True, "arrays": "list"}), False),
+    "names of streams": (
+        pack({"id": 1, "op": "streams", "names": [f"{k:08d}".ljust(248, "n") for k in range(1024)]}),
+        True,
+    ),
+    "an unknown key": (pack({"id": 1, "op": "ping", "what": [1] * 1_000_000}), True),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", FLOODS)
+def test_a_flood_from_one_key_takes_no_turn_of_another(start: Start, what: str) -> None:
+    encrypted = start("critic.dictionary_max=100", "critic.refit_first_rows=0")
+    control, (request, reads) = encrypted.control(), FLOODS[what]
+    states = np.random.default_rng(0).normal(size=(501, 4))
+    control.ask("append", stream="s", seq=0, states=states, rewards=states[:-1, 0])
+    control.ask("value", states=states[:1], min_offset=500)
+    most = control.ask("status")["memory"]["queues_bytes_max"] / 2**20 + 256
+    floods = [encrypted.socket(zmq.DEALER, "control", events=False, SNDHWM=20)[0] for _ in range(4)]
+    over = threading.Event()
+
+    def flood() -> None:
+        while not over.is_set():
+            for asking in floods:
+                if asking.poll(0, zmq.POLLOUT):
+                    asking.send(request)
+                while reads and asking.poll(0):
+                    asking.recv()
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        longest, until = 0.0, time.monotonic() + 4
+        for seq in itertools.count(500):
+            began = time.monotonic()
+            control.ask("ping")
+            row = {"state": [0.0] * 4, "next_state": [0.5] * 4, "reward": 1.0}
+            assert control.ask("append", stream="s", seq=seq, **row)["accepted"] == 1
+            longest = max(longest, time.monotonic() - began)
+            if began > until:
+                break
+        print(f"\na ping and an append took {1000 * longest:.0f} ms at the most")
+        assert encrypted.daemon.memory_mib("VmHWM") < most
+    finally:
+        over.set()
+        thread.join()
+    for asking in floods:
+        asking.close()
+    encrypted.works()
+    assert encrypted.daemon.terminate()[0] == 0
 
 
 def test_coming_and_going_leaves_nothing_behind(start: Start) -> None:

@@ -289,12 +289,38 @@ def test_systemd_is_told_through_an_abstract_socket(start: Start, monkeypatch: p
 
 def test_too_few_descriptors_are_refused_at_once(tmp_path: Path) -> None:
     command = [BINARY, "serve", "--data-dir", str(tmp_path / "data"), "--http", "off"]
+    for count in (32, 120, 159):
+
+        def few(count: int = count) -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+        refused = subprocess.run(command, capture_output=True, text=True, preexec_fn=few, timeout=PATIENCE_S)
+        assert refused.returncode == 1 and "ulimit -n" in refused.stderr, refused
+
+
+def test_with_as_few_descriptors_as_are_allowed_several_clients_are_served(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [BINARY, "serve", "--data-dir", str(data), "--http", "127.0.0.1:0"]
+    for name in ("ingest", "control", "publish"):
+        command += [f"--{name}", "tcp://127.0.0.1:0"]
 
     def few() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
 
-    refused = subprocess.run(command, capture_output=True, text=True, preexec_fn=few, timeout=PATIENCE_S)
-    assert refused.returncode == 1 and "ulimit -n" in refused.stderr, refused
+    process = subprocess.Popen(command, preexec_fn=few)
+    controls = []
+    try:
+        when(lambda: process.poll() is not None or (data / "endpoints.json").exists(), "it starts")
+        endpoints = json.loads((data / "endpoints.json").read_text())
+        controls = [Control(endpoints["control"]) for _ in range(8)]
+        for k, control in enumerate(controls):
+            control.ask("append", stream=f"s{k}", seq=0, state=[0.0], next_state=[1.0], reward=1.0)
+        assert get(endpoints["http"], "/readyz")[0] == 200
+    finally:
+        for control in controls:
+            control.close()
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_too_little_memory_for_the_settings_is_named_at_the_start(tmp_path: Path) -> None:

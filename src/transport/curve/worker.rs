@@ -127,7 +127,7 @@ impl Worker {
             self.routes.remove(&connection);
             let topics = self.topics.remove(&connection).into_iter().flatten();
             topics.for_each(|topic| self.shared.counters.topics.leave(&topic));
-            // It may have gone from there, too.
+            // As unbind does, which the crate lacks: both end what belongs to an address. It never listened there if that failed.
             let _ = self.libzmq.disconnect(&endpoint(&path));
         }
     }
@@ -149,13 +149,17 @@ impl Worker {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Come { connection, path } => {
-                let connected = self
+            Change::Come { connection, path, listens } => {
+                let bound = self
                     .libzmq
                     .set_zap_domain(&connection.to_string())
-                    .and_then(|()| self.libzmq.connect(&endpoint(&path)));
-                if let Err(error) = connected {
-                    log::error!("event=encrypted_socket_failed socket={} why={error}", self.socket);
+                    .and_then(|()| self.libzmq.bind(&endpoint(&path)));
+                match bound {
+                    Ok(()) => {
+                        // Its task may have given up.
+                        let _ = listens.send(());
+                    }
+                    Err(error) => log::error!("event=encrypted_socket_failed socket={} why={error}", self.socket),
                 }
             }
             Change::Gone { connection, path, let_go } => {
@@ -186,6 +190,10 @@ impl Worker {
         let Some(number) = number else { return true };
         let connection = number_of(number);
         if self.socket == SocketName::Control {
+            // Nobody waits for an answer.
+            if self.flow(connection).is_none() {
+                return true;
+            }
             let route = frames.remove(0);
             // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach no other peer.
             if route.first() != Some(&0) {
