@@ -20,14 +20,14 @@ use crate::transition::Rows;
 const PASSES: usize = 3;
 
 /// What a report says of the rebuilt model and its `hyperparameters`; how they were found is left out. `support` is the evidence
-/// lost without each state variable, and which evidence that is of.
+/// lost without each state variable, where there was time to find out, and which evidence that is of.
 pub(super) fn report_of_rebuilt(
     job: &RefitJob,
     rows: &Rows,
     model: &Model,
     hyperparameters: &Hyperparameters,
     dependence: &Dependence,
-    support: Option<(Vec<f64>, EvidenceKind)>,
+    support: Option<(Vec<Option<f64>>, EvidenceKind)>,
 ) -> Result<RefitReport, RefitError> {
     let (dictionary, inputs, metric) = (model.dictionary(), model.inputs(), &hyperparameters.kernel.metric);
     let rewards = job.settings.rewards.len() as f64;

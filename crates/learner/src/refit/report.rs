@@ -243,7 +243,8 @@ pub struct VariableReport {
     pub lengthscale: Option<f64>,
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
-    /// Evidence lost if it and its copies were left out and all else stayed, nats.
+    /// Evidence lost if it and its copies were left out and all else stayed, nats; none if it could not be computed, or if the time
+    /// budget ended before it: then the lengthscale gives the verdict.
     pub evidence_drop: Option<f64>,
     /// The short of it.
     pub verdict: Verdict,
@@ -293,7 +294,7 @@ pub(super) fn variables(
     hyperparameters: &Hyperparameters,
     inputs: &Inputs,
     dependence: &Dependence,
-    support: Option<&[f64]>,
+    support: Option<&[Option<f64>]>,
 ) -> Vec<VariableReport> {
     let dim = inputs.dim();
     let omega = hyperparameters.kernel.metric.matrix(dim);
@@ -302,7 +303,7 @@ pub(super) fn variables(
         .map(|d| {
             let relevance = omega.at(d, d);
             let kept = relevance > 0.0;
-            let support = support.map(|s| s[d]).filter(|_| kept);
+            let support = support.and_then(|s| s[d]).filter(|_| kept);
             let kernel = &hyperparameters.kernel;
             let length = kernel.lengthscale(d, dim).filter(|_| kept);
             let real = kernel.kind_of(d) == StateKind::Real;

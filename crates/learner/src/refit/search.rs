@@ -39,6 +39,9 @@ const TRACE_GAP: f64 = 2.0;
 /// Evidence that a free hyperparameter must gain, nats: an irrelevant one gains half of that by chance, and more where returns
 /// share their noise.
 pub(super) const PARAMETER_WORTH: f64 = 1.0;
+/// Products of numbers that telling the variables apart may take after the search has used up its time, for each second of the refit's
+/// budget: a tenth of it or so. A count, and no clock, so that the same rows tell the same.
+const PRODUCTS_PER_SECOND: f64 = 5e8;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
 
@@ -126,6 +129,8 @@ pub(super) struct Search {
     pub(super) starts: usize,
     pub(super) effort: Effort,
     pub(super) seed: u64,
+    /// Products of numbers that [`Search::support`] may take without time.
+    products_without_time: f64,
 }
 
 /// One structure of the covariance, and the box that its parameters are searched in.
@@ -226,6 +231,7 @@ impl Search {
             starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
             seed,
+            products_without_time: PRODUCTS_PER_SECOND * settings.refit_budget_s,
         })
     }
 
@@ -314,7 +320,8 @@ impl Search {
 
     /// Evidence lost if a state variable were left out, all else as it is (D,), nats, and which evidence. `alike` gives a
     /// variable with its copies: they go together, since any of them stands for the others. If the time is used up, it is the
-    /// exact one, which takes little. None if stopped, or if it cannot be computed.
+    /// exact one, which takes less, and that of the most relevant variables alone, as many as [`PRODUCTS_PER_SECOND`] allows: one
+    /// for each variable would take most of a refit's time where there are hundreds. None if stopped, or if it cannot be computed.
     pub(super) fn support(
         &self,
         by: EvidenceKind,
@@ -322,24 +329,34 @@ impl Search {
         alike: &dyn Fn(usize) -> Vec<usize>,
         keep_going: KeepGoing<'_>,
         time_left: KeepGoing<'_>,
-    ) -> Option<(Vec<f64>, EvidenceKind)> {
+    ) -> Option<(Vec<Option<f64>>, EvidenceKind)> {
         let dim = self.problem.dim();
-        let loss = |by: EvidenceKind, more: KeepGoing<'_>| -> Option<Vec<f64>> {
+        let matrix = hyper.kernel.metric.matrix(dim);
+        let relevance: Vec<f64> = (0..dim).map(|d| matrix.at(d, d)).collect();
+        let mut order: Vec<usize> = (0..dim).collect();
+        order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
+        let loss = |by: EvidenceKind, more: KeepGoing<'_>, enough: &dyn Fn(usize) -> bool| {
             let all = self.value(by, hyper, more).ok()?.value;
-            let relevance = hyper.kernel.metric.matrix(dim);
-            (0..dim)
-                .map(|d| match relevance.at(d, d) {
+            let mut out = vec![None; dim];
+            for (count, &d) in order.iter().enumerate() {
+                out[d] = match relevance[d] {
                     0.0 => Some(0.0),
+                    _ if enough(count) => break,
                     _ => Some(all - self.value(by, &without(hyper, &alike(d), dim), more).ok()?.value),
-                })
-                .collect()
+                };
+            }
+            Some(out)
         };
         if by == EvidenceKind::Sparse
-            && let Some(support) = loss(by, &|| keep_going() && time_left())
+            && let Some(support) = loss(by, &|| keep_going() && time_left(), &|_| false)
         {
             return Some((support, by));
         }
-        Some((loss(EvidenceKind::Exact, keep_going)?, EvidenceKind::Exact))
+        // Covariances of all pairs, and a factorisation.
+        let (n, d) = (self.problem.rows() as f64, dim as f64);
+        let each = 0.5 * n * n * (d + n);
+        let enough = |count: usize| count as f64 * each >= self.products_without_time && !time_left();
+        Some((loss(EvidenceKind::Exact, keep_going, &enough)?, EvidenceKind::Exact))
     }
 }
 

@@ -333,6 +333,46 @@ fn without_time_the_best_so_far_stands_and_that_is_told() {
 }
 
 #[test]
+fn the_budget_ends_the_weighing_of_many_variables_too() {
+    const DIM: usize = 40;
+    let (states, rewards) = noisy(DIM, 300, 18, |x| (3.0 * x[0]).sin() + x[1]);
+    let window = episodes(DIM, states, rewards);
+    let by_evidence = Settings { kernel: KernelKind::Ard, ..settings() };
+    let by_returns =
+        Settings { kernel: KernelKind::Ard, refit_first_rows: 0, dictionary_max: 60, ..Settings::default() };
+    for (settings, by) in [(by_evidence, "evidence"), (by_returns, "returns")] {
+        let mut learner = Learner::new(Settings { refit_budget_s: 1e-6, ..settings }, None);
+        learner.step(&window);
+        learner.request_refit();
+        let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+        let weighed = |limit: u64| {
+            let asked = AtomicU64::new(0);
+            let time_left = || asked.fetch_add(1, Ordering::Relaxed) < limit;
+            let found = refit::run(&job, &|| true, &time_left).unwrap();
+            let variables = found.report.variables.into_iter().filter(|variable| variable.relevance > 0.0);
+            let (known, unknown): (Vec<_>, Vec<_>) = variables.partition(|variable| variable.evidence_drop.is_some());
+            (known, unknown, asked.load(Ordering::Relaxed))
+        };
+        let (known, unknown, asked) = weighed(u64::MAX);
+        assert!(known.len() > 20 && unknown.is_empty(), "{} {}", known.len(), unknown.len());
+        // The last questions are those for the variables, one for each.
+        let (known, unknown, _) = weighed(asked - 15);
+        assert!(unknown.len() == 15 && known.len() > 5, "{} {}", known.len(), unknown.len());
+        let least = known.iter().map(|variable| variable.relevance).fold(f64::INFINITY, f64::min);
+        // Where held-out returns choose, the kernel may be another than the one whose variables are weighed.
+        let are_least = unknown.iter().all(|variable| variable.relevance <= least);
+        assert!(are_least || by == "returns", "those that matter least");
+        // With a budget there is some for them, whenever the search has ended.
+        let job = refit::RefitJob { settings: Settings { refit_budget_s: 20.0, ..job.settings.clone() }, ..job };
+        let asked = AtomicU64::new(0);
+        let time_left = || asked.fetch_add(1, Ordering::Relaxed) < 10;
+        let found = refit::run(&job, &|| true, &time_left).unwrap();
+        let known = found.report.variables.iter().filter(|variable| variable.evidence_drop.is_some());
+        assert!(found.report.evidence_drop_by.is_none() || known.count() > 20);
+    }
+}
+
+#[test]
 fn whenever_it_is_told_to_stop_it_stops() {
     let (states, rewards) = noisy(2, 700, 14, |x| (3.0 * x[0]).sin() + x[1]);
     let window = episodes(2, states, rewards);

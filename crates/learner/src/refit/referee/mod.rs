@@ -213,6 +213,9 @@ fn choose_with_pool<'a>(
         let before = found.take().map(|(_, found): Fitted| found);
         let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), before, &mut round)?;
         found = next;
+        if !in_time(&pool) {
+            break;
+        }
         for proposal in proposals.into_iter().take(JOINING) {
             if pool.members.iter().all(|member| member.name != proposal.name) && in_time(&pool) {
                 pool.add(proposal.name, proposal.metric, None)?;

@@ -81,7 +81,8 @@ impl<'a> Evidence<'a> {
         out
     }
 
-    /// Search for relevances, and then the kernels of ladder and multiples, those with the most evidence first. `before` is what the
+    /// Search for relevances, and then the kernels of ladder and multiples, those with the most evidence first; none of these once the
+    /// time is used up. `before` is what the
     /// search of the round before has found; `name` says which round this is.
     pub(super) fn proposals(
         &self,
@@ -96,6 +97,10 @@ impl<'a> Evidence<'a> {
             Err(RefitError::NoAscent(_)) => None,
             found => Some(found?),
         };
+        if !(round.time_left)() {
+            // None of them could be compared any more.
+            return Ok((Vec::new(), found));
+        }
         let mut metrics: Vec<(String, Metric)> =
             LADDER.iter().map(|&c| (format!("isotropic {c}"), self.question.isotropic(c))).collect();
         if let Some((_, found)) = &found {
