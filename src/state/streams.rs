@@ -15,6 +15,9 @@ use std::hash::Hasher as _;
 
 /// Rows per stream whose content is remembered, to tell a repeated row from a conflicting one.
 const FINGERPRINTS: usize = 64;
+/// Sequence numbers end before this one, so that a float64 holds each of them: tables and JavaScript have no others. Older journals
+/// may have rows beyond it.
+const SEQ_END: u64 = 1 << 53;
 /// Former sessions per stream that are refused.
 const FENCED_SESSIONS: usize = 16;
 
@@ -177,7 +180,7 @@ impl Streams {
         offset: u64,
         limits: StreamLimits,
     ) -> Result<Admission, WireError> {
-        match self.by_name.get(batch.stream()) {
+        let admission = match self.by_name.get(batch.stream()) {
             Some(&number) => self.admit_known(batch, strict, number),
             None => {
                 let number = self.number_for_newcomer(offset, limits).ok_or_else(|| {
@@ -190,7 +193,13 @@ impl Streams {
                 })?;
                 Self::fresh(batch, strict, number, false)
             }
+        }?;
+        if admission.next_seq > SEQ_END && admission.duplicates < batch.len() {
+            let message =
+                format!("sequence numbers end before 2^53 ({SEQ_END}); begin a new session, which counts from 0");
+            return Err(WireError::of(ErrorCode::OutOfRange, "seq", message));
         }
+        Ok(admission)
     }
 
     fn number_for_newcomer(&self, offset: u64, limits: StreamLimits) -> Option<u32> {
@@ -599,7 +608,23 @@ mod tests {
     #[test]
     fn a_stream_at_the_last_sequence_number_takes_no_more() {
         let mut streams = Streams::new();
-        assert_eq!(take(&mut streams, &batch("", Some(u64::MAX - 1), &[0.0, 1.0]), false), Ok(vec![(0, true)]));
+        for seq in [SEQ_END, 1 << 63, u64::MAX - 1] {
+            let taken = take(&mut streams, &batch("", Some(seq), &[0.0, 1.0]), false);
+            assert_eq!(taken, Err(ErrorCode::OutOfRange), "{seq}");
+        }
+        assert_eq!(take(&mut streams, &batch("", Some(SEQ_END - 1), &[0.0, 1.0]), false), Ok(vec![(0, true)]));
         assert_eq!(take(&mut streams, &batch("", None, &[1.0, 2.0]), false), Err(ErrorCode::OutOfRange));
+        assert_eq!(take(&mut streams, &batch("", Some(SEQ_END - 1), &[0.0, 1.0]), false), Ok(vec![]), "known already");
+        assert_eq!(take(&mut streams, &batch("new", None, &[1.0, 2.0]), false), Ok(vec![(0, true)]));
+    }
+
+    #[test]
+    fn journals_with_larger_sequence_numbers_are_read() {
+        let mut streams = Streams::new();
+        let first = batch("", Some(u64::MAX - 2), &[0.0, 1.0]);
+        streams.replay(&taken(&first, 0, &[true]), 0, 0.0).unwrap();
+        streams.replay(&taken(&batch("", None, &[1.0, 2.0]), 0, &[false]), 1, 0.0).unwrap();
+        assert_eq!(take(&mut streams, &batch("", None, &[2.0, 3.0]), false), Err(ErrorCode::OutOfRange));
+        assert_eq!(take(&mut streams, &batch("", Some(u64::MAX - 1), &[1.0, 2.0]), false), Ok(vec![]), "known already");
     }
 }
