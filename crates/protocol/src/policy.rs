@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// States that one request has at most.
 pub const STATES_PER_REQUEST: usize = 4096;
+/// Bytes of one reply, at most: 16 KiB for each state.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// Characters of a server's words that are passed on.
+const WORDS: usize = 1000;
 
 /// Why a policy has not answered.
 #[derive(Debug)]
@@ -146,14 +150,17 @@ impl PolicyClient {
     }
 
     fn exchange(&mut self, states: &[f64], dim: usize, timeout: Duration) -> Result<Column, PolicyError> {
-        let reply = self.socket.ask(encode_policy_request(states, dim), timeout).map_err(of_connection)?;
+        let question = encode_policy_request(states, dim);
+        let reply = self.socket.ask(&question, timeout, REPLY_BYTES_MAX).map_err(of_connection)?;
         let endpoint = self.endpoint.clone();
         let Some(reply) = reply else {
             return Err(PolicyError::Silent { endpoint, states: states.len() / dim, timeout });
         };
         match decode_policy_reply(&reply) {
             Ok(PolicyReply::Answers(answers)) => Ok(answers),
-            Ok(PolicyReply::Failed(message)) => Err(PolicyError::Failed { endpoint, message }),
+            Ok(PolicyReply::Failed(message)) => {
+                Err(PolicyError::Failed { endpoint, message: message.chars().take(WORDS).collect() })
+            }
             Err(error) => Err(PolicyError::Malformed { endpoint, error: Box::new(error) }),
         }
     }
@@ -182,6 +189,13 @@ fn of_connection(error: ConnectionError) -> PolicyError {
     match error {
         ConnectionError::NoAnswer(endpoint) => PolicyError::NoServer(endpoint),
         ConnectionError::Lost(endpoint) | ConnectionError::NotWritten(endpoint) => PolicyError::Lost(endpoint),
+        ConnectionError::Foreign(endpoint) => {
+            let message = "does not answer as a REP socket of ZeroMQ does".to_owned();
+            PolicyError::Wrong { endpoint, message }
+        }
+        ConnectionError::TooLong { endpoint, bytes_max } => {
+            PolicyError::Wrong { endpoint, message: format!("answers with more than {bytes_max} bytes") }
+        }
         ConnectionError::Internal(e) => PolicyError::Internal(e),
     }
 }
@@ -276,6 +290,68 @@ mod tests {
         let infinite = [&b"\x82\xa1v\x01"[..], &infinite[1..]].concat();
         let message = said(Some(infinite));
         assert!(message.contains("answers state 2 with inf, which is no finite number"), "{message}");
+    }
+
+    /// What a REP socket sends first, and then.
+    fn greeting() -> Vec<u8> {
+        let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
+        greeting.resize(64, 0);
+        greeting
+    }
+
+    const READY: &[u8] = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03REP";
+
+    /// What is said of a server by hand that sends `first`, and when it is asked `reply`, again and again if it is `endless`.
+    fn said_of(first: Vec<u8>, reply: Vec<u8>, endless: bool) -> String {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&first).unwrap();
+            let (mut asked, mut read) = (Vec::new(), [0; 4096]);
+            while !asked.windows(6).any(|part| part == b"states") {
+                match stream.read(&mut read) {
+                    Ok(n @ 1..) => asked.extend_from_slice(&read[..n]),
+                    _ => return,
+                }
+            }
+            while stream.write_all(&reply).is_ok() && endless {}
+            // Until the client has gone.
+            while matches!(stream.read(&mut read), Ok(1..)) {}
+        });
+        let patience = Duration::from_secs(2);
+        let asked =
+            PolicyClient::connect(&endpoint, patience).and_then(|mut client| client.ask(&[0.5, 1.0], 2, patience));
+        asked.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn servers_that_mean_ill_cost_neither_memory_nor_time() {
+        let shaken = || [&greeting()[..], READY].concat();
+        let long = |length: u64| [&b"\x01\0\x02"[..], &length.to_be_bytes(), &[7; 100]].concat();
+        let mut cases = vec![
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(3), vec![], false, "no policy answers"),
+            (vec![], vec![], false, "no policy answers"),
+            (greeting(), vec![], false, "no policy answers"),
+            (shaken(), b"\x01\x40".repeat(33), true, "REP socket"),
+            (shaken(), b"\x04\x07\x04PING\0\0".to_vec(), true, "answers with more than"),
+            (shaken(), b"\x00\x00".to_vec(), false, "REP socket"),
+            (shaken(), b"\x01\x00\x01\x00\x00\x00".to_vec(), false, "REP socket"),
+            (shaken(), b"\xf0\x00".to_vec(), false, "REP socket"),
+            (shaken(), b"\x01\x00\x00\x09half".to_vec(), false, "has not answered in 1 states within 2.0 s"),
+        ];
+        // Lengths that are claimed: nobody makes room for them.
+        cases.extend(
+            [1 << 27, 1 << 36, 1 << 60, u64::MAX].map(|n| (shaken(), long(n), false, "answers with more than")),
+        );
+        for (first, reply, endless, part) in cases {
+            let message = said_of(first, reply.clone(), endless);
+            assert!(message.contains(part), "{message} after {:?}", &reply[..reply.len().min(20)]);
+        }
+        let words = packed(json!({"v": 1, "error": {"message": "no".repeat(1 << 20)}})).unwrap();
+        let reply = [&b"\x01\0\x02"[..], &(words.len() as u64).to_be_bytes(), &words].concat();
+        assert!(said_of(shaken(), reply, false).len() < 1200);
     }
 
     #[test]

@@ -1,10 +1,14 @@
-//! The other ends of the sockets, for programs that block: each has a runtime of its own inside, and all but [`Req`] a thread
-//! that runs it.
+//! The other ends of the sockets, for programs that block: each has a thread inside that runs it, but for [`Req`], which works on the
+//! caller's.
 //!
 //! What was found about `zeromq` 0.7 and is heeded here: PUSH and DEALER do not connect again once their connection has
 //! gone, so [`Push`] and [`Dealer`] end then and say so; a socket queues 100 000 messages whatever their size, so [`Push`]
 //! counts the bytes that have not been written yet; after a socket is closed its queue is still written, but only while
 //! its runtime runs.
+
+mod req;
+
+pub use req::Req;
 
 use crate::endpoint::Endpoint;
 use bytes::Bytes;
@@ -16,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use zeromq::{DealerSocket, PushSocket, ReqSocket, Socket, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqError};
+use zeromq::{DealerSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqError};
 
 /// Messages between a caller and the thread of its socket.
 const QUEUE: usize = 64;
@@ -39,6 +43,15 @@ pub enum ConnectionError {
     Lost(Endpoint),
     /// What was sent could not be written in time; the rest is lost.
     NotWritten(Endpoint),
+    /// What came is not what the socket of a server sends.
+    Foreign(Endpoint),
+    /// An answer is longer than it may be.
+    TooLong {
+        /// Whose it is.
+        endpoint: Endpoint,
+        /// Bytes that it may have.
+        bytes_max: usize,
+    },
     /// A thread or runtime could not be made.
     Internal(io::Error),
 }
@@ -52,6 +65,12 @@ impl fmt::Display for ConnectionError {
             }
             Self::NotWritten(endpoint) => {
                 write!(f, "the daemon at {endpoint} did not accept everything in time; the remaining messages are lost")
+            }
+            Self::Foreign(endpoint) => {
+                write!(f, "what listens at {endpoint} does not answer as a REP socket of ZeroMQ does")
+            }
+            Self::TooLong { endpoint, bytes_max } => {
+                write!(f, "the answer from {endpoint} is longer than the {bytes_max} bytes that it may have")
             }
             Self::Internal(e) => write!(f, "cannot connect: {e}"),
         }
@@ -277,43 +296,6 @@ impl Dealer {
     /// If the connection has gone.
     pub fn receive(&self, timeout: Duration) -> Result<Option<Bytes>, ConnectionError> {
         receive(&self.replies, timeout).ok_or_else(|| self.worker.lost())
-    }
-}
-
-/// A REQ socket: one question, then its answer. It works on the caller's thread, while that waits.
-pub struct Req {
-    // Dropped before the runtime that its connection belongs to.
-    socket: ReqSocket,
-    runtime: Runtime,
-    endpoint: Endpoint,
-}
-
-impl Req {
-    /// Connect within `timeout`.
-    ///
-    /// # Errors
-    /// If there is no answer.
-    pub fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<Self, ConnectionError> {
-        let (runtime, socket) = connect(endpoint, timeout)?;
-        Ok(Self { socket, runtime, endpoint: endpoint.clone() })
-    }
-
-    /// The answer to `question`; `None` if it does not come within `timeout`. Then the socket waits for it for good, and can
-    /// only be dropped.
-    ///
-    /// # Errors
-    /// If the connection has gone.
-    pub fn ask(&mut self, question: Vec<u8>, timeout: Duration) -> Result<Option<Bytes>, ConnectionError> {
-        let socket = &mut self.socket;
-        let exchange = async {
-            socket.send(question.into()).await?;
-            socket.recv().await
-        };
-        match self.runtime.block_on(async { tokio::time::timeout(timeout, exchange).await }) {
-            Ok(Ok(answer)) => Ok(answer.into_vec().pop()),
-            Ok(Err(_)) => Err(ConnectionError::Lost(self.endpoint.clone())),
-            Err(_) => Ok(None),
-        }
     }
 }
 
