@@ -179,6 +179,24 @@ def streams(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "streams"})))
 
 
+def streams_by_name(ends: Ends) -> None:
+    """Streams by 1024 names of 248 bytes, on six connections with 40 requests under way each: long answers without end."""
+    known = make_streams(ends, 1024)
+    names = [f"{k:08d}" + "n" * 240 for k in range(1024)]
+    payload = pack({"id": 1, "op": "streams", "names": names})
+    peers = [dealer(ends, RCVHWM=0) for _ in range(6)]
+    poller = zmq.Poller()
+    for peer in peers:
+        poller.register(peer, zmq.POLLIN)
+        for _ in range(40):
+            peer.send(payload)
+    while not known.closed:
+        for peer, _ in poller.poll():
+            while peer.poll(0):
+                peer.recv()
+                peer.send(payload)
+
+
 def refit(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "refit", "wait": True})), reads=True)
 
@@ -386,6 +404,7 @@ ATTACKS: dict[str, Attack] = {
     "min_offset, small": short_waiters,
     "append, 4000 x 254 one-byte numbers": long_appends,
     "streams, 65 000 of them, never read": streams,
+    "streams by 1024 names, 6 connections": streams_by_name,
     "refit with wait": refit,
     "heads, 1000 names of 256 bytes": long_names,
     "change_heads, 60 000 names": many_names,
