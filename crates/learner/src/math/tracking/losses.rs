@@ -266,9 +266,10 @@ mod tests {
         (*state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
     }
 
-    /// Weights of a base that is off by `off` and trackers that are off by parts of it, after so many rows: renewed with each.
-    fn learned(off: f64, parts: &[f64], rows: usize) -> Losses {
-        let (mut losses, mut state) = (Losses::new(parts.len(), 30.0, 1.0), 3);
+    /// Weights of a base that is off by `off` and trackers that are off by parts of it, after so many rows with this half-life: renewed
+    /// with each row where that is at most 32.
+    fn learned(off: f64, parts: &[f64], rows: usize, half_life: f64) -> Losses {
+        let (mut losses, mut state) = (Losses::new(parts.len(), half_life, 1.0), 3);
         for _ in 0..rows {
             let noise = uniform(&mut state);
             let errors: Vec<f64> = std::iter::once(1.0).chain(parts.iter().copied()).map(|p| p * off + noise).collect();
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn weights_minimise_the_objective() {
-        let losses = learned(0.4, &[0.5, -0.2, 0.9, -1.1], 300);
+        let losses = learned(0.4, &[0.5, -0.2, 0.9, -1.1], 300, 30.0);
         let (products, weights) = (losses.products(), losses.weights());
         assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);
         let scale = (0..5).map(|k| products.at(k, k)).fold(f64::INFINITY, f64::min) / losses.rows();
@@ -294,7 +295,7 @@ mod tests {
                 let total: f64 = moved.iter().sum();
                 let moved: Vec<f64> = moved.iter().map(|w| w / total).collect();
                 // What is left where a step has gained too little to go on.
-                assert!(objective(&moved) > least - 1e-4, "{weights:?} against {moved:?}");
+                assert!(objective(&moved) > least - 1e-3, "{weights:?} against {moved:?}");
             }
         }
     }
@@ -302,19 +303,25 @@ mod tests {
     #[test]
     fn half_way_to_a_tracker_is_found_where_that_is_best() {
         // The base is above by as much as the tracker is below.
-        let losses = learned(0.4, &[-1.0], 2000);
+        let losses = learned(0.4, &[-1.0], 2000, 500.0);
         assert!((losses.weights()[0] - 0.5).abs() < 0.02, "{:?}", losses.weights());
     }
 
     #[test]
     fn what_is_far_worse_leaves_and_the_base_stays() {
-        let losses = learned(0.0, &[0.0, 0.0], 10);
+        let losses = learned(0.0, &[0.0, 0.0], 10, 30.0);
         assert!((losses.weights()[0] - 0.5).abs() < 1e-6, "alike in all: the prior");
         let mut losses = Losses::new(1, 100.0, 1.0);
-        (0..50).for_each(|_| drop(losses.absorb(&[0.01, 5.0], 1.0, 1.0)));
+        for _ in 0..50 {
+            losses.absorb(&[0.01, 5.0], 1.0, 1.0);
+        }
         assert!(losses.weights()[0] > 1.0 - 1e-9);
-        (0..50).for_each(|_| drop(losses.absorb(&[5.0, 0.01], 1.0, 1.0)));
-        (0..2000).for_each(|_| drop(losses.absorb(&[1.0, 0.01], 1.0, 1.0)));
+        for _ in 0..50 {
+            losses.absorb(&[5.0, 0.01], 1.0, 1.0);
+        }
+        for _ in 0..2000 {
+            losses.absorb(&[1.0, 0.01], 1.0, 1.0);
+        }
         assert!(losses.weights()[1] > 0.99, "what had left may return: {:?}", losses.weights());
     }
 }
