@@ -8,6 +8,7 @@ use super::output::{in_file, print};
 use criticd::daemon::recovery::NEWER_REMEDY;
 use criticd::daemon::replace::{self, Interrupted};
 use criticd::daemon::survey::{self, Mend, Survey};
+use criticd::journal::checkpoint::Directory;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -128,9 +129,17 @@ fn loss(found: &Survey, how: Mend) -> Result<String, String> {
             None => Err("there is no checkpoint that can be read".to_owned()),
             Some(checkpoint) => {
                 let later = found.rows_known().saturating_sub(checkpoint.offset);
+                // The journal ends before it, and says nothing of it.
+                let unknown = match checkpoint.group > found.end.id {
+                    true => format!(
+                        " Nothing shows that {} belongs to this journal: if it was copied here, move it away first.",
+                        Directory::name(checkpoint.group)
+                    ),
+                    false => String::new(),
+                };
                 Ok(format!(
                     "The models continue as of offset {}; what they learned from {later} later acknowledged rows is lost. The \
-                     journal loses all of its rows: refits begin with those that come.",
+                     journal loses all of its rows: refits begin with those that come.{unknown}",
                     checkpoint.offset
                 ))
             }

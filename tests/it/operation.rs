@@ -406,16 +406,19 @@ fn checkpoints_of_another_journal_are_passed_over_and_never_continued_from() {
     let [data, other, empty] = ["data", "other", "empty"].map(|name| place.path().join(name));
     let model = stopped(&data);
     let name = show(&data);
-    // The same number of groups, other rows.
-    let daemon = Served::start(&other);
     let rows = place.path().join("rows.csv");
     std::fs::write(&rows, "state_0,next_state_0,reward,terminated\n0,1,5,0\n").unwrap();
-    for _ in 0..9 {
-        done(&format!("replay {} --ack --data-dir {}", show(&rows), show(&other)));
-    }
-    daemon.stop();
-    let foreign = files(&other).into_iter().find(|name| name.starts_with("checkpoint-")).unwrap();
-    let own = files(&data).into_iter().find(|name| name.starts_with("checkpoint-")).unwrap();
+    // Its newest checkpoint, behind further groups of one row.
+    let newest = |directory: &Path| files(directory).into_iter().rfind(|name| name.starts_with("checkpoint-")).unwrap();
+    let learn = |groups: usize| {
+        let daemon = Served::start(&other);
+        for _ in 0..groups {
+            done(&format!("replay {} --ack --data-dir {}", show(&rows), show(&other)));
+        }
+        daemon.stop();
+        newest(&other)
+    };
+    let (foreign, own) = (learn(9), newest(&data));
     assert!(foreign > own, "the foreign one is the newest");
     std::fs::copy(other.join(&foreign), data.join(&foreign)).unwrap();
     let remedy = format!("{foreign} belongs to another journal: move it out of the data directory");
@@ -446,6 +449,17 @@ fn checkpoints_of_another_journal_are_passed_over_and_never_continued_from() {
     std::fs::copy(other.join(&foreign), data.join(&foreign)).unwrap();
     damage(&data, 8);
     fails(&format!("repair --from-checkpoint {name} --yes"), "no checkpoint that can be read");
+    // One that has seen more than the journal has may be the sign of a loss.
+    let ahead = learn(9);
+    std::fs::copy(other.join(&ahead), data.join(&ahead)).unwrap();
+    let said = done(&format!("repair {name}"));
+    assert!(said.contains(&format!("Nothing shows that {ahead} belongs to this journal")), "{said}");
+    let again = place.path().join("again");
+    stopped(&again);
+    std::fs::copy(other.join(&ahead), again.join(&ahead)).unwrap();
+    let remedy = format!("if {ahead} was copied here from another data directory, move it away");
+    let ports = any_ports().collect::<Vec<_>>().join(" ");
+    fails(&format!("serve --data-dir {} --http off --set critic.discount=0.9 {ports}", show(&again)), &remedy);
 }
 
 #[test]
