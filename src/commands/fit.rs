@@ -679,7 +679,7 @@ pub(super) fn mention_constants(rows: &Rows, names: Option<&[String]>) {
     let name = |d: usize| names.map_or_else(|| format!("state_{d}"), |names| names[d].clone());
     let constant: Vec<String> = constants(rows).into_iter().map(name).collect();
     if (1..rows.dim).contains(&constant.len()) {
-        note(&format!("{} never changes: its effect cannot be learned", constant.join(", ")));
+        note(&format!("{} never changes: its effect cannot be learned", given::listed(&constant)));
     }
 }
 

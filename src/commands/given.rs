@@ -18,6 +18,9 @@ pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 /// Letters of a reward's name, as in the settings of the daemon.
 const NAME_MAX: usize = 64;
 
+/// Names in a sentence, at most.
+const NAMES: usize = 12;
+
 /// A table, and what to make of it where it does not say everything.
 #[derive(Debug, clap::Args)]
 pub(super) struct TableOptions {
@@ -42,6 +45,9 @@ pub(super) struct ReadingOptions {
     /// Meaning of `done`, for a table that marks the ends of episodes with this column or array only
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
+    /// What to do with rows that contradict each other: two of one episode and time, or one behind the end of its episode
+    #[arg(long, value_name = "HOW", default_value = "refuse")]
+    order: Contradicting,
     /// Whether rows have nothing to do with each other.
     #[arg(skip)]
     independent: bool,
@@ -154,10 +160,18 @@ enum Done {
     Truncated,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Contradicting {
+    /// Refuse the table; exact copies of rows are left out, and counted
+    Refuse,
+    /// Take every row as a step, in the order of the file
+    Keep,
+}
+
 impl ReadingOptions {
     pub(super) fn given(&self) -> bool {
         let columns = self.columns.columns.is_some() || self.columns.columns().is_ok_and(|columns| !columns.is_empty());
-        self.assume_terminated.is_some() || self.done.is_some() || columns
+        self.assume_terminated.is_some() || self.done.is_some() || self.order == Contradicting::Keep || columns
     }
 
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
@@ -175,6 +189,7 @@ impl ReadingOptions {
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
             independent: self.independent,
+            keep_all: self.order == Contradicting::Keep,
         }
     }
 }
@@ -193,11 +208,14 @@ impl TableOptions {
         let reading = self.reading.reading();
         let table = Table::read_as(&self.table, reading, &columns, &mut |progress| shown.show(progress))?;
         shown.finish(table.rows().len() as u64);
-        let understood = table.understood();
-        if understood.foreign && !self.dry_run {
+        if self.dry_run {
+            return Ok(table);
+        }
+        if table.understood().foreign {
             let said = self.said(&table).into_iter().map(|(what, text)| format!("{what}: {text}"));
             note(&format!("{}: {}", self.table.display(), said.collect::<Vec<_>>().join("; ")));
         }
+        table.told().iter().for_each(|told| note(&format!("{}: {told}", self.table.display())));
         Ok(table)
     }
 
@@ -224,6 +242,8 @@ impl TableOptions {
                 "names": names,
                 "rows": summary.rows,
                 "transitions": summary.transitions,
+                "copies": summary.copies,
+                "told": table.told(),
                 "episodes": summary.episodes,
                 "ends": {"terminated": terminated, "truncated": truncated, "cut": cut},
                 "ranges": {"state": summary.states, "action": summary.actions, "reward": summary.rewards},
@@ -250,7 +270,7 @@ impl TableOptions {
             said.push(("terminated".to_owned(), text.to_owned()));
         }
         if !understood.ignored.is_empty() {
-            said.push(("left alone".to_owned(), understood.ignored.join(", ")));
+            said.push(("left alone".to_owned(), listed(&understood.ignored)));
         }
         said
     }
@@ -262,7 +282,7 @@ impl TableOptions {
         said: Vec<(String, String)>,
         names: &Option<Vec<String>>,
     ) -> String {
-        let only = match summary.rows - summary.transitions {
+        let only = match summary.rows - summary.copies - summary.transitions {
             0 => String::new(),
             1 => " (1 gives only its state, as successor of the row before it)".to_owned(),
             dropped => format!(" ({dropped} give only their states, as successors of the rows before them)"),
@@ -284,6 +304,7 @@ impl TableOptions {
                 format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes),
             ),
         ];
+        lines.extend(table.told().iter().map(|told| ("order".to_owned(), told.clone())));
         lines.extend(said);
         let mut rows = Vec::new();
         let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);
@@ -375,6 +396,15 @@ pub(super) fn limit(text: &str) -> Result<f64, String> {
 /// A limit of the command line as settings have it: none if it is infinite.
 pub(super) fn most(limit: f64) -> Option<f64> {
     Some(limit).filter(|limit| limit.is_finite())
+}
+
+/// Names in a sentence: the first dozen, and how many others there are.
+pub(super) fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMES).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(NAMES) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} others", shown.join(", ")),
+    }
 }
 
 /// "1 state", "2 states".
@@ -474,6 +504,14 @@ pub(super) fn within(text: &str, good: impl Fn(f64) -> bool, message: &str) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lists_of_names_are_folded() {
+        let names: Vec<String> = (0..299).map(|k| format!("x{k}")).collect();
+        assert_eq!(listed(&names[..2]), "x0, x1");
+        assert_eq!(listed(&names[..12]).matches(", ").count(), 11);
+        assert!(listed(&names).ends_with("x11 and 287 others"), "{}", listed(&names));
+    }
 
     #[test]
     fn a_unit_stands_behind_numbers_where_all_rewards_have_it() {

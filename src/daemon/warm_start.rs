@@ -309,6 +309,7 @@ impl Plan {
         let (sender, queue) = bounded(BATCHES);
         let told = Arc::new(WarmStartProgress { rows: AtomicU64::new(0), of: table.rows(), end: Mutex::default() });
         log::info!("event=warm_start rows={} streams={}", table.rows(), table.streams().len());
+        table.told().iter().for_each(|told| log::warn!("event=warm_start_order what={told:?}"));
         let thread = std::thread::Builder::new().name("warm-start".into());
         let thread = thread.spawn(move || read(&table, &session, &sender))?;
         pulse.set_warming(true);

@@ -1,14 +1,18 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
-use super::cell::{Cell, flag, number, policy, position, session, stream};
+use super::cell::{Cell, coordinate, flag, number, policy, position, session, stream};
+use super::contradictions::{End, Sight};
 use super::extras::{Extras, Wide};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
+use super::judge::Judge;
+use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
 use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// Rows between two reports of progress.
 const REPORT_ROWS: u64 = 4096;
@@ -72,6 +76,7 @@ pub(super) struct Builder {
     /// Of each row whether its state is terminal, so that it is no transition.
     absorbing: Vec<bool>,
     order: Order,
+    judge: Judge,
 }
 
 /// What the cells of one row say; the memory of the row before is used again.
@@ -91,12 +96,28 @@ struct OneRow {
     session: String,
 }
 
+impl OneRow {
+    /// A hash of what is learned from it: equal ones are of copies.
+    fn print(&self, has_next: bool, end: Option<End>, said: &Said) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let next = if has_next { &self.next[..] } else { &[] };
+        let extras = self.extra.columns().into_iter().flat_map(|column| &column.values);
+        for value in self.state.iter().chain(next).chain(&self.reward).chain([&said.discount]).chain(extras) {
+            // The two zeros are equal.
+            (value + 0.0).to_bits().hash(&mut hasher);
+        }
+        (end.map(|end| end == End::Terminated), said.absorbing).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 impl Builder {
     pub(super) fn new(header: Header, nan_is_blank: bool) -> Self {
         let (d, h) = (header.dim, header.rewards_per_row);
         let (extras, mut extra) = (header.extras.clone(), header.extras.clone());
         let (terms, in_pieces) = (header.terms, header.in_pieces);
         let named = header.columns.contains(&Column::Episode);
+        let judge = Judge::new(&header);
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
@@ -127,6 +148,7 @@ impl Builder {
             },
             absorbing: Vec::new(),
             order: Order::new(named, in_pieces),
+            judge,
         }
     }
 
@@ -149,13 +171,14 @@ impl Builder {
         }
     }
 
-    /// Hand over the last piece; rows of each stream in the file.
+    /// Hand over the last piece; rows of each stream in the file, and what there is to tell of the table.
     ///
     /// # Errors
-    /// As [`Builder::advance`].
-    pub(super) fn finish(mut self, mut pieces: Pieces<'_>) -> Result<Vec<u64>, Fault> {
+    /// As [`Builder::advance`]; and what the table is refused for as a whole.
+    pub(super) fn finish(mut self, mut pieces: Pieces<'_>) -> Result<(Vec<u64>, Vec<String>), Fault> {
         self.hand_over(Part::All, &mut pieces)?;
-        Ok(self.seen_of)
+        let told = self.judge.judge(&self.header, &self.order)?;
+        Ok((self.seen_of, told))
     }
 
     fn hand_over(&mut self, part: Part<'_>, pieces: &mut Pieces<'_>) -> Result<(), Fault> {
@@ -171,6 +194,11 @@ impl Builder {
     /// Whether the last row terminated or was truncated.
     pub(super) fn ended(&self) -> bool {
         self.rows.terminated.last() == Some(&true) || self.rows.truncated.last() == Some(&true)
+    }
+
+    /// Whether rows that contradict each other are refused.
+    pub(super) fn refuses(&self) -> bool {
+        self.judge.refuses()
     }
 
     /// How many streams there are so far.
@@ -203,14 +231,20 @@ impl Builder {
         }
         terminated |= said.itself && !truncated;
         truncated |= (said.otherwise && !terminated) || said.last;
-        if matches!(self.header.want, Want::Transitions(Reading { independent: true, .. })) {
+        if matches!(self.header.want, Want::States | Want::Transitions(Reading { independent: true, .. })) {
             (terminated, truncated) = (true, false);
         }
         self.add_up(place)?;
         self.check_successor(place, terminated)?;
         let ratio = self.check_extras(place)?;
-        let id = self.stream_id();
-        let starts_chain = self.order.take(id, said.starts_chain);
+        let id = self.stream_id(place);
+        let row = self.sight(place, id, End::of(terminated, truncated), &said);
+        if self.judge.read(id, &row, &self.row.session, said.seq, &self.header)? {
+            self.seen += 1;
+            self.seen_of[id as usize] += 1;
+            return Ok(());
+        }
+        let starts_chain = self.order.take(id, &row);
         if self.order.disordered {
             self.check_sortable(place)?;
         }
@@ -244,18 +278,19 @@ impl Builder {
         }
         // NaN stands for a blank cell until it is known whether the row needs it.
         let optional = |limit| number(cell, limit).map(|value| value.unwrap_or(f64::NAN));
+        let part = |limit| coordinate(cell, limit).map(|value| value.unwrap_or(f64::NAN));
         match column {
             Column::Stream => {
                 said.named = true;
                 stream(cell, &mut self.row.name)?;
             }
             Column::State(i) => {
-                let value = number(cell, MAGNITUDE_MAX)?;
+                let value = coordinate(cell, MAGNITUDE_MAX)?;
                 self.row.state[i] = value.ok_or_else(|| "empty; a number is needed here".to_owned())?;
             }
-            Column::NextState(i) => self.row.next[i] = optional(MAGNITUDE_MAX)?,
+            Column::NextState(i) => self.row.next[i] = part(MAGNITUDE_MAX)?,
             Column::Reward(i) => self.row.reward[i] = optional(MAGNITUDE_MAX)?,
-            Column::Action(i) => self.row.extra.actions.values[i] = optional(f64::MAX)?,
+            Column::Action(i) => self.row.extra.actions.values[i] = part(f64::MAX)?,
             Column::Terminated => said.terminated = flag(cell)?,
             Column::Truncated => said.truncated = flag(cell)?,
             Column::Done => said.done = flag(cell)?,
@@ -266,7 +301,11 @@ impl Builder {
                 }
                 said.discount = value;
             }
-            Column::Time => self.row.extra.times.values[0] = optional(f64::MAX)?,
+            Column::Time => {
+                let seconds = optional(f64::MAX)?;
+                self.row.extra.times.values[0] = seconds;
+                self.order.next.clock = if self.header.numbered { Moment::NONE } else { Moment::of(seconds) };
+            }
             Column::Session => session(cell, &mut self.row.session)?,
             Column::Seq if matches!(cell, Cell::Empty | Cell::Written("")) => {}
             Column::Seq => said.seq = Some(position(cell)?),
@@ -279,27 +318,41 @@ impl Builder {
                 self.row.extra.behavior_probs.values[0] = value;
             }
             Column::TargetProb => self.row.extra.target_probs.values[0] = optional(f64::MAX)?,
-            Column::NextAction(i) => self.row.extra.next_actions.values[i] = optional(f64::MAX)?,
+            Column::NextAction(i) => self.row.extra.next_actions.values[i] = part(f64::MAX)?,
             Column::NextActionProb(i) => self.row.extra.next_action_probs.values[i] = optional(f64::MAX)?,
             Column::StartsChain => said.starts_chain = flag(cell)?,
             Column::Policy => {
                 policy(cell, &mut self.row.policy)?;
                 self.row.extra.policies.values[0] = self.policy_number();
             }
-            Column::Episode => order::episode(cell, &mut self.order.key)?,
+            Column::Episode => order::episode(cell, &mut self.order.next.key)?,
             Column::Order => {
-                self.order.time = order::moment(cell)?;
-                self.row.extra.times.values[0] = self.order.time;
+                let time = moment::time(cell)?;
+                self.row.extra.times.values[0] = time.seconds;
+                (self.order.next.time, self.judge.calendar) = (time.moment, time.calendar);
             }
-            Column::Frame => self.order.frame = position(cell)? as f64,
+            Column::Frame => self.order.next.frame = position(cell)? as f64,
             Column::Absorbing => said.absorbing = flag(cell)?,
             Column::Last => said.last = flag(cell)?,
             Column::EndedItself => said.itself = flag(cell)?,
             Column::EndedOtherwise => said.otherwise = flag(cell)?,
             Column::Term(i) => self.row.terms[i] = optional(f64::MAX)?,
-            Column::Skipped => {}
+            Column::Skipped | Column::Cuts => {}
         }
         Ok(())
+    }
+
+    /// What there is to see of the row that stands at `place`.
+    fn sight(&mut self, place: u64, stream: u32, end: Option<End>, said: &Said) -> Sight {
+        Sight {
+            line: place,
+            episode: self.order.episode(stream, place),
+            moment: self.order.next.moment(),
+            print: self.row.print(self.header.has_next, end, said),
+            end: end.or(said.absorbing.then_some(End::Terminated)),
+            bare: self.row.reward.iter().all(|value| value.is_nan()),
+            opens: said.starts_chain,
+        }
     }
 
     /// Whether the row has the successor that it needs; a terminated one gets its own state as a placeholder.
@@ -368,15 +421,27 @@ impl Builder {
         }
         let message = format!(
             "episode {} is not in one piece, or its times fall; {}",
-            self.order.key,
+            self.order.next.key,
             if numbered { "drop seq, so that rows can be sorted" } else { "sort the rows by episode and time" }
         );
         Err(self.fault(place, &episode, message))
     }
 
-    /// Sort rows that are not in the order of their episodes, and number them again.
+    /// Sort rows that are not in the order of their episodes, leave out copies, and number the rows again.
     fn sort(&mut self) {
-        let order = self.order.sorted();
+        let mut order = self.order.sorted();
+        self.judge.restart();
+        order.retain(|&i| {
+            let row = self.sight_of(i);
+            !self.judge.see(self.rows.streams[i], &row)
+        });
+        // Copies do not set the clock back.
+        let mut kept = order.clone();
+        kept.sort_unstable();
+        for i in kept {
+            let row = self.sight_of(i);
+            self.judge.look_back(self.rows.streams[i], &row);
+        }
         let (rows, extras) = (self.rows.clone(), self.extras.clone());
         self.rows = Rows::new(rows.dim, rows.rewards_per_row);
         self.extras = extras.without_rows();
@@ -413,6 +478,13 @@ impl Builder {
         }
     }
 
+    /// What was seen of row i.
+    fn sight_of(&self, i: usize) -> Sight {
+        let ended = End::of(self.rows.terminated[i] || self.absorbing[i], self.rows.truncated[i]);
+        let bare = self.rows.reward(i).iter().all(|value| value.is_nan());
+        self.order.sight(i, self.places[i].line, ended, bare)
+    }
+
     /// Number of the policy that the row names; NaN if it names none.
     fn policy_number(&mut self) -> f64 {
         if self.row.policy.is_empty() {
@@ -427,13 +499,14 @@ impl Builder {
         number as f64
     }
 
-    /// Number of the stream that the row names.
-    fn stream_id(&mut self) -> u32 {
+    /// Number of the stream that the row at `place` names.
+    fn stream_id(&mut self, place: u64) -> u32 {
         match self.ids.get(&self.row.name) {
             Some(&id) => id,
             None => {
                 let id = u32::try_from(self.streams.len()).expect("fewer than 2^32 streams");
                 self.ids.insert(self.row.name.clone(), id);
+                self.judge.see_stream(&self.row.name, place);
                 self.streams.push(self.row.name.clone());
                 self.last_seq.push(None);
                 self.sessions.push((String::new(), false));
@@ -503,18 +576,23 @@ impl Builder {
         if self.order.disordered {
             self.sort();
         }
+        let told = self.judge.judge(&self.header, &self.order)?;
         let mut table = self.resolve(Part::All)?;
         if table.rows.is_empty() {
             return Err(Fault::Empty);
         }
+        (table.told, table.copies) = (told, self.judge.left_out());
         (table.streams, table.policies) = (self.streams, self.policies);
         table.read = self.seen as usize;
-        table.understood = self.header.understood;
         table.episode_names = self.order.names;
         mark_chains(&mut table.rows, &table.seqs, table.streams.len());
-        if !self.order.named {
+        if self.order.named {
+            let (episode, row) = (self.header.name_of(Column::Episode), self.header.format.words().0);
+            table.told.extend(table.say_breaks(&episode, row));
+        } else {
             table.number_chains();
         }
+        table.understood = self.header.understood;
         Ok(table)
     }
 

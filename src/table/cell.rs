@@ -1,7 +1,7 @@
 //! One value of a row, and what the columns make of it.
 
 /// One value of a row, as its format gives it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cell<'a> {
     /// Nothing, or null.
     Empty,
@@ -10,7 +10,8 @@ pub(super) enum Cell<'a> {
     /// A text in a format that tells texts from numbers.
     Text(&'a str),
     Number(f64),
-    Whole(i64),
+    /// Wide enough for integers with a sign and without.
+    Whole(i128),
     Flag(bool),
 }
 
@@ -45,6 +46,14 @@ pub(super) fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> 
     Ok(Some(value))
 }
 
+/// The same of a state or an action, which may be a flag: true is 1.
+pub(super) fn coordinate(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> {
+    match cell {
+        Cell::Flag(flag) => Ok(Some(f64::from(u8::from(flag)))),
+        cell => number(cell, limit),
+    }
+}
+
 /// True or false; false where the cell is blank.
 pub(super) fn flag(cell: Cell<'_>) -> Result<bool, String> {
     match cell {
@@ -52,6 +61,8 @@ pub(super) fn flag(cell: Cell<'_>) -> Result<bool, String> {
         Cell::Written("1") | Cell::Flag(true) | Cell::Whole(1) => Ok(true),
         Cell::Written(text) if text.eq_ignore_ascii_case("false") => Ok(false),
         Cell::Written(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+        // Floats of pandas and numpy.savetxt.
+        Cell::Written(text) if matches!(text.parse(), Ok(0.0 | 1.0)) => Ok(text.parse() == Ok(1.0)),
         Cell::Number(value) if value == 0.0 || value == 1.0 => Ok(value == 1.0),
         _ => Err(format!("{cell} is not a flag; write true, false, 1 or 0")),
     }

@@ -113,6 +113,8 @@ pub struct Understood {
 pub struct Summary {
     /// Rows of the file.
     pub rows: usize,
+    /// Those of them that are exact copies of others, and are left out.
+    pub copies: usize,
     /// Transitions; the other rows give only their states, as successors of the rows before them.
     pub transitions: usize,
     /// Episodes, or where the table has none, chains of transitions.

@@ -5,30 +5,72 @@ use super::cell::Cell;
 use super::header::Header;
 use super::job::Job;
 use super::roles::{Source, assign};
-use super::{Fault, TableError};
+use super::{Fault, TableError, text};
 use crate::transition::Batch;
 use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    let file = File::open(path).map_err(Fault::Io)?;
+    let mut file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);
-    let mut reader = ::csv::ReaderBuilder::new().trim(::csv::Trim::All).buffer_capacity(1 << 16).from_reader(file);
-    let source = |name: &str| Source { name: name.trim_start_matches('\u{feff}').to_owned(), width: None };
-    let sources: Vec<Source> = reader.headers()?.iter().map(source).collect();
+    let head = text::head(&mut file)?;
+    // Rows of other lengths are looked at here, to say why.
+    let mut reader = ::csv::ReaderBuilder::new();
+    let reader = reader.trim(::csv::Trim::All).flexible(true).buffer_capacity(1 << 16);
+    let mut reader = reader.from_reader(head.as_slice().chain(file));
+    let sources = sources(reader.headers().map_err(fault)?);
     if sources.is_empty() {
         return Err(Fault::Empty);
     }
+    text::check_header(&sources, &head, job)?;
     let roles = assign(job, &sources)?;
     let (columns, places) = roles.columns(&sources, job.format)?;
     let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
     let mut record = ::csv::StringRecord::new();
-    while reader.read_record(&mut record)? {
+    while reader.read_record(&mut record).map_err(fault)? {
         let line = record.position().map_or(0, ::csv::Position::line);
-        builder.push(line, |k| Cell::Written(&record[places[k].0]))?;
+        if record.len() != sources.len() {
+            // A line of blanks.
+            if record.len() == 1 && record[0].is_empty() {
+                continue;
+            }
+            let last = !reader.read_record(&mut ::csv::StringRecord::new()).unwrap_or(true);
+            return Err(Fault::Line { line, message: text::of_other_length(&record, sources.len(), last) });
+        }
+        builder.push(line, |k| Cell::Written(&record[places[k].0])).map_err(|fault| match has_zeros(&record) {
+            true => Fault::Line { line, message: text::ZEROS.to_owned() },
+            false => fault,
+        })?;
         builder.advance(job, reader.position().byte() as f64 / bytes as f64)?;
     }
     Ok(builder)
+}
+
+fn has_zeros(record: &::csv::StringRecord) -> bool {
+    record.iter().any(|cell| cell.contains('\0'))
+}
+
+/// The columns that the first line names.
+fn sources(header: &::csv::StringRecord) -> Vec<Source> {
+    let name = |(k, name): (usize, &str)| {
+        let name = name.trim_start_matches('\u{feff}');
+        // numpy.savetxt puts this before the names.
+        let name = name.strip_prefix("# ").filter(|_| k == 0).unwrap_or(name);
+        Source::new(name.trim(), None)
+    };
+    header.iter().enumerate().map(name).collect()
+}
+
+/// What the library says, in words of ours where those are better.
+fn fault(error: ::csv::Error) -> Fault {
+    match error.kind() {
+        ::csv::ErrorKind::Utf8 { pos, .. } => {
+            let line = pos.as_ref().map_or(1, ::csv::Position::line);
+            Fault::Line { line, message: text::NOT_UTF_8.to_owned() }
+        }
+        _ => Fault::Csv(error),
+    }
 }
 
 /// Writes a table that [`Table::read`](super::Table::read) reads back to the same rows. The session of a batch is not

@@ -140,8 +140,8 @@ impl RowColumns {
     fn empty(&self, field: Field) -> Values {
         match field {
             Field::Stream | Field::Session | Field::Policy => Values::Texts(Vec::new()),
-            Field::Seq if !self.seqs_missing => Values::Whole(Vec::new()),
-            Field::Offset => Values::Whole(Vec::new()),
+            Field::Seq if !self.seqs_missing => Values::Counts(Vec::new()),
+            Field::Offset => Values::Counts(Vec::new()),
             Field::Terminated | Field::Truncated | Field::StartsChain => Values::Flags(Vec::new()),
             _ => Values::Numbers(Vec::new()),
         }
@@ -252,8 +252,8 @@ impl RowWriter {
                 (Values::Texts(texts), Field::Stream) => texts.push(batch.stream().to_owned()),
                 (Values::Texts(texts), Field::Session) => texts.push(batch.session().to_owned()),
                 (Values::Texts(texts), _) => texts.push(batch.policy().unwrap_or_default().to_owned()),
-                (Values::Whole(numbers), Field::Offset) => numbers.push(placed.offset as i64),
-                (Values::Whole(numbers), _) => numbers.push((batch.seq().unwrap_or(0) + i as u64) as i64),
+                (Values::Counts(numbers), Field::Offset) => numbers.push(placed.offset),
+                (Values::Counts(numbers), _) => numbers.push(batch.seq().unwrap_or(0) + i as u64),
                 (Values::Flags(flags), Field::Terminated) => flags.push(batch.terminated(i)),
                 (Values::Flags(flags), Field::Truncated) => flags.push(batch.truncated(i)),
                 (Values::Flags(flags), _) => flags.push(placed.starts_chain),
@@ -267,6 +267,7 @@ impl RowWriter {
                         numbers.push(row.map_or(f64::NAN, |row| row[k]));
                     }
                 }
+                (Values::Whole(_), _) => unreachable!("what is whole here has no sign"),
                 (Values::Numbers(numbers), _) => numbers.push(field.number(batch, i, placed)),
             }
         }

@@ -63,7 +63,7 @@ impl Extras {
         }
     }
 
-    fn columns(&self) -> [&Wide; 7] {
+    pub(super) fn columns(&self) -> [&Wide; 7] {
         let Self { actions, behavior_probs, target_probs, next_actions, next_action_probs, times, policies } = self;
         [actions, behavior_probs, target_probs, next_actions, next_action_probs, times, policies]
     }

@@ -51,6 +51,10 @@ pub fn fingerprint_as(
         Some(Done::Truncated) => 2,
     };
     hasher.write(&[assumed, done]);
+    // Nothing, where it is as it always was.
+    if reading.keep_all {
+        hasher.write(&[1]);
+    }
     if !columns.is_empty() {
         columns.hash(&mut hasher);
     }

@@ -27,6 +27,8 @@ pub(super) struct Header {
     pub(super) terms: usize,
     /// Whether rows come in pieces, so that they cannot be sorted.
     pub(super) in_pieces: bool,
+    /// Whether rows are told apart by a number, so that several may have one time.
+    pub(super) numbered: bool,
     pub(super) understood: Understood,
 }
 
@@ -47,7 +49,8 @@ impl Header {
             }
         }
         let extras = Extras::default();
-        let Roles { sums, understood, .. } = roles;
+        let Roles { sums, understood, placed, .. } = roles;
+        let numbered = placed || columns.contains(&Column::Seq);
         let terms = sums.iter().flat_map(|sum| &sum.terms).map(|(_, term)| term + 1).max().unwrap_or(0);
         let mut header = Self {
             format,
@@ -61,6 +64,7 @@ impl Header {
             sums,
             terms,
             in_pieces: job.pieces.is_some(),
+            numbered,
             understood,
         };
         header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;

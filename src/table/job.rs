@@ -45,6 +45,8 @@ pub(super) enum Column {
     EndedOtherwise,
     /// Part of a reward that is a sum.
     Term(usize),
+    /// Rows at which trajectories begin, but for the first one: for an array that has no entry for each row.
+    Cuts,
     Skipped,
 }
 

@@ -1,11 +1,13 @@
 //! JSONL: one object per line, with the names of CSV's columns, or lists under the names of the wire.
 
-use super::Fault;
 use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
 use super::job::Job;
 use super::roles::{Source, assign};
+use super::{Fault, text};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fs::File;
@@ -41,7 +43,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     if names.is_empty() {
         return Err(Fault::Empty);
     }
-    let sources: Vec<Source> = names.iter().map(|name| Source { name: name.clone(), width: keys[name].list }).collect();
+    let sources: Vec<Source> = names.iter().map(|name| Source::new(name, keys[name].list)).collect();
     // What is wrong with a key is wrong where it first stands.
     let located = |fault| match fault {
         Fault::Column { column, message } if keys.contains_key(&column) => {
@@ -74,6 +76,60 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
+/// What is wrong with a line.
+fn not_json(text: &[u8], error: &serde_json::Error) -> String {
+    let word = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
+    // The line that serde counts is always the first.
+    let message = error.to_string().replace(" at line 1 column", " at column");
+    match () {
+        () if text.contains(&0) => text::ZEROS.to_owned(),
+        () if std::str::from_utf8(text).is_err() => text::NOT_UTF_8.to_owned(),
+        () if error.is_eof() => {
+            format!("not JSON: cut off at column {}; delete the line, if its end is lost", error.column())
+        }
+        () if word(b"NaN") || word(b"Infinity") => format!("not JSON: {message}; JSON has no NaN and no Infinity"),
+        () if message.starts_with("invalid type") => {
+            "not an object; a line is {\"state\": [...], \"reward\": ..., ...}".to_owned()
+        }
+        () if error.is_data() => message,
+        () => format!("not JSON: {message}"),
+    }
+}
+
+/// The object of a line. A key that comes twice would say two things.
+struct Line(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Keys)
+    }
+}
+
+struct Keys;
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = Line;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object, {\"state\": [...], \"reward\": ..., ...}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Line, A::Error> {
+        let mut object = Map::new();
+        while let Some((key, value)) = access.next_entry::<String, Value>()? {
+            match object.entry(key) {
+                Entry::Vacant(place) => {
+                    place.insert(value);
+                }
+                Entry::Occupied(place) => {
+                    return Err(A::Error::custom(format!("the key {:?} comes twice", place.key())));
+                }
+            }
+        }
+        Ok(Line(object))
+    }
+}
+
 fn learn_key(names: &mut Vec<String>, keys: &mut HashMap<String, Key>, line: u64, name: &str, value: &Value) {
     let list = match value {
         Value::Null => return,
@@ -100,7 +156,7 @@ fn cell(value: &Value) -> Cell<'_> {
     match value {
         Value::Null => Cell::Empty,
         Value::Bool(flag) => Cell::Flag(*flag),
-        Value::Number(number) => match number.as_i64() {
+        Value::Number(number) => match number.as_i128() {
             Some(whole) => Cell::Whole(whole),
             None => Cell::Number(number.as_f64().unwrap_or(f64::NAN)),
         },
@@ -115,9 +171,10 @@ fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &Map<String, Value>, f64) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let file = File::open(path).map_err(Fault::Io)?;
+    let mut file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);
-    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let head = text::head(&mut file)?;
+    let mut reader = BufReader::with_capacity(1 << 16, head.as_slice().chain(file));
     let (mut text, mut line, mut read) = (Vec::new(), 0, 0);
     loop {
         text.clear();
@@ -135,16 +192,7 @@ fn each_line(
         if text.is_empty() {
             continue;
         }
-        let value: Value = serde_json::from_slice(text).map_err(|e| {
-            let word = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
-            let hint = if word(b"NaN") || word(b"Infinity") { "; JSON has no NaN and no Infinity" } else { "" };
-            // The line that serde counts is always the first.
-            let message = e.to_string().replace(" at line 1 column", " at column");
-            wrong(format!("not JSON: {message}{hint}"))
-        })?;
-        let Value::Object(object) = value else {
-            return Err(wrong("not an object; a line is {\"state\": [...], \"reward\": ..., ...}".to_owned()));
-        };
+        let Line(object) = serde_json::from_slice(text).map_err(|e| wrong(not_json(text, &e)))?;
         take(line, &object, read as f64 / bytes as f64)?;
     }
 }

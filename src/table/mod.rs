@@ -57,10 +57,12 @@
 //!
 //! Such a row is no transition; its reward, action and discount are not used and may be empty.
 
+mod alike;
 mod arrays;
 mod build;
 mod cell;
 mod columns;
+mod contradictions;
 mod csv;
 mod export;
 mod extras;
@@ -70,25 +72,31 @@ mod hdf5;
 mod header;
 mod job;
 mod jsonl;
+mod judge;
 mod labels;
+mod large;
+mod moment;
 mod names;
 mod npz;
 mod order;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod roles;
+mod runs;
 mod sidecar;
+mod text;
 
 pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
+pub use self::large::LargeTable;
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
 use build::Builder;
 use extras::{Extras, Wide};
-use job::{Column, Job, Pieces, Want};
+use job::{Column, Job, Want};
 use order::Place;
 use std::ffi::OsStr;
 use std::io;
@@ -287,6 +295,9 @@ pub struct Reading {
     pub done: Option<Done>,
     /// Whether rows have nothing to do with each other, so that each ends where it stands: those of a regression.
     pub independent: bool,
+    /// Whether every row is a step, in the order of the file: also one that has the episode and time of another, or follows the
+    /// end of its episode. Else exact copies are left out, and what contradicts itself is refused.
+    pub keep_all: bool,
 }
 
 /// Where episodes terminate in a table that does not say.
@@ -334,6 +345,10 @@ pub struct Table {
     episode_names: Vec<String>,
     /// Rows of the file.
     read: usize,
+    /// Rows of the file that are copies of others, and are not here.
+    copies: usize,
+    /// What there is to tell of the order of the rows.
+    told: Vec<String>,
     understood: Understood,
 }
 
@@ -366,6 +381,11 @@ impl Table {
     /// What was understood of the file.
     pub fn understood(&self) -> &Understood {
         &self.understood
+    }
+
+    /// What is odd about the order of the rows, and what was done about it: a sentence each.
+    pub fn told(&self) -> &[String] {
+        &self.told
     }
 
     /// Of each row its episode: those that a column names, else chains, both numbered in order of appearance.
@@ -401,6 +421,7 @@ impl Table {
         }
         Summary {
             rows: self.read,
+            copies: self.copies,
             transitions: rows.len(),
             episodes,
             ends,
@@ -408,6 +429,23 @@ impl Table {
             rewards: ranges(&rows.rewards, rows.rewards_per_row),
             actions: ranges(&self.extras.actions.values, self.extras.actions.width),
         }
+    }
+
+    /// That chains begin inside episodes, if some do; what episodes and rows are called.
+    fn say_breaks(&self, episode: &str, row: &str) -> Option<String> {
+        let mut before: Vec<Option<u32>> = vec![None; self.streams.len()];
+        let inside = |&i: &usize| {
+            let episode = self.episodes[i];
+            before[self.rows.streams[i] as usize].replace(episode) == Some(episode) && self.rows.starts_chain[i]
+        };
+        let breaks: Vec<usize> = (0..self.rows.len()).filter(inside).collect();
+        let first = *breaks.iter().min_by_key(|&&i| self.places[i].line)?;
+        let (times, line) = (breaks.len(), self.places[first].line);
+        let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+        let name = &self.episode_names[self.episodes[first] as usize];
+        Some(format!(
+            "episodes are cut {times} inside: a row does not lead to the one behind it; the first: {row} {line}, {episode} {name}"
+        ))
     }
 
     /// Take chains for episodes.
@@ -633,131 +671,6 @@ fn ranges(values: &[f64], width: usize) -> Vec<[f64; 2]> {
     ranges
 }
 
-/// A table that is read from its file whenever it is needed and never kept, however large it is. Rows wait in memory only
-/// for their successors: as many as lie between two rows of one stream. The arrays of NPZ and D4RL are read whole.
-#[derive(Clone, Debug)]
-pub struct LargeTable {
-    path: PathBuf,
-    reading: Reading,
-    columns: Columns,
-    rows: u64,
-    dim: usize,
-    rewards_per_row: usize,
-    streams: Vec<String>,
-    /// Rows of each stream in the file, those without a successor among them.
-    totals: Vec<u64>,
-}
-
-impl LargeTable {
-    /// Read a file once from its beginning to its end, and check every row; formats and `progress` as in [`Table::read`].
-    ///
-    /// # Errors
-    /// The first fault found, with its row and column and what to do about it.
-    pub fn check(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
-        let progress = &mut |done| {
-            progress(done);
-            true
-        };
-        Self::check_as(path, reading, &Columns::default(), progress)
-    }
-
-    /// As [`LargeTable::check`], for a table whose columns have other names. Its rows must be in the order of their
-    /// episodes. `progress` says whether to go on.
-    ///
-    /// # Errors
-    /// As there; among them a column that is named and not in the file.
-    pub fn check_as(
-        path: &Path,
-        reading: Reading,
-        columns: &Columns,
-        progress: &mut dyn FnMut(Progress) -> bool,
-    ) -> Result<Self, TableError> {
-        let (path, columns) = (locate(path), columns.clone());
-        let (streams, totals) = (Vec::new(), Vec::new());
-        let table = Self { path, reading, columns, rows: 0, dim: 0, rewards_per_row: 0, streams, totals };
-        let mut found = table.clone();
-        let totals = table.read(None, progress, &mut |piece| {
-            found.rows += piece.rows.len() as u64;
-            (found.dim, found.rewards_per_row) = (piece.dim(), piece.rewards_per_row());
-            found.streams.extend_from_slice(&piece.streams[found.streams.len()..]);
-            Ok(())
-        });
-        found.totals = totals.map_err(|fault| found.fault(fault))?;
-        if found.rows == 0 { Err(found.fault(Fault::Empty)) } else { Ok(found) }
-    }
-
-    /// Number of transitions n, at least 1.
-    pub fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// State dimension D.
-    pub fn dim(&self) -> usize {
-        self.dim
-    }
-
-    /// Rewards per row H.
-    pub fn rewards_per_row(&self) -> usize {
-        self.rewards_per_row
-    }
-
-    /// Names of the streams, in order of appearance.
-    pub fn streams(&self) -> &[String] {
-        &self.streams
-    }
-
-    /// Read it again, and hand its transitions over in the order of the file, as [`Table::batches`] has them; streams are
-    /// called what `name` makes of their names. `take` returns whether it wants more.
-    ///
-    /// # Errors
-    /// If the file is not what it was when it was checked.
-    ///
-    /// # Panics
-    /// If `rows_max` is 0, or `session` or a stream's new name is longer than 256 bytes.
-    pub fn for_each_batch(
-        &self,
-        name: &dyn Fn(&str) -> String,
-        session: &str,
-        rows_max: usize,
-        take: &mut dyn FnMut(Batch) -> bool,
-    ) -> Result<(), TableError> {
-        let changed = || Fault::Content("the file has changed since it was checked; start again".to_owned());
-        let (mut rows, mut enough) = (0, false);
-        let read = self.read(Some(&self.totals), &mut |_| true, &mut |piece| {
-            rows += piece.rows.len() as u64;
-            if rows > self.rows || (piece.dim(), piece.rewards_per_row()) != (self.dim, self.rewards_per_row) {
-                return Err(changed());
-            }
-            enough = !piece.batches_named(name, session, rows_max).all(&mut *take);
-            if enough { Err(Fault::Empty) } else { Ok(()) }
-        });
-        match read {
-            _ if enough => Ok(()),
-            Ok(_) if rows == self.rows => Ok(()),
-            Ok(_) => Err(self.fault(changed())),
-            Err(fault) => Err(self.fault(fault)),
-        }
-    }
-
-    fn read(
-        &self,
-        totals: Option<&[u64]>,
-        progress: &mut dyn FnMut(Progress) -> bool,
-        take: &mut dyn FnMut(&Table) -> Result<(), Fault>,
-    ) -> Result<Vec<u64>, Fault> {
-        let format = Format::to_read(&self.path)?;
-        let pieces = Some(Pieces { totals, take });
-        let (want, columns) = (Want::Transitions(self.reading), &self.columns);
-        let mut job = Job { format, want, columns, progress, pieces };
-        let builder = format.read(&self.path, &mut job)?;
-        builder.finish(job.pieces.expect("put there above"))
-    }
-
-    fn fault(&self, fault: Fault) -> TableError {
-        TableError { path: self.path.clone(), fault }
-    }
-}
-
 /// The file that holds the table: of a Minari dataset, which is a directory, its data.
 fn locate(path: &Path) -> PathBuf {
     let inside = ["data/main_data.hdf5", "main_data.hdf5"].map(|name| path.join(name));
@@ -776,7 +689,8 @@ mod tests {
         (directory, path)
     }
 
-    const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false };
+    const NEVER: Reading =
+        Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false, keep_all: false };
 
     fn open(path: &Path, reading: Reading) -> Result<Table, TableError> {
         Table::read(path, reading, &mut |_| {})
@@ -928,7 +842,7 @@ mod tests {
         assert!(message("state_0,next_state_0,reward\n1,2e9,3\n").contains("rescale"));
         assert!(message("state_0,reward,terminated\n1,2,maybe\n").contains("line 2, column terminated"));
         assert!(message("state_0,reward,discount\n1,2,1.5\n").contains("lies in [0, 1]"));
-        assert!(message("state_0,reward,seq\n1,2,3\n1,2,3\n").contains("line 3, column seq: must rise"));
+        assert!(message("state_0,reward,seq\n1,2,3\n1,4,3\n").contains("line 3, column seq: must rise"));
         assert!(message("state_0,reward,stream\n1,2,\n").contains("column stream"));
         assert!(message("state_0,reward,done\n").contains("--done terminated"));
         assert!(message("state_0,reward,value\n").contains("underscore"));
@@ -940,7 +854,7 @@ mod tests {
         assert!(message("state_0,reward,reward_0\n").contains("appears twice"));
         assert!(message("state_0\n1\n").contains("column reward: missing"));
         assert!(message("reward\n1\n").contains("column state_0: missing"));
-        assert!(message("state_0,reward\n1,2,3\n").contains("line: 2"));
+        assert!(message("state_0,reward\n1,2,3\n").contains(", line 2: has 3 cells, the first line has 2"));
         assert!(message("state_0,reward\n1,2\n").contains("holds no transition"));
         assert!(message("").contains("holds no transition"));
         let (_directory, path) = file("t.txt", "");
@@ -1053,8 +967,12 @@ mod tests {
             text[1] += &format!("s{stream},{at},{i},{terminated},{truncated},{seq}\n");
             text[2] += &format!("s{stream},{at},{i},{truncated},{seq}\n");
         }
-        const LAST: Reading =
-            Reading { assume_terminated: Some(AssumeTerminated::Last), done: None, independent: false };
+        const LAST: Reading = Reading {
+            assume_terminated: Some(AssumeTerminated::Last),
+            done: None,
+            independent: false,
+            keep_all: false,
+        };
         for (text, reading) in [(&text[0], NEVER), (&text[1], NEVER), (&text[2], NEVER), (&text[2], LAST)] {
             let (_directory, path) = file("table.csv", text);
             let whole = open(&path, reading).unwrap();

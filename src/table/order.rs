@@ -1,9 +1,10 @@
 //! Episodes that a column names, and the order of rows within them.
 
+use super::alike::Alike;
 use super::cell::Cell;
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
+use super::contradictions::{End, Sight};
+use super::moment::Moment;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// Where a row stands in the file.
@@ -15,8 +16,19 @@ pub(super) struct Place {
     pub(super) seq: u64,
 }
 
+/// What the columns say of where the next row stands.
+#[derive(Debug)]
+pub(super) struct Next {
+    /// Name of its episode.
+    pub(super) key: String,
+    pub(super) time: Moment,
+    pub(super) frame: f64,
+    /// A time that rows are not sorted by.
+    pub(super) clock: Moment,
+}
+
 /// Which episode each row belongs to, and where it stands there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Order {
     /// Whether there is a column that names episodes.
     pub(super) named: bool,
@@ -24,86 +36,154 @@ pub(super) struct Order {
     in_pieces: bool,
     ids: HashMap<(u32, String), u32>,
     pub(super) names: Vec<String>,
+    pub(super) alike: Alike,
     /// Of each stream the last row: its episode, time and frame.
-    last: Vec<Option<(u32, f64, f64)>>,
+    last: Vec<Option<(u32, Moment, f64)>>,
     /// Whether rows must be sorted.
     pub(super) disordered: bool,
     /// Of each row its episode.
     pub(super) episodes: Vec<u32>,
-    /// Of each row what it is sorted by within its episode; NaN: the order of the file.
-    times: Vec<f64>,
+    /// Of each row what it is sorted by within its episode, if by anything, and told apart by.
+    moments: Vec<Moment>,
+    /// Of each row a hash of what is learned from it.
+    prints: Vec<u64>,
     /// Of each row its number in its episode.
     pub(super) frames: Vec<u64>,
     /// Rows of each episode so far.
     counts: Vec<u64>,
     /// Of each row whether it does not continue the one before it in its episode.
     pub(super) opens: Vec<bool>,
-    // What the columns say of the next row.
-    pub(super) key: String,
-    pub(super) time: f64,
-    pub(super) frame: f64,
+    pub(super) next: Next,
+}
+
+impl Default for Next {
+    fn default() -> Self {
+        Self { key: String::new(), time: Moment::NONE, frame: f64::NAN, clock: Moment::NONE }
+    }
+}
+
+impl Next {
+    /// What tells the row apart from the others of its episode.
+    pub(super) fn moment(&self) -> Moment {
+        match () {
+            () if !self.time.is_none() => self.time,
+            () if !self.frame.is_nan() => Moment::of(self.frame),
+            () => self.clock,
+        }
+    }
 }
 
 impl Order {
     pub(super) fn new(named: bool, in_pieces: bool) -> Self {
-        Self { named, in_pieces, time: f64::NAN, frame: f64::NAN, ..Self::default() }
+        Self {
+            named,
+            in_pieces,
+            ids: HashMap::new(),
+            names: Vec::new(),
+            alike: Alike::default(),
+            last: Vec::new(),
+            disordered: false,
+            episodes: Vec::new(),
+            moments: Vec::new(),
+            prints: Vec::new(),
+            frames: Vec::new(),
+            counts: Vec::new(),
+            opens: Vec::new(),
+            next: Next::default(),
+        }
     }
 
-    /// Take a row of a stream in; whether it starts a chain, by what it says itself (`opens`) or by episode, time or frame.
-    pub(super) fn take(&mut self, stream: u32, opens: bool) -> bool {
-        let id = match self.named {
-            true => {
-                let next = self.names.len() as u32;
-                let id = *self.ids.entry((stream, self.key.clone())).or_insert(next);
-                if id == next {
-                    self.names.push(self.key.clone());
-                    self.counts.push(0);
-                }
-                id
-            }
-            false => 0,
-        };
+    /// Number of the next row's episode, which stands at `line`; 0 where none is named.
+    pub(super) fn episode(&mut self, stream: u32, line: u64) -> u32 {
+        if !self.named {
+            return 0;
+        }
+        let next = self.names.len() as u32;
+        let id = *self.ids.entry((stream, self.next.key.clone())).or_insert(next);
+        if id == next {
+            self.alike.see(stream, &self.next.key, line);
+            self.names.push(self.next.key.clone());
+            self.counts.push(0);
+        }
+        id
+    }
+
+    /// Take a row of a stream in; whether it starts a chain, by what it says itself or by episode, time or frame.
+    pub(super) fn take(&mut self, stream: u32, row: &Sight) -> bool {
+        let Next { time, frame, .. } = self.next;
         if self.last.len() <= stream as usize {
             self.last.resize(stream as usize + 1, None);
         }
-        let before = self.last[stream as usize].replace((id, self.time, self.frame));
-        let mut starts = opens;
-        if let Some((episode, time, frame)) = before {
-            let same = episode == id;
-            let falls = self.time < time || (self.time.is_nan() && self.frame <= frame);
-            let skips = self.frame - frame > 1.0;
+        let before = self.last[stream as usize].replace((row.episode, time, frame));
+        let (mut starts, mut skips) = (row.opens, false);
+        if let Some((episode, time_before, frame_before)) = before {
+            let same = episode == row.episode;
+            let falls = time < time_before || (time.is_none() && frame < frame_before);
+            skips = frame - frame_before > 1.0;
             // An episode that comes again, or whose rows are mixed up.
-            self.disordered |= self.named && ((!same && self.counts[id as usize] > 0) || (same && falls));
+            let again = !same && self.named && self.counts[row.episode as usize] > 0;
+            self.disordered |= self.named && (again || (same && falls));
             starts |= !same || falls || skips;
+            skips &= same;
         }
         if self.named {
-            let count = &mut self.counts[id as usize];
-            *count += 1;
+            self.counts[row.episode as usize] += 1;
             if !self.in_pieces {
-                self.episodes.push(id);
-                self.frames.push(if self.frame.is_nan() { *count - 1 } else { self.frame as u64 });
-                self.times.push(if self.time.is_nan() { self.frame } else { self.time });
-                self.opens.push(opens || before.is_some_and(|(e, _, frame)| e == id && self.frame - frame > 1.0));
+                self.keep(row, skips);
             }
         }
         starts
     }
 
-    /// The order in which rows should be: episodes as they first appear, in each by time, else as in the file.
+    fn keep(&mut self, row: &Sight, skips: bool) {
+        let number = self.counts[row.episode as usize] - 1;
+        self.episodes.push(row.episode);
+        self.frames.push(if self.next.frame.is_nan() { number } else { self.next.frame as u64 });
+        self.moments.push(row.moment);
+        self.prints.push(row.print);
+        self.opens.push(row.opens || skips);
+    }
+
+    /// What was seen of row i, at `line`, with this end, and whether it gives its state alone.
+    pub(super) fn sight(&self, i: usize, line: u64, end: Option<End>, bare: bool) -> Sight {
+        Sight {
+            line,
+            episode: self.episodes[i],
+            moment: self.moments[i],
+            print: self.prints[i],
+            end,
+            bare,
+            opens: self.opens[i],
+        }
+    }
+
+    /// The order in which rows should be: episodes as they first appear, in each by time or frame, else as in the file.
     pub(super) fn sorted(&self) -> Vec<usize> {
+        let sorts = !self.next.time.is_none() || !self.next.frame.is_nan();
+        let by_time = |i: usize, j: usize| match sorts {
+            true => self.moments[i].partial_cmp(&self.moments[j]).unwrap_or(Ordering::Equal),
+            false => Ordering::Equal,
+        };
         let mut order: Vec<usize> = (0..self.episodes.len()).collect();
-        let by_time =
-            |i: usize, j: usize| self.times[i].partial_cmp(&self.times[j]).unwrap_or(std::cmp::Ordering::Equal);
         order.sort_by(|&i, &j| self.episodes[i].cmp(&self.episodes[j]).then_with(|| by_time(i, j)));
         order
     }
 
-    /// Put the rows into this order.
+    /// Put the rows into this order, and number them in their episodes where no column does.
     pub(super) fn permute(&mut self, order: &[usize]) {
         self.episodes = order.iter().map(|&i| self.episodes[i]).collect();
-        self.times = order.iter().map(|&i| self.times[i]).collect();
+        self.moments = order.iter().map(|&i| self.moments[i]).collect();
+        self.prints = order.iter().map(|&i| self.prints[i]).collect();
         self.frames = order.iter().map(|&i| self.frames[i]).collect();
         self.opens = order.iter().map(|&i| self.opens[i]).collect();
+        if self.next.frame.is_nan() {
+            let mut counts = vec![0; self.names.len()];
+            let number = |&episode: &u32| {
+                counts[episode as usize] += 1;
+                counts[episode as usize] - 1
+            };
+            self.frames = self.episodes.iter().map(number).collect();
+        }
     }
 }
 
@@ -122,51 +202,4 @@ pub(super) fn episode(cell: Cell<'_>, key: &mut String) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A time, in seconds or in whatever the numbers of its column are: only their order counts.
-pub(super) fn moment(cell: Cell<'_>) -> Result<f64, String> {
-    let wrong = || format!("{cell} is no time; write a number, or 2026-01-31T12:00:00");
-    match cell {
-        Cell::Number(value) if value.is_finite() => Ok(value),
-        Cell::Whole(value) => Ok(value as f64),
-        Cell::Written(text) | Cell::Text(text) => {
-            let number = text.parse().ok().filter(|v: &f64| v.is_finite());
-            number.or_else(|| iso_8601(text)).ok_or_else(wrong)
-        }
-        _ => Err(wrong()),
-    }
-}
-
-/// Seconds since 1970 of "2026-01-31T12:00:00.5+01:00"; the time of day, its fraction and its zone may be left out.
-fn iso_8601(text: &str) -> Option<f64> {
-    let with_zone = || text.parse::<Timestamp>().ok();
-    let in_utc = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
-    let moment = with_zone().or_else(|| in_utc().map(|zoned| zoned.timestamp()))?;
-    Some(moment.as_duration().as_secs_f64())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_numbers_or_as_iso_8601_writes_them() {
-        for (text, expected) in [
-            ("1.5", 1.5),
-            ("-2e3", -2000.0),
-            ("1970-01-01", 0.0),
-            ("1970-01-02T00:00:01", 86_401.0),
-            ("2000-03-01 00:00:00.25Z", 951_868_800.25),
-            ("2024-02-29T12:30:00+01:30", 1_709_204_400.0),
-            ("2024-02-29T12:30-02", 1_709_217_000.0),
-        ] {
-            assert_eq!(moment(Cell::Written(text)), Ok(expected), "{text}");
-        }
-        for text in
-            ["", "nan", "noon", "2024-13-01", "2024-01-01T1", "2024-01-01x10:00:00", "2024-01-01T10:00:00+x", "é"]
-        {
-            assert!(moment(Cell::Written(text)).is_err(), "{text}");
-        }
-    }
 }

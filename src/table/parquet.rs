@@ -6,7 +6,7 @@ use super::cell::Cell;
 use super::header::Header;
 use super::job::Job;
 use super::roles::{Roles, Source, assign};
-use ::parquet::basic::{ConvertedType, Type};
+use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
@@ -28,6 +28,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
 fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let damaged = |e: ParquetError| Fault::Content(format!("not a Parquet file that can be read: {e}"));
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
+    check_compression(&reader)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     if schema.num_columns() == 0 {
         return Err(Fault::Empty);
@@ -37,7 +38,7 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
         let list = description.max_rep_level() == 1;
         let name = if list { description.path().parts()[0].clone() } else { description.path().string() };
         let width = if list { Some(width(&reader, k).map_err(damaged)?) } else { None };
-        sources.push(Source { name, width });
+        sources.push(Source::new(&name, width));
     }
     let roles = assign(job, &sources)?;
     check_readable(&schema, &sources, &roles)?;
@@ -99,25 +100,44 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
+/// Whether the file is compressed in a way that can be read.
+fn check_compression(reader: &SerializedFileReader<File>) -> Result<(), Fault> {
+    let chunks = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
+    let unread =
+        |found: &Compression| !matches!(found, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_));
+    match chunks.map(|chunk| chunk.compression()).find(unread) {
+        None => Ok(()),
+        Some(found) => Err(Fault::Content(format!(
+            "compressed with {}, which this program cannot read; write it with snappy or zstd: \
+             pandas.read_parquet(\"OLD\").to_parquet(\"NEW\")",
+            found.to_string().to_lowercase().split('(').next().unwrap_or_default()
+        ))),
+    }
+}
+
 /// Whether the columns that are needed hold what can be read.
 fn check_readable(schema: &SchemaDescriptor, sources: &[Source], roles: &Roles) -> Result<(), Fault> {
     for (k, description) in schema.columns().iter().enumerate().filter(|(k, _)| !roles.of[*k].is_empty()) {
-        let scaled = description.converted_type() == ConvertedType::DECIMAL;
-        let readable = match description.physical_type() {
-            Type::BOOLEAN | Type::FLOAT | Type::DOUBLE | Type::BYTE_ARRAY | Type::INT32 | Type::INT64 => !scaled,
-            Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY => false,
-        };
-        if !readable || description.max_rep_level() > 1 {
-            let message = format!(
-                "holds {}{} ({}); write it as a double, an integer, a flag or a text, or lists of them",
-                if description.max_rep_level() > 1 { "lists of lists of " } else { "" },
-                description.physical_type(),
-                description.converted_type()
-            );
+        let lists = description.max_rep_level() > 1;
+        if let Some(what) = unreadable(description).or(lists.then_some("lists of lists")) {
+            let message = format!("holds {what}; write doubles, integers, flags or texts, or lists of them");
             return Err(Fault::column(&sources[k].name, message));
         }
     }
     Ok(())
+}
+
+/// What a column holds, if that cannot be read.
+fn unreadable(description: &ColumnDescriptor) -> Option<&'static str> {
+    match (description.physical_type(), description.converted_type()) {
+        (_, ConvertedType::DECIMAL) => Some("decimals"),
+        (Type::INT96, _) => Some("timestamps of 96 bits"),
+        (Type::FIXED_LEN_BYTE_ARRAY, _) if description.logical_type_ref() == Some(&LogicalType::Float16) => {
+            Some("16-bit floats")
+        }
+        (Type::FIXED_LEN_BYTE_ARRAY, _) => Some("bytes of a fixed number"),
+        _ => None,
+    }
 }
 
 /// How many numbers the first row of a column of lists has that has any.
@@ -146,6 +166,7 @@ enum Values {
     Flags(Vec<bool>),
     Short(Vec<i32>),
     Long(Vec<i64>),
+    Counts(Vec<u64>),
     Single(Vec<f32>),
     Double(Vec<f64>),
     Texts(Vec<String>),
@@ -177,11 +198,15 @@ impl Levels {
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 let (rows, values) = values!(reader);
-                (rows, Values::Short(values))
+                let unsigned = description.converted_type() == ConvertedType::UINT_32;
+                let counts = || values.iter().map(|&value: &i32| u64::from(value as u32)).collect();
+                (rows, if unsigned { Values::Counts(counts()) } else { Values::Short(values) })
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 let (rows, values) = values!(reader);
-                (rows, Values::Long(values))
+                let unsigned = description.converted_type() == ConvertedType::UINT_64;
+                let counts = || values.iter().map(|&value: &i64| value as u64).collect();
+                (rows, if unsigned { Values::Counts(counts()) } else { Values::Long(values) })
             }
             ColumnReader::FloatColumnReader(reader) => {
                 let (rows, values) = values!(reader);
@@ -247,8 +272,9 @@ impl Block {
         let Some(at) = self.places[row * self.width + k] else { return Cell::Empty };
         match &self.values {
             Values::Flags(v) => Cell::Flag(v[at]),
-            Values::Short(v) => Cell::Whole(i64::from(v[at])),
-            Values::Long(v) => Cell::Whole(v[at]),
+            Values::Short(v) => Cell::Whole(v[at].into()),
+            Values::Long(v) => Cell::Whole(v[at].into()),
+            Values::Counts(v) => Cell::Whole(v[at].into()),
             Values::Single(v) => Cell::Number(f64::from(v[at])),
             Values::Double(v) => Cell::Number(v[at]),
             Values::Texts(v) => Cell::Text(&v[at]),

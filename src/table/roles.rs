@@ -12,6 +12,8 @@ pub(super) struct Source {
     pub(super) name: String,
     /// Numbers in each row, if it holds lists.
     pub(super) width: Option<usize>,
+    /// What it says of trajectories, if it has no entry for each row.
+    pub(super) of_trajectories: Option<Column>,
 }
 
 /// What a source is used for.
@@ -30,6 +32,8 @@ pub(super) struct Roles {
     pub(super) of: Vec<Vec<Role>>,
     /// Rewards that are sums: as they were written, and their parts as numbers of [`Column::Term`].
     pub(super) sums: Vec<Reckoned>,
+    /// Whether rows have their places in a journal.
+    pub(super) placed: bool,
     pub(super) understood: Understood,
 }
 
@@ -40,6 +44,9 @@ pub(super) struct Reckoned {
     pub(super) constant: f64,
     pub(super) terms: Vec<(f64, usize)>,
 }
+
+/// Numbers in a row, at most: more are a damaged file's.
+const NUMBERS_MAX: usize = 1 << 20;
 
 /// What some columns are called in words, and which they are.
 type Kind = (&'static str, fn(Column) -> bool);
@@ -114,6 +121,11 @@ impl Role {
 }
 
 impl Source {
+    /// One with an entry for each row.
+    pub(super) fn new(name: &str, width: Option<usize>) -> Self {
+        Self { name: name.to_owned(), width, of_trajectories: None }
+    }
+
     /// Columns that a role spreads over: what each is called, what it is, and which number of the row.
     ///
     /// # Errors
@@ -130,6 +142,9 @@ impl Source {
                 wrong(format!("its rows have {width} numbers, counted from 0: there is no [{k}]"))
             }
             (Some(_), Some(k), _) => Ok(vec![(name(k), role.column, k)]),
+            (Some(width), None, Some(_)) if width > NUMBERS_MAX => wrong(format!(
+                "its rows have {width} numbers, more than the {NUMBERS_MAX} that are read; is the file damaged?"
+            )),
             (Some(width), None, Some(_)) => {
                 let column = |k| role.column.from(k).expect("as above");
                 Ok((0..width).map(|k| (name(k), column(k), k)).collect())
@@ -230,7 +245,7 @@ pub(super) fn assign(job: &Job<'_>, sources: &[Source]) -> Result<Roles, Fault> 
     let by_model = job.want == Want::States
         && job.columns.state.is_empty()
         && !job.columns.names.is_empty()
-        && job.columns.names.iter().all(|name| find.variable("names", name).is_ok());
+        && job.columns.names.iter().all(|name| find.locate(name).is_some());
     let state = if by_model { &job.columns.names } else { &job.columns.state };
     let variables = find.list("state", state, Column::State(0))?;
     if job.want == Want::States && (by_model || job.columns.names_any()) {
@@ -274,16 +289,33 @@ impl Finder<'_> {
 
     /// The source that the user names, and which of its numbers.
     fn variable(&self, option: &str, name: &str) -> Result<(usize, Option<usize>), Fault> {
+        let Some((at, only)) = self.locate(name) else {
+            return Err(Fault::column(name, format!("{option}: {}", missing(name, &self.names()))));
+        };
+        self.only_one(at).map(|()| (at, only))
+    }
+
+    /// The first source of this name, and which of its numbers.
+    fn locate(&self, name: &str) -> Option<(usize, Option<usize>)> {
         if let Some(at) = self.place(name) {
-            return Ok((at, None));
+            return Some((at, None));
         }
-        let selected = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
-        if let Some((base, k)) = selected
-            && let (Some(at), Ok(k)) = (self.place(base), k.parse())
-        {
-            return Ok((at, Some(k)));
+        let (base, k) = name.strip_suffix(']')?.rsplit_once('[')?;
+        Some((self.place(base)?, Some(k.parse().ok()?)))
+    }
+
+    /// Whether no other source has the name of this one.
+    fn only_one(&self, at: usize) -> Result<(), Fault> {
+        let name = &self.sources[at].name;
+        match self.sources.iter().skip(at + 1).position(|source| source.name == *name) {
+            None => Ok(()),
+            Some(further) => {
+                let (one, other) = (at + 1, at + further + 2);
+                let message =
+                    format!("two columns have this name, number {one} and number {other}; rename one of them");
+                Err(Fault::column(name, message))
+            }
         }
-        Err(Fault::Column { column: name.to_owned(), message: format!("{option}: {}", missing(name, &self.names())) })
     }
 
     /// Give several sources the numbers of one vector, in their order; where they are.
@@ -291,6 +323,9 @@ impl Finder<'_> {
         let (mut found, mut count) = (Vec::new(), 0);
         for name in names {
             let (at, only) = self.variable(option, name)?;
+            if found.contains(&(at, only)) {
+                return Err(Fault::column(name, format!("{option} names it twice")));
+            }
             let role = Role { column: first.from(count).unwrap_or(first), only };
             count += self.sources[at].numbers(role);
             self.of[at].push(role);
@@ -332,7 +367,10 @@ impl Finder<'_> {
             }
         }
         let mut sums = Vec::new();
-        for text in &columns.reward {
+        for (k, text) in columns.reward.iter().enumerate() {
+            if columns.reward[..k].contains(text) {
+                return Err(Fault::column(text, "reward names it twice"));
+            }
             let names = self.names();
             let sum = Sum::parse(text, &names).map_err(|why| {
                 let what = match why {
@@ -356,6 +394,7 @@ impl Finder<'_> {
             return Ok(known);
         }
         let at = self.place(&variable.name).expect("the sum was read over these names");
+        self.only_one(at)?;
         let only = variable.only;
         if self.sources[at].width.is_some_and(|width| width != 1) && only.is_none() {
             let message = format!("reward: a list; name one of its numbers: {}[0]", variable.name);
@@ -394,7 +433,7 @@ impl Finder<'_> {
             only.map_or(name.clone(), |k| format!("{name}[{k}]"))
         };
         let names: Vec<String> = states.iter().map(name).collect();
-        let there = |name: &String| self.variable("next_prefix", name).is_ok();
+        let there = |name: &String| self.locate(name).is_some();
         if columns.next_prefix.is_some() || names.iter().any(there) {
             return self.list("next_prefix", &names, Column::NextState(0)).map(drop);
         }
@@ -447,7 +486,7 @@ impl Finder<'_> {
             let list = source.width.is_some();
             let named = own(self.format, &source.name);
             let other = |column: &Column| foreign || !self.shadowed(source, *column);
-            let column = named.or_else(|| alias(&source.name, list).filter(other));
+            let column = source.of_trajectories.or(named).or_else(|| alias(&source.name, list).filter(other));
             match column {
                 Some(column) if foreign && said(column) => {}
                 Some(column) => self.of[at].push(Role::whole(column)),
@@ -566,6 +605,13 @@ impl Finder<'_> {
                 return Err(Fault::column(what, message));
             }
         }
+        let mut given = columns.names.iter().enumerate();
+        if let Some((_, twice)) = given.find(|(k, name)| columns.names[..*k].contains(name)) {
+            return Err(Fault::column(
+                "names",
+                format!("two variables are called {twice}; give each a name of its own"),
+            ));
+        }
         let names = match () {
             () if !columns.names.is_empty() => Some(columns.names.clone()),
             () if !columns.state.is_empty() => {
@@ -576,17 +622,19 @@ impl Finder<'_> {
         let units = (!columns.units.is_empty()).then(|| columns.units.clone());
         let roles = self.say(&sums);
         let understood = Understood { roles, ignored, foreign, names, units };
-        Ok(Roles { of: self.of, sums, understood })
+        let placed = self.sources.iter().any(|s| matches!(s.name.as_str(), "offset" | "offsets"));
+        Ok(Roles { of: self.of, sums, placed, understood })
     }
 
     /// What is where, in words.
     fn say(&self, sums: &[Reckoned]) -> Vec<(&'static str, String)> {
         let done = self.done();
         let mut said: Vec<(&'static str, String)> = Vec::new();
-        let kinds: [Kind; 15] = [
+        let kinds: [Kind; 16] = [
             ("stream", |c| c == Column::Stream),
             ("policy", |c| c == Column::Policy),
             ("episode", |c| c == Column::Episode),
+            ("trajectories", |c| c == Column::Cuts),
             ("time", |c| c == Column::Order),
             ("state", |c| matches!(c, Column::State(_))),
             ("next state", |c| matches!(c, Column::NextState(_))),
@@ -618,6 +666,10 @@ impl Finder<'_> {
             let mut text = found.iter().map(name).collect::<Vec<_>>().join(", ");
             if what == "reward" && !sums.is_empty() {
                 text = sums.iter().map(|sum| sum.text.as_str()).collect::<Vec<_>>().join(", ");
+            }
+            let cut = self.of.iter().flatten().any(|role| role.column == Column::Cuts);
+            if what == "next state" && cut {
+                text = "the state behind it: each trajectory has one more than rows".into();
             }
             if what == "next state" && text.is_empty() && self.want != Want::States {
                 text = "that of the next row; the last row of an episode gives only its state, unless it terminated"

@@ -16,6 +16,8 @@ pub enum Values {
     Numbers(Vec<f64>),
     /// Whole numbers.
     Whole(Vec<i64>),
+    /// Whole numbers from 0 up.
+    Counts(Vec<u64>),
     /// True or false.
     Flags(Vec<bool>),
     /// Texts.
@@ -27,6 +29,7 @@ impl Values {
         match self {
             Self::Numbers(values) => values.len(),
             Self::Whole(values) => values.len(),
+            Self::Counts(values) => values.len(),
             Self::Flags(values) => values.len(),
             Self::Texts(values) => values.len(),
         }
@@ -36,6 +39,7 @@ impl Values {
         match self {
             Self::Numbers(values) => values.clear(),
             Self::Whole(values) => values.clear(),
+            Self::Counts(values) => values.clear(),
             Self::Flags(values) => values.clear(),
             Self::Texts(values) => values.clear(),
         }
@@ -184,6 +188,7 @@ fn csv_rows(writer: &mut ::csv::Writer<File>, piece: &[Values], rows: usize) -> 
                 Values::Numbers(values) if values[i].is_nan() => writer.write_field("")?,
                 Values::Numbers(values) => writer.write_field(values[i].to_string())?,
                 Values::Whole(values) => writer.write_field(values[i].to_string())?,
+                Values::Counts(values) => writer.write_field(values[i].to_string())?,
                 Values::Flags(values) => writer.write_field(values[i].to_string())?,
                 Values::Texts(values) => writer.write_field(&values[i])?,
             }
@@ -211,6 +216,7 @@ fn jsonl_rows(
                 // NaN becomes null.
                 (Values::Numbers(values), None) => Value::from(values[i]),
                 (Values::Whole(values), _) => Value::from(values[i]),
+                (Values::Counts(values), _) => Value::from(values[i]),
                 (Values::Flags(values), _) => Value::from(values[i]),
                 (Values::Texts(values), _) if values[i].is_empty() => Value::Null,
                 (Values::Texts(values), _) => Value::from(values[i].as_str()),
@@ -250,6 +256,9 @@ impl Spool {
             }
             Values::Whole(values) => {
                 (Some("<i8"), values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes())))
+            }
+            Values::Counts(values) => {
+                (Some("<u8"), values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes())))
             }
             Values::Flags(values) => {
                 (Some("|b1"), values.iter().try_for_each(|&value| file.write_all(&[u8::from(value)])))
@@ -345,6 +354,7 @@ mod parquet {
             let field = |(name, values): (&String, &Values)| match values {
                 Values::Numbers(_) => format!("optional double {name};"),
                 Values::Whole(_) => format!("required int64 {name};"),
+                Values::Counts(_) => format!("required int64 {name} (UINT_64);"),
                 Values::Flags(_) => format!("required boolean {name};"),
                 Values::Texts(_) => format!("required binary {name} (UTF8);"),
             };
@@ -370,6 +380,10 @@ mod parquet {
                         column.typed::<DoubleType>().write_batch(&known, Some(&levels), None)
                     }
                     Values::Whole(values) => column.typed::<Int64Type>().write_batch(values, None, None),
+                    Values::Counts(values) => {
+                        let signed: Vec<i64> = values.iter().map(|&value| value as i64).collect();
+                        column.typed::<Int64Type>().write_batch(&signed, None, None)
+                    }
                     Values::Flags(values) => column.typed::<BoolType>().write_batch(values, None, None),
                     Values::Texts(values) => {
                         let texts: Vec<ByteArray> = values.iter().map(|text| ByteArray::from(text.as_str())).collect();

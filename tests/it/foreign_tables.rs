@@ -1,11 +1,12 @@
 //! Tables as other programs write them are read without renaming: `tests/data/tables/foreign.py` has written the same
 //! steps by the writers of ten of them, and `truth.csv` says what should be read.
 
-use criticd::table::{Columns, Done, LargeTable, Reading, Table, TableError, read_states_as};
+use criticd::table::{Columns, Done, LargeTable, Reading, Table, TableError, Values, read_states_as, write_columns};
 use std::path::{Path, PathBuf};
 
-const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false };
-const DONE: Reading = Reading { assume_terminated: None, done: Some(Done::Terminated), independent: false };
+const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false, keep_all: false };
+const DONE: Reading =
+    Reading { assume_terminated: None, done: Some(Done::Terminated), independent: false, keep_all: false };
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tables/foreign").join(name)
@@ -204,4 +205,401 @@ fn rewards_are_sums_and_successors_may_be_given() {
     let file = Columns::from_toml("state = \"x\"\nreward = [\"gain - 0.1*energy + 1\"]\n").unwrap();
     assert_eq!(file, columns);
     assert!(Columns::from_toml("states = [\"x\"]\n").unwrap_err().contains("states"));
+}
+
+/// A row of a log: mission, time, state, cost, whether the mission failed there.
+#[derive(Clone, Copy)]
+struct Logged(i64, f64, f64, f64, bool);
+
+/// Three missions of four seconds, each of which fails in its last.
+fn log() -> Vec<Logged> {
+    let row = |k: i64| {
+        let (mission, t) = (k / 4, (k % 4) as f64);
+        Logged(mission, t, 10.0 * mission as f64 + 0.5 * t, (k * 7 % 5) as f64, k % 4 == 3)
+    };
+    (0..12).map(row).collect()
+}
+
+fn logged() -> Columns {
+    Columns {
+        state: list(&["x"]),
+        reward: list(&["-cost"]),
+        episode: Some("mission".into()),
+        time: Some("t".into()),
+        terminated: Some("failed".into()),
+        ..Columns::default()
+    }
+}
+
+/// The log in every format that can be written.
+fn in_every_format(log: &[Logged]) -> (tempfile::TempDir, Vec<PathBuf>) {
+    let directory = tempfile::tempdir().unwrap();
+    let numbers = |of: &dyn Fn(&Logged) -> f64| Values::Numbers(log.iter().map(of).collect());
+    let columns = [
+        ("mission", Values::Whole(log.iter().map(|row| row.0).collect())),
+        ("t", numbers(&|row| row.1)),
+        ("x", numbers(&|row| row.2)),
+        ("cost", numbers(&|row| row.3)),
+        ("failed", Values::Flags(log.iter().map(|row| row.4).collect())),
+    ];
+    let columns = columns.map(|(name, values)| (name.to_owned(), values));
+    let endings = ["csv", "jsonl", "npz"].into_iter().chain(cfg!(feature = "parquet").then_some("parquet"));
+    let paths: Vec<PathBuf> = endings.map(|ending| directory.path().join(format!("log.{ending}"))).collect();
+    paths.iter().for_each(|path| write_columns(path, &columns).unwrap());
+    (directory, paths)
+}
+
+/// What every format says of the log, without the name of the file: a refusal, or what is told beside the rows. Lines of the file
+/// are counted from 1 behind a header, rows from 0; here both are counted from 0.
+fn said(log: &[Logged], reading: Reading, columns: &Columns) -> (Option<Table>, Vec<String>) {
+    let (_directory, paths) = in_every_format(log);
+    let mut all = paths.iter().map(|path| {
+        let ending = path.extension().unwrap().to_str().unwrap();
+        let first = match ending {
+            "csv" => 2,
+            "jsonl" => 1,
+            _ => 0,
+        };
+        let plain = |text: &str| {
+            let text = text.split_once(&format!("log.{ending}")).map_or(text, |(_, text)| text);
+            let text = text.replace("array ", "column ").replace("key ", "column ");
+            let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            for k in 1..words.len() {
+                let digits: String = words[k].chars().take_while(char::is_ascii_digit).collect();
+                if matches!(words[k - 1].as_str(), "line" | "row") && !digits.is_empty() {
+                    let number = digits.parse::<usize>().unwrap() - first;
+                    words[k] = format!("{number}{}", &words[k][digits.len()..]);
+                    words[k - 1] = "line".to_owned();
+                }
+            }
+            words.join(" ")
+        };
+        match read(path, reading, columns) {
+            Ok(table) => {
+                let told = table.told().iter().map(|told| plain(told)).collect();
+                (Some(table), told)
+            }
+            Err(e) => (None, vec![plain(&e.to_string())]),
+        }
+    });
+    let first = all.next().unwrap();
+    for (table, told) in all {
+        assert_eq!(told, first.1);
+        assert_eq!(table.map(|table| rows(&table, true)), first.0.as_ref().map(|table| rows(table, true)));
+    }
+    first
+}
+
+fn told(log: &[Logged]) -> Vec<String> {
+    said(log, STRICT, &logged()).1
+}
+
+const KEEP: Reading = Reading { keep_all: true, ..STRICT };
+
+#[test]
+fn rows_that_come_twice_are_left_out_with_a_count() {
+    let log = log();
+    let (base, silent) = said(&log, STRICT, &logged());
+    let base = base.unwrap();
+    assert_eq!((base.rows().len(), silent.len()), (12, 0));
+    let twice = [log.clone(), log.clone()].concat();
+    let doubled: Vec<Logged> = log.iter().flat_map(|row| [*row, *row]).collect();
+    let mut one = log.clone();
+    one.insert(6, log[5]);
+    for (log, copies, words) in [
+        (&twice, 12, "12 rows are exact copies of others and are left out; the first: line 12, mission 0, t 0"),
+        (&doubled, 12, "12 rows are exact copies of others and are left out; the first: line 1, mission 0, t 0"),
+        (&one, 1, "1 row is an exact copy of another and is left out; the first: line 6, mission 1, t 1"),
+    ] {
+        let (table, told) = said(log, STRICT, &logged());
+        let table = table.unwrap();
+        assert_eq!(rows(&table, true), rows(&base, true));
+        assert_eq!((table.frames(), table.episodes()), (base.frames(), base.episodes()));
+        let summary = table.summary();
+        assert_eq!((summary.copies, summary.transitions, summary.episodes), (copies, 12, 3));
+        assert_eq!((summary.ends, &told[0][..]), ([3, 0, 0], words));
+        let (all, _) = said(log, KEEP, &logged());
+        assert_eq!((all.as_ref().unwrap().rows().len(), all.unwrap().summary().copies), (12 + copies, 0));
+    }
+    // A recorder whose every row came up to three times, without episodes: a copy of a last row is no episode.
+    let unnamed = Columns { episode: None, ..logged() };
+    let (table, told) = said(&doubled, STRICT, &unnamed);
+    assert_eq!(rows(&table.unwrap(), true), rows(&base, true), "{told:?}");
+    // Runs of one row, at a time that says little, are no copies of each other.
+    let bandit: Vec<Logged> = (0..6).map(|_| Logged(0, 5.0, 1.0, 2.0, true)).collect();
+    let (table, told) = said(&bandit, STRICT, &unnamed);
+    assert_eq!((table.unwrap().rows().len(), told.len()), (6, 0));
+}
+
+#[test]
+fn rows_that_differ_at_one_time_are_refused() {
+    let mut log = log();
+    log.insert(7, Logged(1, 2.0, -3.0, 9.0, false));
+    log.insert(3, Logged(0, 2.0, -4.0, 9.0, false));
+    assert_eq!(
+        told(&log),
+        [", line 3, column t: 2 rows have the mission and t of another row and other numbers; the first is this one: \
+          mission 0, t 2, as in line 2. Where rows of several runs or robots are mixed, give runs of a restarted logger \
+          other names in mission, and robots a column stream, or keep every row as a step, in the order of the file: \
+          --order keep"]
+    );
+    let (table, told) = said(&log, KEEP, &logged());
+    assert!(told[0].starts_with("2 rows have the mission and t of another row"), "{told:?}");
+    assert_eq!(table.unwrap().rows().len(), 14);
+    // A logger that was started again, and counts missions and seconds from 0.
+    let again: Vec<Logged> = self::log().iter().map(|row| Logged(row.0, row.1, 1.25 - row.2, row.3, row.4)).collect();
+    let found = self::told(&[self::log(), again].concat());
+    assert!(found[0].starts_with(", line 12, column t: 12 rows have the mission and t of another row"), "{found:?}");
+    // Without names for episodes the row before counts; two robots that take turns in one file.
+    let unnamed = Columns { episode: None, ..logged() };
+    let robots: Vec<Logged> = (0..8).map(|k| Logged(0, f64::from(k / 2), f64::from(k % 2), 1.0, false)).collect();
+    let (_, told) = said(&robots, STRICT, &unnamed);
+    assert!(told[0].starts_with(", line 1, column t: 4 rows have the t of the row before"), "{told:?}");
+    assert!(told[0].contains("(--episode), or robots (stream)"), "{told:?}");
+}
+
+#[test]
+fn episodes_that_go_on_after_their_end_are_refused() {
+    // The flag says of each row how the mission ended; or it stands where the mission goes on.
+    let flagged: Vec<Logged> = log().iter().map(|row| Logged { 4: row.0 == 1 || row.4, ..*row }).collect();
+    let early: Vec<Logged> = log().iter().map(|row| Logged { 4: row.1 == 1.0, ..*row }).collect();
+    assert_eq!(
+        told(&flagged),
+        [", line 5, column mission: 1 of 3 episodes goes on after a row that ended them; the first row that does is \
+          mission 1, t 1, behind line 4, which terminates. Set the flag in the last row of an episode alone, leave out the rows behind it, or give \
+          them another name in mission, or keep every row as a step, in the order of the file: --order keep"]
+    );
+    assert!(told(&early)[0].starts_with(", line 2, column mission: 3 of 3 episodes go on after a row that ended them"));
+    let cut = Columns { truncated: Some("failed".into()), terminated: None, ..logged() };
+    let (_, told) = said(&flagged, STRICT, &cut);
+    assert!(told[0].contains("mission 1, t 1, behind line 4, which is truncated"), "{told:?}");
+    let (table, told) = said(&early, KEEP, &logged());
+    assert_eq!(table.unwrap().summary().ends, [3, 0, 3]);
+    assert!(told[0].starts_with("3 of 3 episodes go on") && told[1].starts_with("episodes are cut 3 times inside"));
+    // Where no column names episodes, another begins behind an end.
+    let (table, told) = said(&early, STRICT, &Columns { episode: None, time: None, ..logged() });
+    assert_eq!((table.unwrap().summary().ends[0], told.len()), (3, 0));
+}
+
+#[test]
+fn a_clock_that_steps_back_is_told() {
+    let mut log = log();
+    // Of mission 1 the clock is set back by 3 seconds amid it, and after the first second.
+    log[6].1 -= 3.5;
+    log[7].1 -= 3.5;
+    assert!(
+        told(&log)[0].contains("mission 1, t 0, behind line 7, which terminates")
+            && told(&log)[0]
+                .contains("; or leave --time out if its clock was set back: it steps back in line 6, or keep"),
+        "{:?}",
+        told(&log)
+    );
+    log[7].4 = false;
+    let (table, told) = said(&log, Reading { assume_terminated: None, ..STRICT }, &logged());
+    assert_eq!(
+        told,
+        [
+            "t steps back once inside episodes, whose rows are put into its order; the first: line 6, mission 1, t -1.5, \
+          after 1"
+        ]
+    );
+    assert_eq!(table.unwrap().frames()[4..7], [0, 1, 2], "numbers of rows follow the time");
+    // Without names an episode begins there; behind an end that is no news.
+    let unnamed = Columns { episode: None, ..logged() };
+    let (_, told) = said(&self::log(), STRICT, &unnamed);
+    assert!(told.is_empty(), "{told:?}");
+    let (_, told) = said(&log, STRICT, &unnamed);
+    assert_eq!(told, ["t steps back once, and an episode begins there; the first: line 6, t -1.5, after 1"]);
+    // Where nothing says when rows were, episodes that come again are told.
+    let untimed = Columns { time: None, ..logged() };
+    let mut mixed = self::log();
+    mixed.swap(3, 4);
+    let (_, told) = said(&mixed, STRICT, &untimed);
+    assert!(
+        told[0].starts_with("2 episodes come again behind others") && told[0].ends_with("line 4, mission 0"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn cuts_inside_episodes_are_told() {
+    let text = "mission,x,next_x,cost,failed\n0,0,1,1,0\n0,1,2,1,0\n0,2.5,3,1,0\n0,3,4,1,0\n1,0,1,1,1\n";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, text).unwrap();
+    let columns = Columns { time: None, ..logged() };
+    let table = read(&path, STRICT, &columns).unwrap();
+    assert_eq!(
+        table.told(),
+        ["episodes are cut once inside: a row does not lead to the one behind it; the first: line 4, mission 0"]
+    );
+}
+
+#[test]
+fn times_that_one_double_cannot_tell_apart_are_two() {
+    let text = "mission,t,x,cost,failed\n0,2024-10-27T02:00:00.0000002Z,1,1,0\n0,2024-10-27T02:00:00.0000001Z,0,1,0\n\
+                0,2024-10-27T02:00:00.0000003Z,2,1,1\n";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, text).unwrap();
+    let table = read(&path, STRICT, &logged()).unwrap();
+    assert_eq!(table.rows().states, [0.0, 1.0, 2.0]);
+    assert!(table.told()[0].contains("steps back once"), "{:?}", table.told());
+    std::fs::write(&path, text.replace(".0000003", ".0000002")).unwrap();
+    let said = read(&path, STRICT, &logged()).unwrap_err().to_string();
+    assert!(said.contains("mission 0, t 2024-10-27T02:00:00.0000002Z, as in line 2"), "{said}");
+}
+
+#[test]
+fn a_large_table_is_judged_as_a_table_is() {
+    let check = |log: &[Logged], reading| {
+        let (_directory, paths) = in_every_format(log);
+        let of = |path: &PathBuf| {
+            let large = LargeTable::check_as(path, reading, &logged(), &mut |_| true).map_err(|e| e.to_string())?;
+            let mut found = Vec::new();
+            let mut take = |batch| {
+                found.push(batch);
+                true
+            };
+            large.for_each_batch(&str::to_owned, "", 100, &mut take).unwrap();
+            Ok((found, large.told().to_vec()))
+        };
+        paths.iter().map(of).collect::<Vec<Result<_, String>>>()
+    };
+    let log = log();
+    let doubled: Vec<Logged> = log.iter().flat_map(|row| [*row, *row]).collect();
+    for (base, found) in check(&log, STRICT).into_iter().zip(check(&doubled, STRICT)) {
+        let (base, (found, told)) = (base.unwrap(), found.unwrap());
+        assert_eq!((found, base.1.len()), (base.0, 0));
+        assert!(told[0].starts_with("12 rows are exact copies"), "{told:?}");
+    }
+    let early: Vec<Logged> = log.iter().map(|row| Logged { 4: row.1 == 1.0, ..*row }).collect();
+    let mut differing = log.clone();
+    differing.insert(3, Logged(0, 2.0, -4.0, 9.0, false));
+    for (log, words) in [
+        (early, "3 of 3 episodes go on after a row"),
+        (differing, "1 row has the mission and t of another row"),
+        ([log.clone(), log].concat(), "sort the rows by episode and time"),
+    ] {
+        for found in check(&log, STRICT) {
+            let said = found.unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}
+
+fn own(text: &str) -> Result<Table, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, text).unwrap();
+    read(&path, STRICT, &Columns::default()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn rows_of_our_own_are_told_apart_by_time_or_number() {
+    let rows = "0,1,0,5\n1,1,0,6\n1,1,0,6\n2,1,0,7\n3,1,1,8\n3,1,1,8\n0,1,0,0\n1,1,1,1\n";
+    let table = own(&format!("state_0,reward,terminated,time\n{rows}")).unwrap();
+    assert_eq!(table.rows().states, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0]);
+    assert_eq!(table.told(), ["2 rows are exact copies of others and are left out; the first: line 4, time 6"]);
+    let said = own(&format!("state_0,reward,terminated,time\n{}", rows.replacen("1,1,0,6", "1,2,0,6", 1))).unwrap_err();
+    assert!(said.contains(", line 4, column time: 1 row has the time of the row before and other numbers"), "{said}");
+    // The daemon takes several rows of one time, and numbers them.
+    for number in ["seq", "offset"] {
+        let line = |(k, line): (usize, &str)| format!("{line},{k}\n");
+        let rows: String = rows.lines().enumerate().map(line).collect();
+        let table = own(&format!("state_0,reward,terminated,time,{number}\n{rows}")).unwrap();
+        assert_eq!((table.rows().len(), table.told().len()), (8, 0), "{number}");
+    }
+}
+
+#[test]
+fn exports_that_overlap_are_one() {
+    let header = "stream,session,seq,state_0,next_state_0,reward,terminated,starts_chain\n";
+    let lines = |range: std::ops::Range<u64>, gain: u64| -> String {
+        let first = range.start;
+        let row = |k: u64| format!("a,s,{k},{k},{},{},0,{}\n", k + 1, k * gain, u8::from(k == first));
+        range.map(row).collect()
+    };
+    let expected = own(&format!("{header}{}", lines(0..9, 1))).unwrap();
+    let table = own(&format!("{header}{}{}", lines(0..6, 1), lines(3..9, 1))).unwrap();
+    assert_eq!(rows(&table, true), rows(&expected, true));
+    assert_eq!(table.told(), ["3 rows are exact copies of others and are left out; the first: line 8"]);
+    let said = own(&format!("{header}{}{}", lines(0..6, 1), lines(3..9, 2))).unwrap_err();
+    assert!(said.contains(", line 8, column seq: session s has had 3 before"), "{said}");
+    // Another run counts from 0 again.
+    let again = lines(3..9, 2).replace("a,s,", "a,again,");
+    assert_eq!(own(&format!("{header}{}{again}", lines(0..6, 1))).unwrap().rows().len(), 12);
+}
+
+#[test]
+fn names_that_cannot_be_told_apart_are_refused() {
+    let header = "mission,t,x,cost,failed\n";
+    let said = message(&format!("{header}1,0,0,1,0\n1,1,1,1,1\n1.0,0,2,1,0\n1.0,1,3,1,1\n"), &logged());
+    assert!(
+        said.contains(", line 4, column mission: 1 name is written as another one but for blanks or zeros; the first: \"1.0\" beside \"1\""),
+        "{said}"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.jsonl");
+    let row =
+        |robot: &str| format!("{{\"stream\": \"{robot}\", \"state\": [0], \"reward\": 1, \"terminated\": true}}\n");
+    std::fs::write(&path, row("arm") + &row("leg") + &row("arm ")).unwrap();
+    let said = read(&path, STRICT, &Columns::default()).unwrap_err().to_string();
+    assert!(said.contains(", line 3, key stream: 1 name is written as another one"), "{said}");
+    let table = read(&path, KEEP, &Columns::default()).unwrap();
+    assert_eq!(table.streams(), ["arm", "leg", "arm "]);
+    assert!(table.told()[0].starts_with("stream: 1 name is written as another one"), "{:?}", table.told());
+}
+
+#[test]
+fn a_row_that_gives_its_state_alone_may_follow_an_end() {
+    let text = "mission,t,x,cost,failed\n0,0,0,1,0\n0,1,1,1,1\n0,2,2,,\n1,0,5,1,1\n1,1,6,,\n";
+    // Sorted or not.
+    let lines: Vec<&str> = text.lines().collect();
+    let mixed = [0, 4, 1, 2, 3, 5].map(|k| lines[k]).join("\n");
+    for text in [text, &mixed] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.csv");
+        std::fs::write(&path, text).unwrap();
+        let table = read(&path, STRICT, &logged()).unwrap();
+        assert_eq!((table.rows().len(), table.summary().ends), (3, [2, 0, 0]));
+    }
+}
+
+#[test]
+fn columns_that_cannot_be_told_apart_are_refused() {
+    let text = "mission,t, x,cost,x ,failed\n0,0,0,1,5,0\n0,1,1,1,5,1\n";
+    let said = |columns| message(text, &columns);
+    assert!(
+        said(logged()).contains("column x: two columns have this name, number 3 and number 5; rename one of them"),
+        "{}",
+        said(logged())
+    );
+    let rewarded = Columns { state: list(&["t"]), reward: list(&["2*x"]), time: None, ..logged() };
+    assert!(said(rewarded).contains("column x: two columns have this name"));
+    let twice = Columns { state: list(&["cost", "t", "cost"]), time: None, ..logged() };
+    assert!(said(twice).contains("column cost: state names it twice"));
+    let paid = Columns { state: list(&["t"]), reward: list(&["-cost", "cost", "-cost"]), time: None, ..logged() };
+    assert!(said(paid).contains("column -cost: reward names it twice"));
+    let called = Columns { state: list(&["t", "cost"]), names: list(&["a", "a"]), time: None, ..logged() };
+    assert!(said(called).contains("column names: two variables are called a; give each a name of its own"));
+    // What nothing needs may be called as it likes.
+    let other = Columns { state: list(&["t"]), time: None, ..logged() };
+    assert!(said(other).starts_with("Table"));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.jsonl");
+    std::fs::write(&path, "{\"x\": 1, \"cost\": 2, \"failed\": 0, \"x\": 3}\n").unwrap();
+    let said = read(&path, STRICT, &logged()).unwrap_err().to_string();
+    assert!(said.contains(", line 1: the key \"x\" comes twice"), "{said}");
+}
+
+#[cfg(feature = "hdf5")]
+#[test]
+fn arrays_of_hdf5_are_judged_as_well() {
+    let of = |name: &str| read(&fixture(&format!("../{name}.hdf5")), STRICT, &logged());
+    let (base, twice) = (of("log").unwrap(), of("log_twice").unwrap());
+    assert_eq!(rows(&base, true), rows(&twice, true));
+    assert_eq!(twice.told(), ["8 rows are exact copies of others and are left out; the first: row 8, mission 0, t 0"]);
+    let said = of("log_early").unwrap_err().to_string();
+    assert!(said.contains(", row 2, array mission: 2 of 2 episodes go on after a row that ended them"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! Tables of transitions: every format gives the same transitions, says what is wrong in its own words, and survives
 //! damage. The files in `tests/data/tables` were written by NumPy, h5py and pyarrow.
 
-use criticd::table::{AssumeTerminated, Done, LargeTable, Reading, Table, TableError, read_states};
+use criticd::table::{AssumeTerminated, Columns, Done, LargeTable, Reading, Table, TableError, read_states};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use std::io::Write as _;
@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false };
-const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false };
-const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None, independent: false };
+const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false, keep_all: false };
+const NEVER: Reading =
+    Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false, keep_all: false };
+const LAST: Reading =
+    Reading { assume_terminated: Some(AssumeTerminated::Last), done: None, independent: false, keep_all: false };
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tables").join(name)
@@ -231,13 +233,16 @@ fn what_a_table_does_not_say_about_ends_must_be_said() {
 fn lines_of_json_are_wrong_in_words() {
     let good = "{\"state\": [0, 1], \"next_state\": [1, 1], \"reward\": 1, \"terminated\": false}\n";
     for (line, words) in [
-        ("{\"state\": [0, 1], \"reward\": ", "line 2: not JSON: EOF"),
+        ("{\"state\": [0, 1], \"reward\": ", "line 2: not JSON: cut off at column 27; delete the line"),
+        ("{\"state\": [0, 1], \"reward\": \"a", "line 2: not JSON: cut off at column 30; delete the line"),
+        ("\0\0\0\0", "line 2: holds zero bytes"),
         ("{\"state\": [0, 1], \"reward\": NaN}", "line 2: not JSON: expected value at column 29; JSON has no NaN"),
         ("[1, 2]", "line 2: not an object"),
         ("{\"state\": [0], \"reward\": 1}", "line 2, key state: has 1 numbers, in line 1 it had 2"),
         ("{\"state\": 0, \"reward\": 1}", "line 2, key state: is a list here or in line 1"),
         ("{\"state\": [0, \"x\"], \"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[1]: \"x\" is text"),
-        ("{\"state\": [0, true], \"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[1]: true is a flag"),
+        ("{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": true}", "line 2, key reward: true is a flag"),
+        ("{\"state\": [0, 1], \"reward\": 1, \"state\": [0, 2]}", "line 2: the key \"state\" comes twice at column"),
         ("{\"state\": [0, 1], \"next_state\": [0, 1e10], \"reward\": 1}", "line 2, key next_state[1]: 1e10 is beyond"),
         (
             "{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": null}",
@@ -371,6 +376,7 @@ fn arrays_are_wrong_in_words() {
         (replace("streams", "<U1", "(3,)", vec![0; 12]), "row 0, array streams: a stream's name has 1 to 256 bytes"),
         (replace("reward", "<f8", "(3,)", vec![0; 24]), "array reward: not known; call it rewards"),
         (replace("values", "<f8", "(3,)", vec![0; 24]), "array values: not known; put an underscore"),
+        (replace("seqs", "<u8", "(3,)", [255; 24].to_vec()), "row 0, array seqs: 18446744073709551615 is too large"),
         (replace("next_states", "<f8", "(3, 1)", vec![0; 24]), "array next_states: states have 2 coordinates"),
         (npz(&[("rewards", "<f8", "(0,)", vec![])]), "array states: missing"),
         (npz(&[("states", "<f8", "(0, 1)", vec![])]), "array rewards: missing"),
@@ -402,6 +408,82 @@ fn arrays_are_wrong_in_words() {
     assert!(message(&path, STRICT).contains("row 1, array streams: is another stream's"));
 }
 
+fn numbers(values: &[i64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// Trajectories of 2, 1 and 3 steps as imitation saves them: one state more for each, and one flag for each.
+#[test]
+fn rollouts_have_one_state_more_for_each_trajectory() {
+    let rollouts = |cuts: &[i64], ended: &[u8], states: usize| {
+        let shape = |length: usize| &*Box::leak(format!("({length},)").into_boxed_str());
+        let states: Vec<f64> = (0..states).map(|k| k as f64).collect();
+        npz(&[
+            ("obs", "<f8", shape(states.len()), floats(&states)),
+            ("acts", "<i8", "(6,)", numbers(&[0, 1, 0, 1, 0, 1])),
+            ("rews", "<f8", "(6,)", floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+            ("infos", "|O", "(6,)", vec![0; 48]),
+            ("terminal", "|b1", shape(ended.len()), ended.to_vec()),
+            ("indices", "<i8", shape(cuts.len()), numbers(cuts)),
+        ])
+    };
+    let done = |done| Reading { done: Some(done), ..STRICT };
+    let (_directory, path) = rollouts(&[2, 3], &[1, 0, 1], 9);
+    for (reading, ends) in [(done(Done::Terminated), [2, 0, 1]), (done(Done::Truncated), [0, 2, 1])] {
+        let table = read(&path, reading).unwrap();
+        assert_eq!(table.rows().states, [0.0, 1.0, 3.0, 5.0, 6.0, 7.0]);
+        assert_eq!(table.rows().next_states, [1.0, 2.0, 4.0, 6.0, 7.0, 8.0]);
+        assert_eq!((table.summary().episodes, table.summary().ends), (3, ends));
+        assert_eq!(table.rows().starts_chain, [true, false, true, true, false, false]);
+        assert_eq!((table.episodes(), table.told().len()), (&[0, 0, 1, 2, 2, 2][..], 0));
+        let large = LargeTable::check(&path, reading, &mut |_| {}).unwrap();
+        assert_eq!(large.rows(), 6);
+    }
+    // `terminal` is true of a time limit as well.
+    assert!(message(&path, STRICT).contains("array terminal: says that an episode ended, not how; say it: --done"));
+    let named = |columns: Columns| Table::read_as(&path, STRICT, &columns, &mut |_| {}).unwrap();
+    let ended = Some("terminal".to_owned());
+    let summed = named(Columns { reward: vec!["-rews".into()], terminated: ended.clone(), ..Columns::default() });
+    assert_eq!((summed.rows().rewards[5], summed.summary().ends), (-6.0, [2, 0, 1]));
+    assert_eq!(read_states(&path, &mut |_| {}).unwrap().0.len(), 9);
+    let wrong = [
+        (
+            &[2, 3][..],
+            &[1, 0, 1][..],
+            8,
+            "array obs: has 8 rows; indices divides 6 rows into 3 trajectories, which have one state more each: 9",
+        ),
+        (&[3, 2], &[1, 0, 1], 9, "array indices: 2 at place 1; the rows at which trajectories begin rise"),
+        (
+            &[2, 7],
+            &[1, 0, 1],
+            9,
+            "array indices: 7 at place 1; the rows at which trajectories begin rise, and there are 6",
+        ),
+        (&[-1, 2], &[1, 0, 1], 9, "array indices: "),
+        (
+            &[2, 3],
+            &[1, 0],
+            9,
+            "array obs: has 9 rows, there are 6 rewards; they must agree, or there is one row more for each",
+        ),
+    ];
+    for (cuts, ended, states, words) in wrong {
+        let (_directory, path) = rollouts(cuts, ended, states);
+        let said = message(&path, if ended.len() == 3 { done(Done::Terminated) } else { STRICT });
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // Where rows themselves say where an episode ends.
+    let (_directory, path) = npz(&[
+        ("states", "<f8", "(8,)", floats(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])),
+        ("rewards", "<f8", "(6,)", floats(&[1.0; 6])),
+        ("terminated", "|b1", "(6,)", vec![0, 1, 0, 0, 0, 0]),
+    ]);
+    let table = read(&path, STRICT).unwrap();
+    assert_eq!(table.rows().next_states, [1.0, 2.0, 4.0, 5.0, 6.0, 7.0]);
+    assert_eq!((&table.rows().states[2..], table.summary().ends), (&[3.0, 4.0, 5.0, 6.0][..], [1, 0, 1]));
+}
+
 #[test]
 fn claims_cost_nothing() {
     let claim = |shape: &str| npy("<f8", false, shape, &[0; 64]);
@@ -417,6 +499,18 @@ fn claims_cost_nothing() {
     }
     // A few kilobytes that unpack to sixteen times a hundred megabytes, if somebody let them.
     let bomb = npy("|b1", false, "(100000000,)", &vec![0; 1 << 20]);
+    // Nor do the names of the numbers in a row.
+    for (shape, words) in [
+        ("(8589934592, 8589934592)", "array states: its rows have 8589934592 numbers, more than the 1048576"),
+        ("(1, 18446744073709551615)", "array states: its rows have 18446744073709551615 numbers"),
+        ("(1, 1048577)", "array states: its rows have 1048577 numbers"),
+        ("(1, 1048576)", "array states: ends after 64 of 8388608 bytes"),
+    ] {
+        let (_directory, path) = written("t.npz", &zipped(&[("states.npy", claim(shape))]));
+        let said = message(&path, STRICT);
+        assert!(said.contains(words), "{shape}: {said}");
+        assert!(read_states(&path, &mut |_| {}).is_err(), "{shape}");
+    }
     let names: Vec<String> = (0..16).map(|k| format!("_{k}.npy")).collect();
     let entries: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (name.as_str(), bomb.clone())).collect();
     let (_directory, path) = written("t.npz", &zipped(&entries));
@@ -466,6 +560,21 @@ fn formats_that_were_not_built_say_how_to_build_them() {
 fn columns_of_parquet_are_wrong_in_words() {
     let (_directory, path) = written("t.parquet", b"PAR1 and no more PAR1");
     assert!(message(&path, STRICT).contains("not a Parquet file that can be read"));
+    for (name, words) in [
+        (
+            "gzip",
+            ": compressed with gzip, which this program cannot read; write it with snappy or zstd: pandas.read_parquet(",
+        ),
+        ("brotli", ": compressed with brotli, which"),
+        ("lz4", ": compressed with lz4"),
+        ("half", ", column state_0: holds 16-bit floats; write doubles, integers, flags or texts"),
+        ("decimal", ", column reward: holds decimals; write doubles"),
+    ] {
+        let said = message(&fixture(&format!("other_{name}.parquet")), STRICT);
+        assert!(said.contains(words), "{name}: {said}");
+    }
+    let unsigned = read(&fixture("other_unsigned.parquet"), STRICT).unwrap();
+    assert_eq!((unsigned.actions(), unsigned.seq(0)), (Some(&[3e9, 7.0][..]), 1 << 63));
 }
 
 #[test]
@@ -524,4 +633,132 @@ fn rows_without_a_policy_are_of_the_one_before() {
     let long = text.replace(",b\n", &format!(",{}\n", "b".repeat(257)));
     let (_directory, path) = written("t.csv", long.as_bytes());
     assert!(message(&path, STRICT).contains("line 3, column policy: a policy's name has 1 to 256 bytes"));
+}
+
+/// What is said of a CSV file, by `fit` and by whoever reads states alone.
+fn of_csv(bytes: &[u8]) -> [String; 2] {
+    let (_directory, path) = written("t.csv", bytes);
+    let said = |found: Result<(), TableError>| found.err().map_or("read".to_owned(), |e| e.to_string());
+    [said(read(&path, STRICT).map(drop)), said(read_states(&path, &mut |_| {}).map(drop))]
+}
+
+#[test]
+fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
+    let utf16 = |text: &str, big: bool, mark: bool| -> Vec<u8> {
+        let marked = if mark { format!("\u{feff}{text}") } else { text.to_owned() };
+        let bytes = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
+        marked.encode_utf16().flat_map(bytes).collect()
+    };
+    let text = "state_0,reward,terminated\n0.5,1,0\n0.25,1,1\n";
+    let with = |separator: &str, decimal: &str| text.replace(',', separator).replace('.', decimal).into_bytes();
+    for (bytes, words) in [
+        (utf16(text, false, true), "in UTF-16; save it as \"CSV UTF-8\", or convert it: iconv -f UTF-16 -t UTF-8"),
+        (utf16(text, true, true), "in UTF-16"),
+        (utf16(text, false, false), "in UTF-16"),
+        (utf16(text, true, false), "in UTF-16"),
+        (
+            with(";", ","),
+            "columns are separated by semicolons, and decimals by commas; they must be separated by commas. In Python: \
+             pandas.read_csv(\"OLD\", sep=\";\", decimal=\",\").to_csv(\"NEW\", index=False)",
+        ),
+        (
+            with(";", "."),
+            "separated by semicolons; they must be separated by commas. In Python: pandas.read_csv(\"OLD\", sep=\";\")",
+        ),
+        ([b"\xef\xbb\xbf".to_vec(), with(";", ",")].concat(), "separated by semicolons, and decimals by commas"),
+        (
+            with("\t", "."),
+            "separated by tabs; they must be separated by commas. In Python: pandas.read_csv(\"OLD\", sep=\"\\t\")",
+        ),
+        (with("|", "."), "separated by bars"),
+        ([b"sep=;\r\n".to_vec(), with(";", ",")].concat(), "sep=\";\", decimal=\",\", skiprows=1)"),
+        ([b"sep=,\n", text.as_bytes()].concat(), "separated by commas; the first line must name them. In Python"),
+        (
+            b"0.5,1,0\n0.25,1,1\n".to_vec(),
+            "no header: the first line holds numbers only, or flags and times beside them. Put a line before it that names",
+        ),
+        (b"0.5,2024-10-27T02:00:00,True\n0.25,2024-10-27T02:00:01,False\n".to_vec(), "no header: "),
+        (b"\x1f\x8b\x08\0".to_vec(), "no text, but compressed with gzip; unpack it: gunzip"),
+        (b"PK\x03\x04\x14\0".to_vec(), "no text, but a zip archive, such as a spreadsheet; save it as"),
+        (b"PAR1\x15\0".to_vec(), "no text, but a Parquet file; its name must end in .parquet"),
+    ] {
+        for said in of_csv(&bytes) {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+    assert!(of_csv(&with(" ", "."))[0].contains("separated by blanks"));
+    let latin = b"state_0,reward,terminated,_h\xf6he\n0,1,1,1\n".to_vec();
+    let later = b"state_0,reward,terminated,_note\n0,1,0,a\n1,1,1,h\xf6he\n".to_vec();
+    for (bytes, line) in [(latin, 1), (later, 3)] {
+        let said = of_csv(&bytes);
+        let words = format!(", line {line}: not UTF-8; if it is in the encoding of Western Windows");
+        assert!(said[0].contains(&words), "{said:?}");
+    }
+    // Whoever names columns by numbers has a header.
+    let (_directory, path) = written("t.csv", b"0,1,2\n5,1,0\n6,1,1\n");
+    let named = |name: &str| vec![name.to_owned()];
+    let columns = Columns { state: named("0"), reward: named("1"), terminated: Some("2".into()), ..Columns::default() };
+    assert_eq!(Table::read_as(&path, STRICT, &columns, &mut |_| {}).unwrap().rows().states, [5.0, 6.0]);
+}
+
+#[test]
+fn what_numpy_and_pandas_write_is_csv() {
+    let expected = "state_0,reward,terminated\n0.5,1,0\n0.25,1,1\n";
+    let (_directory, path) = written("t.csv", expected.as_bytes());
+    let expected = read(&path, STRICT).unwrap();
+    for text in [
+        "state_0,reward,terminated\n0.5,1,0.0\n0.25,1,1.0\n",
+        "# state_0,reward,terminated\n5.0e-01,1.0e+00,0.00000000e+00\n2.5e-01,1.0e+00,1.00000000e+00\n",
+        "state_0,reward,terminated\r\n0.5,1,0\r\n   \r\n0.25,1,1",
+        "\u{feff}# state_0,reward,terminated\n0.5,1,false\n0.25,1,True\n",
+    ] {
+        let (_directory, path) = written("t.csv", text.as_bytes());
+        let found = read(&path, STRICT).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert!(same(&expected, &found), "{text}");
+    }
+    for flag in ["0.5", "2", "2.0", "-1", "nan", "no", "1.0.0"] {
+        let said = of_csv(format!("state_0,reward,terminated\n0,1,{flag}\n").as_bytes())[0].clone();
+        assert!(
+            said.contains(&format!("line 2, column terminated: {flag:?} is not a flag; write true, false, 1 or 0")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_off_says_so() {
+    let sound = "state_0,state_1,reward,terminated\n0,1,1,0\n1,1,1,0\n";
+    for (end, words) in [
+        ("2,1", ", line 4: cut off: it is the last line, and has 2 of 4 cells; delete it"),
+        ("2,1\n", ", line 4: cut off: it is the last line, and has 2 of 4 cells; delete it"),
+        (
+            "2,1\n3,1,1,0\n",
+            ", line 4: has 2 cells, the first line has 4; a text with a comma in it must stand in quotes",
+        ),
+        ("2,1,0,5,1,0\n", ", line 4: has 6 cells, the first line has 4"),
+        ("2,1,1,0\0\0\0\0", ", line 4: holds zero bytes, as files do whose writer was cut off"),
+        ("2,1,\0\0,0\n", ", line 4: holds zero bytes"),
+        ("\0\0\0\0\0\0", ", line 4: holds zero bytes, as files do whose writer was cut off; take them out: tr -d"),
+    ] {
+        let said = &of_csv(format!("{sound}{end}").as_bytes())[0];
+        assert!(said.contains(words), "{end:?}: {said}");
+    }
+}
+
+#[test]
+fn states_and_actions_may_be_flags_as_in_python() {
+    let lines = "{\"state\": [true, 0.5], \"action\": false, \"reward\": 1}\n\
+                 {\"state\": [false, 1], \"action\": true, \"reward\": 1, \"terminated\": true}\n";
+    let arrays: &[(&str, &str, &str, Vec<u8>)] = &[
+        ("states", "|b1", "(2, 1)", vec![1, 0]),
+        ("actions", "|b1", "(2,)", vec![0, 1]),
+        ("rewards", "<f8", "(2,)", floats(&[1.0, 1.0])),
+        ("terminated", "<u8", "(2,)", [0_u64, 1].iter().flat_map(|v| v.to_le_bytes()).collect()),
+    ];
+    for ((_directory, path), states) in
+        [(written("t.jsonl", lines.as_bytes()), vec![1.0, 0.5, 0.0, 1.0]), (npz(arrays), vec![1.0, 0.0])]
+    {
+        let table = read(&path, STRICT).unwrap();
+        assert_eq!((&table.rows().states, table.actions()), (&states, Some(&[0.0, 1.0][..])));
+    }
 }

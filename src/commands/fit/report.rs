@@ -136,7 +136,7 @@ impl Report<'_> {
             advice.push("the search ran out of time: a larger --budget may find a better model");
         }
         let idle = (!idle.is_empty() && idle.len() < names.len())
-            .then(|| format!("{} could be removed: the value does not depend on it", idle.join(", ")));
+            .then(|| format!("{} could be removed: the value does not depend on it", given::listed(&idle)));
         advice.into_iter().map(str::to_owned).chain(coarse).chain(idle).collect()
     }
 

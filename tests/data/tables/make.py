@@ -265,6 +265,30 @@ def write_d4rl():
             file.create_dataset(key, data=np.zeros(4, dtype=bool))
 
 
+def write_others():
+    """What other writers of Parquet choose, and a log in HDF5 whose rows came twice."""
+    columns = {
+        "state_0": pa.array([0.5, 0.25]),
+        "action": pa.array([3_000_000_000, 7], pa.uint32()),
+        "reward": pa.array([1.0, 2.0]),
+        "terminated": pa.array([False, True]),
+        "seq": pa.array([1 << 63, (1 << 63) + 1], pa.uint64()),
+    }
+    for codec in ("gzip", "brotli", "lz4"):
+        pq.write_table(pa.table(columns), f"other_{codec}.parquet", compression=codec)
+    half = {**columns, "state_0": pa.array(np.array([0.5, 0.25], np.float16))}
+    pq.write_table(pa.table(half), "other_half.parquet")
+    exact = {**columns, "reward": columns["reward"].cast(pa.decimal128(10, 2))}
+    pq.write_table(pa.table(exact), "other_decimal.parquet")
+    pq.write_table(pa.table(columns), "other_unsigned.parquet")
+    for name, order in (("log", range(8)), ("log_twice", [*range(8), *range(8)]), ("log_early", range(8))):
+        k = np.array(list(order))
+        with h5py.File(f"{name}.hdf5", "w") as file:
+            file["mission"], file["t"] = k // 4, (k % 4).astype("f8")
+            file["x"], file["cost"] = 10.0 * (k // 4) + 0.5 * (k % 4), k * 7 % 5
+            file["failed"] = k % 4 == (1 if name == "log_early" else 3)
+
+
 if __name__ == "__main__":
     write_full()
     write_pieces()
@@ -273,3 +297,4 @@ if __name__ == "__main__":
     write_trajectory()
     write_minari()
     write_d4rl()
+    write_others()

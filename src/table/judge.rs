@@ -1,0 +1,132 @@
+//! The one check of a table's order, for all formats: rows as they are read, and what is then said of the whole.
+
+use super::alike::Alike;
+use super::contradictions::{Contradictions, Sight, Words};
+use super::header::Header;
+use super::job::{Column, Want};
+use super::order::Order;
+use super::runs::{Number, Runs};
+use super::{Fault, Reading};
+
+/// Looks at the rows of a table, and judges them.
+#[derive(Debug)]
+pub(super) struct Judge {
+    /// Whether every row is kept, whatever it contradicts.
+    keeps_all: bool,
+    /// Whether rows have to do with each other at all: those of a regression may be equal, and so may states.
+    judges: bool,
+    contradictions: Contradictions,
+    runs: Runs,
+    streams: Alike,
+    /// Whether times are written as dates.
+    pub(super) calendar: bool,
+}
+
+impl Judge {
+    pub(super) fn new(header: &Header) -> Self {
+        let named = header.columns.contains(&Column::Episode);
+        let (judges, keeps_all) = match header.want {
+            Want::Transitions(Reading { independent, keep_all, .. }) => (!independent, keep_all),
+            Want::States => (false, true),
+        };
+        Self {
+            keeps_all,
+            judges,
+            contradictions: Contradictions::new(named, keeps_all),
+            runs: Runs::new(header.in_pieces),
+            streams: Alike::default(),
+            calendar: false,
+        }
+    }
+
+    /// Whether rows that contradict each other are refused.
+    pub(super) fn refuses(&self) -> bool {
+        self.judges && !self.keeps_all
+    }
+
+    /// Take in the next row of the file, with its run and its number there, if it has one; whether it is a copy to be left out.
+    ///
+    /// # Errors
+    /// If another row of the run has the number.
+    pub(super) fn read(
+        &mut self,
+        stream: u32,
+        row: &Sight,
+        session: &str,
+        seq: Option<u64>,
+        header: &Header,
+    ) -> Result<bool, Fault> {
+        if !self.judges {
+            return Ok(false);
+        }
+        let number = seq.map_or(Number::New, |seq| self.runs.take(stream, session, seq, row.print));
+        match (number, seq) {
+            (Number::Copied, _) if self.contradictions.copied(row) => Ok(true),
+            // Without a name a run may begin again, which is seen elsewhere.
+            (Number::Taken, Some(seq)) if !session.is_empty() => {
+                let message = format!(
+                    "session {session} has had {seq} before; leave out rows that come twice, or give another run another session"
+                );
+                Err(Fault::Cell { row: row.line, column: header.name_of(Column::Seq), message })
+            }
+            (Number::Copied, _) => Ok(false),
+            _ => Ok(self.contradictions.read(stream, row)),
+        }
+    }
+
+    /// Take in the name of a new stream.
+    pub(super) fn see_stream(&mut self, name: &str, line: u64) {
+        self.streams.see(0, name, line);
+    }
+
+    /// Begin again, with rows in the order in which they are learned.
+    pub(super) fn restart(&mut self) {
+        self.contradictions.restart();
+    }
+
+    /// Look at a row in that order; whether it is a copy to be left out.
+    pub(super) fn see(&mut self, stream: u32, row: &Sight) -> bool {
+        self.contradictions.see(stream, row)
+    }
+
+    /// Look at a row that is kept, in the order of the file.
+    pub(super) fn look_back(&mut self, stream: u32, row: &Sight) {
+        self.contradictions.look_back(stream, row);
+    }
+
+    /// Copies that were left out.
+    pub(super) fn left_out(&self) -> usize {
+        self.contradictions.left_out()
+    }
+
+    /// What there is to tell of the order of the rows.
+    ///
+    /// # Errors
+    /// What the table is refused for.
+    pub(super) fn judge(&self, header: &Header, order: &Order) -> Result<Vec<String>, Fault> {
+        let mut told = Vec::new();
+        for (alike, column, what) in
+            [(&self.streams, Column::Stream, "streams"), (&order.alike, Column::Episode, "episodes")]
+        {
+            let Some((row, said)) = alike.said() else { continue };
+            let column = header.name_of(column);
+            if !self.keeps_all {
+                let message =
+                    format!("{said}. Write each name in one way, or take them for different {what}: --order keep");
+                return Err(Fault::Cell { row, column, message });
+            }
+            told.push(format!("{column}: {said}"));
+        }
+        let named = |column| Some(header.name_of(column)).filter(|name| !name.is_empty());
+        let sorts = named(Column::Order).or_else(|| named(Column::Frame));
+        told.extend(self.contradictions.judge(&Words {
+            row: header.format.words().0,
+            episode: header.name_of(Column::Episode),
+            sorts: sorts.is_some(),
+            time: sorts.or_else(|| named(Column::Time)).unwrap_or_default(),
+            calendar: self.calendar,
+            episodes: &order.names,
+        })?);
+        Ok(told)
+    }
+}
