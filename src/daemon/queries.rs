@@ -49,6 +49,7 @@ const FEATURES: [&str; 15] = [
     "pages",
     "kernels",
     "returns",
+    "tracked",
     "policies",
     "new_policy",
     "streams",
@@ -58,7 +59,6 @@ const FEATURES: [&str; 15] = [
     "evaluate",
     "labels",
     "suggest",
-    "tracked",
     "journal",
 ];
 
