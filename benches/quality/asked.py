@@ -28,6 +28,8 @@ FRESH_ROWS = 4000
 """After the change, every so many rows the model is compared with a fit of so many rows before."""
 FITTED = ("linear/ramp", "linear/bias", "walk/slow")
 """Streams on which it is."""
+PATIENCE_S = 1800.0
+"""How long rows or a refit are waited for: a machine may be busy."""
 EVENT = re.compile(r"event=(\w+) critic=\w+(?:.*? offset=(\d+))?")
 NOT_COUNTED = ("memory", "refit_started", "dictionary_full")
 
@@ -52,8 +54,8 @@ class Asked:
         return not refit["running"] and not refit["due"]
 
     def wait(self, condition):
-        if not ours.wait_until(condition, 300.0, pause=0.005):
-            raise ours.Failed("the daemon did not learn the rows, or end its refit, within five minutes")
+        if not ours.wait_until(condition, PATIENCE_S, pause=0.005):
+            raise ours.Failed("the daemon did not learn the rows, or end its refit, within half an hour")
 
     def ask(self, states, learned, **quantities):
         """The answer of a model that has learned so many rows, unless rows come at a rate; None before the first."""
