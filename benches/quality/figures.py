@@ -41,21 +41,24 @@ def ratio(result, figures):
     return None if best is None or ours is None else ours / best[1][1]
 
 
-def first_selected(selected):
-    """Where the first model came that was selected, and how long after the 500th row."""
+def first_selected(selected, pace):
+    """Where the first model came that was selected, and how long after the 500th row if rows did not wait for it."""
     if selected is None:
         return "never"
-    after = f", {selected['seconds']:.1f} s after row 500" if selected["row"] >= 500 else ""
+    told = pace != "waiting" and selected["row"] >= 500
+    after = f", {selected['seconds']:.1f} s after row 500" if told else ""
     return f"row {selected['row']}{after}"
 
 
 def happened(figures):
-    """Refits and changes of models, shortly."""
+    """Refits, changes of models, and how often the gate was open, shortly."""
     counts = {name: len(rows) for name, rows in figures["events"].items()}
-    shown = ("drift", "forked", "swapped", "dismissed", "returned", "gate_opened", "gate_closed")
     parts = [f"{figures['refits']['adopted']} of {figures['refits']['started']} refits"]
-    parts += [f"{counts[name]} {name.replace('_', ' ')}" for name in shown if counts.get(name)]
-    return ", ".join(parts)
+    parts += [
+        f"{counts[name]} {name}" for name in ("drift", "forked", "swapped", "dismissed", "returned") if name in counts
+    ]
+    open_at = np.mean([gate > 0.0 for gate in figures["gates"] if gate is not None] or [0.0])
+    return ", ".join([*parts, *([f"gate open at {open_at:.0%} of looks"] if open_at > 0.0 else [])])
 
 
 def drifting_table(results):
@@ -73,7 +76,7 @@ def drifting_table(results):
             else:
                 cells = [name, pace, pair(figures["errors"]), table.number(ratio(result, figures), ".2f"), *peers]
                 cells += [span(figures["each_200"]), span(figures["each_100"])]
-                cells += [first_selected(figures["selected"]), happened(figures)]
+                cells += [first_selected(figures["selected"], pace), happened(figures)]
             yield "| " + " | ".join(cells) + " |"
 
 

@@ -72,7 +72,6 @@ def chosen(model):
         "relevance": kernel.get("relevance"),
         "dictionary": model.get("dictionary_size"),
         "out_of_time": number(model, "out_of_time"),
-        "gate": number(model, "gate"),
     }
 
 
@@ -104,6 +103,14 @@ def table(stream, path):
     )
 
 
+def gate(model):
+    """How far the gate of the trackers in a MODEL file is open, from 0, where its values are the base's, to 1."""
+    from criticd import Snapshot
+
+    tracked = Snapshot.load(model).tracked
+    return 0.0 if tracked is None else float(tracked.gate.max())
+
+
 def fit(binary, stream, arguments):
     """`answers` at the held-out states after `criticd fit`, what was chosen, and the processor time of the fit."""
     with tempfile.TemporaryDirectory(prefix="criticd-quality-") as folder:
@@ -116,7 +123,8 @@ def fit(binary, stream, arguments):
         fitted = run(binary, "fit", folder / "rows.npz", *options, *arguments)
         seconds, elapsed = processor_seconds() - before, time.monotonic() - began
         result = answers(binary, model, folder / "states.npz", fitted["noise"]["variance"])
-    return {**result, "chosen": chosen(fitted), "seconds": seconds, "elapsed": elapsed}
+        found = {**chosen(fitted), "gate": gate(model)}
+    return {**result, "chosen": found, "seconds": seconds, "elapsed": elapsed}
 
 
 def identity(binary, arguments):
