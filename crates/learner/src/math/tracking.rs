@@ -40,9 +40,10 @@ pub fn horizon(discount: f64) -> f64 {
 /// are followed; and of each stream.
 pub fn bytes_max(features: usize, explicit: usize, rewards: usize, trials: usize) -> (usize, usize) {
     let (halves, number) = (HALF_LIVES.len(), size_of::<f64>());
-    let columns = explicit.min((features.max(halves) / halves).max(1)).max(1);
-    // No more numbers than one matrix of the base has, whichever half-lives stay.
-    let sums = features * features.max(halves * columns) + features * sums::WAITING_MAX;
+    // J q is at most this, whichever half-lives stay, and so is q.
+    let most = features.max(halves);
+    let columns = explicit.clamp(1, most);
+    let sums = features * (most + sums::WAITING_MAX);
     let each = trackers(halves, columns.max(2)) + 2;
     let of_rewards = rewards * (each * (3 * each + columns + 24) + trials * (each + 4));
     (number * (2 * sums + of_rewards), number * (features + columns + 2 * rewards + 16))
