@@ -4,6 +4,7 @@ mod basis;
 mod branch;
 mod errors;
 mod heads;
+mod held_out;
 mod late;
 mod nodes;
 mod pass;
