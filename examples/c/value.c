@@ -153,7 +153,51 @@ struct model {
     struct array shift, scale, dictionary, weights, covariance, relevance, factors;
     double signal, bias, *period; /* (D,): 0 for a real variable, -1 for a category */
     int matern52;
+    struct array column_variances; /* (q,) */
+    struct column *columns;        /* (q,): functions of the state that stand before the dictionary */
 };
+
+/* 'c' for the constant 1; 'l' for a variable, 'o' and 's' for its cosine and sine. */
+struct column {
+    char function;
+    size_t variable;
+};
+
+/* The columns of a kernel of `dim` variables; -1 where they are not understood. */
+static int read_columns(struct model *m, struct reader columns, size_t dim) {
+    size_t j, q = m->column_variances.values == NULL ? 0 : m->column_variances.count;
+    if (columns.failed && q == 0) return 0;
+    m->columns = calloc(q + 1, sizeof *m->columns);
+    if (m->columns == NULL || columns.failed || head(&columns).count != q) return -1;
+    for (j = 0; j < q; j++) {
+        struct head word = head(&columns);
+        char text[64] = "", *colon;
+        if (columns.failed || word.kind != TEXT || word.count >= sizeof text) return -1;
+        memcpy(text, columns.at, word.count);
+        columns.at += word.count;
+        colon = strchr(text, ':');
+        m->columns[j].variable = colon == NULL ? 0 : (size_t)atol(colon + 1);
+        if (strcmp(text, "constant") == 0) m->columns[j].function = 'c';
+        else if (strncmp(text, "linear:", 7) == 0) m->columns[j].function = 'l';
+        else if (strncmp(text, "cosine:", 7) == 0) m->columns[j].function = 'o';
+        else if (strncmp(text, "sine:", 5) == 0) m->columns[j].function = 's';
+        else return -1;
+        if (m->columns[j].variable >= dim) return -1;
+    }
+    return 0;
+}
+
+/* f_j of a normalised state. */
+static double column(const struct model *m, size_t j, const double *z) {
+    size_t d = m->columns[j].variable;
+    double turns = m->period[d] > 0 ? z[d] / m->period[d] : 0.0, angle = 2 * acos(-1.0) * (turns - round(turns));
+    switch (m->columns[j].function) {
+    case 'c': return 1.0;
+    case 'l': return z[d];
+    case 'o': return cos(angle);
+    default: return sin(angle);
+    }
+}
 
 static struct model read_model(struct reader file) {
     struct model m;
@@ -165,9 +209,11 @@ static struct model read_model(struct reader file) {
     m.relevance = array(get(kernel, "relevance")), m.factors = array(get(kernel, "factors"));
     m.signal = number(get(kernel, "signal_variance")), m.bias = number(get(kernel, "bias_variance"));
     m.matern52 = is_text(get(kernel, "profile"), "matern52");
+    m.column_variances = array(get(kernel, "column_variances")), m.columns = NULL;
     dim = m.shift.count;
     if (dim == 0 || m.scale.count != dim || m.relevance.count != dim || m.dictionary.count != m.dictionary.rows * dim ||
-        m.weights.rows != m.dictionary.rows || isnan(m.signal) || isnan(m.bias)) {
+        read_columns(&m, get(kernel, "columns"), dim) < 0 ||
+        m.weights.rows != m.column_variances.count + m.dictionary.rows || isnan(m.signal) || isnan(m.bias)) {
         fprintf(stderr, "this is no model\n");
         exit(1);
     }
@@ -212,14 +258,19 @@ static double covariance(const struct model *m, const double *a, const double *b
 }
 
 /* The mean (of the first reward) and the standard deviation of V at a state; NaN as deviation if the model has none. `k` and
- * `z` are memory for as many numbers as the dictionary has states, and as a state has. */
+ * `z` are memory for as many numbers as there are weights, and as a state has. */
 static void value(const struct model *m, const double *state, double *k, double *z, double *mean, double *deviation) {
-    size_t i, j, size = m->dictionary.rows, dim = m->shift.count;
+    size_t i, j, size = m->weights.rows, dim = m->shift.count, columns = m->column_variances.count;
     double variance = m->signal + m->bias;
     for (i = 0; i < dim; i++) z[i] = (state[i] - m->shift.values[i]) / m->scale.values[i];
     *mean = 0.0;
     for (i = 0; i < size; i++) {
-        k[i] = covariance(m, z, m->dictionary.values + i * dim);
+        if (i < columns) {
+            double f = column(m, i, z), s = m->column_variances.values[i];
+            k[i] = s * f, variance += s * f * f;
+        } else {
+            k[i] = covariance(m, z, m->dictionary.values + (i - columns) * dim);
+        }
         *mean += k[i] * m->weights.values[i * m->weights.columns];
     }
     *deviation = NAN;
@@ -261,7 +312,7 @@ int main(int count, char **words) {
         return 2;
     }
     state = malloc(2 * m.shift.count * sizeof *state);
-    k = malloc((m.dictionary.rows + 1) * sizeof *k);
+    k = malloc((m.weights.rows + 1) * sizeof *k);
     if (state == NULL || k == NULL) return 1;
     for (d = 0; d + 2 < count; d++) state[d] = atof(words[d + 2]);
     value(&m, state, k, state + m.shift.count, &mean, &deviation);

@@ -302,8 +302,19 @@ class Actor:
         model._check(inputs)
         # The kernel's bias is the same everywhere: without it near ties fall as in the daemon.
         kernel = replace(model.kernel, bias_variance=0.0)
-        found: Array = kernel.of_squares(model._squares(inputs, kernel.project(model.dictionary))) @ weights
-        return found
+        q = len(kernel.columns)
+        found: Array = kernel.of_squares(model._squares(inputs, kernel.project(model.dictionary))) @ weights[q:]
+        j, d = self._linear()
+        return found + (model.normalised(inputs)[:, d] * kernel.column_variances[j]) @ weights[j]
+
+    def _linear(self) -> tuple[list[int], list[int]]:
+        """The columns that are linear in a number of the action, and the numbers of those variables."""
+        from criticd.snapshot import function_of
+
+        first = self.model.dim - self.of.width
+        found = [(j, function_of(column)[1]) for j, column in enumerate(self.model.kernel.columns)]
+        along = [(j, d) for j, d in found if d is not None and d >= first]
+        return [j for j, _ in along], [d for _, d in along]
 
     def _climb(self, inputs: Array, score: Array, weights: Array) -> Array:
         """The highest point that Newton steps reach in the box from the best candidates."""
@@ -354,7 +365,9 @@ class Actor:
         along = ((kernel.project(moved) - here) / model.scale[first:, None]).T
         squared = model._squares(point[None], basis)[0]
         slope, bend = kernel.slopes(squared), kernel.bends(squared)
-        rise = (here - basis) @ along
+        rise, given, weights = (here - basis) @ along, weights, weights[len(kernel.columns) :]
         gradient: Array = 2.0 * (weights * slope) @ rise
         hessian: Array = 4.0 * (rise * (weights * bend)[:, None]).T @ rise + along.T @ along * 2.0 * (weights @ slope)
+        for j, d in zip(*self._linear(), strict=True):
+            gradient[d - first] += given[j] * kernel.column_variances[j] / model.scale[d]
         return gradient, hessian

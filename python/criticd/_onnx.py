@@ -129,7 +129,8 @@ def _rewards(graph: _Graph, snapshot: Snapshot, k: str) -> None:
         return
     explained = graph.node("Mul", graph.node("MatMul", k, snapshot.covariance), k)
     explained = graph.node("ReduceSum", explained, last, keepdims=1)
-    variance = graph.node("Max", graph.node("Sub", np.array(kernel.diagonal), explained), np.array(0.0))
+    prior = _prior(graph, kernel, k)
+    variance = graph.node("Max", graph.node("Sub", prior, explained), np.array(0.0))
     graph.output("std", graph.node("Squeeze", graph.node("Sqrt", variance), last), ["n"])
     spread = snapshot.returns
     if spread is None:
@@ -142,11 +143,11 @@ def _rewards(graph: _Graph, snapshot: Snapshot, k: str) -> None:
 
 def _heads(graph: _Graph, snapshot: Snapshot, k: str) -> None:
     """Outputs of all H heads, each (n, H), from the kernel rows (n, m) of `snapshot`."""
-    parts = [_heads_of_kernel(graph, snapshot.head_models, k, snapshot.kernel.diagonal)] if snapshot.head_models else []
+    parts = [_heads_of_kernel(graph, snapshot.head_models, k, snapshot.kernel)] if snapshot.head_models else []
     branch = snapshot.branch
     if branch is not None and branch.head_models is not None:
         rows = _kernel_rows_of_states(graph, branch)
-        parts.append(_heads_of_kernel(graph, branch.head_models, rows, branch.kernel.diagonal))
+        parts.append(_heads_of_kernel(graph, branch.head_models, rows, branch.kernel))
     shape = ["n", len(snapshot.heads)]
     for number, name in enumerate(("heads", "heads_std", "heads_return_std")):
         answers = [part[number] for part in parts if len(part) > number]
@@ -154,7 +155,7 @@ def _heads(graph: _Graph, snapshot: Snapshot, k: str) -> None:
             graph.output(name, answers[0] if len(answers) == 1 else graph.node("Concat", *answers, axis=1), shape)
 
 
-def _heads_of_kernel(graph: _Graph, models: HeadModels, k: str, diagonal: float) -> list[str]:
+def _heads_of_kernel(graph: _Graph, models: HeadModels, k: str, kernel: Kernel) -> list[str]:
     """What heads with one kernel say, each (n, H): values; with variances their deviations and those of returns too.
 
     Variances share the products of a weighting.
@@ -168,10 +169,40 @@ def _heads_of_kernel(graph: _Graph, models: HeadModels, k: str, diagonal: float)
         shares = values[:, None] / (values[:, None] + models.ratios) * (weightings == number)
         part = graph.node("MatMul", graph.node("Mul", images, images), shares)
         explained = graph.node("Add", explained, part) if explained else part
-    left = graph.node("Max", graph.node("Sub", np.array(diagonal), explained), np.array(0.0))
+    left = graph.node("Max", graph.node("Sub", _prior(graph, kernel, k), explained), np.array(0.0))
     variance = graph.node("Mul", left, models.signals)
     whole = graph.node("Sqrt", graph.node("Add", variance, models.signals * models.ratios))
     return [mean, graph.node("Sqrt", variance), graph.node("Mul", whole, models.factors)]
+
+
+def _prior(graph: _Graph, kernel: Kernel, k: str) -> Any:
+    """k(z, z) (n, 1), from the kernel rows (n, m), which begin with s f(z) of the columns; else one number."""
+    if not kernel.columns:
+        return np.array(kernel.diagonal)
+    q, axis = np.array([len(kernel.columns)], np.int64), np.array([1], np.int64)
+    given = graph.node("Slice", k, np.array([0], np.int64), q, axis)
+    squares = graph.node("Div", graph.node("Mul", given, given), kernel.column_variances)
+    return graph.node("Add", graph.node("ReduceSum", squares, axis, keepdims=1), np.array(kernel.diagonal))
+
+
+def _given(graph: _Graph, kernel: Kernel, normalised: str) -> list[str]:
+    """Of each column s f(z) (n, 1)."""
+    from criticd.snapshot import function_of, period_of
+
+    found = []
+    for column, variance in zip(kernel.columns, kernel.column_variances, strict=True):
+        name, variable = function_of(column)
+        x = graph.node("Gather", normalised, np.array([variable or 0], np.int64), axis=1)
+        if name == "constant":
+            found.append(graph.node("Add", graph.node("Mul", x, np.array(0.0)), np.array(variance)))
+            continue
+        if name != "linear":
+            assert variable is not None
+            turns = graph.node("Div", x, np.array(period_of(kernel.kinds[variable])))
+            angle = graph.node("Mul", graph.node("Sub", turns, graph.node("Round", turns)), np.array(2 * np.pi))
+            x = graph.node("Cos" if name == "cosine" else "Sin", angle)
+        found.append(graph.node("Mul", x, np.array(variance)))
+    return found
 
 
 def _kernel_rows(graph: _Graph, kernel: Kernel, normalised: str, snapshot: Snapshot) -> str:
@@ -199,7 +230,10 @@ def _kernel_rows(graph: _Graph, kernel: Kernel, normalised: str, snapshot: Snaps
     else:
         shape = graph.node("Exp", graph.node("Mul", squared, np.array(-0.5)))
     scaled = graph.node("Mul", shape, np.array(kernel.signal_variance))
-    return graph.node("Add", scaled, np.array(kernel.bias_variance))
+    spanned = graph.node("Add", scaled, np.array(kernel.bias_variance))
+    if not kernel.columns:
+        return spanned
+    return graph.node("Concat", *_given(graph, kernel, normalised), spanned, axis=1)
 
 
 def _projected(graph: _Graph, kernel: Kernel, normalised: str, dim: int) -> str:

@@ -122,10 +122,11 @@ class Heads(Mapping[str, "Snapshot"]):
             of.kernel,
             signal_variance=signal * of.kernel.signal_variance,
             bias_variance=signal * of.kernel.bias_variance,
+            column_variances=signal * of.kernel.column_variances,
         )
         covariance = returns = None
         if models.bases:
-            noise, flat = np.array([signal * ratio]), np.zeros((len(of.dictionary), 1))
+            noise, flat = np.array([signal * ratio]), np.zeros((of.features, 1))
             pairs, coverage = int(models.pairs[place]), float(models.coverage[place])
             returns = ReturnSpread(
                 noise, flat, noise, float(models.factors[place]), pairs, None if np.isnan(coverage) else coverage

@@ -6,7 +6,7 @@ import html
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, overload
@@ -32,12 +32,14 @@ EXTRAPOLATES_BELOW = 0.3
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(a, b) = signal_variance profile((a - b)' Omega (a - b)) + bias_variance, of normalised states.
+    """k(a, b) = signal_variance profile((a - b)' Omega (a - b)) + bias_variance + columns, of normalised states.
 
     Omega = diag(relevance) + factors' factors. `relevance` is (D,), `factors` (k, D), k = 0 unless `kind` is "factor".
     `profile` is "gaussian", exp(-r^2 / 2), or "matern52", (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r. `kinds` says of
     each state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category",
     whose values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
+    `columns` are functions of the state whose coefficients V has beside what the dictionary spans: "constant",
+    "linear:D", "cosine:D" or "sine:D" of variable D. They add the sum of `column_variances` (q,) times f(a) f(b).
     """
 
     kind: str
@@ -47,11 +49,50 @@ class Kernel:
     factors: Array
     profile: str = "gaussian"
     kinds: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    column_variances: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def diagonal(self) -> float:
-        """k(a, a): the variance of V before anything was learned."""
+        """k(a, a) without columns: the variance of V before anything was learned, but for what they add."""
         return self.signal_variance + self.bias_variance
+
+    def prior(self, states: Array) -> Array:
+        """k(a, a) (n,) at normalised states (n, D), columns and all: the variance of V before anything was learned."""
+        return self.diagonal + self.functions(states) ** 2 @ self.column_variances
+
+    def functions(self, states: Array) -> Array:
+        """f(a) of the columns (n, q) at normalised states (n, D)."""
+        return np.column_stack(
+            [np.zeros((len(states), 0)), *(self._function(states, column) for column in self.columns)]
+        )
+
+    def _function(self, states: Array, column: str) -> Array:
+        name, variable = function_of(column)
+        if variable is None:
+            return np.ones(len(states))
+        x: Array = states[:, variable]
+        if name == "linear":
+            return x
+        turns = x / (period_of(self.kinds[variable]) or 1.0)
+        angle = 2 * np.pi * (turns - np.round(turns))
+        found: Array = np.cos(angle) if name == "cosine" else np.sin(angle)
+        return found
+
+    def column_slopes(self, states: Array, d: int) -> Array:
+        """Derivatives (n, q) of f(a) by variable `d` at normalised states (n, D)."""
+        found = np.zeros((len(states), len(self.columns)))
+        for j, column in enumerate(self.columns):
+            name, variable = function_of(column)
+            if variable != d:
+                continue
+            if name == "linear":
+                found[:, j] = 1.0
+                continue
+            turn = 2 * np.pi / (period_of(self.kinds[d]) or 1.0)
+            other = self._function(states, f"{'sine' if name == 'cosine' else 'cosine'}:{d}")
+            found[:, j] = (-turn if name == "cosine" else turn) * other
+        return found
 
     def project(self, states: Array) -> Array:
         """Points whose Euclidean distances are those of Omega: (n, D + k) from normalised states (n, D).
@@ -161,17 +202,17 @@ BRANCH = ("noise", "kernel", "inputs", "dictionary", "heads")
 class Snapshot:
     """The value function of one moment: call it with states.
 
-    `generation` rises with every model that the daemon adopts, `offset` is the number of rows learned, `transitions`
-    that of the rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is that of the rewards'
-    noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is (m, H) for H
-    rewards, `dictionary` (m, D), `covariance` the (m, m) matrix C of the protocol or None, in which case there is no
-    standard deviation to be had. `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns
-    scatter, where that is known. While it is `provisional`, model selection has not chosen it yet. With `actions` it is
-    the value of actions: D counts their coordinates too, and `inputs` puts states and actions together.
-    `heads` has the critic's other predictions by name. Those that have a kernel and a dictionary of their own are the
-    heads of `branch`, a snapshot without values, or None. `reward_names` are those of the H rewards, a unit in brackets
-    behind the name, as in `"energy [J]"`. With `tracked` the weights are those of a mixture that follows the newest
-    rows.
+    `generation` rises with every model that the daemon adopts, `offset` is the number of rows learned,
+    `transitions` that of the rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is that
+    of the rewards' noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is
+    (m, H) for H rewards, the first q of them of the kernel's `columns`, `dictionary` (m - q, D), `covariance` the
+    (m, m) matrix C of the protocol or None, in which case there is no standard deviation to be had. `lambda_` in
+    [0, 1] is what the weights were learned with, `returns` how returns scatter, where that is known. While it is
+    `provisional`, model selection has not chosen it yet. With `actions` it is the value of actions: D counts their
+    coordinates too, and `inputs` puts states and actions together. `heads` has the critic's other predictions by
+    name. Those that have a kernel and a dictionary of their own are the heads of `branch`, a snapshot without
+    values, or None. `reward_names` are those of the H rewards, a unit in brackets behind the name, as in `"energy
+    [J]"`. With `tracked` the weights are those of a mixture that follows the newest rows.
     """
 
     critic: str
@@ -329,7 +370,7 @@ class Snapshot:
         self._check(points)
         covariance = self.covariance if variance or returns or known else None
         spread = self.returns if returns and covariance is not None else None
-        basis, diagonal = self.kernel.project(self.dictionary), self.kernel.diagonal
+        basis, priors = self.kernel.project(self.dictionary), np.empty(len(points))
         means = np.empty((len(points), self.weights.shape[1]))
         variances, scatter = np.empty(len(points)), np.empty_like(means)
         extrapolates = np.empty(len(points), np.bool_)
@@ -340,13 +381,14 @@ class Snapshot:
             means[part] = k @ self.weights + (0.0 if self.actions is None else self.actions.prior_mean)
             if covariance is not None:
                 explained = np.einsum("ij,ij->i", k @ covariance, k)
+                priors[part] = self.kernel.prior(self.normalised(points[part]))
                 # Rounding may leave a variance a hair below zero next to a row of the dictionary.
-                variances[part] = np.maximum(diagonal - explained, 0.0)
+                variances[part] = np.maximum(priors[part] - explained, 0.0)
             if spread is not None:
                 scatter[part] = np.maximum(spread.floor, spread.level + k @ spread.weights)
             if known:
                 least = self.kernel.bias_variance + EXTRAPOLATES_BELOW * self.kernel.signal_variance
-                extrapolates[part] = (k < least).all(axis=1)
+                extrapolates[part] = (k[:, len(self.kernel.columns) :] < least).all(axis=1)
 
         def shaped(found: npt.NDArray[Any]) -> Any:
             found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
@@ -356,7 +398,7 @@ class Snapshot:
             mean=shaped(means),
             variance=shaped(variances) if variance and covariance is not None else None,
             return_variance=None if spread is None else shaped(spread.factor**2 * (variances[:, None] + scatter)),
-            known=shaped(np.maximum(1.0 - variances / diagonal, 0.0)) if known and covariance is not None else None,
+            known=shaped(np.maximum(1.0 - variances / priors, 0.0)) if known and covariance is not None else None,
             extrapolates=shaped(extrapolates) if known else None,
         )
 
@@ -397,7 +439,7 @@ class Snapshot:
         """The derivative of the value by each number of the state.
 
         ```text
-        dV / dx_d = sum over m of weights_m k'(r_m^2) dr_m^2 / dz_d / scale_d
+        dV / dz_d = sum over columns of weights_j s_j df_j / dz_d + sum over m of weights_m k'(r_m^2) dr_m^2 / dz_d
         ```
         `states` is (n, D), raw, or one state (D,); the result has the same shape, in units of reward per unit of the
         state variable, and one more axis of length H with several rewards. A category has no derivative: there it is 0.
@@ -414,7 +456,7 @@ class Snapshot:
         rows = max(1, _CELLS // max(1, len(basis)))
         for start in range(0, len(points), rows):
             part = slice(start, start + rows)
-            z = (points[part] - self.shift) / self.scale
+            z, q = self.normalised(points[part]), len(kernel.columns)
             slopes = kernel.slopes(self._squares(points[part], basis))
             along = [(z @ f)[:, None] - self.dictionary @ f for f in factors]
             for d in range(self.dim):
@@ -422,7 +464,8 @@ class Snapshot:
                 rise = _rise(kernel.kinds[d] if kernel.kinds else "real", kernel.relevance[d], apart)
                 for f, distance in zip(factors, along, strict=True):
                     rise = rise + 2 * f[d] * distance
-                found[part, d] = (slopes * rise) @ self.weights / self.scale[d]
+                given = kernel.column_slopes(z, d) * kernel.column_variances
+                found[part, d] = (given @ self.weights[:q] + (slopes * rise) @ self.weights[q:]) / self.scale[d]
         shaped = found[:, :, 0] if found.shape[2] == 1 else found
         return shaped[0] if single else shaped
 
@@ -530,6 +573,16 @@ class Snapshot:
         return len(self.shift)
 
     @property
+    def features(self) -> int:
+        """Number of features, m: the columns of the kernel and the states of the dictionary."""
+        return len(self.kernel.columns) + len(self.dictionary)
+
+    def normalised(self, states: Array) -> Array:
+        """Raw states (n, D) in the coordinates of the kernel and the dictionary."""
+        moved: Array = (states - self.shift) / self.scale
+        return moved
+
+    @property
     def metric(self) -> Array:
         """Omega (D, D): how distances are measured, in normalised coordinates."""
         omega: Array = np.diag(self.kernel.relevance) + self.kernel.factors.T @ self.kernel.factors
@@ -593,6 +646,7 @@ class Snapshot:
             shift, scale = _array(inputs["shift"], 1), _array(inputs["scale"], 1)
             kernel = _kernel(message["kernel"], len(shift))
             dictionary = _matrix(message["dictionary"], len(shift))
+            features = len(kernel.columns) + len(dictionary)
             snapshot = cls(
                 critic=_called(message),
                 generation=int(message["generation"]),
@@ -604,8 +658,8 @@ class Snapshot:
                 names=None if names is None else tuple(names),
                 dictionary=dictionary,
                 covariance=_covariance(message),
-                actions=Actions.of(message["actions"], len(dictionary), len(shift)) if "actions" in message else None,
-                head_models=HeadModels.of(message["heads"], len(dictionary)) if "heads" in message else None,
+                actions=Actions.of(message["actions"], features, len(shift)) if "actions" in message else None,
+                head_models=HeadModels.of(message["heads"], features) if "heads" in message else None,
                 branch=cls._branch(message) if "branch" in message else None,
                 reward_names=tuple(message["reward_names"]) if "reward_names" in message else None,
                 **_learned(message),
@@ -619,7 +673,8 @@ class Snapshot:
     def _branch(cls, message: Mapping[str, Any]) -> Snapshot:
         whose = ("type", "critic", "generation", "revision", "offset", "transitions", "time", "discount")
         found = {key: message[key] for key in whose} | {key: message["branch"][key] for key in BRANCH}
-        weights = np.zeros((len(_matrix(found["dictionary"], len(found["inputs"]["shift"]))), 1))
+        columns = len(found["kernel"].get("columns", ()))
+        weights = np.zeros((columns + len(_matrix(found["dictionary"], len(found["inputs"]["shift"]))), 1))
         return cls.of(found | {"weights": weights})
 
     def followed_by(self, message: Mapping[str, Any]) -> Snapshot | None:
@@ -634,8 +689,8 @@ class Snapshot:
                 raise ValueError(f"dictionary_start is {start}, there are {len(self.dictionary)} rows")
             kernel = _kernel(message["kernel"], self.dim)
             dictionary = np.vstack([self.dictionary[:start], _matrix(message["dictionary"], self.dim)])
-            covariance = _covariance(message)
-            if covariance is None and self.covariance is not None and len(self.covariance) == len(dictionary):
+            covariance, features = _covariance(message), len(kernel.columns) + len(dictionary)
+            if covariance is None and self.covariance is not None and len(self.covariance) == features:
                 # k' C k is in the unit of k, so that C goes with the inverse of the kernel's scale.
                 covariance = self.covariance * (self.kernel.signal_variance / kernel.signal_variance)
             after = replace(
@@ -645,7 +700,7 @@ class Snapshot:
                 dictionary=dictionary,
                 covariance=covariance,
                 # Copies change with the generation; rows that the dictionary has gained have no weight in them.
-                actions=self.actions and self.actions.with_rows(len(dictionary)),
+                actions=self.actions and self.actions.with_rows(features),
                 head_models=None,
                 branch=None,
                 **_learned(message),
@@ -672,6 +727,9 @@ class Snapshot:
             kernel["kinds"] = list(self.kernel.kinds)
         if self.kernel.kind == "factor":
             kernel["factors"] = self.kernel.factors
+        if self.kernel.columns:
+            kernel["columns"] = list(self.kernel.columns)
+            kernel["column_variances"] = self.kernel.column_variances
         message: Message = {
             "type": "snapshot",
             "critic": self.critic,
@@ -728,10 +786,10 @@ class Snapshot:
             raise Invalid("states", f"must be finite, and at most {MAGNITUDE_MAX:g} in magnitude", int(fine.argmin()))
 
     def _check_shapes(self) -> None:
-        m, d = len(self.dictionary), self.dim
+        m, d = self.features, self.dim
         shapes = {
             "scale": (self.scale.shape, (d,)),
-            "dictionary": (self.dictionary.shape, (m, d)),
+            "dictionary": (self.dictionary.shape, (len(self.dictionary), d)),
             "weights": (self.weights.shape[:1], (m,)),
             "variance": ((m, m) if self.covariance is None else self.covariance.shape, (m, m)),
         }
@@ -749,12 +807,16 @@ class Snapshot:
                 raise Malformed(f"`{name}` of this model is {found}, which should be {wanted}")
 
     def _kernel_rows(self, states: Array, basis: Array) -> Array:
-        """k_m(z) (n, m)."""
-        return self.kernel.of_squares(self._squares(states, basis))
+        """k_m(z) (n, m): s_j f_j(z) of the columns, then k(d_i, z) of the dictionary."""
+        spanned = self.kernel.of_squares(self._squares(states, basis))
+        if not self.kernel.columns:
+            return spanned
+        given = self.kernel.functions(self.normalised(states)) * self.kernel.column_variances
+        return np.hstack([given, spanned])
 
     def _squares(self, states: Array, basis: Array) -> Array:
         """r^2 (n, m). Differences are squared one coordinate at a time: no cancellation, and no (n, m, D) array."""
-        normalised = (states - self.shift) / self.scale
+        normalised = self.normalised(states)
         points = self.kernel.project(normalised)
         squared = np.zeros((len(points), len(basis)))
         for a, b in zip(points.T, basis.T, strict=True):
@@ -803,6 +865,8 @@ def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:
         factors=_matrix(message.get("factors", ()), dim),
         profile=str(message.get("profile", "gaussian")),
         kinds=_kinds(message.get("kinds", ())),
+        columns=tuple(str(column) for column in message.get("columns", ())),
+        column_variances=_array(message.get("column_variances", ()), 1),
     )
     if kernel.kind not in ("isotropic", "ard", "factor"):
         raise ValueError(f"a kernel of kind {kernel.kind!r}, which this version of the package does not know")
@@ -812,7 +876,26 @@ def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:
         raise ValueError("a kernel of another dimension than its inputs")
     if not (kernel.signal_variance > 0 and kernel.bias_variance >= 0 and (kernel.relevance >= 0).all()):
         raise ValueError("a kernel with a negative variance or relevance")
+    if kernel.column_variances.shape != (len(kernel.columns),) or not (kernel.column_variances > 0).all():
+        raise ValueError("columns without a positive variance of each")
+    for column in kernel.columns:
+        name, variable = function_of(column)
+        if (variable or 0) >= dim:
+            raise ValueError(f"a column {column!r} of states of {dim} variables")
+        kind = "real" if variable is None or not kernel.kinds else kernel.kinds[variable]
+        if variable is not None and (kind == "category" or (kind == "real") != (name == "linear")):
+            raise ValueError(f"a column {column!r} of a variable that is {kind}")
     return kernel
+
+
+def function_of(column: str) -> tuple[str, int | None]:
+    """What a column is, "constant", "linear", "cosine" or "sine", and the number of its state variable."""
+    name, _, variable = column.partition(":")
+    if name == "constant" and column == name:
+        return name, None
+    if name not in ("linear", "cosine", "sine") or not variable.isdecimal():
+        raise ValueError(f"a column {column!r}, which this version of the package does not know")
+    return name, int(variable)
 
 
 def period_of(kind: str) -> float | None:

@@ -15,7 +15,7 @@ import pytest
 from conftest import PATIENCE_S
 from test_snapshot import model
 
-from criticd import Invalid, Kernel, Snapshot
+from criticd import Invalid, Kernel, Malformed, Snapshot
 from criticd._actions import Actions
 from criticd._sobol import total_indices
 
@@ -24,17 +24,26 @@ KINDS: dict[str, tuple[str, ...]] = {
     "mixed": ("real", "periodic:3.5", "category"),
     "categories": ("category", "category", "category"),
     "circles": ("periodic:2", "periodic:0.5", "real"),
+    "columns": (),
+    "mixed columns": ("real", "periodic:3.5", "category"),
+}
+COLUMNS = {
+    "columns": ("constant", "linear:0", "linear:1", "linear:2"),
+    "mixed columns": ("constant", "linear:0", "cosine:1", "sine:1"),
 }
 
 
 def of(profile: str, kind: str, kinds: str, rewards: int = 1) -> Snapshot:
     """A model of three variables, whose dictionary has some categories in common with states."""
-    made = model(kind, m=12, rewards=rewards)
-    dictionary = made.dictionary.copy()
+    columns = COLUMNS.get(kinds, ())
+    made = model(kind, m=12 + len(columns), rewards=rewards)
+    dictionary = made.dictionary[:12].copy()
     for d, name in enumerate(KINDS[kinds]):
         if name == "category":
             dictionary[:, d] = np.round(dictionary[:, d])
     kernel = replace(made.kernel, profile=profile, kinds=KINDS[kinds])
+    if columns:
+        kernel = replace(kernel, bias_variance=0.0, columns=columns, column_variances=np.array([5.0, 2.0, 2.0, 2.0]))
     shift, scale = made.shift.copy(), made.scale.copy()
     for d, name in enumerate(KINDS[kinds]):
         if name != "real":
@@ -80,6 +89,37 @@ def test_the_gradient_is_that_of_small_differences(profile: str, kind: str, kind
         difference = (snapshot(ahead) - snapshot(behind)) / (2 * step)
         np.testing.assert_allclose(gradient[:, d], difference, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(snapshot.gradient(states[0]), gradient[0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("kinds", list(COLUMNS))
+def test_columns_are_what_the_protocol_writes_down(kinds: str, tmp_path: Path) -> None:
+    made = of("matern52", "ard", kinds, rewards=2)
+    snapshot = Snapshot.of(made.message())
+    snapshot.save(tmp_path / "model.msgpack")
+    kernel, states = snapshot.kernel, states_for(snapshot, 30)
+    said = snapshot(states, std=True, known=True)
+    plain = replace(kernel, columns=(), column_variances=np.zeros(0))
+    assert snapshot.covariance is not None and said.variance is not None and said.known is not None
+    for k, z in enumerate(snapshot.normalised(states)):
+        angle = 2 * np.pi * z[1] / 3.5
+        f = np.array([1.0, *z] if kinds == "columns" else [1.0, z[0], np.cos(angle), np.sin(angle)])
+        spanned = replace(snapshot, kernel=plain)._kernel_rows(states[k : k + 1], plain.project(snapshot.dictionary))[0]
+        row = np.concatenate([kernel.column_variances * f, spanned])
+        prior = kernel.diagonal + kernel.column_variances @ f**2
+        variance = max(prior - row @ snapshot.covariance @ row, 0.0)
+        np.testing.assert_allclose(said.mean[k], row @ snapshot.weights, rtol=1e-12)
+        np.testing.assert_allclose(said.variance[k], variance, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(said.known[k], max(1 - variance / prior, 0.0), rtol=1e-9, atol=1e-9)
+    again = Snapshot.load(tmp_path / "model.msgpack")
+    np.testing.assert_array_equal(again(states), said.mean)
+    for wrong in ("linear:3", "square:0", "cosine:0", "linear:1" if kinds != "columns" else "sine:1"):
+        message = made.message()
+        message["kernel"] = {**message["kernel"], "columns": ["constant", "linear:0", wrong, wrong]}
+        with pytest.raises(Malformed):
+            Snapshot.of(message)
+    message = made.message()
+    with pytest.raises(Malformed, match="weights"):
+        Snapshot.of({**message, "weights": message["weights"][4:]})
 
 
 def test_the_gradient_at_a_dictionary_state_and_of_nothing() -> None:

@@ -18,7 +18,7 @@ use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, Compared, RefitError, RefitReport, RefitTrigger};
 use criticd::learner::window::Window;
-use criticd::learner::{Alarm, DictionaryBy, DriftSensitivity, Lambda, Learner, Settings, VarianceKind};
+use criticd::learner::{Alarm, DictionaryBy, DriftSensitivity, Lambda, Learner, LinearColumns, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
@@ -59,6 +59,9 @@ pub(crate) struct Fit {
     /// [default: matern52; with --no-optimise that of the file]
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,
+    /// A constant and linear columns beside the kernel: auto (where held-out returns are predicted better with them), never or always
+    #[arg(long, value_name = "WHETHER", default_value = "never", value_parser = linear_columns)]
+    linear_columns: LinearColumns,
     /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit) or category
     /// (equal or different, never near) [default: all real]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
@@ -155,6 +158,10 @@ pub(crate) struct Fit {
 
 fn profile(text: &str) -> Result<Profile, String> {
     Profile::from_name(text).ok_or_else(|| "gaussian or matern52".into())
+}
+
+fn linear_columns(text: &str) -> Result<LinearColumns, String> {
+    LinearColumns::from_name(text).ok_or_else(|| "auto, never or always".into())
 }
 
 /// Why a lambda below 1 is refused beside white noise.
@@ -405,6 +412,7 @@ impl Fit {
             prior_mean: self.action.prior_mean,
             forgetting: given::most(self.forgetting),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
+            linear_columns: self.linear_columns,
             state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
             ..own
         };

@@ -207,16 +207,19 @@ pub(super) fn verified(factor: f64, pairs: u64, coverage: Option<f64>) -> String
 
 /// The model in words and columns.
 pub(super) fn describe(snapshot: &Snapshot) -> String {
-    let Kernel { signal_variance, bias_variance, metric, profile, .. } = &snapshot.hyperparameters.kernel;
+    let of = &snapshot.hyperparameters.kernel;
+    let Kernel { signal_variance, metric, profile, .. } = of;
     let kind = match metric {
         Metric::Factor { factors, .. } => format!("factor:{}", factors.len()),
         other => other.kind().to_owned(),
     };
+    let linear = of.columns.iter().find(|column| column.function.is_linear());
     let kernel = format!(
-        "{kind}, {}, signal variance {}, bias variance {}",
+        "{kind}, {}, signal variance {}, bias variance {}{}",
         profile.name(),
         number(*signal_variance),
-        number(*bias_variance)
+        number(of.constant_variance()),
+        linear.map_or_else(String::new, |column| format!(", linear columns of variance {}", number(column.variance)))
     );
     let noise = snapshot.hyperparameters.noise_variance;
     let unit = common_unit(&snapshot.reward_names);
@@ -274,7 +277,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
 
 /// A line for each variable: how far it goes before V is another, and what directions have of it.
 fn lengths(snapshot: &Snapshot) -> String {
-    let Kernel { metric, kinds, .. } = &snapshot.hyperparameters.kernel;
+    let Kernel { metric, kinds, columns: given, .. } = &snapshot.hyperparameters.kernel;
     let relevance = metric.relevance(snapshot.dim());
     let scales = lengthscales(snapshot);
     let mut heads = vec!["variable".to_owned(), "lengthscale".to_owned(), "in deviations".to_owned()];
@@ -287,6 +290,7 @@ fn lengths(snapshot: &Snapshot) -> String {
             let scale = match scales[d] {
                 scale if scale.is_finite() => number(scale),
                 _ if relevance[d] > 0.0 => "category".into(),
+                _ if given.iter().any(|column| column.function.variable() == Some(d)) => "linear".into(),
                 _ => "not used".into(),
             };
             let in_deviations = match 1.0 / relevance[d].sqrt() {

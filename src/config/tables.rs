@@ -6,7 +6,8 @@ use super::{ConfigParts, Limits, LogFormat, actions, heads};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
-    DictionaryBy, DriftSensitivity, KernelKind, Lambda, OnNewPolicy, SelectBy, SelectionKind, Settings, VarianceKind,
+    DictionaryBy, DriftSensitivity, KernelKind, Lambda, LinearColumns, OnNewPolicy, SelectBy, SelectionKind, Settings,
+    VarianceKind,
 };
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -343,7 +344,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 41] = [
+pub(super) static CRITIC: [Setting<Settings>; 42] = [
     setting!(
         name,
         Restart,
@@ -382,6 +383,14 @@ pub(super) static CRITIC: [Setting<Settings>; 41] = [
         Restart,
         [("gaussian", Profile::Gaussian), ("matern52", Profile::Matern52)],
         "Decay of the kernel with distance: \"matern52\", for value functions with kinks; or \"gaussian\", for smooth ones."
+    ),
+    choice!(
+        linear_columns,
+        Restart,
+        [("auto", LinearColumns::Auto), ("never", LinearColumns::Never), ("always", LinearColumns::Always)],
+        "A constant and linear columns beside the kernel, with which values go on where no row has been: \"never\"; \"auto\", \
+         where held-out returns are predicted better with them and no actions are improved; or \"always\". Selection by \
+         evidence has none."
     ),
     setting!(
         state_kinds,

@@ -44,10 +44,11 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 15] = [
+const FEATURES: [&str; 16] = [
     "hello",
     "pages",
     "kernels",
+    "columns",
     "returns",
     "tracked",
     "policies",
@@ -695,7 +696,7 @@ mod tests {
     /// The snapshot on the board, learned with another lambda, and knowing how returns scatter.
     fn with_returns(board: &Board) -> Arc<Snapshot> {
         let snapshot = board.get(0).unwrap();
-        let m = snapshot.dictionary.nrows();
+        let m = snapshot.features();
         let returns = Some(ReturnSpread {
             level: vec![0.5],
             weights: DMatrix::from_fn(m, 1, |i, _| (i as f64).sin()),

@@ -221,7 +221,7 @@ impl Grid {
             "known_rows": surface.coarse.1,
             "extrapolates": surface.far,
             "prior_deviation": snapshot.hyperparameters.kernel.signal_variance.sqrt(),
-            "prior_variance": snapshot.hyperparameters.kernel.diagonal(),
+            "prior_variance": snapshot.hyperparameters.kernel.typical(),
             "range": self.range,
             "dictionary": self.project(dictionary.iter().map(Vec::as_slice)),
             "recent": self.project(visited.iter().take(VISITED).copied()),

@@ -9,6 +9,7 @@ mod graph;
 mod proto;
 
 use crate::learner::heads::{HeadBasis, HeadsSnapshot};
+use crate::math::columns::Given;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Profile};
 use crate::snapshot::Snapshot;
@@ -95,8 +96,8 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
     let half = graph.node("MatMul", &[k, &covariance]);
     let product = graph.node("Mul", &[&half, k]);
     let explained = graph.sum(&product, &last, true);
-    let (diagonal, zero) = (graph.number(kernel.diagonal()), graph.number(0.0));
-    let left = graph.node("Sub", &[&diagonal, &explained]);
+    let (prior, zero) = (prior(graph, kernel, k), graph.number(0.0));
+    let left = graph.node("Sub", &[&prior, &explained]);
     let variance = graph.node("Max", &[&left, &zero]);
     let deviation = graph.node("Sqrt", &[&variance]);
     let deviation = graph.node("Squeeze", &[&deviation, &last]);
@@ -116,12 +117,12 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
 
 /// The outputs of all H heads, each (n, H); k (n, m) are the kernel rows of `snapshot`.
 fn heads(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
-    let diagonal = |of: &Snapshot| of.hyperparameters.kernel.diagonal();
+    let kernel = |of: &Snapshot| of.hyperparameters.kernel.clone();
     let mut parts: Vec<AnswersOfHeads> =
-        snapshot.heads.iter().map(|of| heads_of_kernel(graph, of, k, diagonal(snapshot))).collect();
+        snapshot.heads.iter().map(|of| heads_of_kernel(graph, of, k, &kernel(snapshot))).collect();
     if let Some(branch) = snapshot.branch.as_deref() {
         let k = kernel_rows_of_states(graph, branch);
-        parts.extend(branch.heads.iter().map(|of| heads_of_kernel(graph, of, &k, diagonal(branch))));
+        parts.extend(branch.heads.iter().map(|of| heads_of_kernel(graph, of, &k, &kernel(branch))));
     }
     let count = Some(snapshot.all_heads().count());
     let beside = |graph: &mut Graph, name: &str, parts: Vec<String>| match &parts[..] {
@@ -147,8 +148,8 @@ struct AnswersOfHeads {
     deviations: Option<[String; 2]>,
 }
 
-/// What heads say, from the kernel rows k (n, m) and k(z, z): variances share the products of a weighting, docs/mathematics.md (H8).
-fn heads_of_kernel(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64) -> AnswersOfHeads {
+/// What heads with this kernel say, from its rows k (n, m): variances share the products of a weighting, docs/mathematics.md (H8).
+fn heads_of_kernel(graph: &mut Graph, of: &HeadsSnapshot, k: &str, kernel: &Kernel) -> AnswersOfHeads {
     let count = of.heads.len();
     let weights = graph.constant(Array::matrix(&of.weights));
     let mean = graph.node("MatMul", &[k, &weights]);
@@ -168,8 +169,8 @@ fn heads_of_kernel(graph: &mut Graph, of: &HeadsSnapshot, k: &str, diagonal: f64
         });
     }
     let Some(explained) = explained else { return AnswersOfHeads { mean, deviations: None } };
-    let (diagonal, zero) = (graph.number(diagonal), graph.number(0.0));
-    let left = graph.node("Sub", &[&diagonal, &explained]);
+    let (prior, zero) = (prior(graph, kernel, k), graph.number(0.0));
+    let left = graph.node("Sub", &[&prior, &explained]);
     let left = graph.node("Max", &[&left, &zero]);
     let noise: Vec<f64> = (0..count).map(|h| of.noise_variance(h)).collect();
     let factors: Vec<f64> = of.verified.iter().map(|verified| verified.factor).collect();
@@ -226,7 +227,65 @@ fn kernel_rows(graph: &mut Graph, kernel: &Kernel, normalised: &str, snapshot: &
     };
     let (signal, bias) = (graph.number(kernel.signal_variance), graph.number(kernel.bias_variance));
     let scaled = graph.node("Mul", &[&shape, &signal]);
-    graph.node("Add", &[&scaled, &bias])
+    let spanned = graph.node("Add", &[&scaled, &bias]);
+    if kernel.columns.is_empty() {
+        return spanned;
+    }
+    let mut parts = given(graph, kernel, normalised);
+    parts.push(spanned);
+    graph.concat(&parts)
+}
+
+/// k(z, z), (n, 1) or one number, from the kernel rows k (n, m), which begin with s f(z) of each column.
+fn prior(graph: &mut Graph, kernel: &Kernel, k: &str) -> String {
+    let diagonal = graph.number(kernel.diagonal());
+    if kernel.columns.is_empty() {
+        return diagonal;
+    }
+    let given = graph.columns(k, &(0..kernel.columns()).collect::<Vec<usize>>());
+    let variances: Vec<f64> = kernel.columns.iter().map(|column| column.variance).collect();
+    let (variances, last) = (graph.constant(Array::row(&variances)), graph.constant(Array::indices(&[1])));
+    let squares = graph.node("Mul", &[&given, &given]);
+    let squares = graph.node("Div", &[&squares, &variances]);
+    let of_columns = graph.sum(&squares, &last, true);
+    graph.node("Add", &[&of_columns, &diagonal])
+}
+
+/// s f(z) (n, 1) of each column.
+fn given(graph: &mut Graph, kernel: &Kernel, normalised: &str) -> Vec<String> {
+    let mut out = Vec::with_capacity(kernel.columns() + 1);
+    for column in &kernel.columns {
+        let (x, variance) =
+            (graph.columns(normalised, &[column.function.variable().unwrap_or(0)]), graph.number(column.variance));
+        let value = match column.function {
+            Given::Constant => {
+                let zero = graph.number(0.0);
+                let nothing = graph.node("Mul", &[&x, &zero]);
+                out.push(graph.node("Add", &[&nothing, &variance]));
+                continue;
+            }
+            Given::Linear(_) => x,
+            Given::Cosine(d) | Given::Sine(d) => {
+                let StateKind::Periodic(period) = kernel.kind_of(d) else {
+                    unreachable!("a kernel whose columns are of its kinds")
+                };
+                let angle = angle(graph, &x, period);
+                let is_cosine = matches!(column.function, Given::Cosine(_));
+                graph.node(if is_cosine { "Cos" } else { "Sin" }, &[&angle])
+            }
+        };
+        out.push(graph.node("Mul", &[&value, &variance]));
+    }
+    out
+}
+
+/// 2 pi x / P without the whole turns.
+fn angle(graph: &mut Graph, x: &str, period: f64) -> String {
+    let (period, turn) = (graph.number(period), graph.number(TAU));
+    let turns = graph.node("Div", &[x, &period]);
+    let whole = graph.node("Round", &[&turns]);
+    let rest = graph.node("Sub", &[&turns, &whole]);
+    graph.node("Mul", &[&rest, &turn])
 }
 
 /// (1 + a + a^2 / 3) exp(-a), a = sqrt(5 r^2).
@@ -266,11 +325,7 @@ fn projected(graph: &mut Graph, kernel: &Kernel, normalised: &str, dim: usize) -
             width += 1;
             continue;
         };
-        let (period, turn) = (graph.number(period), graph.number(TAU));
-        let turns = graph.node("Div", &[&x, &period]);
-        let whole = graph.node("Round", &[&turns]);
-        let rest = graph.node("Sub", &[&turns, &whole]);
-        let angle = graph.node("Mul", &[&rest, &turn]);
+        let angle = angle(graph, &x, period);
         for side in ["Cos", "Sin"] {
             let coordinate = graph.node(side, &[&angle]);
             parts.push(graph.node("Mul", &[&coordinate, &root]));

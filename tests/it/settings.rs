@@ -34,13 +34,14 @@ const SHAPE: (usize, usize) = (2, 2);
 const KILLS: u64 = 25;
 
 /// Settings of a critic and values that each may have; the first is always sound. Some of the others contradict the rows.
-const CRITIC: [(&str, &[&str]); 19] = [
+const CRITIC: [(&str, &[&str]); 20] = [
     ("rewards", &["[0]", "[1]", "[0, 1]", "[1, 0]", "[2]", "[0, 3]"]),
     ("discount", &["0.9", "0.0", "0.5", "1.0"]),
     ("noise", &["\"correlated\"", "\"white\""]),
     ("variance", &["\"rows\"", "\"model\"", "\"clustered\""]),
     ("kernel", &["\"ard\"", "\"isotropic\"", "\"factor\"", "\"auto\""]),
     ("kernel_profile", &["\"gaussian\"", "\"matern52\""]),
+    ("linear_columns", &["\"auto\"", "\"always\"", "\"never\""]),
     (
         "state_kinds",
         &["[]", "[\"real\", \"periodic:2\"]", "[\"real\", \"real\"]", "[\"real\"]", "[\"category\", \"real\"]"],

@@ -127,7 +127,7 @@ impl Given<'_> {
         let (mut dictionary, pivots) =
             dictionary::pivoted_cholesky(kernel, dim, &states, enough, max.max(1), keep_going)
                 .ok_or(BatchError::Stopped)?;
-        dictionary.set_max(dictionary.len());
+        dictionary.close();
         Ok(Selection {
             dictionary,
             pivots: pivots.indices.into_iter().map(|i| i * stride).collect(),

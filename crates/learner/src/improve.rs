@@ -79,7 +79,7 @@ impl Acting {
     /// Let `snapshot`, of the model whose scale is `signal`, act by these weights; elements that its dictionary has gained since
     /// have none.
     pub fn act(&self, signal: f64, snapshot: &mut Snapshot) {
-        let (m, known) = (snapshot.dictionary.nrows(), self.weights.rows());
+        let (m, known) = (snapshot.features(), self.weights.rows());
         let weight = |i: usize, h: usize| if i < known { self.weights.at(i, h) / signal } else { 0.0 };
         snapshot.weights = DMatrix::from_fn(m, 1, |i, _| weight(i, 0));
         if let Some(actions) = &mut snapshot.actions {
@@ -117,14 +117,14 @@ fn successors(rows: &Rows, block: Range<usize>, candidates: &[f64], width: usize
     out
 }
 
-/// Kernel values (m, n) of the dictionary of `model` with inputs (n, D).
+/// Kernel rows (m, n) of inputs (n, D) under `model`.
 fn covariances(model: &Model, inputs: &[f64]) -> Matrix {
     let (dictionary, dim) = (model.dictionary(), model.inputs().dim());
     let kernel = dictionary.kernel();
     let basis = Points::new(kernel.projected_dim(dim), &kernel.project(dim, dictionary.elements()));
     let points = kernel.project(dim, &model.inputs().normalise(inputs));
     let mut out = Matrix::zeros(dictionary.len(), inputs.len() / dim);
-    kernel.block(&basis, &points, &mut out.view_mut());
+    kernel.rows(&basis, &points, &mut out.view_mut());
     out
 }
 
@@ -213,9 +213,9 @@ struct Common {
     scale: Scale,
     /// The kernel values of all blocks, where there is room for them.
     kept: Option<Vec<Block>>,
-    /// Of the noise that copies have at each row (n,), and in the prior at each dictionary element (m,).
+    /// Of the noise that copies have at each row (n,), and in the prior at each column and dictionary element (m,).
     row_seeds: Vec<u64>,
-    element_seeds: Vec<u64>,
+    feature_seeds: Vec<u64>,
 }
 
 /// A hash of each of the inputs (n, `dim`) and of how many equal ones come before it: equal rows have noises of their own, and which
@@ -242,13 +242,14 @@ impl Improvement<'_> {
         let scale = posterior.scale();
         let sweeps_max = if discount_max(self.rows, self.model.settings()) >= FAR { SWEEPS_FAR } else { SWEEPS };
         let dim = self.rows.dim;
+        let columns = (0..self.model.dictionary().columns() as u64).map(|j| mix(&[!self.seed, j]));
         let common = Common {
             bounds: Bounds::of(self.rows, self.model.settings()),
             system,
             scale,
             kept: self.keep(keep_going)?,
             row_seeds: seeds(self.seed, &self.rows.states, dim),
-            element_seeds: seeds(!self.seed, self.model.dictionary().elements(), dim),
+            feature_seeds: columns.chain(seeds(!self.seed, self.model.dictionary().elements(), dim)).collect(),
         };
         let mut maxima = self.maxima_before();
         let mut fits: VecDeque<Matrix> = VecDeque::with_capacity(FITS);
@@ -348,7 +349,7 @@ impl Improvement<'_> {
     /// ```text
     /// (S + ridge I) u = Phi' (y + xi) + ridge u0        xi ~ N(0, sigma0^2 I), u0 from the prior
     /// ```
-    /// Both are hashes of the seed, the copy and the row, or the element of the dictionary.
+    /// Both are hashes of the seed, the copy and the row, or the column or element behind the feature.
     fn fit(&self, maxima: &Matrix, common: &Common, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
         let (scale, bounds) = (common.scale, common.bounds);
         let (dictionary, columns) = (self.model.dictionary(), self.columns());
@@ -369,8 +370,8 @@ impl Improvement<'_> {
         })?;
         solve_lower(dictionary.factor().view(), response.view_mut());
         for h in 1..columns {
-            for (p, element) in response.col_mut(h).iter_mut().zip(&common.element_seeds) {
-                *p += scale.ratio * prior * normal(mix(&[h as u64, *element]));
+            for (p, seed) in response.col_mut(h).iter_mut().zip(&common.feature_seeds) {
+                *p += scale.ratio * prior * normal(mix(&[h as u64, *seed]));
             }
         }
         Ok(dictionary.kernel_weights(&common.system.solve(response)))

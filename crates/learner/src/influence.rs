@@ -26,8 +26,13 @@ pub fn influence(snapshot: &Snapshot, head: usize, inputs: &[f64]) -> Vec<f64> {
         let point = kernel.project(dim, state);
         slope.fill(0.0);
         let weights = snapshot.weights.column(head);
+        for (column, weight) in kernel.columns.iter().zip(weights.iter()) {
+            let rise = weight * column.variance;
+            let along = |d: usize| rise * column.slope(d, state, &kernel.kinds);
+            slope.iter_mut().enumerate().for_each(|(d, slope)| *slope += along(d));
+        }
         let each = places.chunks_exact(width).zip(elements.as_slice().chunks_exact(dim));
-        for ((place, element), weight) in each.zip(weights.iter()) {
+        for ((place, element), weight) in each.zip(weights.iter().skip(kernel.columns())) {
             // d k / d x_d = -slope of the profile times half of d r^2 / d x_d.
             let rise = -weight * kernel.slope(place, &point);
             for (d, slope) in slope.iter_mut().enumerate() {

@@ -26,7 +26,7 @@ use crate::heads::Bank;
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
-use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::math::mixture::Mixtures;
 use crate::math::posterior::{Posterior, Scale, SolveError};
 use crate::math::spread::Spreading;
@@ -310,11 +310,7 @@ impl Model {
     pub fn hyperparameters(&self) -> Hyperparameters {
         let base = self.basis.kernel();
         Hyperparameters {
-            kernel: Kernel {
-                signal_variance: self.weights.scale.signal * base.signal_variance,
-                bias_variance: self.weights.scale.signal * base.bias_variance,
-                ..base.clone()
-            },
+            kernel: base.scaled(self.weights.scale.signal),
             noise: self.noise,
             noise_variance: self.weights.scale.noise_variance(),
         }
@@ -509,7 +505,7 @@ impl Model {
         let tuning = Tuning {
             wanted: self.settings.estimate_scale && !self.settings.leaves_chain(),
             noise_floor: self.settings.noise_floor,
-            bias: self.basis.kernel().bias_variance,
+            kernel: self.basis.kernel(),
         };
         if !self.weights.resolve(&self.statistics, &self.recent, running, tuning, solve, spare) {
             self.counts.failed_refreshes += 1;
@@ -559,7 +555,7 @@ impl Model {
         }
         if self.settings.leaves_chain() {
             foretold.features.push(here);
-            foretold.constant = self.basis.kernel().bias_variance;
+            foretold.constant = self.basis.kernel().constant_variance();
         }
     }
 
@@ -678,7 +674,7 @@ impl Model {
     /// If the system cannot be solved.
     pub fn match_scale(&mut self) -> Result<(), SolveError> {
         if self.statistics.follows_rows {
-            self.weights.scale = self.solve()?.matched_scale(&self.statistics, self.basis.kernel().bias_variance);
+            self.weights.scale = self.solve()?.matched_scale(&self.statistics, self.basis.kernel());
         } else {
             let scale = self.solve()?.tuned_scale(&self.statistics, self.settings.noise_floor);
             self.weights.scale.signal = scale.signal;
@@ -738,7 +734,7 @@ impl Model {
             }
             None => (base.to_nalgebra(), None),
         };
-        let (m, dim) = (self.basis.len(), self.basis.dim());
+        let (elements, dim) = (self.basis.dictionary.elements_len(), self.basis.dim());
         Ok(Snapshot {
             critic: self.settings.name.clone(),
             generation: 0,
@@ -749,7 +745,7 @@ impl Model {
             discount: self.settings.discount,
             hyperparameters: self.hyperparameters(),
             inputs: self.basis.inputs.clone(),
-            dictionary: nalgebra::DMatrix::from_row_slice(m, dim, self.basis.dictionary.elements()),
+            dictionary: nalgebra::DMatrix::from_row_slice(elements, dim, self.basis.dictionary.elements()),
             weights,
             variance,
             log_evidence: posterior.log_evidence(),

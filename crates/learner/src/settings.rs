@@ -96,6 +96,40 @@ pub enum OnNewPolicy {
     Keep,
 }
 
+/// Whether values have explicit linear columns beside the kernel ([`crate::math::columns`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum LinearColumns {
+    /// Held-out returns compare kernels with them and without; action values that improve a policy have none, since the largest of
+    /// several extrapolated lines is no estimate.
+    Auto,
+    /// None.
+    #[default]
+    Never,
+    /// Every model that a selection by held-out returns makes has them.
+    Always,
+}
+
+impl LinearColumns {
+    /// The one of that name in options and settings: `auto`, `never` or `always`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "never" => Some(Self::Never),
+            "always" => Some(Self::Always),
+            _ => None,
+        }
+    }
+
+    /// Which are compared: without, with.
+    pub fn compared(self, improves: bool) -> &'static [bool] {
+        match self {
+            Self::Always => &[true],
+            Self::Auto if !improves => &[false, true],
+            Self::Auto | Self::Never => &[false],
+        }
+    }
+}
+
 /// A rule that chooses the elements of a dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DictionaryBy {
@@ -148,6 +182,8 @@ pub struct Settings {
     pub kernel: KernelKind,
     /// How covariance falls with distance.
     pub profile: Profile,
+    /// Whether values have linear columns beside the kernel.
+    pub linear_columns: LinearColumns,
     /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_value: Option<ActionValue>,
@@ -261,6 +297,7 @@ impl Default for Settings {
             rewards: vec![0],
             kernel: KernelKind::default(),
             profile: Profile::Matern52,
+            linear_columns: LinearColumns::Never,
             action_value: None,
             action_names: Vec::new(),
             improve_rows: 200,
@@ -464,8 +501,14 @@ impl Settings {
         /// Small enough to have no say, and above 0 for a search that takes its logarithm.
         const CONSTANT_SHARE: f64 = 1e-6;
         if self.prior_mean != 0.0 {
-            let whole = kernel.signal_variance + kernel.bias_variance;
-            (kernel.signal_variance, kernel.bias_variance) = (whole, CONSTANT_SHARE * whole);
+            let whole = kernel.signal_variance + kernel.constant_variance();
+            kernel.signal_variance = whole;
+            if kernel.bias_variance > 0.0 {
+                kernel.bias_variance = CONSTANT_SHARE * whole;
+            }
+            for column in kernel.columns.iter_mut().filter(|column| column.function.is_constant()) {
+                column.variance = CONSTANT_SHARE * whole;
+            }
         }
     }
 

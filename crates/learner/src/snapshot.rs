@@ -50,7 +50,8 @@ impl Inputs {
     }
 }
 
-/// A value function at one moment: V(x) = sum_j k(dictionary_j, z) weights_j, z = (x - shift) / scale.
+/// A value function at one moment: V(x) = k_m(z)' weights, z = (x - shift) / scale. k_m(z) (m,) begins with s_j f_j(z) for each of
+/// the q columns of the kernel ([`crate::math::columns`]); k(dictionary_i, z), without them, follows for each element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Name of the critic it comes from.
@@ -71,11 +72,11 @@ pub struct Snapshot {
     pub hyperparameters: Hyperparameters,
     /// Normalisation of states.
     pub inputs: Inputs,
-    /// (m, D), normalised coordinates.
+    /// (m - q, D), normalised coordinates.
     pub dictionary: DMatrix<f64>,
     /// (m, H).
     pub weights: DMatrix<f64>,
-    /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z); none unless requested.
+    /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z), the columns in k(z, z) too; none unless requested.
     pub variance: Option<DMatrix<f64>>,
     /// Log evidence of the model on the rows that its statistics hold, nats.
     pub log_evidence: Option<f64>,
@@ -239,6 +240,11 @@ impl Snapshot {
         self.inputs.dim()
     }
 
+    /// Number of features m: columns of the kernel, and elements of the dictionary.
+    pub fn features(&self) -> usize {
+        self.hyperparameters.kernel.columns() + self.dictionary.nrows()
+    }
+
     /// State dimension D.
     pub fn state_dim(&self) -> usize {
         self.dim() - self.actions.as_ref().map_or(0, |of| of.space.width())
@@ -341,8 +347,7 @@ impl Snapshot {
         // A head has a unit of its own, and is not tracked.
         alone.reward_names.clear();
         alone.tracked = None;
-        alone.hyperparameters.kernel.signal_variance *= signal;
-        alone.hyperparameters.kernel.bias_variance *= signal;
+        alone.hyperparameters.kernel = alone.hyperparameters.kernel.scaled(signal);
         alone.hyperparameters.noise_variance = noise;
         Self {
             discount: if let Rate::Discount(discount) = of.heads[h].rate { discount } else { 1.0 },
@@ -417,10 +422,10 @@ impl Snapshot {
     fn evaluate_own_heads(&self, states: &[f64], which: &[usize], variance: bool) -> HeadEvaluation {
         let dim = self.dim();
         let heads = self.heads.as_ref().expect("a snapshot with heads");
-        let (count, m) = (states.len() / dim, self.dictionary.nrows());
         let kernel = &self.hyperparameters.kernel;
+        let (count, m, width) = (states.len() / dim, heads.weights.nrows(), kernel.projected_dim(dim));
         let basis = kernel.project(dim, self.dictionary.transpose().as_slice());
-        let basis = Points::new(kernel.projected_dim(dim), &basis);
+        let basis = Points::new(width, &basis);
         let mut out = heads.unanswered(count, which.len(), variance);
         let mut rows = Vec::new();
         for (block, states) in states.chunks(BLOCK * dim).enumerate() {
@@ -428,8 +433,9 @@ impl Snapshot {
             let points = kernel.project(dim, &self.inputs.normalise(states));
             rows.clear();
             rows.resize(len * stride(m), 0.0);
-            kernel.block_apart(&basis, &points, stride(m), &mut rows);
-            heads.answer(which, first..first + len, &rows, kernel.diagonal(), &mut out);
+            kernel.rows_apart(&basis, &points, stride(m), &mut rows);
+            let prior = |j: usize| kernel.prior(&points[j * width..(j + 1) * width]);
+            heads.answer(which, first..first + len, &rows, prior, &mut out);
         }
         out
     }
@@ -450,8 +456,9 @@ pub struct Scratch {
     points: Vec<f64>,
     /// k_m of each of them.
     rows: Vec<f64>,
-    /// Var V at each of them.
+    /// Var V at each of them, and k(x, x).
     variance: Vec<f64>,
+    priors: Vec<f64>,
 }
 
 impl Evaluator {
@@ -508,7 +515,7 @@ struct Layout {
 
 impl Layout {
     fn new(snapshot: &Snapshot, variance: bool) -> Self {
-        let (kernel, dim, m) = (&snapshot.hyperparameters.kernel, snapshot.dim(), snapshot.dictionary.nrows());
+        let (kernel, dim, m) = (&snapshot.hyperparameters.kernel, snapshot.dim(), snapshot.features());
         let basis = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
         let basis = Points::new(kernel.projected_dim(dim), &basis);
         let carried = snapshot.variance.as_ref().filter(|_| variance);
@@ -525,13 +532,14 @@ impl Layout {
     ) -> Result<(), Invalid> {
         let dim = snapshot.dim();
         check(states, dim)?;
-        let (count, heads, m) = (states.len() / dim, snapshot.weights.ncols(), self.basis.len());
+        let (count, heads, m) = (states.len() / dim, snapshot.weights.ncols(), snapshot.features());
         let kernel = &snapshot.hyperparameters.kernel;
+        let (columns, width) = (kernel.columns(), kernel.projected_dim(dim));
         let returns = snapshot.returns.as_ref().filter(|_| ask.returns);
         let weights = if ask.base { snapshot.base_weights() } else { &snapshot.weights };
         let prior_mean = snapshot.actions.as_ref().map_or(0.0, |actions| actions.prior_mean);
         out.reset(count, heads, ask, self.form.is_some(), returns.is_some());
-        let Scratch { normalised, points, rows, variance } = scratch;
+        let Scratch { normalised, points, rows, variance, priors } = scratch;
         for (block, states) in states.chunks(BLOCK * dim).enumerate() {
             let (first, len) = (block * BLOCK, states.len() / dim);
             normalised.clear();
@@ -539,7 +547,7 @@ impl Layout {
             points.clear();
             kernel.project_into(dim, normalised, points);
             rows.resize(len * stride(m), 0.0);
-            kernel.block_apart(&self.basis, points, stride(m), rows);
+            kernel.rows_apart(&self.basis, points, stride(m), rows);
             for (h, weights) in weights.column_iter().enumerate() {
                 let mean = &mut out.mean.as_mut_slice()[h * count + first..][..len];
                 for (j, mean) in mean.iter_mut().enumerate() {
@@ -550,9 +558,10 @@ impl Layout {
                 variance.resize(len, 0.0);
                 form.evaluate(rows, variance);
                 // Rounding may leave a variance a hair below zero next to a dictionary element.
-                let diagonal = kernel.diagonal();
-                variance.iter_mut().for_each(|v| *v = (diagonal - *v).max(0.0));
-                out.take_variance(first, variance, diagonal);
+                priors.clear();
+                priors.extend(points.chunks_exact(width).map(|point| kernel.prior(point)));
+                variance.iter_mut().zip(&*priors).for_each(|(v, prior)| *v = (prior - *v).max(0.0));
+                out.take_variance(first, variance, priors);
                 if let (Some(spread), Some(found)) = (returns, &mut out.return_variance) {
                     for h in 0..heads {
                         let found = &mut found.as_mut_slice()[h * count + first..][..len];
@@ -563,7 +572,7 @@ impl Layout {
             if let Some(extrapolates) = &mut out.extrapolates {
                 let least = kernel.bias_variance + EXTRAPOLATES_BELOW * kernel.signal_variance;
                 for (j, far) in extrapolates[first..first + len].iter_mut().enumerate() {
-                    *far = rows[j * stride(m)..][..m].iter().all(|&k| k < least);
+                    *far = rows[j * stride(m)..][columns..m].iter().all(|&k| k < least);
                 }
             }
         }
@@ -608,15 +617,15 @@ impl Evaluation {
         });
     }
 
-    /// What Var V at some states from `first` on says, where it is wanted; `diagonal` is k(x, x).
-    fn take_variance(&mut self, first: usize, variance: &[f64], diagonal: f64) {
+    /// What Var V at some states from `first` on says, where it is wanted; `priors` are k(x, x) there.
+    fn take_variance(&mut self, first: usize, variance: &[f64], priors: &[f64]) {
         if let Some(all) = &mut self.variance {
             all[first..first + variance.len()].copy_from_slice(variance);
         }
         if let Some(all) = &mut self.known {
             let known = all[first..first + variance.len()].iter_mut();
             // No number, where a kernel overflows, counts as nothing known.
-            known.zip(variance).for_each(|(known, v)| *known = (1.0 - v / diagonal).max(0.0));
+            known.zip(variance.iter().zip(priors)).for_each(|(known, (v, prior))| *known = (1.0 - v / prior).max(0.0));
         }
     }
 

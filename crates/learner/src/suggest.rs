@@ -342,7 +342,7 @@ impl Advisor {
 
     /// Contexts in the dictionary.
     pub fn elements(&self) -> usize {
-        self.model.dictionary().len()
+        self.model.dictionary().elements_len()
     }
 
     /// Multiplications that a decision takes, about. `solved`: whether no cost has been learned since the decision before.

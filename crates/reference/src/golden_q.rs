@@ -35,7 +35,7 @@ pub fn empty(case: &Value, variance: VarianceKind) -> Model {
     let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
     let dim = numbers(&case["dictionary"][0]).len();
     let mut dictionary = Dictionary::from_elements(kernel.clone(), dim, &numbers(&case["dictionary"])).unwrap();
-    dictionary.set_max(dictionary.len());
+    dictionary.close();
     let settings = Settings {
         action_value: action_value(case),
         discount: case["discount"].as_f64().unwrap(),

@@ -1,8 +1,9 @@
 //! The highest point of a weighted sum of kernel values over the actions of a box, docs/mathematics.md (A7).
 
+use crate::math::columns::Column;
 use crate::math::dense::{ViewMut, dot};
 use crate::math::kernel::{Kernel, Points, Profile};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Inputs, Snapshot};
 use nalgebra::{DMatrix, DVector};
 
 /// Newton steps in a box, and the candidates that they start from.
@@ -13,11 +14,16 @@ const HALVINGS: usize = 8;
 /// A step that is expected to gain less than this share of the height changes it by its rounding.
 const ROUNDING: f64 = 1e-14;
 
-/// h(x, a) = sum_j w_j v0 f(|z - d_j|^2) over the actions a of a box, for projected elements d_j and any weights w (m,).
+/// h(x, a) = sum_j w_j v0 f(|z - d_j|^2) + sum of w_j s_j z_d over the actions a of a box, for projected elements d_j, columns that are
+/// linear in a number of the action, and any weights w (m,).
 #[derive(Clone, Debug)]
 pub(super) struct Hill {
-    /// Without the bias, which no action changes.
+    /// Without the bias and the columns that no action changes.
     kernel: Kernel,
+    /// Weights that stand before those of elements.
+    columns: usize,
+    /// Of each column of a number of the action: its own number, that of the input, and s.
+    linear: Vec<(usize, usize, f64)>,
     /// Elements, projected: in lanes for values, row by row (m, width) for derivatives.
     points: Points,
     elements: Vec<f64>,
@@ -41,7 +47,13 @@ impl Hill {
     /// Of a snapshot whose inputs end with the `width` numbers of an action.
     pub(super) fn new(snapshot: &Snapshot, width: usize) -> Self {
         let dim = snapshot.dim();
-        let kernel = Kernel { bias_variance: 0.0, ..snapshot.hyperparameters.kernel.clone() };
+        let of = &snapshot.hyperparameters.kernel;
+        let kernel = Kernel { bias_variance: 0.0, columns: Vec::new(), ..of.clone() };
+        let changed = |(j, column): (usize, &Column)| {
+            let variable = column.function.variable().filter(|&d| d >= dim - width);
+            variable.map(|d| (j, d, column.variance))
+        };
+        let linear = of.columns.iter().enumerate().filter_map(changed).collect();
         let elements = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
         let mut input = vec![0.0; dim];
         let origin = kernel.project(dim, &input);
@@ -58,6 +70,8 @@ impl Hill {
         let slide = |element: &[f64], d: usize| dot(element, along.column(d).as_slice());
         let slides = elements.chunks_exact(origin.len()).flat_map(|e| (0..width).map(move |d| slide(e, d))).collect();
         Self {
+            columns: of.columns(),
+            linear,
             points: Points::new(origin.len(), &elements),
             metric: along.tr_mul(&along),
             kernel,
@@ -71,27 +85,30 @@ impl Hill {
     pub(super) fn heights(&self, snapshot: &Snapshot, inputs: &[f64], weights: &[f64]) -> Vec<f64> {
         let dim = snapshot.dim();
         let mut values = vec![0.0; self.points.len()];
-        inputs.chunks_exact(dim).map(|input| self.height(&self.point(snapshot, input), weights, &mut values)).collect()
+        inputs.chunks_exact(dim).map(|input| self.height(snapshot, input, weights, &mut values)).collect()
     }
 
     fn point(&self, snapshot: &Snapshot, input: &[f64]) -> Vec<f64> {
         self.kernel.project(snapshot.dim(), &snapshot.inputs.normalise(input))
     }
 
-    /// h at a projected input; `values` (m,) is overwritten.
-    fn height(&self, point: &[f64], weights: &[f64], values: &mut [f64]) -> f64 {
-        self.kernel.block(&self.points, point, &mut ViewMut::column(values));
-        dot(values, weights)
+    /// h at an input (D,); `values` (elements,) is overwritten.
+    fn height(&self, snapshot: &Snapshot, input: &[f64], weights: &[f64], values: &mut [f64]) -> f64 {
+        self.kernel.block(&self.points, &self.point(snapshot, input), &mut ViewMut::column(values));
+        let height = dot(values, &weights[self.columns..]);
+        let Inputs { shift, scale, .. } = &snapshot.inputs;
+        self.linear.iter().fold(height, |sum, &(j, d, s)| sum + weights[j] * s * (input[d] - shift[d]) / scale[d])
     }
 
-    /// Gradient (A,) and Hessian (A, A) of h by the numbers of the action, at a projected input.
-    fn slopes(&self, point: &[f64], weights: &[f64]) -> (DVector<f64>, DMatrix<f64>) {
+    /// Gradient (A,) and Hessian (A, A) of h by the numbers of the action, at an input (D,).
+    fn slopes(&self, snapshot: &Snapshot, input: &[f64], weights: &[f64]) -> (DVector<f64>, DMatrix<f64>) {
+        let point = &self.point(snapshot, input)[..];
         let width = self.metric.ncols();
         let here: Vec<f64> = (0..width).map(|d| dot(point, self.along.column(d).as_slice())).collect();
         let (mut gradient, mut hessian) = (vec![0.0; width], DMatrix::zeros(width, width));
         let (mut rise, mut bent) = (vec![0.0; width], 0.0);
         let elements = self.elements.chunks_exact(point.len()).zip(self.slides.chunks_exact(width));
-        for ((element, slides), &w) in elements.zip(weights) {
+        for ((element, slides), &w) in elements.zip(&weights[self.columns..]) {
             let [first, second] = derivatives(self.kernel.profile, self.kernel.squared_distance(element, point));
             let (first, second) = (2.0 * w * first, 4.0 * w * second);
             for (((rise, here), slide), gradient) in rise.iter_mut().zip(&here).zip(slides).zip(&mut gradient) {
@@ -105,7 +122,11 @@ impl Hill {
         }
         hessian += &self.metric * bent;
         let v0 = self.kernel.signal_variance;
-        (DVector::from_vec(gradient) * v0, hessian * v0)
+        let (mut gradient, first) = (DVector::from_vec(gradient) * v0, snapshot.dim() - width);
+        for &(j, d, s) in &self.linear {
+            gradient[d - first] += weights[j] * s / snapshot.inputs.scale[d];
+        }
+        (gradient, hessian * v0)
     }
 
     /// The highest point that Newton steps reach between `low` and `high` from the `STARTS` inputs (k, D) of the largest scores
@@ -141,7 +162,7 @@ impl Hill {
     /// A damped Newton step uphill, kept between the bounds; none where none goes up by more than its rounding.
     fn step(&self, snapshot: &Snapshot, from: &Place, weights: &[f64], (low, high): (&[f64], &[f64])) -> Option<Place> {
         let action = from.input.len() - low.len();
-        let (mut gradient, mut hessian) = self.slopes(&self.point(snapshot, &from.input), weights);
+        let (mut gradient, mut hessian) = self.slopes(snapshot, &from.input, weights);
         // A coordinate at a bound whose step leaves the box keeps its value.
         for (d, &at) in from.input[action..].iter().enumerate() {
             if (at <= low[d] && gradient[d] < 0.0) || (at >= high[d] && gradient[d] > 0.0) {
@@ -167,7 +188,7 @@ impl Hill {
             for (d, at) in input[action..].iter_mut().enumerate() {
                 *at = (*at + step[d]).clamp(low[d], high[d]);
             }
-            let height = self.height(&self.point(snapshot, &input), weights, &mut values);
+            let height = self.height(snapshot, &input, weights, &mut values);
             if height > from.height {
                 return Some(Place { input, height });
             }

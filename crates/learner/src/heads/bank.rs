@@ -12,6 +12,7 @@ use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
 use crate::math::forgetting::Forgetting;
 use crate::math::heads::{Gram, Group, HeadStatistics, Observed, Spectrum, Targets};
+use crate::math::kernel::Kernel;
 use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
 use crate::transition::Rows;
@@ -130,8 +131,8 @@ pub(crate) struct Block<'a> {
     pub(crate) nodes: &'a [RowNodes],
     /// (m, nodes).
     pub(crate) features: &'a Matrix,
-    /// k(x, x) of the base kernel.
-    pub(crate) diagonal: f64,
+    /// The base kernel.
+    pub(crate) kernel: &'a Kernel,
     /// The model's ring before these rows: number of its first row, and cuts.
     pub(crate) ring: (u64, usize),
 }
@@ -425,7 +426,7 @@ impl Bank {
             let start = Start {
                 slot: nodes.slot,
                 features: phi,
-                diagonal: block.diagonal,
+                kernel: block.kernel,
                 weighting: rule.gram,
                 weight,
                 length: rule.length(),

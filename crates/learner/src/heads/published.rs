@@ -174,13 +174,13 @@ impl HeadsSnapshot {
     }
 
     /// What the heads numbered `which` say about the states numbered `states`, from their kernel rows, each of [`stride`] numbers,
-    /// and k(z, z).
+    /// and k(z, z), of each in its order.
     pub(crate) fn answer(
         &self,
         which: &[usize],
         states: Range<usize>,
         rows: &[f64],
-        diagonal: f64,
+        prior: impl Fn(usize) -> f64,
         out: &mut HeadEvaluation,
     ) {
         let (first, len, m) = (states.start, states.len(), self.weights.nrows());
@@ -194,8 +194,9 @@ impl HeadsSnapshot {
             let (systems, of) = self.systems(which);
             let mut unexplained = vec![0.0; systems.len()];
             for j in 0..len {
+                let prior = prior(j);
                 for (value, &(weighting, ratio)) in unexplained.iter_mut().zip(&systems) {
-                    *value = self.unexplained(weighting, ratio, diagonal, images[weighting].col(j));
+                    *value = self.unexplained(weighting, ratio, prior, images[weighting].col(j));
                 }
                 for (c, &h) in which.iter().enumerate() {
                     spread[(first + j, c)] = self.signals[h] * unexplained[of[c]];
@@ -235,10 +236,10 @@ impl HeadsSnapshot {
     }
 
     /// Var V / signal of a state with these images (m,) and this k(z, z), never negative.
-    fn unexplained(&self, weighting: usize, ratio: f64, diagonal: f64, images: &[f64]) -> f64 {
+    fn unexplained(&self, weighting: usize, ratio: f64, prior: f64, images: &[f64]) -> f64 {
         let values = &self.bases[weighting].values;
         let explained: f64 = images.iter().zip(values).map(|(t, value)| t * t * value / (value + ratio)).sum();
-        (diagonal - explained).max(0.0)
+        (prior - explained).max(0.0)
     }
 }
 

@@ -69,7 +69,7 @@ fn elements_count_from_the_row_that_they_are_known_from() {
             offset: i as u64,
             nodes: &[nodes],
             features: &matrix,
-            diagonal: 1.0,
+            kernel: &Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0)),
             ring: (0, 0),
         });
         last[stream] = Some(rows.next_state(i).to_vec()).filter(|_| !rows.terminated[i]);

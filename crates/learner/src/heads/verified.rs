@@ -12,6 +12,7 @@
 use crate::math::backfill::difference_residual;
 use crate::math::dense::{Matrix, axpy, axpy_single, dot};
 use crate::math::heads::Spectrum;
+use crate::math::kernel::Kernel;
 use crate::math::posterior::Scale;
 use crate::math::raw;
 use crate::verification::{
@@ -111,8 +112,8 @@ pub(super) struct Start<'a> {
     pub(super) slot: usize,
     /// phi (m,).
     pub(super) features: &'a [f64],
-    /// k(x, x) of the base kernel.
-    pub(super) diagonal: f64,
+    /// The base kernel.
+    pub(super) kernel: &'a Kernel,
     /// Number of the weighting, and how often it counts the row.
     pub(super) weighting: usize,
     pub(super) weight: f64,
@@ -172,7 +173,7 @@ impl HeadVerification {
         forecast.turn(row.weighting, row.features, &mut work.images);
         work.unexplained.clear();
         let known = &row.features[..work.images.len()];
-        let unknown = difference_residual(row.diagonal, known);
+        let unknown = difference_residual(row.kernel.diagonal(), &known[row.kernel.columns()..]);
         let values = &forecast.spectra[row.weighting].values;
         trial.deviation.clear();
         for column in 0..trial.mean.len() {
@@ -495,6 +496,7 @@ fn factor(levels: &mut [u8]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::kernel::Metric;
     use crate::verification::scrambled;
 
     /// One group of two heads over one feature, whose value is 1 and whose deviation is `stated`: with S = 0 all variance is noise.
@@ -508,7 +510,8 @@ mod tests {
 
     fn row(verification: &mut HeadVerification, scale: &impl Fn(usize) -> Scale, decay: f64, rewards: [f64; 2]) {
         verification.arrive(0, 0, decay, &[1.0]);
-        let start = Start { slot: 0, features: &[1.0], diagonal: 1.0, weighting: 0, weight: 1.0, length: 1 };
+        let kernel = &Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0));
+        let start = Start { slot: 0, features: &[1.0], kernel, weighting: 0, weight: 1.0, length: 1 };
         verification.start(0, start, scale);
         verification.take(0, 0, &rewards, false);
     }

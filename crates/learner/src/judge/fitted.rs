@@ -376,8 +376,16 @@ fn variance_of_mean(model: &Snapshot, inputs: &[f64], shares: &[f64]) -> f64 {
     let weighted = |at: &[f64]| -> f64 {
         points.chunks_exact(width).zip(shares).map(|(z, share)| share * kernel.eval(z, at)).sum()
     };
-    let prior: f64 = points.chunks_exact(width).zip(shares).map(|(z, share)| share * weighted(z)).sum();
-    let k = nalgebra::DVector::from_iterator(model.dictionary.nrows(), basis.chunks_exact(width).map(weighted));
+    // Of the columns, what the mean has in common with each coefficient.
+    let values = |j: usize| points.chunks_exact(width).map(move |z| z[width - kernel.columns() + j]);
+    let mean = |j: usize| values(j).zip(shares).map(|(value, share)| share * value).sum::<f64>();
+    let given: Vec<f64> = (0..kernel.columns()).map(mean).collect();
+    let of_columns = kernel.columns.iter().zip(&given).map(|(column, value)| column.variance * value * value);
+    let spanned: f64 = points.chunks_exact(width).zip(shares).map(|(z, share)| share * weighted(z)).sum();
+    let prior = of_columns.fold(spanned, |sum, variance| sum + variance);
+    let given = kernel.columns.iter().zip(&given).map(|(column, value)| column.variance * value);
+    let k: Vec<f64> = given.chain(basis.chunks_exact(width).map(weighted)).collect();
+    let k = nalgebra::DVector::from_vec(k);
     let learned = model.variance.as_ref().map_or(0.0, |c| k.dot(&(c * &k)));
     (prior - learned).max(0.0)
 }

@@ -6,6 +6,8 @@
 //! ```text
 //! phi_new(x_i) = (k(x, x_i) - phi(x)' phi(x_i)) / delta                                   [JS09, section 4.2], [FS01]
 //! ```
+//! Where the kernel has [columns](super::columns), their coefficients stand before the elements: phi begins with sqrt(s_j) f_j(x),
+//! which leaves delta^2 what it is, since columns are exact.
 //! `docs/mathematics.md`, (D1) to (D6).
 //! Online, states are tested once, in arrival order; in batch, the largest residual goes first.
 
@@ -17,13 +19,15 @@ use serde::{Deserialize, Serialize};
 
 /// A dictionary and the Cholesky factor of its Gram matrix.
 ///
-/// Invariants: every pivot of `factor` squared exceeds `tolerance`, so no state enters twice; `len() <= max`.
+/// Invariants: every pivot of `factor` that belongs to an element exceeds `tolerance` when squared, so no state enters twice;
+/// `len() <= max`; the rows of columns are 0 but for the diagonal, and so are the columns of elements there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Written")]
 pub struct Dictionary {
     kernel: Kernel,
     dim: usize,
     tolerance: f64,
+    /// Most features: columns and elements together.
     max: usize,
     #[serde(with = "raw")]
     basis: Vec<f64>,
@@ -55,7 +59,8 @@ impl From<Written> for Dictionary {
         let fits = dim > 0
             && basis.len().is_multiple_of(dim)
             && kernel.metric.relevance(dim).len() == dim
-            && kernel.metric.factors().iter().all(|along| along.len() == dim);
+            && kernel.metric.factors().iter().all(|along| along.len() == dim)
+            && kernel.columns.iter().all(|column| column.is_of(dim, &kernel.kinds));
         let rows = if fits { kernel.project(dim, &basis) } else { Vec::new() };
         let points = Points::new(kernel.projected_dim(dim), &rows);
         let inverses =
@@ -83,13 +88,19 @@ impl Admitted {
 }
 
 impl Dictionary {
-    /// An empty dictionary over states (D,) that admits residuals above `tolerance` (absolute, value^2, positive) until it
-    /// holds `max` elements.
+    /// A dictionary without elements over states (D,) that admits residuals above `tolerance` (absolute, value^2, positive) until
+    /// it holds `max` elements. The columns of the kernel are there already.
     pub fn new(kernel: Kernel, dim: usize, tolerance: f64, max: usize) -> Self {
         assert!(tolerance > 0.0, "a tolerance is positive: pivots are divided by");
-        let factor = Matrix::with_capacity(max.min(4096), max.min(4096));
+        let max = max + kernel.columns();
+        let mut factor = Matrix::with_capacity(max.min(4096), max.min(4096));
+        factor.resize(kernel.columns(), kernel.columns());
+        for (j, column) in kernel.columns.iter().enumerate() {
+            *factor.at_mut(j, j) = column.variance.sqrt();
+        }
         let points = Points::new(kernel.projected_dim(dim), &[]);
-        Self { kernel, dim, tolerance, max, basis: Vec::new(), points, factor, inverses: PanelInverses::default() }
+        let inverses = if factor.rows() > 0 { PanelInverses::of(&factor) } else { PanelInverses::default() };
+        Self { kernel, dim, tolerance, max, basis: Vec::new(), points, factor, inverses }
     }
 
     /// Exactly these elements (m, D), row-major, whatever their residuals, as long as K_mm is positive definite.
@@ -111,13 +122,13 @@ impl Dictionary {
         Ok(out)
     }
 
-    /// The first `count` elements, with the tolerance and the cap of all.
+    /// What makes the first `count` features, all columns among them, with the tolerance and the cap of all.
     pub(crate) fn first(&self, count: usize) -> Self {
         let Self { kernel, dim, tolerance, max, basis, factor, .. } = self.clone();
         let mut first = Matrix::with_capacity(max.min(4096), max.min(4096));
         first.resize(count, count);
         (0..count).for_each(|j| first.col_mut(j).copy_from_slice(&factor.col(j)[..count]));
-        let basis = basis[..count * dim].to_vec();
+        let basis = basis[..(count - kernel.columns()) * dim].to_vec();
         Written { kernel, dim, tolerance, max, basis, factor: first }.into()
     }
 
@@ -128,20 +139,31 @@ impl Dictionary {
             && dim > 0
             && self.kernel.is_of(dim)
             && self.factor.cols() == m
-            && self.basis.len() == m * dim
-            && self.points.len() == m
+            && m >= self.kernel.columns()
+            && self.basis.len() == self.elements_len() * dim
+            && self.points.len() == self.elements_len()
             && m <= self.max
             && self.tolerance > 0.0
     }
 
-    /// Number of elements m.
+    /// Number of features m: columns and elements.
     pub fn len(&self) -> usize {
         self.factor.rows()
     }
 
+    /// Number of columns q, which come first.
+    pub fn columns(&self) -> usize {
+        self.kernel.columns()
+    }
+
+    /// Number of elements, m - q.
+    pub fn elements_len(&self) -> usize {
+        self.len() - self.columns()
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.elements_len() == 0
     }
 
     /// Whether the cap is reached.
@@ -149,14 +171,19 @@ impl Dictionary {
         self.len() >= self.max
     }
 
-    /// Most elements it may hold.
+    /// Most features that it may make.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Change the cap; elements that are in stay.
-    pub fn set_max(&mut self, max: usize) {
-        self.max = max.max(self.len());
+    /// Change the cap to so many elements; those that are in stay.
+    pub fn set_max(&mut self, elements: usize) {
+        self.max = (elements + self.columns()).max(self.len());
+    }
+
+    /// Admit nothing any more.
+    pub fn close(&mut self) {
+        self.max = self.len();
     }
 
     /// Admit residuals above `tolerance` (value^2, positive) from now on.
@@ -202,10 +229,10 @@ impl Dictionary {
     pub fn features_into(&self, projected: &[f64], covariances: &mut Matrix, mut out: ViewMut<'_>) {
         if self.inverses.are_worth_it(out.cols()) {
             covariances.renew(self.len(), out.cols());
-            self.kernel.block(&self.points, projected, &mut covariances.view_mut());
+            self.kernel.rows(&self.points, projected, &mut covariances.view_mut());
             self.inverses.solve_lower(self.factor.view(), covariances.view_mut(), out);
         } else {
-            self.kernel.block(&self.points, projected, &mut out);
+            self.kernel.rows(&self.points, projected, &mut out);
             solve_lower(self.factor.view(), out);
         }
     }
@@ -219,7 +246,8 @@ impl Dictionary {
 
     /// delta^2 of a state with features `features` (m,); never negative.
     pub fn residual(&self, features: &[f64]) -> f64 {
-        (self.kernel.diagonal() - dot(features, features)).max(0.0)
+        let spanned = &features[self.columns()..];
+        (self.kernel.diagonal() - dot(spanned, spanned)).max(0.0)
     }
 
     /// Make `state` (D,) with features `features` (m,) an element.
@@ -235,12 +263,15 @@ impl Dictionary {
         self.basis.extend_from_slice(state);
         self.points.push(&point);
         self.factor.resize(m + 1, m + 1);
+        // What an element stands for is V without the columns, and has nothing in common with their coefficients.
+        let mut features = features.to_vec();
+        features[..self.columns()].fill(0.0);
         for (j, &value) in features.iter().enumerate() {
             *self.factor.at_mut(m, j) = value;
         }
         *self.factor.at_mut(m, m) = delta;
         self.inverses.grow(&self.factor);
-        Admitted { point, features: features.to_vec(), delta }
+        Admitted { point, features, delta }
     }
 
     /// Weights of kernel values from weights of features: w = L^-T u, for u (m, H).
@@ -295,8 +326,10 @@ pub fn pivoted_cholesky(
     let n = states.len() / dim;
     let mut residuals = vec![kernel.diagonal(); n];
     // Column j holds coordinate j of every state's features, so that a coordinate is one matrix-vector product.
-    let mut coordinates = Matrix::with_capacity(n, max.min(n));
-    coordinates.resize(n, 0);
+    // Those of the columns stay 0: an element has none.
+    let columns = dictionary.columns();
+    let mut coordinates = Matrix::with_capacity(n, max.min(n) + columns);
+    coordinates.resize(n, columns);
     let mut pivots = Pivots { indices: Vec::new(), residuals: Vec::new(), trace: 0.0, capped: false };
     let mut row = Vec::new();
     let mut next = vec![0.0; n];

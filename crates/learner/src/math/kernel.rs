@@ -1,7 +1,8 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
 //!
-//! `docs/mathematics.md`, (K1) to (K5).
+//! `docs/mathematics.md`, (K1) to (K6).
 
+use super::columns::Column;
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::embedding::{Embedding, StateKind, on_circle};
 use super::exp::{Lanes, Shape, covariances, of_squares, scaled_exp};
@@ -84,7 +85,10 @@ impl Profile {
     }
 }
 
-/// k(x, x') = v0 profile((x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
+/// k(x, x') = v0 profile((x - x')' Omega (x - x')) + b + sum_j s_j f_j(x) f_j(x')              \[JS09, eq. 18\], (K6)
+///
+/// The first two terms are what a dictionary spans ([`Kernel::eval`], [`Kernel::block`], [`Kernel::diagonal`]). The sum is that of
+/// the [columns](super::columns), which are exact and need no dictionary; [`Kernel::covariance`] and [`Kernel::prior`] have it too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// v0, positive, value^2.
@@ -101,6 +105,9 @@ pub struct Kernel {
     /// real variables alone, what they say of others is not read.
     #[serde(default)]
     pub kinds: Vec<StateKind>,
+    /// Explicit columns; where there are any, b is 0 and the constant is one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
 }
 
 /// Correlation of the reward noise along a chain.
@@ -212,7 +219,8 @@ pub struct Direction {
 impl Kernel {
     /// The kernel of the paper: a Gaussian profile, real state variables.
     pub fn gaussian(signal_variance: f64, bias_variance: f64, metric: Metric) -> Self {
-        Self { signal_variance, bias_variance, metric, profile: Profile::Gaussian, kinds: Vec::new() }
+        let (profile, kinds, columns) = (Profile::Gaussian, Vec::new(), Vec::new());
+        Self { signal_variance, bias_variance, metric, profile, kinds, columns }
     }
 
     /// The same with another profile.
@@ -224,6 +232,40 @@ impl Kernel {
     pub fn with_kinds(self, kinds: &[StateKind]) -> Self {
         let real = kinds.iter().all(|kind| *kind == StateKind::Real);
         Self { kinds: if real { Vec::new() } else { kinds.to_vec() }, ..self }
+    }
+
+    /// The same with a constant and linear columns over states (`dim`,) beside it: the constant has the variance b, which the rest
+    /// then lacks, each other `variance`, not negative. With variance 0 it is the kernel as it is.
+    pub fn with_linear_columns(self, dim: usize, variance: f64) -> Self {
+        if variance == 0.0 {
+            return self;
+        }
+        let columns = Column::constant_and_linear(self.bias_variance, variance, &self.kinds, dim);
+        Self { bias_variance: 0.0, columns, ..self }
+    }
+
+    /// c: the variance of the linear columns over v0; 0 without such columns.
+    pub fn linear_share(&self) -> f64 {
+        self.columns
+            .iter()
+            .find(|column| column.function.is_linear())
+            .map_or(0.0, |c| c.variance / self.signal_variance)
+    }
+
+    /// Prior variance of the constant, wherever it stands.
+    pub fn constant_variance(&self) -> f64 {
+        let columns = self.columns.iter().filter(|column| column.function.is_constant());
+        columns.fold(self.bias_variance, |sum, column| sum + column.variance)
+    }
+
+    /// All covariances `by` times as large.
+    pub fn scaled(&self, by: f64) -> Self {
+        Self {
+            signal_variance: by * self.signal_variance,
+            bias_variance: by * self.bias_variance,
+            columns: self.columns.iter().map(|c| Column { variance: by * c.variance, ..*c }).collect(),
+            ..self.clone()
+        }
     }
 
     /// What state variable `d` is.
@@ -246,6 +288,7 @@ impl Kernel {
         self.metric.relevance(dim).len() == dim
             && self.metric.factors().iter().all(|factor| factor.len() == dim)
             && (self.kinds.is_empty() || self.kinds.len() == dim)
+            && self.columns.iter().all(|column| column.is_of(dim, &self.kinds))
     }
 
     pub(super) fn embedding(&self, dim: usize) -> Embedding {
@@ -261,21 +304,32 @@ impl Kernel {
         self.count(|kind| *kind == StateKind::Category)
     }
 
-    /// k(x, x) = v0 + b, the same for every x.
+    /// v0 + b: k(x, x) without columns, the same for every x.
     pub fn diagonal(&self) -> f64 {
         self.signal_variance + self.bias_variance
     }
 
-    /// Length of a projected state: one for each real variable, two for each other, plus one per factor.
+    /// k(x, x) of a state whose coordinates are about as large as those of normalised states: where a grid of ridges begins.
+    pub fn typical(&self) -> f64 {
+        self.columns.iter().fold(self.diagonal(), |sum, column| sum + column.variance)
+    }
+
+    /// Number of columns q.
+    pub fn columns(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Length of a projected state: one for each real variable, two for each other, plus one per factor and per column.
     pub fn projected_dim(&self, dim: usize) -> usize {
-        dim + self.count(|kind| *kind != StateKind::Real) + self.metric.factors().len()
+        dim + self.count(|kind| *kind != StateKind::Real) + self.metric.factors().len() + self.columns.len()
     }
 
     /// Map states (n, D), row-major, to points whose Euclidean distance is the metric's:
     /// (sqrt(a_1) x_1, ..., sqrt(a_D) x_D, f_1' x, ..., f_k' x).
     ///
-    /// A periodic variable has two places, for its point of the circle. Categories come last, two places for each: its value,
-    /// and what two different ones add to the squared distance, 2 a. [`Kernel::eval`] and the others know.
+    /// A periodic variable has two places, for its point of the circle. Then come categories, two places for each: its value,
+    /// and what two different ones add to the squared distance, 2 a. Last come the values of the columns, which are no
+    /// coordinates. [`Kernel::eval`] and the others know.
     ///
     /// # Panics
     /// If `states` is not a whole number of rows, or the kernel is of another dimension.
@@ -295,20 +349,23 @@ impl Kernel {
             self.project_kinds_into(dim, states, out);
             return;
         }
-        let (relevance, factors): (&[f64], &[Vec<f64>]) = match &self.metric {
-            Metric::Isotropic(h) => {
+        let factors = match &self.metric {
+            Metric::Isotropic(h) if self.columns.is_empty() => {
                 let root = h.sqrt();
                 out.extend(states.iter().map(|v| v * root));
                 return;
             }
-            Metric::Ard(relevance) => (relevance, &[]),
-            Metric::Factor { relevance, factors } => (relevance, factors),
+            Metric::Isotropic(_) => &[],
+            Metric::Ard(relevance) | Metric::Factor { relevance, .. } => {
+                assert_eq!(relevance.len(), dim, "the metric is of another dimension");
+                self.metric.factors()
+            }
         };
-        assert_eq!(relevance.len(), dim, "the metric is of another dimension");
-        let (first, width) = (out.len(), dim + factors.len());
+        let (first, width) = (out.len(), dim + factors.len() + self.columns.len());
         out.resize(first + states.len() / dim * width, 0.0);
         // Coordinate by coordinate: a root is not cheap.
-        for (d, root) in relevance.iter().map(|a| a.sqrt()).enumerate() {
+        for d in 0..dim {
+            let root = self.metric.relevance_of(d).sqrt();
             for (out, x) in out[first..].chunks_exact_mut(width).zip(states.chunks_exact(dim)) {
                 out[d] = x[d] * root;
             }
@@ -316,6 +373,11 @@ impl Kernel {
         for (k, factor) in factors.iter().enumerate() {
             for (out, x) in out[first..].chunks_exact_mut(width).zip(states.chunks_exact(dim)) {
                 out[dim + k] = factor.iter().zip(x).map(|(a, b)| a * b).sum();
+            }
+        }
+        for (k, column) in self.columns.iter().enumerate() {
+            for (out, x) in out[first..].chunks_exact_mut(width).zip(states.chunks_exact(dim)) {
+                out[dim + factors.len() + k] = column.value(x, &[]);
             }
         }
     }
@@ -341,11 +403,18 @@ impl Kernel {
                     out.extend([x, 2.0 * self.metric.relevance_of(d)]);
                 }
             }
+            out.extend(self.columns.iter().map(|column| column.value(x, &self.kinds)));
         }
+    }
+
+    /// The coordinates of a projected point, and the values of the columns there (q,).
+    fn parts<'a>(&self, point: &'a [f64]) -> (&'a [f64], &'a [f64]) {
+        point.split_at(point.len() - self.columns.len())
     }
 
     /// r^2 between two projected points.
     pub(crate) fn squared_distance(&self, a: &[f64], b: &[f64]) -> f64 {
+        let ((a, _), (b, _)) = (self.parts(a), self.parts(b));
         let (a, own) = a.split_at(a.len() - 2 * self.categories());
         let (b, other) = b.split_at(a.len());
         let squared = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
@@ -355,7 +424,39 @@ impl Kernel {
             .fold(squared, |sum, (x, _)| sum + x[1])
     }
 
-    /// k between two projected points.
+    /// sum_j s_j f_j(a) f_j(b) of two projected points: what the columns add to k.
+    pub fn of_columns(&self, a: &[f64], b: &[f64]) -> f64 {
+        let values = self.parts(a).1.iter().zip(self.parts(b).1);
+        self.columns.iter().zip(values).map(|(column, (a, b))| column.variance * a * b).sum()
+    }
+
+    /// out\[i, j\] += what the columns add to k(a_i, b_j), for projected points (n, width) and (k, width).
+    ///
+    /// # Panics
+    /// If `out` is not (n, k).
+    pub fn add_columns(&self, a: &[f64], b: &[f64], out: &mut Matrix) {
+        let (Some(width), false) = (a.len().checked_div(out.rows()), self.columns.is_empty()) else { return };
+        assert!(a.len() == out.rows() * width && b.len() == out.cols() * width, "points that do not fit");
+        for (j, y) in b.chunks_exact(width).enumerate() {
+            for (value, x) in out.col_mut(j).iter_mut().zip(a.chunks_exact(width)) {
+                *value += self.of_columns(x, y);
+            }
+        }
+    }
+
+    /// k between two projected points, columns and all.
+    pub fn covariance(&self, a: &[f64], b: &[f64]) -> f64 {
+        let spanned = self.eval(a, b);
+        if self.columns.is_empty() { spanned } else { spanned + self.of_columns(a, b) }
+    }
+
+    /// k(x, x) at a projected point, columns and all.
+    pub fn prior(&self, point: &[f64]) -> f64 {
+        let spanned = self.diagonal();
+        if self.columns.is_empty() { spanned } else { spanned + self.of_columns(point, point) }
+    }
+
+    /// k between two projected points, but for the columns.
     pub fn eval(&self, a: &[f64], b: &[f64]) -> f64 {
         self.signal_variance * self.profile.at(self.squared_distance(a, b)) + self.bias_variance
     }
@@ -365,7 +466,8 @@ impl Kernel {
         self.signal_variance * self.profile.slope_at(self.squared_distance(a, b))
     }
 
-    /// out\[i, j\] = k(a_i, b_j) for the points `a` (rows of out) and `b` (columns), projected, row-major.
+    /// out\[i, j\] = k(a_i, b_j), but for the columns of the kernel, for the points `a` (rows of out) and `b` (columns), projected,
+    /// row-major.
     ///
     /// # Panics
     /// If `out` has other dimensions.
@@ -377,18 +479,40 @@ impl Kernel {
         }
     }
 
-    /// [`Kernel::block`] into columns that begin `stride` numbers apart; what is left between them becomes zero.
+    /// The kernel row k_m(x) of each of the projected points `b`: what V there has in common with the coefficients of the columns,
+    /// s_j f_j(x), and with V at the `elements` of a dictionary, k(d_i, x) but for the columns.
     ///
     /// # Panics
-    /// If the columns do not fit `out`.
-    pub fn block_apart(&self, a: &Points, b: &[f64], stride: usize, out: &mut [f64]) {
-        assert!(a.len() <= stride && b.len() * stride == out.len() * a.width, "columns that do not fit");
+    /// If `out` is not (q + m, n).
+    pub fn rows(&self, elements: &Points, b: &[f64], out: &mut ViewMut<'_>) {
+        assert_eq!(out.rows(), self.columns() + elements.len(), "a row for each column and element");
+        assert_eq!(out.cols() * elements.width, b.len(), "as many columns as points");
+        for (j, y) in b.chunks_exact(elements.width).enumerate() {
+            self.row(elements, y, out.col_mut(j));
+        }
+    }
+
+    fn row(&self, elements: &Points, y: &[f64], out: &mut [f64]) {
+        let (given, spanned) = out.split_at_mut(self.columns.len());
+        for ((out, column), value) in given.iter_mut().zip(&self.columns).zip(self.parts(y).1) {
+            *out = column.variance * value;
+        }
+        elements.covariances(self, 0, y, self.bias_variance, spanned);
+    }
+
+    /// [`Kernel::rows`] that begin `stride` numbers apart; what is left between them becomes zero.
+    ///
+    /// # Panics
+    /// If the rows do not fit `out`.
+    pub fn rows_apart(&self, elements: &Points, b: &[f64], stride: usize, out: &mut [f64]) {
+        let len = self.columns() + elements.len();
+        assert!(len <= stride && b.len() * stride == out.len() * elements.width, "columns that do not fit");
         if stride == 0 {
             return;
         }
-        for (y, column) in b.chunks_exact(a.width).zip(out.chunks_exact_mut(stride)) {
-            let (column, between) = column.split_at_mut(a.len());
-            a.covariances(self, 0, y, self.bias_variance, column);
+        for (y, row) in b.chunks_exact(elements.width).zip(out.chunks_exact_mut(stride)) {
+            let (row, between) = row.split_at_mut(len);
+            self.row(elements, y, row);
             between.fill(0.0);
         }
     }
@@ -492,6 +616,7 @@ impl Points {
 
     fn compare(&self, kernel: &Kernel, shape: Shape, first: usize, y: &[f64], level: f64, out: &mut [f64]) {
         assert!(first + out.len() <= self.len && y.len() == self.width, "points that are not there");
+        let y = kernel.parts(y).0;
         let points = Lanes { columns: &self.columns, stride: self.room, first, categories: kernel.categories() };
         covariances(out, points, y, shape, kernel.signal_variance, level);
     }
@@ -547,7 +672,7 @@ mod tests {
             let n = points.len();
             let (mut block, mut apart) = (Matrix::zeros(n, n), vec![f64::NAN; n * (n + 5)]);
             kernel.block(&points, &projected, &mut block.view_mut());
-            kernel.block_apart(&points, &projected, n + 5, &mut apart);
+            kernel.rows_apart(&points, &projected, n + 5, &mut apart);
             let (mut column, mut slopes) = (vec![0.0; n], vec![0.0; n]);
             for j in 0..n {
                 kernel.column(&projected, rows[j], &mut column);

@@ -32,6 +32,7 @@
 //! nowhere else. Of inverses only M^-1 is kept, for at most 256 rows after a full solution (`docs/mathematics.md`, (P8)).
 
 pub mod backfill;
+pub mod columns;
 pub mod dense;
 pub mod dictionary;
 pub mod drift;

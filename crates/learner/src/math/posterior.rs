@@ -23,6 +23,7 @@ use super::dense::{
     turn_and_multiply,
 };
 use super::dictionary::Dictionary;
+use super::kernel::Kernel;
 use super::raw;
 use super::statistics::{Running, Statistics};
 use cached::CachedSolves;
@@ -648,15 +649,20 @@ impl Posterior {
     /// ```text
     /// s = (u'u - mean(V)^2 / b) / tr(S (S + ratio I)^-1)                               docs/mathematics.md (N5), (N6)
     /// ```
-    /// `bias` is b, the constant of the base kernel. Averaged over rewards. Where there is nothing to estimate from the scale
+    /// `kernel` is the base kernel; b its constant. Where that is a column, its own u_j^2 is taken off instead. Averaged over rewards. Where there is nothing to estimate from the scale
     /// stays as it is.
-    pub fn matched_scale(&self, statistics: &Statistics, bias: f64) -> Scale {
+    pub fn matched_scale(&self, statistics: &Statistics, kernel: &Kernel) -> Scale {
+        let (bias, column) = (kernel.bias_variance, kernel.columns.iter().position(|c| c.function.is_constant()));
         let (m, rewards) = (self.feature_weights.rows(), self.feature_weights.cols().max(1) as f64);
         let mut size = 0.0;
         for h in 0..self.feature_weights.cols() {
             let u = self.feature_weights.col(h);
             let mean = dot(&statistics.feature_sum, u) / statistics.weight.max(f64::MIN_POSITIVE);
-            let constant = if bias > 0.0 { mean * mean / bias } else { 0.0 };
+            let constant = match column {
+                Some(j) => u[j] * u[j],
+                None if bias > 0.0 => mean * mean / bias,
+                None => 0.0,
+            };
             // A constant that takes nearly all leaves rounding.
             size += (dot(u, u) - constant).max(1e-6 * dot(u, u)) / rewards;
         }

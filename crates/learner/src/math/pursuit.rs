@@ -67,7 +67,7 @@ struct ByReturns<'a> {
     own: Matrix,
     /// P y (n, H).
     residuals: Matrix,
-    /// Columns w with P = I - sum w w' (n, chosen).
+    /// Columns w with P = I - sum w w' (n, chosen), those of the kernel's columns first.
     projector: Matrix,
     /// w' of `rows` (chosen, c).
     projected: Matrix,
@@ -85,16 +85,25 @@ impl<'a> ByReturns<'a> {
             kernel.block(&Points::new(kernel.projected_dim(dim), states), &elements, &mut out.view_mut());
             out
         };
-        Self {
+        let places = kernel.project(dim, of.states);
+        let mut out = Self {
             of,
-            rows: block(&kernel.project(dim, of.states), n),
+            rows: block(&places, n),
             own: block(&elements, count),
             residuals: of.targets.clone(),
             projector: Matrix::zeros(n, 0),
             projected: Matrix::zeros(0, count),
             chosen: Vec::new(),
             left: vec![true; count],
+        };
+        // What the columns of the kernel explain needs no element.
+        let width = kernel.projected_dim(dim);
+        for (j, column) in kernel.columns.iter().enumerate() {
+            let values = places.chunks_exact(width).map(|point| point[width - kernel.columns() + j]);
+            let feature: Vec<f64> = values.map(|value| column.variance.sqrt() * value).collect();
+            out.absorb(&feature, &vec![0.0; count]);
         }
+        out
     }
 
     /// delta^2 of a candidate.
@@ -131,14 +140,20 @@ impl<'a> ByReturns<'a> {
         let delta = residual.sqrt();
         let scaled = |column: &[f64]| column.iter().map(|v| v / delta).collect::<Vec<f64>>();
         let (feature, others) = (scaled(self.rows.col(candidate)), scaled(self.own.col(candidate)));
+        self.absorb(&feature, &others);
+        self.chosen.push(candidate);
+    }
+
+    /// The rows have one more feature (n,), which the candidates have `others` (c,) of.
+    fn absorb(&mut self, feature: &[f64], others: &[f64]) {
         // w = P f / sqrt(ratio + f'P f).
-        let mut w = feature.clone();
-        if !self.chosen.is_empty() {
-            let along = product(self.projector.view(), Op::Transposed, View::column(&feature), Op::Plain);
+        let (mut w, before) = (feature.to_vec(), self.projector.cols());
+        if before > 0 {
+            let along = product(self.projector.view(), Op::Transposed, View::column(feature), Op::Plain);
             let out = ViewMut::column(&mut w);
             multiply(out, true, -1.0, self.projector.view(), Op::Plain, along.view(), Op::Plain);
         }
-        let norm = (self.of.ratio + dot(&w, &feature)).sqrt();
+        let norm = (self.of.ratio + dot(&w, feature)).sqrt();
         w.iter_mut().for_each(|value| *value /= norm);
         for h in 0..self.residuals.cols() {
             // P loses w w'.
@@ -147,12 +162,12 @@ impl<'a> ByReturns<'a> {
         }
         let count = self.left.len();
         for (j, &value) in others.iter().enumerate() {
-            axpy(self.rows.col_mut(j), -value, &feature);
-            axpy(self.own.col_mut(j), -value, &others);
+            axpy(self.rows.col_mut(j), -value, feature);
+            axpy(self.own.col_mut(j), -value, others);
         }
         // The rows of `projected` follow the columns that they are products with.
-        let along: Vec<f64> = (0..self.chosen.len()).map(|t| dot(self.projector.col(t), &feature)).collect();
-        let mut projected = Matrix::zeros(self.chosen.len() + 1, count);
+        let along: Vec<f64> = (0..before).map(|t| dot(self.projector.col(t), feature)).collect();
+        let mut projected = Matrix::zeros(before + 1, count);
         for (j, &value) in others.iter().enumerate() {
             let to = projected.col_mut(j);
             to[..along.len()].copy_from_slice(self.projected.col(j));
@@ -160,9 +175,8 @@ impl<'a> ByReturns<'a> {
             to[along.len()] = dot(&w, self.rows.col(j));
         }
         self.projected = projected;
-        self.projector.resize(feature.len(), self.chosen.len() + 1);
-        self.projector.col_mut(self.chosen.len()).copy_from_slice(&w);
-        self.chosen.push(candidate);
+        self.projector.resize(feature.len(), before + 1);
+        self.projector.col_mut(before).copy_from_slice(&w);
     }
 }
 

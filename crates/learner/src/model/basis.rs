@@ -27,10 +27,10 @@ impl Basis {
         self.dictionary.len()
     }
 
-    /// Number of the first features that trackers use: the constant. Where it is no feature of its own, the first is nearly constant,
-    /// since the kernel's own is large beside its other variance.
+    /// Number of the first features that trackers use: the columns, or one. Where the constant is no feature of its own, the first is
+    /// nearly constant, since the kernel's own is large beside its other variance.
     pub(super) fn explicit(&self) -> usize {
-        1
+        self.dictionary.columns().max(1)
     }
 
     /// State dimension D.

@@ -61,12 +61,12 @@ impl Model {
     pub(super) fn published_branch(&self, variance: bool, of: &Snapshot) -> Option<Result<Box<Snapshot>, SolveError>> {
         let branch = self.branch.as_ref()?;
         let heads = branch.published_heads(&branch.running(), variance)?;
-        let (m, dim) = (branch.basis.len(), branch.basis.dim());
+        let (m, elements, dim) = (branch.basis.len(), branch.basis.dictionary.elements_len(), branch.basis.dim());
         let with = |heads| Snapshot {
             critic: of.critic.clone(),
             hyperparameters: branch.hyperparameters(),
             inputs: branch.basis.inputs.clone(),
-            dictionary: DMatrix::from_row_slice(m, dim, branch.basis.dictionary.elements()),
+            dictionary: DMatrix::from_row_slice(elements, dim, branch.basis.dictionary.elements()),
             weights: DMatrix::zeros(m, 0),
             variance: None,
             log_evidence: None,

@@ -32,7 +32,7 @@ impl Model {
 
     fn tune_own_heads(&mut self) -> Result<(), SolveError> {
         let running = self.running();
-        let (diagonal, floor) = (self.basis.kernel().diagonal(), self.settings.noise_floor);
+        let (diagonal, floor) = (self.basis.kernel().typical(), self.settings.noise_floor);
         if let Some(heads) = &mut self.heads {
             heads.tune(&running, diagonal, floor, self.statistics.rows)?;
         }

@@ -281,7 +281,7 @@ impl Model {
     /// Choose noise and scale of the heads, as far as they do not name them. Where a system cannot be solved all stays as it is.
     fn choose_scales(&mut self) {
         let running = self.running();
-        let (diagonal, floor, rows) = (self.basis.kernel().diagonal(), self.settings.noise_floor, self.statistics.rows);
+        let (diagonal, floor, rows) = (self.basis.kernel().typical(), self.settings.noise_floor, self.statistics.rows);
         if let Some(heads) = &mut self.heads {
             // As in a refresh: without a solution the scales of before stay.
             drop(heads.choose_scales(&running, diagonal, floor, rows, |_| {}));

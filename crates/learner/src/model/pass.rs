@@ -10,7 +10,7 @@ use super::weights::{Weights, value};
 use crate::contest::Foretold;
 use crate::heads::{Bank, Block};
 use crate::math::backfill::{BackfillBuffer, Crossing, Observed};
-use crate::math::dense::{Op, View, ViewMut, multiply};
+use crate::math::dense::{Op, View, ViewMut, dot, multiply};
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::{Posterior, SolveWork};
 use crate::math::statistics::{Followed, Running, Statistics};
@@ -147,8 +147,8 @@ impl Pass<'_> {
         if let Some(heads) = &mut self.heads {
             let (nodes, features) = (&work.nodes.of_rows, &work.nodes.features);
             let ring = (self.recent.span().start, self.recent.cuts().count());
-            let diagonal = self.basis.kernel().diagonal();
-            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features, diagonal, ring });
+            let kernel = self.basis.kernel();
+            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features, kernel, ring });
         }
         self.absorb(rows, block, offset, work);
         if self.basis.dictionary.is_full() && !self.recent.is_settled() {
@@ -362,7 +362,8 @@ impl Pass<'_> {
             share: ratio * weight,
             crossing,
         };
-        gathered.prior_trace += ratio * weight * diagonal;
+        let given = &observed.features[..self.basis.dictionary.columns()];
+        gathered.prior_trace += ratio * weight * (diagonal + dot(given, given));
         if white && let Some(next) = here.next {
             observed.next_point = nodes.point(next);
             observed.weight = discount;
@@ -397,8 +398,7 @@ impl Pass<'_> {
         if !revisits && !self.rule.settings.leaves_chain() {
             let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
             let row = Verified { slot, rewards, discount, ratio };
-            let diagonal = self.basis.kernel().diagonal();
-            self.returns.verify(row, features, posterior, self.rule.settings.discount, diagonal);
+            self.returns.verify(row, features, posterior, self.rule.settings.discount, self.basis.kernel());
         }
     }
 

@@ -4,6 +4,7 @@ use super::weights::value;
 use crate::math::backfill::difference_residual;
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
+use crate::math::kernel::Kernel;
 use crate::math::posterior::Posterior;
 use crate::math::spread::Spread;
 use crate::snapshot::ReturnSpread;
@@ -22,14 +23,14 @@ pub(super) struct Returns {
 
 impl Returns {
     /// A row has arrived whose features are phi (m,): returns that are followed gain its reward, and now and then its own is
-    /// followed from here on. `discount` is the critic's, `diagonal` k(x, x) of the base kernel.
+    /// followed from here on. `discount` is the critic's.
     pub(super) fn verify(
         &mut self,
         row: Verified<'_>,
         features: &[f64],
         posterior: Option<&Posterior>,
         discount: f64,
-        diagonal: f64,
+        kernel: &Kernel,
     ) {
         let Self { spread: Some(spread), value_covariance: Some(covariance), verification } = self else { return };
         let Some(posterior) = posterior else { return };
@@ -37,7 +38,7 @@ impl Returns {
         verification.arrive(row.slot, value);
         let pace = Pace::new(discount, posterior.feature_weights().rows());
         if verification.is_due(pace, row.ratio) {
-            let variance = value_variance(posterior.scale().signal, diagonal, covariance, features);
+            let variance = value_variance(posterior.scale().signal, kernel, covariance, features);
             let predicted = |h| (value(h), (variance + spread.variance(h, features)).sqrt());
             verification.start(row.slot, (0..row.rewards.len()).map(predicted));
         }
@@ -73,10 +74,10 @@ impl Returns {
     }
 }
 
-/// Var V at features phi (m,): `diagonal` is that of the base kernel, `covariance` Cov u / s of the features there were when it
-/// was made; those admitted since have their prior variance. O(m^2).
-fn value_variance(signal: f64, diagonal: f64, covariance: &Matrix, features: &[f64]) -> f64 {
+/// Var V at features phi (m,): `kernel` is the base kernel, `covariance` Cov u / s of the features there were when it was made;
+/// those admitted since have their prior variance. O(m^2).
+fn value_variance(signal: f64, kernel: &Kernel, covariance: &Matrix, features: &[f64]) -> f64 {
     let known = &features[..covariance.cols()];
     let learned: f64 = known.iter().enumerate().map(|(j, phi)| phi * dot(covariance.col(j), known)).sum();
-    signal * (difference_residual(diagonal, known) + learned.max(0.0))
+    signal * (difference_residual(kernel.diagonal(), &known[kernel.columns()..]) + learned.max(0.0))
 }

@@ -178,7 +178,7 @@ impl Unlearned<'_> {
         }
     }
 
-    /// Prior variance of V(x) - gamma V(x') under the base kernel.
+    /// Prior variance of V(x) - gamma V(x') under the base kernel, but for the columns.
     fn prior(&self, row: &ScoredRow, nodes: &Nodes, next_points: &[f64]) -> f64 {
         let (kernel, width, gamma) = (self.basis.kernel(), self.basis.width(), row.discount);
         let next = match row.next {
@@ -209,7 +209,7 @@ impl Prequential {
         let (Scale { signal, ratio }, ridge) = (posterior.scale(), posterior.ridge());
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
-        let rewards = &rows.settings.rewards;
+        let (rewards, columns) = (&rows.settings.rewards, rows.basis.dictionary.columns());
         for (c, row) in scored.rows.iter().enumerate() {
             let (gamma, difference) = (row.discount, scored.difference.col(c));
             let prior = || rows.prior(row, nodes, &scored.next_points);
@@ -219,13 +219,14 @@ impl Prequential {
             };
             let variance = if !rows.follows_rows {
                 let (solved, new) = (scored.solved.col(c), &difference[known..]);
-                let left = difference_residual(prior(), difference);
+                let left = difference_residual(prior(), &difference[columns..]);
                 signal * (left + ridge * dot(solved, solved) + dot(new, new)) + noise
             } else if self.td_square > 0.0 {
                 // sigma0^2 is a ridge here; how large TD errors are the rows before tell.
                 self.td_square
             } else {
-                signal * prior() + noise
+                let given = &difference[..columns];
+                signal * (prior() + dot(given, given)) + noise
             };
             let (mut log_density, mut square) = (0.0, 0.0);
             for (h, &column) in rewards.iter().enumerate() {

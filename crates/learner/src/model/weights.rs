@@ -2,6 +2,7 @@
 
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::dot;
+use crate::math::kernel::Kernel;
 use crate::math::posterior::{Arrivals, Posterior, Scale, SolveWork};
 use crate::math::statistics::{Running, Statistics};
 
@@ -29,13 +30,13 @@ impl Tuned {
 
 /// How scales are tuned.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tuning {
+pub(super) struct Tuning<'a> {
     /// Whether they are.
     pub(super) wanted: bool,
     /// Least noise variance relative to that of the targets.
     pub(super) noise_floor: f64,
-    /// b of the base kernel.
-    pub(super) bias: f64,
+    /// The base kernel.
+    pub(super) kernel: &'a Kernel,
 }
 
 /// The posterior of the last refresh, and the rows since.
@@ -65,7 +66,7 @@ impl Weights {
         statistics: &Statistics,
         recent: &BackfillBuffer,
         running: &Running,
-        tuning: Tuning,
+        tuning: Tuning<'_>,
         solve: &mut SolveWork,
         spare: &mut Posterior,
     ) -> bool {
@@ -117,13 +118,13 @@ impl Weights {
         &mut self,
         statistics: &Statistics,
         running: &Running,
-        tuning: Tuning,
+        tuning: Tuning<'_>,
         solve: &mut SolveWork,
         found: &mut Posterior,
     ) -> bool {
         let before = self.scale;
         self.scale = if statistics.follows_rows {
-            found.matched_scale(statistics, tuning.bias)
+            found.matched_scale(statistics, tuning.kernel)
         } else {
             found.tuned_scale(statistics, tuning.noise_floor)
         };

@@ -93,7 +93,7 @@ pub(super) fn run(
     let improved = improve(job, of, &rows, &model, keep_going)?;
     let given = Given { rows: &improved.rows, first: 0, ..given };
     let mut dictionary = model.dictionary().clone();
-    dictionary.set_max(dictionary.len());
+    dictionary.close();
     let mut model = given.model(dictionary, keep_going).map_err(stopped)?;
     look_again(&mut model, &improved.rows, given.first, keep_going);
     let mut report = report(job, &rows, &model, chosen)?;

@@ -61,6 +61,7 @@ pub(super) fn select(
             room: job.room(),
             seed: job.seed,
             profiled: None,
+            linear: 0.0,
         };
         let search = &Search::new(settings, &data)?;
         let round = Round { prepared, search, present, number, keep_going, time_left };

@@ -58,7 +58,7 @@ impl Given<'_> {
         if by == DictionaryBy::Icd {
             return Ok(icd.dictionary.clone());
         }
-        let (dim, most) = (self.inputs.dim(), icd.dictionary.len());
+        let (dim, most) = (self.inputs.dim(), icd.dictionary.elements_len());
         let mut candidates = icd.dictionary.elements().to_vec();
         let all = nodes(self.rows, self.settings.choices());
         let stride = (all.len() / dim).div_ceil(CANDIDATES.max(2 * most) - most).max(1);
@@ -81,7 +81,7 @@ impl Given<'_> {
                 dictionary.admit(state, features.col(0));
             }
         }
-        dictionary.set_max(dictionary.len());
+        dictionary.close();
         Ok(dictionary)
     }
 
@@ -112,7 +112,7 @@ impl Given<'_> {
         let (dim, states) = (self.inputs.dim(), self.states(&self.rows.states, &sampled));
         let (kernel, ratio) = (&self.hyperparameters.kernel, self.hyperparameters.noise_variance);
         let of = Regression { kernel, dim, states: &states, targets: &targets, ratio };
-        by_returns(&of, candidates, first, icd.dictionary.len(), keep_going).ok_or(BatchError::Stopped)
+        by_returns(&of, candidates, first, icd.dictionary.elements_len(), keep_going).ok_or(BatchError::Stopped)
     }
 
     /// Numbers of the candidates that the critic's own rewards choose, one row ahead.
@@ -181,7 +181,7 @@ impl Given<'_> {
         let returns = complete_returns(&heads, &later);
         let judge = |&by: &DictionaryBy| {
             let dictionary = given.select_by(by, &icd, keep_going)?;
-            let elements = dictionary.len();
+            let elements = dictionary.elements_len();
             let mut model = given.model(dictionary, keep_going)?;
             model.tune_heads()?;
             let snapshot = model.sound_snapshot(false)?;

@@ -178,6 +178,7 @@ impl Asked<'_> {
                 room: settings.dictionary_max,
                 seed: self.seed,
                 profiled: Some(settings.noise_floor),
+                linear: 0.0,
             };
             let search = Search::new(settings, &data)?;
             let mut note = |structure: &Structure, rows, found: &[Ascent]| {
@@ -353,8 +354,7 @@ pub(super) fn standardised(returns: &[f64]) -> Option<Vec<f64>> {
 /// The same model of values whose kernel has the signal variance 1.
 pub(super) fn at_unit_scale(of: &Hyperparameters) -> Hyperparameters {
     let unit = of.kernel.signal_variance;
-    let bias_variance = of.kernel.bias_variance / unit;
-    let kernel = Kernel { signal_variance: 1.0, bias_variance, ..of.kernel.clone() };
+    let kernel = Kernel { signal_variance: 1.0, ..of.kernel.scaled(1.0 / unit) };
     Hyperparameters { kernel, noise: of.noise, noise_variance: of.noise_variance / unit }
 }
 

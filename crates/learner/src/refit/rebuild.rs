@@ -47,7 +47,7 @@ pub(super) fn report_of_rebuilt(
         structures: Vec::new(),
         active_bounds: Vec::new(),
         out_of_time: false,
-        dictionary_size: dictionary.len(),
+        dictionary_size: dictionary.elements_len(),
         dictionary: None,
         trace_gap: model.solve()?.trace_gap(model.statistics()) * rewards,
         tolerance: dictionary.tolerance() / dictionary.kernel().diagonal(),
@@ -159,11 +159,11 @@ pub(super) fn plausible(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -
     // Twice: a Gaussian process overshoots at the rim of its data.
     let bound = 2.0 * largest * horizon.min(1e9);
     let kernel = &snapshot.hyperparameters.kernel;
-    let (m, dim) = (snapshot.dictionary.nrows(), snapshot.dim());
+    let (m, elements, dim) = (snapshot.weights.nrows(), snapshot.dictionary.nrows(), snapshot.dim());
     let points = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
-    let mut gram = Matrix::zeros(m, m);
-    kernel.block(&Points::new(kernel.projected_dim(dim), &points), &points, &mut gram.view_mut());
-    let values = gram.to_nalgebra() * &snapshot.weights;
+    let mut rows = Matrix::zeros(m, elements);
+    kernel.rows(&Points::new(kernel.projected_dim(dim), &points), &points, &mut rows.view_mut());
+    let values = rows.to_nalgebra().tr_mul(&snapshot.weights);
     let value = values.amax();
     if value.is_finite() && value <= bound { Ok(()) } else { Err(RefitError::Wild { value, bound }) }
 }

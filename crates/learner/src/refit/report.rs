@@ -318,10 +318,11 @@ pub(super) fn variables(
     (0..dim)
         .map(|d| {
             let relevance = omega.at(d, d);
-            let kept = relevance > 0.0;
+            let linear = hyperparameters.kernel.columns.iter().any(|column| column.function.variable() == Some(d));
+            let kept = relevance > 0.0 || linear;
             let support = support.and_then(|s| s[d]).filter(|_| kept);
             let kernel = &hyperparameters.kernel;
-            let length = kernel.lengthscale(d, dim).filter(|_| kept);
+            let length = kernel.lengthscale(d, dim).filter(|_| relevance > 0.0);
             let real = kernel.kind_of(d) == StateKind::Real;
             let copied = dependence.copies.iter().find(|&&(copy, _)| copy == d).map(|&(_, of)| of);
             let verdict = match (copied, support) {
@@ -333,7 +334,7 @@ pub(super) fn variables(
                 (_, Some(_)) => Verdict::DoesNotMatter,
                 // Without support the lengthscale has to say it: over ten standard deviations hardly anything changes.
                 (_, None) if relevance >= 0.1 => Verdict::Matters,
-                (_, None) if relevance >= 0.01 => Verdict::MattersLittle,
+                (_, None) if relevance >= 0.01 || linear => Verdict::MattersLittle,
                 (_, None) => Verdict::DoesNotMatter,
             };
             VariableReport {

@@ -7,6 +7,7 @@
 use super::apart::APART;
 use super::error::{Lack, RefitError};
 use super::first_guess::moments;
+use crate::math::columns::Column;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
 use crate::math::embedding::{StateKind, distance};
@@ -107,6 +108,8 @@ pub(super) struct Data<'a> {
     pub(super) seed: u64,
     /// Least noise variance relative to that of the targets, where each column of them has its best noise and scale.
     pub(super) profiled: Option<f64>,
+    /// Variance of linear columns over v0, 0 for none: for the exact evidence alone.
+    pub(super) linear: f64,
 }
 
 /// The search of one round of targets, inside a box that the data give.
@@ -125,6 +128,7 @@ pub(super) struct Search {
     /// Median step of each normalised coordinate (D,); infinite for categories.
     steps: Vec<f64>,
     profile: Profile,
+    linear: f64,
     kinds: Vec<StateKind>,
     pub(super) starts: usize,
     pub(super) effort: Effort,
@@ -227,6 +231,7 @@ impl Search {
             upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
             steps: median_steps(rows, inputs, &settings.kinds(rows.dim)),
             profile: settings.profile,
+            linear: data.linear,
             kinds: settings.kinds(rows.dim).to_vec(),
             starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
@@ -294,6 +299,12 @@ impl Search {
         let [signal_variance, bias_variance, noise_variance] = self.suggested;
         let kernel =
             Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(self.profile).with_kinds(&self.kinds);
+        // The constant stays where it is: its variance is a parameter of its own.
+        let columns = match self.linear {
+            0.0 => Vec::new(),
+            share => Column::constant_and_linear(0.0, share * signal_variance, &self.kinds, dim),
+        };
+        let kernel = Kernel { columns, ..kernel };
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }
     }
 
@@ -340,7 +351,7 @@ impl Search {
             let mut out = vec![None; dim];
             for (count, &d) in order.iter().enumerate() {
                 out[d] = match relevance[d] {
-                    0.0 => Some(0.0),
+                    0.0 if hyper.kernel.columns.is_empty() => Some(0.0),
                     _ if enough(count) => break,
                     _ => Some(all - self.value(by, &without(hyper, &alike(d), dim), more).ok()?.value),
                 };
@@ -385,6 +396,7 @@ pub(super) fn without(hyper: &Hyperparameters, gone: &[usize], dim: usize) -> Hy
     let mut out = hyper.clone();
     let mut relevance = hyper.kernel.metric.relevance(dim);
     gone.iter().for_each(|&d| relevance[d] = 0.0);
+    out.kernel.columns.retain(|column| column.function.variable().is_none_or(|d| !gone.contains(&d)));
     out.kernel.metric = match &hyper.kernel.metric {
         Metric::Factor { factors, .. } => {
             let mut factors = factors.clone();

@@ -294,6 +294,7 @@ impl<'a> Asked<'a> {
             room: self.settings.dictionary_max,
             seed: self.settings.seed,
             profiled: Some(self.settings.noise_floor),
+            linear: 0.0,
         };
         Search::new(&self.settings, &data)
     }

@@ -25,7 +25,7 @@ fn empty(case: &Value, head: &Value, settings: Settings) -> Model {
     };
     let states: Vec<f64> = numbers(&case["dictionary"]);
     let mut dictionary = Dictionary::from_elements(kernel.clone(), 2, &states).unwrap();
-    dictionary.set_max(dictionary.len());
+    dictionary.close();
     let noise_variance = head["noise_variance"].as_f64().unwrap();
     let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
     Model::with_dictionary(settings, Inputs::identity(2), &hyperparameters, dictionary)

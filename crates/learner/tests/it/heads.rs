@@ -101,7 +101,7 @@ fn empty(case: &Value, settings: Settings) -> Model {
     let number = |key: &str| case["kernel"][key].as_f64().unwrap();
     let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&case["kernel"]["a"])));
     let mut dictionary = Dictionary::from_elements(kernel.clone(), dim(case), &numbers(&case["dictionary"])).unwrap();
-    dictionary.set_max(dictionary.len());
+    dictionary.close();
     let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.3 };
     Model::with_dictionary(settings, Inputs::identity(dim(case)), &hyperparameters, dictionary)
 }
@@ -211,7 +211,7 @@ fn a_head_is_a_critic_of_its_own() {
             let elements = critic.dictionary().elements().to_vec();
             let mut dictionary =
                 Dictionary::from_elements(hyperparameters.kernel.clone(), dim(&case), &elements).unwrap();
-            dictionary.set_max(dictionary.len());
+            dictionary.close();
             let inputs = Inputs::identity(dim(&case));
             critic = Model::with_dictionary(settings(&case), inputs, &hyperparameters, dictionary);
             learn(&mut critic, &own, 60);

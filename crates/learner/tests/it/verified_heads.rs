@@ -53,7 +53,7 @@ fn model(heads: Vec<Head>) -> Model {
     let kernel = Kernel::gaussian(1.0, 1.0, Metric::Ard(vec![40.0]));
     let elements: Vec<f64> = (0..8).map(|k| f64::from(k) / 8.0).collect();
     let mut dictionary = Dictionary::from_elements(kernel.clone(), 1, &elements).unwrap();
-    dictionary.set_max(dictionary.len());
+    dictionary.close();
     let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1.0 };
     let settings = Settings { estimate_scale: false, refresh_rows: 16, heads, ..Settings::paper() };
     Model::with_dictionary(settings, Inputs::identity(1), &hyperparameters, dictionary)

@@ -2,6 +2,7 @@
 
 use super::ArrayForm;
 use super::tensor::Written;
+use criticd_learner::math::columns::Given;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Metric, Profile};
 use criticd_learner::snapshot::{Inputs, Snapshot, Tracked};
@@ -169,6 +170,10 @@ pub(super) struct KernelBody<'a> {
     directions: Option<Written<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     strengths: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    columns: Vec<Given>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column_variances: Option<Written<'a>>,
 }
 
 impl<'a> KernelBody<'a> {
@@ -197,6 +202,9 @@ impl<'a> KernelBody<'a> {
             factors,
             directions,
             strengths,
+            columns: kernel.columns.iter().map(|column| column.function).collect(),
+            column_variances: (!kernel.columns.is_empty())
+                .then(|| Written::of(kernel.columns(), 1, |j, _| kernel.columns[j].variance, form).flat()),
         }
     }
 }

@@ -8,6 +8,7 @@ use super::status::{InputsStatus, KernelStatus, NoiseStatus, Relevance};
 use super::tensor::Shape;
 use super::v1::check_version;
 use super::{ErrorCode, WireError, excerpt};
+use criticd_learner::math::columns::Column;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot, Tracked};
@@ -69,7 +70,7 @@ const RETURNS_KEYS: [&str; 6] =
 const TRACKED_KEYS: [&str; 3] = ["tracked.base", "tracked.gate", "tracked.half_life"];
 const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
-const KERNEL_KEYS: [&str; 7] = [
+const KERNEL_KEYS: [&str; 9] = [
     "kernel.kind",
     "kernel.profile",
     "kernel.kinds",
@@ -77,6 +78,8 @@ const KERNEL_KEYS: [&str; 7] = [
     "kernel.bias_variance",
     "kernel.relevance",
     "kernel.factors",
+    "kernel.columns",
+    "kernel.column_variances",
 ];
 const INPUTS_KEYS: [&str; 4] = ["inputs.dim", "inputs.shift", "inputs.scale", "inputs.names"];
 
@@ -108,7 +111,8 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
     let inputs = inputs(map.require("inputs")?)?;
     let dim = inputs.dim();
     let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
-    let (size, dictionary) = rows(map.require("dictionary")?, dim)?;
+    let (elements, dictionary) = rows(map.require("dictionary")?, dim)?;
+    let size = hyperparameters.kernel.columns() + elements;
     let weights = weights(map.require("weights")?, size)?;
     let (weights, returns) = with_returns(weights, map.get("returns"))?;
     let variance = match map.get("variance") {
@@ -167,7 +171,8 @@ fn branch(field: Field<'_>, values: &Snapshot) -> Result<Snapshot, WireError> {
     }
     let dim = Some(inputs.dim());
     let hyperparameters = hyperparameters(map.require("branch.kernel")?, map.require("branch.noise")?, dim)?;
-    let (size, dictionary) = rows(map.require("branch.dictionary")?, inputs.dim())?;
+    let (elements, dictionary) = rows(map.require("branch.dictionary")?, inputs.dim())?;
+    let size = hyperparameters.kernel.columns() + elements;
     Ok(Snapshot {
         critic: values.critic.clone(),
         hyperparameters,
@@ -216,20 +221,21 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
     let (new, rows_new) = rows(map.require("dictionary")?, dim)?;
     let mut dictionary = before.dictionary.clone().resize_vertically(start + new, 0.0);
     dictionary.rows_mut(start, new).copy_from(&rows_new);
-    let weights = weights(map.require("weights")?, start + new)?;
+    let size = hyperparameters.kernel.columns() + start + new;
+    let weights = weights(map.require("weights")?, size)?;
     let (weights, returns) = with_returns(weights, map.get("returns"))?;
-    let tracked = map.get("tracked").map(|field| tracked(field, start + new, weights.ncols())).transpose()?;
+    let tracked = map.get("tracked").map(|field| tracked(field, size, weights.ncols())).transpose()?;
     let variance = match map.get("variance") {
         Some(field) => {
-            let (found, variance) = rows(field, start + new)?;
-            check_count(field.name, found, start + new)?;
+            let (found, variance) = rows(field, size)?;
+            check_count(field.name, found, size)?;
             Some(variance)
         }
         // k' C k is in the unit of k, so C scales inversely to it.
         None => before
             .variance
             .as_ref()
-            .filter(|c| c.nrows() == start + new)
+            .filter(|c| c.nrows() == size)
             .map(|c| c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)),
     };
     Ok(Some(Snapshot {
@@ -300,7 +306,7 @@ pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option
 
 impl From<&Kernel> for KernelStatus {
     fn from(kernel: &Kernel) -> Self {
-        let Kernel { signal_variance, bias_variance, metric, profile, kinds } = kernel;
+        let Kernel { signal_variance, bias_variance, metric, profile, kinds, columns } = kernel;
         let relevance = match metric {
             Metric::Isotropic(relevance) => Relevance::Common(*relevance),
             Metric::Ard(relevance) | Metric::Factor { relevance, .. } => Relevance::Each(relevance.clone()),
@@ -311,6 +317,8 @@ impl From<&Kernel> for KernelStatus {
             signal_variance: *signal_variance,
             bias_variance: *bias_variance,
             kinds: kinds.clone(),
+            columns: columns.iter().map(|column| column.function).collect(),
+            column_variances: columns.iter().map(|column| column.variance).collect(),
             relevance,
             ..Self::default()
         };
@@ -470,7 +478,43 @@ fn kernel(field: Field<'_>, dim: Option<usize>) -> Result<Kernel, WireError> {
     if let Some(dim) = dim.filter(|_| !kinds.is_empty()) {
         check_count("kernel.kinds", kinds.len(), dim)?;
     }
-    Ok(Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(profile).with_kinds(&kinds))
+    let kernel = Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(profile).with_kinds(&kinds);
+    let columns = columns(map.get("kernel.columns"), map.get("kernel.column_variances"), dim, &kernel.kinds)?;
+    Ok(Kernel { columns, ..kernel })
+}
+
+/// The explicit columns (q,) of states (`dim`,) of these kinds; none where they are left out.
+fn columns(
+    functions: Option<Field<'_>>,
+    variances: Option<Field<'_>>,
+    dim: Option<usize>,
+    kinds: &[StateKind],
+) -> Result<Vec<Column>, WireError> {
+    let Some(field) = functions else { return Ok(Vec::new()) };
+    let words = names(field)?;
+    let variances = match variances {
+        Some(field) => finite_vector(field)?,
+        None => Vec::new(),
+    };
+    check_count("kernel.column_variances", variances.len(), words.len())?;
+    let dim = dim.unwrap_or(usize::MAX);
+    let column = |(i, (word, variance)): (usize, (String, f64))| {
+        let function = word.parse().map_err(|e: String| out_of_range(field.name, e).at(i))?;
+        let column = Column { function, variance };
+        if variance <= 0.0 {
+            let message = format!("must be positive, is {variance}");
+            return Err(out_of_range("kernel.column_variances", message).at(i));
+        }
+        if !column.is_of(dim, kinds) {
+            let message = format!(
+                "no state variable for {}: linear is of a real one, cosine and sine of a periodic one",
+                excerpt(&word)
+            );
+            return Err(out_of_range(field.name, message).at(i));
+        }
+        Ok(column)
+    };
+    words.into_iter().zip(variances).enumerate().map(column).collect()
 }
 
 /// (D,); an empty list stands for all real.

@@ -6,6 +6,7 @@
 //! `CRITICD_WRITE=1 cargo test --release -p criticd-protocol wire::status` writes them again.
 
 use super::{ErrorCode, StreamPosition, WireError};
+use criticd_learner::math::columns::Given;
 use criticd_learner::math::embedding::StateKind;
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -724,6 +725,14 @@ pub struct KernelStatus {
     /// (D,), of kind `factor`: the eigenvalues of Omega, the largest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strengths: Option<Vec<f64>>,
+    /// Explicit columns (q,), which come before the dictionary: `constant`, `linear:D`, `cosine:D` or `sine:D` of state variable D;
+    /// left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub columns: Vec<Given>,
+    /// (q,): prior variances of their coefficients, square of the unit of the value.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub column_variances: Vec<f64>,
 }
 
 /// One over the squared lengthscale: one number for all state variables, or a number of each.

@@ -1160,6 +1160,39 @@ fn replies_encode_to_the_golden_bytes() {
 }
 
 #[test]
+fn columns_come_back_exactly() {
+    for (kinds, columns) in [(vec![], 4), (vec![StateKind::Periodic(2.5), StateKind::Category], 3), (vec![], 1)] {
+        let metric = Metric::Ard(vec![0.5, 0.25]);
+        let features = columns + 3;
+        let numbers = |cols: usize| DMatrix::from_fn(features, cols, |i, j| 0.1 + i as f64 / 3.0 - j as f64 * 0.7);
+        let plain = snapshot(metric, 2);
+        let kernel = plain.hyperparameters.kernel.clone().with_kinds(&kinds);
+        let mut kernel = Kernel { bias_variance: 3.0, ..kernel }.with_linear_columns(2, 1.5);
+        kernel.columns.truncate(columns);
+        let columns = kernel.columns();
+        let features = columns + 3;
+        let model = Snapshot {
+            hyperparameters: Hyperparameters { kernel, ..plain.hyperparameters.clone() },
+            weights: numbers(2).rows(0, features).into_owned(),
+            variance: Some(numbers(features).rows(0, features).into_owned()),
+            returns: plain
+                .returns
+                .clone()
+                .map(|spread| ReturnSpread { weights: numbers(2).rows(0, features).into_owned(), ..spread }),
+            ..plain
+        };
+        for form in [ArrayForm::Tensor, ArrayForm::List] {
+            assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
+        }
+        let after = Snapshot { revision: model.revision + 1, ..model.clone() };
+        let changed = wire::decode_weights(&wire::encode_weights(&after, 2, true), &model).unwrap();
+        assert_eq!(changed.unwrap(), after);
+        let text = wire::hyperparameters_to_json(&model.hyperparameters, Some(&model.inputs)).to_string();
+        assert_eq!(wire::hyperparameters_from_str(&text).unwrap().hyperparameters, model.hyperparameters);
+    }
+}
+
+#[test]
 fn publications_encode_to_the_golden_bytes() {
     let before = Snapshot { revision: 31, ..wire::decode_snapshot(&vector("snapshot_ard.msgpack")).unwrap() };
     for (name, variance) in [("weights", false), ("weights_variance", true), ("weights_returns", false)] {
@@ -1241,6 +1274,8 @@ fn faults_of_hyperparameter_files_are_named() {
         ("/kernel/kinds", json!(["real", "angle"]), "out_of_range", "kernel.kinds"),
         ("/kernel/kinds", json!(["periodic:0", "real"]), "out_of_range", "kernel.kinds"),
         ("/kernel/kinds", json!("real"), "wrong_type", "kernel.kinds"),
+        ("/kernel/columns", json!(["constant"]), "wrong_shape", "kernel.column_variances"),
+        ("/kernel/columns", json!(["square:0"]), "wrong_shape", "kernel.column_variances"),
         ("/noise/variance", json!(0), "out_of_range", "noise.variance"),
         ("/noise", json!("white"), "wrong_type", "noise"),
     ] {

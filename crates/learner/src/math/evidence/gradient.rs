@@ -25,7 +25,9 @@ pub(super) struct Nodes<'a> {
 impl<'a> Nodes<'a> {
     pub(super) fn new(kernel: &'a Kernel, dim: usize, states: &'a [f64]) -> Self {
         let embedding = kernel.embedding(dim);
-        let projected = (!kernel.profile.is_its_slope()).then(|| Projected::new(kernel, dim, states));
+        // With columns the signal is more than the profile, and slopes are apart.
+        let apart = !kernel.profile.is_its_slope() || !kernel.columns.is_empty();
+        let projected = apart.then(|| Projected::new(kernel, dim, states));
         let categories = embedding.all_categories(states);
         Self { kernel, coordinates: embedding.all_coordinates(states), categories, projected }
     }

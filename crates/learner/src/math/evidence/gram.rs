@@ -81,12 +81,22 @@ pub(super) fn covariance_into(signal: &Matrix, problem: &Problem, hyper: &Hyperp
     }
 }
 
-/// The Gram matrix of the signal v0 C at the nodes (N, N): the lower triangle, and for differences both.
+/// The Gram matrix of the signal v0 C at the nodes (N, N), of the columns too, whose variances go with v0: the lower triangle, and
+/// for differences both.
 pub(super) fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
     let points = Projected::new(kernel, problem.dim, &problem.nodes);
     out.resize(points.len(), points.len());
     for j in 0..points.len() {
         points.signal(kernel, j, &points, j, &mut out.col_mut(j)[j..]);
+    }
+    if !kernel.columns.is_empty() {
+        let width = kernel.projected_dim(problem.dim);
+        let point = |i: usize| &points.rows[i * width..(i + 1) * width];
+        for j in 0..points.len() {
+            for i in j..points.len() {
+                *out.at_mut(i, j) += kernel.of_columns(point(i), point(j));
+            }
+        }
     }
     if problem.differences.is_some() {
         out.mirror_lower();

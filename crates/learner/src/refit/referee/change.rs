@@ -91,8 +91,7 @@ impl Change<'_> {
 
     fn dictionary(&self, pieces: &Pieces, keep_going: KeepGoing<'_>) -> Option<Dictionary> {
         let kernel = &self.hyperparameters.kernel;
-        let bias_variance = kernel.bias_variance / kernel.signal_variance;
-        let kernel = Kernel { signal_variance: 1.0, bias_variance, ..kernel.clone() };
+        let kernel = Kernel { signal_variance: 1.0, ..kernel.scaled(1.0 / kernel.signal_variance) };
         let chosen = pieces.sample(CANDIDATES, self.seed ^ 0xd1c7);
         let dim = pieces.dim;
         let states: Vec<f64> =

@@ -157,7 +157,7 @@ pub(super) fn values(
         projected.clear();
         kernel.project_into(dim, &pieces.states[start * dim..(start + len) * dim], &mut projected);
         covariances.renew(m, len);
-        kernel.block(&points, &projected, &mut covariances.view_mut());
+        kernel.rows(&points, &projected, &mut covariances.view_mut());
         block.renew(len, weights.cols());
         let k = covariances.view();
         multiply(block.view_mut(), false, 1.0, k, Op::Transposed, weights.view(), Op::Plain);

@@ -37,8 +37,11 @@ const LAMBDAS_OF_REFERENCE: [f64; 3] = [0.5, 0.8, 0.95];
 const RATIOS: [f64; 6] = [3e-4, 3e-3, 0.03, 0.3, 3.0, 30.0];
 /// The level of V varies this much more than V about it: b / v0.
 pub(super) const BIAS: f64 = 10.0;
-/// The ladder's kernels that the pool begins with: a long lengthscale and a short one.
-const BEGIN: [f64; 2] = [0.3, 3.0];
+/// The variance of linear columns over v0, c, in normalised coordinates.
+const LINEAR: f64 = 1.0;
+/// The ladder's kernels that the pool begins with: a long lengthscale and a short one, and the long one beside linear columns. What is
+/// linear needs no short one: the columns have it.
+const BEGIN: [(f64, bool); 3] = [(0.3, false), (3.0, false), (0.3, true)];
 /// Rounds of reference, search and proposals.
 const ROUNDS: usize = 2;
 /// Kernels that join the pool in a round.
@@ -76,7 +79,7 @@ pub(super) struct Question<'a> {
     pub(super) left_out: &'a [usize],
     /// The present model's hyperparameters, in the coordinates of `inputs`, and its lambda.
     pub(super) present: Option<(&'a Hyperparameters, f64)>,
-    /// The kernel that heads have chosen: lambda and ridge are then chosen for it, and other kernels only help to judge.
+    /// The kernel that heads have chosen: lambda, ridge and columns are then chosen for it, and other kernels only help to judge.
     pub(super) kernel: Option<&'a Metric>,
     /// The lambda that is wanted; none to have it chosen.
     pub(super) lambda: Option<f64>,
@@ -110,9 +113,17 @@ impl Question<'_> {
     }
 
     /// The kernel of a candidate.
-    fn kernel(&self, metric: Metric) -> Kernel {
-        let kinds = self.settings.kinds(self.inputs.dim());
-        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.settings.profile).with_kinds(&kinds)
+    fn kernel(&self, shape: &Shape) -> Kernel {
+        let dim = self.inputs.dim();
+        let kinds = self.settings.kinds(dim);
+        let kernel =
+            Kernel::gaussian(1.0, BIAS, shape.metric.clone()).with_profile(self.settings.profile).with_kinds(&kinds);
+        if shape.linear { kernel.with_linear_columns(dim, LINEAR) } else { kernel }
+    }
+
+    /// Whether kernels without linear columns are compared, and those with them.
+    fn compared(&self) -> &'static [bool] {
+        self.settings.linear_columns.compared(self.settings.improves())
     }
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
@@ -129,7 +140,7 @@ impl Question<'_> {
             Some((present, _)) => present.kernel.metric.clone(),
             None => self.isotropic(2.0),
         };
-        let kernel = Kernel { bias_variance: 1.0, ..self.kernel(metric) };
+        let kernel = Kernel { bias_variance: 1.0, ..self.kernel(&Shape { metric, linear: false }) };
         Hyperparameters { kernel, noise: self.settings.noise, noise_variance: 0.1 }
     }
 
@@ -145,10 +156,25 @@ impl Question<'_> {
     }
 }
 
+/// What kernels of the pool differ in.
+#[derive(Clone, Debug, PartialEq)]
+struct Shape {
+    metric: Metric,
+    /// Whether constant and linear columns stand beside what the dictionary spans.
+    linear: bool,
+}
+
+impl Shape {
+    /// `name` is that of the metric.
+    fn name(&self, name: &str) -> String {
+        if self.linear { format!("{name} + linear") } else { name.to_owned() }
+    }
+}
+
 /// A kernel of the pool.
 struct Member {
     name: String,
-    metric: Metric,
+    shape: Shape,
     elements: usize,
 }
 
@@ -192,16 +218,23 @@ fn choose_with_pool<'a>(
         all_there &= pool.members.is_empty() || time_left();
         all_there
     };
-    if let Some(kernel) = question.kernel {
-        pool.add("heads".into(), kernel.clone(), None)?;
+    let compared = question.compared();
+    for (metric, &linear) in
+        question.kernel.iter().flat_map(|&metric| compared.iter().map(move |linear| (metric, linear)))
+    {
+        let shape = Shape { metric: metric.clone(), linear };
+        pool.add(shape.name("heads"), shape, None)?;
     }
     if let Some((present, _)) = question.present {
         let ratio = present.noise_variance / present.kernel.signal_variance;
-        pool.add("present".into(), present.kernel.metric.clone(), Some(ratio))?;
+        let shape = Shape { metric: present.kernel.metric.clone(), linear: present.kernel.linear_share() > 0.0 };
+        pool.add("present".into(), shape, Some(ratio))?;
     }
-    for c in BEGIN {
-        if in_time(&pool) {
-            pool.add(format!("isotropic {c}"), question.isotropic(c), None)?;
+    for (c, linear) in BEGIN {
+        let linear = linear || compared == [true];
+        let (name, shape) = (format!("isotropic {c}"), Shape { metric: question.isotropic(c), linear });
+        if compared.contains(&linear) && pool.has_not(&shape.name(&name)) && in_time(&pool) {
+            pool.add(shape.name(&name), shape, None)?;
         }
     }
     let evidence = Evidence::new(question, &pool.pieces);
@@ -220,8 +253,8 @@ fn choose_with_pool<'a>(
             break;
         }
         for proposal in proposals.into_iter().take(JOINING) {
-            if pool.members.iter().all(|member| member.name != proposal.name) && in_time(&pool) {
-                pool.add(proposal.name, proposal.metric, None)?;
+            if pool.has_not(&proposal.name) && in_time(&pool) {
+                pool.add(proposal.name, proposal.shape, None)?;
             }
         }
     }
@@ -249,9 +282,13 @@ impl<'a> Pool<'a> {
         Self { question, pieces, lambdas: question.lambdas(), states, members, contenders, keep_going }
     }
 
+    fn has_not(&self, name: &str) -> bool {
+        self.members.iter().all(|member| member.name != name)
+    }
+
     /// Solve a kernel with each fold left out, for every lambda and ratio, and for `ratio` of its own.
-    fn add(&mut self, name: String, metric: Metric, ratio: Option<f64>) -> Result<(), RefitError> {
-        let kernel = self.question.kernel(metric.clone());
+    fn add(&mut self, name: String, shape: Shape, ratio: Option<f64>) -> Result<(), RefitError> {
+        let kernel = self.question.kernel(&shape);
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
         let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
         let affordable = (pieces.rows / ROWS_PER_ELEMENT).clamp(ELEMENTS_OF_FEW, ELEMENTS);
@@ -264,7 +301,7 @@ impl<'a> Pool<'a> {
             ratios.push(ratio);
         }
         let values = out_of_fold(pieces, &dictionary, lambdas, &ratios, keep_going).ok_or(RefitError::Stopped)?;
-        self.members.push(Member { name, metric, elements: dictionary.len() });
+        self.members.push(Member { name, shape, elements: dictionary.elements_len() });
         self.contenders.push(Contender { ratios, values });
         Ok(())
     }
@@ -289,7 +326,7 @@ impl<'a> Pool<'a> {
 
     /// Whether a candidate is one of those that were asked for.
     fn may_be_chosen(&self, candidate: Candidate) -> bool {
-        let metric = &self.members[candidate.kernel].metric;
+        let metric = &self.members[candidate.kernel].shape.metric;
         self.question.may_be_chosen(metric) && (self.question.lambda.is_none() || candidate.lambda == 0)
     }
 
@@ -363,7 +400,7 @@ impl<'a> Pool<'a> {
             report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, one_step };
         let report = about.report(self);
         let hyperparameters = Hyperparameters {
-            kernel: self.question.kernel(self.members[kernel].metric.clone()),
+            kernel: self.question.kernel(&self.members[kernel].shape),
             noise: self.question.settings.noise,
             noise_variance: self.contenders[kernel].ratios[ratio],
         };

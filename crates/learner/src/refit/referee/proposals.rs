@@ -4,9 +4,9 @@
 use super::super::climb::Climb;
 use super::super::error::{DeadEnd, RefitError};
 use super::super::search::{Data, Effort, EvidenceKind, Found, Search, Structure, StructureReport};
-use super::Question;
 use super::folds::each;
 use super::pieces::Pieces;
+use super::{LINEAR, Question, Shape};
 use crate::math::dense::{Matrix, Tridiagonal};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Kernel, Metric, NoiseModel, Points};
@@ -16,6 +16,8 @@ use crate::transition::Rows;
 
 /// Squared lengthscales of the ladder: c makes every relevance 2 c / D, in normalised coordinates.
 const LADDER: [f64; 6] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
+/// A longer one, for which linear columns are needed: alone it would be a poor way to be linear.
+const LONG: f64 = 0.03;
 /// Multiples of the relevances found that are tried beside them: rows that are left out by a subset ask for finer ones.
 const MULTIPLES: [f64; 4] = [1.0 / 3.0, 1.0, 3.0, 10.0];
 /// Ridges that an evidence is the largest over, relative to the signal variance.
@@ -37,7 +39,7 @@ pub(super) type Fitted = (Search, Found);
 /// A kernel that the evidence speaks for.
 pub(super) struct Proposal {
     pub(super) name: String,
-    pub(super) metric: Metric,
+    pub(super) shape: Shape,
     /// Largest log evidence over signal variance and ridge, nats.
     evidence: f64,
 }
@@ -101,26 +103,36 @@ impl<'a> Evidence<'a> {
             // None of them could be compared any more.
             return Ok((Vec::new(), found));
         }
-        let mut metrics: Vec<(String, Metric)> =
-            LADDER.iter().map(|&c| (format!("isotropic {c}"), self.question.isotropic(c))).collect();
+        let compared = self.question.compared();
+        let mut shapes: Vec<(String, Shape)> = Vec::new();
+        let mut add = |name: String, metric: Metric, linear: bool| {
+            let shape = Shape { metric, linear };
+            shapes.push((shape.name(&name), shape));
+        };
+        for &linear in compared {
+            for c in LADDER.into_iter().chain(linear.then_some(LONG)) {
+                add(format!("isotropic {c}"), self.question.isotropic(c), linear);
+            }
+        }
         if let Some((_, found)) = &found {
             let metric = found.hyperparameters().kernel.metric;
             let name = format!("{} {}", found.structure.name, round.number);
-            let multiples = MULTIPLES.iter().map(|&q| match q {
-                1.0 => (name.clone(), metric.clone()),
-                _ => (format!("{name} x {q:.2}"), multiplied(&metric, q)),
-            });
-            metrics.extend(multiples);
+            for (&linear, q) in compared.iter().flat_map(|linear| MULTIPLES.map(|q| (linear, q))) {
+                match q {
+                    1.0 => add(name.clone(), metric.clone(), linear),
+                    _ => add(format!("{name} x {q:.2}"), multiplied(&metric, q), linear),
+                }
+            }
         }
-        metrics.retain(|(_, metric)| self.question.may_be_chosen(metric));
+        shapes.retain(|(_, shape)| self.question.may_be_chosen(&shape.metric));
         let (states, few) = self.compared(&targets);
-        let evidence = each(metrics.len(), |k| {
-            let kernel = self.question.kernel(metrics[k].1.clone());
+        let evidence = each(shapes.len(), |k| {
+            let kernel = self.question.kernel(&shapes[k].1);
             (round.keep_going)().then(|| profiled(&kernel, self.rows.dim, &states, &few))
         });
         let mut out = Vec::new();
-        for ((name, metric), evidence) in metrics.into_iter().zip(evidence) {
-            out.push(Proposal { name, metric, evidence: evidence.ok_or(RefitError::Stopped)? });
+        for ((name, shape), evidence) in shapes.into_iter().zip(evidence) {
+            out.push(Proposal { name, shape, evidence: evidence.ok_or(RefitError::Stopped)? });
         }
         out.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
         Ok((out, found))
@@ -160,6 +172,7 @@ impl<'a> Evidence<'a> {
             room: question.room,
             seed: question.seed,
             profiled: None,
+            linear: if question.compared().contains(&true) { LINEAR } else { 0.0 },
         };
         let mut search = Search::new(&settings, &data)?;
         search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };
@@ -214,6 +227,7 @@ fn profiled(kernel: &Kernel, dim: usize, states: &[f64], targets: &Matrix) -> f6
     let points = kernel.project(dim, states);
     let mut gram = Matrix::zeros(count, count);
     kernel.block(&Points::new(kernel.projected_dim(dim), &points), &points, &mut gram.view_mut());
+    kernel.add_columns(&points, &points, &mut gram);
     let mut turned = targets.clone();
     // A matrix that is not finite says nothing for its kernel.
     let Ok(reduced) = Tridiagonal::reduce(&gram, &mut turned) else { return f64::NEG_INFINITY };

@@ -1,0 +1,200 @@
+//! Explicit columns: features that are given functions of the state and stand before those of a dictionary.
+//!
+//! ```text
+//! V(x) = sum_j beta_j f_j(x) + what the dictionary spans,      beta_j ~ N(0, s_j) a priori              docs/mathematics.md (K6)
+//! k_m(x) = (s_1 f_1(x), ..., s_q f_q(x), k(d_1, x), ..., k(d_m, x)),      L = diag(sqrt(s)) and the factor of the elements
+//! ```
+//! A coefficient beta_j is to them what the value V(d_i) is to an element: its covariance with V(x) is s_j f_j(x), its variance s_j,
+//! and it is independent of all that the dictionary spans. So features phi = L^-1 k_m begin with sqrt(s_j) f_j(x), and weights,
+//! variances and snapshots need no second form. Columns are exact, are there from the first row on and admit nothing.
+
+use super::embedding::{StateKind, on_circle};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A given function of a state, in the coordinates that the kernel is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Given {
+    /// 1.
+    Constant,
+    /// The variable of this number, which is real.
+    Linear(usize),
+    /// The cosine of a periodic variable.
+    Cosine(usize),
+    /// Its sine.
+    Sine(usize),
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant => write!(f, "constant"),
+            Self::Linear(d) => write!(f, "linear:{d}"),
+            Self::Cosine(d) => write!(f, "cosine:{d}"),
+            Self::Sine(d) => write!(f, "sine:{d}"),
+        }
+    }
+}
+
+impl FromStr for Given {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, number) = text.split_once(':').unwrap_or((text, ""));
+        let found = match (kind, number.parse()) {
+            ("constant", Err(_)) if text == kind => Some(Self::Constant),
+            ("linear", Ok(d)) => Some(Self::Linear(d)),
+            ("cosine", Ok(d)) => Some(Self::Cosine(d)),
+            ("sine", Ok(d)) => Some(Self::Sine(d)),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            format!(
+                "a column is \"constant\", or \"linear:D\", \"cosine:D\" or \"sine:D\" of state variable D, not {:?}",
+                text.chars().take(40).collect::<String>()
+            )
+        })
+    }
+}
+
+impl From<Given> for String {
+    fn from(function: Given) -> Self {
+        function.to_string()
+    }
+}
+
+impl TryFrom<String> for Given {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Given {
+    /// Whether it is the same for all states.
+    pub fn is_constant(self) -> bool {
+        self == Self::Constant
+    }
+
+    /// Whether it goes with one variable.
+    pub fn is_linear(self) -> bool {
+        !self.is_constant()
+    }
+
+    /// The variable that it is a function of; none for the constant.
+    pub fn variable(self) -> Option<usize> {
+        match self {
+            Self::Constant => None,
+            Self::Linear(d) | Self::Cosine(d) | Self::Sine(d) => Some(d),
+        }
+    }
+}
+
+/// A given function and the prior variance of its coefficient.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// f.
+    pub function: Given,
+    /// s, positive, value^2.
+    pub variance: f64,
+}
+
+impl Column {
+    /// The constant with prior variance `constant` (none for 0), and with `linear` each coordinate of states (`dim`,) of these kinds (none for
+    /// all real): a real variable itself, of a periodic one cosine and sine, of a category nothing, since its values have no order.
+    pub fn constant_and_linear(constant: f64, linear: f64, kinds: &[StateKind], dim: usize) -> Vec<Self> {
+        let mut out = Vec::with_capacity(1 + dim);
+        if constant > 0.0 {
+            out.push(Self { function: Given::Constant, variance: constant });
+        }
+        for d in 0..dim {
+            let functions: &[Given] = match kinds.get(d).copied().unwrap_or_default() {
+                StateKind::Real => &[Given::Linear(d)],
+                StateKind::Periodic(_) => &[Given::Cosine(d), Given::Sine(d)],
+                StateKind::Category => &[],
+            };
+            out.extend(functions.iter().map(|&function| Self { function, variance: linear }));
+        }
+        out
+    }
+
+    /// f at a state (D,) whose variables are of these kinds; none for all real.
+    pub fn value(&self, state: &[f64], kinds: &[StateKind]) -> f64 {
+        let circle = |d: usize| match kinds.get(d) {
+            Some(&StateKind::Periodic(period)) => on_circle(state[d], period),
+            _ => unreachable!("a period is asked of columns where they are read"),
+        };
+        match self.function {
+            Given::Constant => 1.0,
+            Given::Linear(d) => state[d],
+            Given::Cosine(d) => circle(d)[0],
+            Given::Sine(d) => circle(d)[1],
+        }
+    }
+
+    /// Derivative of f by variable `d` at a state (D,).
+    pub fn slope(&self, d: usize, state: &[f64], kinds: &[StateKind]) -> f64 {
+        let turn = |period: f64| std::f64::consts::TAU / period;
+        match (self.function, kinds.get(d)) {
+            (Given::Linear(of), _) if of == d => 1.0,
+            (Given::Cosine(of), Some(&StateKind::Periodic(period))) if of == d => {
+                -turn(period) * on_circle(state[d], period)[1]
+            }
+            (Given::Sine(of), Some(&StateKind::Periodic(period))) if of == d => {
+                turn(period) * on_circle(state[d], period)[0]
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// Whether it is a function of states (`dim`,) of these kinds with a variance that can be one.
+    pub fn is_of(&self, dim: usize, kinds: &[StateKind]) -> bool {
+        let kind = |d: usize| kinds.get(d).copied().unwrap_or_default();
+        let is_there = match self.function {
+            Given::Constant => true,
+            Given::Linear(d) => d < dim && kind(d) == StateKind::Real,
+            Given::Cosine(d) | Given::Sine(d) => d < dim && matches!(kind(d), StateKind::Periodic(_)),
+        };
+        is_there && self.variance.is_finite() && self.variance > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_columns_are_read_back() {
+        for function in [Given::Constant, Given::Linear(3), Given::Cosine(0), Given::Sine(12)] {
+            assert_eq!(function.to_string().parse(), Ok(function));
+        }
+        for wrong in ["", "constant:1", "linear", "linear:", "linear:-1", "linear:x", "square:1"] {
+            assert!(wrong.parse::<Given>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn columns_are_the_coordinates_of_states() {
+        let kinds = [StateKind::Real, StateKind::Periodic(4.0), StateKind::Category];
+        let columns = Column::constant_and_linear(10.0, 2.0, &kinds, 3);
+        let state = [0.5, 1.0, 7.0];
+        let values: Vec<f64> = columns.iter().map(|column| column.value(&state, &kinds)).collect();
+        let expected = [1.0, 0.5, 0.0, 1.0];
+        assert!(values.len() == 4 && values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-15), "{values:?}");
+        assert_eq!(columns.iter().map(|column| column.variance).collect::<Vec<f64>>(), [10.0, 2.0, 2.0, 2.0]);
+        assert!(columns.iter().all(|column| column.is_of(3, &kinds)));
+        assert!(!columns[1].is_of(0, &[]) && !columns[2].is_of(3, &[]), "no such variable, no such kind");
+        for (column, d) in columns.iter().flat_map(|column| (0..3).map(move |d| (column, d))) {
+            let at = |by: f64| {
+                let mut moved = state;
+                moved[d] += by;
+                column.value(&moved, &kinds)
+            };
+            let slope = (at(1e-6) - at(-1e-6)) / 2e-6;
+            assert!((column.slope(d, &state, &kinds) - slope).abs() < 1e-8, "{column:?} {d}");
+        }
+    }
+}
