@@ -23,7 +23,7 @@ impl Model {
         let settings =
             Settings { heads: Vec::new(), backfill_rows: 0, variance: VarianceKind::Model, ..self.settings.clone() };
         let mut dictionary = self.basis.dictionary.clone();
-        dictionary.set_max(dictionary.len());
+        dictionary.close();
         let mut out = self.with_dictionary_of_its_kernel(settings, self.basis.inputs.clone(), dictionary);
         out.set_lambda(self.lambda);
         out.weights.scale = self.weights.scale;
