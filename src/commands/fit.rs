@@ -236,11 +236,15 @@ impl Fit {
         if let Some(improved) = &improved {
             improved.act_by(&mut snapshot);
         }
-        out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
-        fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
         // Returns are there for the policy that acted, and for no other.
         let acted = of_actions.is_none_or(|actions| actions.acted.is_none());
         let held_out = if acted { self.held_out(&fitted.model, &rows, &episodes, &settings) } else { None };
+        // An interval that held-out episodes refute is not written.
+        if let (Some(held_out), Some(returns)) = (&held_out, &mut snapshot.returns) {
+            returns.factor *= held_out.factor;
+        }
+        out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
+        fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
         let shares = report::shares(&snapshot, &rows.states);
         drop(progress);
         let report = Report {
@@ -701,8 +705,10 @@ fn since(rows: &Rows, episodes: &[u32], first: usize) -> (Rows, Vec<u32>) {
     (held_out::part(rows, |i| i >= first), episodes[first..].iter().map(number).collect())
 }
 
-/// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
+/// Variance, spread and interval of returns with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
+    // Where a system has no solution deviations are those of single rows.
+    let _ = model.look_at_pieces(rows, 0);
     model.reset_score();
 }

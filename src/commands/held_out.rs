@@ -9,6 +9,7 @@ use criticd::learner::batch::Given;
 use criticd::learner::judge::shuffled;
 pub(super) use criticd::learner::judge::{count, folds, part};
 use criticd::learner::model::Model;
+use criticd::learner::verification::factor_of;
 use criticd::math::kernel::Hyperparameters;
 use criticd::math::returns::chains;
 use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
@@ -33,6 +34,8 @@ pub(super) struct HeldOut {
     pub(super) ended: bool,
     /// One for each reward.
     pub(super) heads: Vec<Figures>,
+    /// What the deviations of returns are to be multiplied by for their intervals to hold: 1 unless these returns demand another.
+    pub(super) factor: f64,
 }
 
 /// How well the returns of one reward were predicted.
@@ -82,6 +85,7 @@ pub(super) fn relearn(like: &Like, rows: &Rows, dictionary: &DictionaryOptions) 
     let chosen = dictionary.choose(&given)?;
     let mut model = given.model(chosen.dictionary, &|| true)?;
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
+    model.look_at_pieces(rows, 0)?;
     model.reset_score();
     Ok(model.snapshot(true)?)
 }
@@ -148,7 +152,9 @@ pub(super) fn hold_out(
         return Ok(None);
     }
     let heads = (0..seen.returns.len()).map(|h| figures(&seen, h, &compared)).collect();
-    Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads }))
+    // Returns that are mostly the model's own values verify nothing, and those of one episode count as one.
+    let factor = if enough { factor(&seen, &compared, episodes_held as f64) } else { 1.0 };
+    Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads, factor }))
 }
 
 impl HeldOut {
@@ -178,6 +184,13 @@ impl HeldOut {
                 coverage.unwrap_or_default()
             );
         }
+        if self.factor != 1.0 {
+            let what = if self.factor > 1.0 { "narrow" } else { "wide" };
+            text += &format!(
+                "these intervals were too {what}: those that are written are {:.2} times as wide\n",
+                self.factor
+            );
+        }
         text
     }
 
@@ -196,8 +209,19 @@ impl HeldOut {
             "error": each(&|head| json!(head.error)),
             "spread": each(&|head| json!(head.spread)),
             "coverage_90": each(&|head| json!(head.coverage)),
+            "factor": self.factor,
         })
     }
+}
+
+/// What the errors of these returns, in stated deviations, demand of the interval of returns.
+fn factor(seen: &Seen, compared: &[usize], independent: f64) -> f64 {
+    let Some(variance) = &seen.found.return_variance else { return 1.0 };
+    let scaled = |h: usize| {
+        let of = move |&i: &usize| (seen.returns[h][i] - seen.found.mean[(i, h)]).abs() / variance[(i, h)].sqrt();
+        compared.iter().map(of)
+    };
+    factor_of((0..seen.returns.len()).flat_map(scaled).collect(), independent)
 }
 
 fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {

@@ -18,7 +18,7 @@ use crate::learner::heads;
 use crate::learner::improve::COPIES;
 use crate::learner::suggest::AdvisorSettings;
 use crate::learner::tracking::tracking_bytes;
-use crate::learner::verification::PAIRS_MAX;
+use crate::learner::verification::{PAIRS_MAX, lately_numbers};
 use crate::learner::window::{SEGMENT_ROWS, Window};
 use crate::learner::{
     COPIES_MAX, ENDINGS_MAX, INPUT_ROWS_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes,
@@ -109,8 +109,9 @@ impl ModelFootprint {
         let columns = (1 + vectors) * slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         // The two vectors of a cut grow with the dictionary, by doubling.
         let grown = if white { 0 } else { 2 * slots * (m.next_power_of_two() - m) };
-        let rest =
-            grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
+        // The errors of verified returns, and those that are looked at for drift.
+        let verified = PAIRS_MAX * rewards + lately_numbers(rewards, dim);
+        let rest = grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + verified;
         let row_bytes = Rows::bytes_per_row(dim, rewards);
         let (kernels, heads) = (settings.kernels_max(), &settings.heads);
         let (of_heads, answers_of_heads) = heads::bytes_max(heads, kernels, m, slots, settings.refresh_rows, row_bytes);

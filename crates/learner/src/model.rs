@@ -2,12 +2,15 @@
 
 mod basis;
 mod branch;
+mod deviation;
 mod errors;
 mod heads;
 mod held_out;
 mod late;
 mod nodes;
+mod out_of_fold;
 mod pass;
+mod pieces;
 mod published;
 mod returns;
 mod scoring;
@@ -26,6 +29,7 @@ use crate::heads::Bank;
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
+use crate::math::inflation::Inflation;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::math::mixture::Mixtures;
 use crate::math::posterior::{Posterior, Scale, SolveError};
@@ -69,6 +73,8 @@ pub struct Model {
     weights: Weights,
     errors: Errors,
     returns: Returns,
+    /// How much wider than its scatter says the deviation of V is; none where no refit has looked.
+    inflation: Option<Inflation>,
     prequential: Prequential,
     counts: Counts,
     /// What it has learned for its heads; none if it has no heads.
@@ -118,6 +124,7 @@ impl Model {
             weights: Weights::new(Scale::of_noise(hyperparameters.noise_variance)),
             errors: Errors { scatter: Scatter::new(settings.variance, noise, m), watch: None },
             returns: Returns::default(),
+            inflation: None,
             prequential: Prequential::default(),
             counts: Counts::default(),
             heads: None,
@@ -149,6 +156,8 @@ impl Model {
         let mut empty = self.with_dictionary_of_its_kernel(self.settings.clone(), inputs, dictionary);
         empty.set_lambda(self.lambda);
         (empty.weights.scale, empty.returns.spread) = (self.weights.scale, self.returns.spread.clone());
+        // The horizon stays; what pieces of rows said is of rows that are not among its own.
+        empty.inflation = self.inflation.map(|of| Inflation::of_horizon(of.horizon));
         if let (Some(heads), Some(known)) = (&mut empty.heads, &self.heads) {
             heads.take_scales(known);
         }
@@ -232,7 +241,8 @@ impl Model {
             && self.weights.tuned.is_consistent()
             && (0.0..=1.0).contains(&self.lambda)
             && (self.lambda == 1.0 || self.statistics.follows_rows)
-            && self.returns.is_consistent(m, rewards, slots)
+            && self.returns.is_consistent(m, rewards, dim, slots)
+            && self.inflation.as_ref().is_none_or(Inflation::is_consistent)
             && (!self.recent.is_settled() || self.basis.dictionary.is_full())
             && self.recent.is_consistent(m, self.basis.width(), rewards, slots)
             && self.streams.is_consistent(m, rewards, dim, self.errors.scatter.clusters())
@@ -654,18 +664,7 @@ impl Model {
         let noise = self.weights.scale.noise_variance();
         // Where the variance of returns cannot be solved for, they are published without it.
         self.returns.spread = spreading.solve(noise, self.basis.kernel().signal_variance).ok();
-        let running = self.running();
-        let posterior = Posterior::solve(&self.statistics, &running, self.weights.scale);
-        let covariance = posterior.and_then(|posterior| self.covariance(&posterior, &running));
-        self.returns.value_covariance = covariance.ok();
-    }
-
-    /// Cov u / s as the settings ask for it.
-    fn covariance(&self, posterior: &Posterior, running: &Running) -> Result<Matrix, SolveError> {
-        match self.errors.scatter.with_running(posterior, running, &self.streams) {
-            Some(scatter) => Ok(posterior.sandwich(&self.statistics, running, &scatter)?),
-            None => posterior.covariance(&self.statistics),
-        }
+        self.renew_value_covariance();
     }
 
     /// Take the scale that the weights ask for ([`Posterior::matched_scale`]): hyperparameters chosen by held-out returns have none.
@@ -721,7 +720,7 @@ impl Model {
             return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
         }
         let variance = if variance {
-            let covariance = self.covariance(&posterior, running)?;
+            let covariance = self.published_covariance(&posterior, running)?;
             Some(posterior.variance_matrix(&self.basis.dictionary, &covariance).to_nalgebra())
         } else {
             None

@@ -139,8 +139,8 @@ pub struct ReturnSpread {
     pub weights: DMatrix<f64>,
     /// (H,), reward^2, positive.
     pub floor: Vec<f64>,
-    /// Factor on deviations of returns that live verification has found, positive: the quantile of |z| at 90 % over
-    /// 1.645, as near to 1 as the number of pairs leaves open; 1 where too few are verified.
+    /// Factor on deviations of returns, positive: what rows held out of the last refit ask for, and from 16 verified pairs on what
+    /// these do; 1 where there are too few of both.
     pub factor: f64,
     /// Verified pairs behind `factor`.
     pub pairs: u64,

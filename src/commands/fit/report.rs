@@ -113,9 +113,10 @@ impl Report<'_> {
             );
         }
         if let Some(head) = held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
-            if head.coverage.is_some_and(|coverage| coverage < 0.8) {
+            let before = fitted.model.held_out().coverage.or(head.coverage);
+            if before.is_some_and(|coverage| coverage < 0.8) {
                 advice.push(
-                    "intervals are too narrow: the state may hide something; add what is missing, or --variance clustered",
+                    "the intervals had to be widened much: the state may hide something; add what is missing, or --variance clustered",
                 );
             }
             if head.correlation < 0.5 {

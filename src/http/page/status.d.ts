@@ -462,7 +462,7 @@ export interface RefitStatus {
 export interface ReturnsStatus {
   /** Share of these returns in the 90 % interval before the factor, 0 to 1; nil before the first pair. */
   coverage: number | null;
-  /** Factor on deviations of returns; 1 while there are too few pairs. */
+  /** Factor on deviations of returns; that of the last refit below 16 pairs. */
   factor: number;
   /** Pairs of prediction and return behind it. */
   pairs: number;

@@ -611,10 +611,16 @@ impl Posterior {
             middle.col_mut(j).iter_mut().for_each(|v| *v /= signal);
             *middle.at_mut(j, j) += ratio * ratio;
         }
-        let mut system = Matrix::default();
-        whole_system(statistics, running, ratio, &mut system);
+        let system = self.whole_system(statistics, running);
         let right = solve_general(&system, &middle)?.transpose();
         solve_general(&system, &right)
+    }
+
+    /// M (m, m), the system that gives the weights, as `statistics` are kept.
+    pub fn whole_system(&self, statistics: &Statistics, running: &Running) -> Matrix {
+        let mut system = Matrix::default();
+        whole_system(statistics, running, self.ridge(), &mut system);
+        system
     }
 
     /// C (m, m): Var V(x) = k(x, x) - k_m(x)' C k_m(x), the projected process of \[JS09, eq. 15\], in units of the model's

@@ -3,7 +3,7 @@
 use super::basis::Basis;
 use super::errors::{Errors, Gathered, Settled};
 use super::nodes::{Collected, Nodes};
-use super::returns::Returns;
+use super::returns::{Answers, Returns};
 use super::scoring::{Prequential, Scored, Unlearned};
 use super::streams::Streams;
 use super::weights::{Weights, value};
@@ -398,7 +398,9 @@ impl Pass<'_> {
         if !revisits && !self.rule.settings.leaves_chain() {
             let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
             let row = Verified { slot, rewards, discount, ratio };
-            self.returns.verify(row, features, posterior, self.rule.settings.discount, self.basis.kernel());
+            let at = (nodes.state(here.state), features);
+            let answers = Answers { posterior, tracking: self.tracking.as_deref() };
+            self.returns.verify(row, at, answers, self.rule.settings.discount, self.basis.kernel());
         }
     }
 
@@ -485,7 +487,8 @@ impl Pass<'_> {
             return;
         }
         let posterior = self.weights.posterior.as_ref();
-        self.returns.verification.cut(slot, |h| value(posterior, features, h));
+        let answers = Answers { posterior, tracking: self.tracking.as_deref() };
+        self.returns.cut(slot, features, answers, self.rule.settings.discount);
         if let Some(tracking) = &mut self.tracking {
             tracking.cut(slot, features, posterior.map(Posterior::feature_weights));
         }

@@ -8,7 +8,23 @@ use crate::math::kernel::Kernel;
 use crate::math::posterior::Posterior;
 use crate::math::spread::Spread;
 use crate::snapshot::ReturnSpread;
-use crate::verification::{Pace, Verification, Verified};
+use crate::tracking::Tracking;
+use crate::verification::{Pace, Predicted, Verification, Verified};
+
+/// What answers for a model: the weights of the last refresh, and what tracks the stream beside them.
+#[derive(Clone, Copy)]
+pub(super) struct Answers<'a> {
+    pub(super) posterior: Option<&'a Posterior>,
+    pub(super) tracking: Option<&'a Tracking>,
+}
+
+impl Answers<'_> {
+    /// V_h as it is published, where the features are phi (m,).
+    fn value(&self, features: &[f64], h: usize) -> f64 {
+        let base = value(self.posterior, features, h);
+        self.tracking.map_or(base, |tracking| tracking.answer(h, features, base))
+    }
+}
 
 /// The interval of returns, and what has been verified of it.
 #[derive(Clone, Debug, Default)]
@@ -22,27 +38,34 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// A row has arrived whose features are phi (m,): returns that are followed gain its reward, and now and then its own is
-    /// followed from here on. `discount` is the critic's.
+    /// A row has arrived in this normalised state (D,), whose features are phi (m,): returns that are followed gain its reward, and now
+    /// and then its own is followed from here on. `discount` is the critic's.
     pub(super) fn verify(
         &mut self,
         row: Verified<'_>,
-        features: &[f64],
-        posterior: Option<&Posterior>,
+        (state, features): (&[f64], &[f64]),
+        answers: Answers<'_>,
         discount: f64,
         kernel: &Kernel,
     ) {
         let Self { spread: Some(spread), value_covariance: Some(covariance), verification } = self else { return };
-        let Some(posterior) = posterior else { return };
-        let value = |h| value(Some(posterior), features, h);
-        verification.arrive(row.slot, value);
+        let Some(posterior) = answers.posterior else { return };
+        let value = |h| answers.value(features, h);
         let pace = Pace::new(discount, posterior.feature_weights().rows());
+        verification.arrive(row.slot, pace, value);
         if verification.is_due(pace, row.ratio) {
             let variance = value_variance(posterior.scale().signal, kernel, covariance, features);
-            let predicted = |h| (value(h), (variance + spread.variance(h, features)).sqrt());
-            verification.start(row.slot, (0..row.rewards.len()).map(predicted));
+            let predicted =
+                |h| Predicted { mean: value(h), value_variance: variance, spread: spread.variance(h, features) };
+            verification.start(row.slot, state, (0..row.rewards.len()).map(predicted));
         }
         verification.take(row, pace);
+    }
+
+    /// The chain of `slot` is cut at a state with these features (m,).
+    pub(super) fn cut(&mut self, slot: usize, features: &[f64], answers: Answers<'_>, discount: f64) {
+        let pace = Pace::new(discount, answers.posterior.map_or(0, |posterior| posterior.feature_weights().rows()));
+        self.verification.cut(slot, pace, |h| answers.value(features, h));
     }
 
     /// As snapshots have it, for so many rewards; `signal` is the model's scale of its base kernel, the dictionary's.
@@ -63,10 +86,10 @@ impl Returns {
     }
 
     /// Whether everything fits m features, so many rewards and slots.
-    pub(super) fn is_consistent(&self, m: usize, rewards: usize, slots: usize) -> bool {
+    pub(super) fn is_consistent(&self, m: usize, rewards: usize, dim: usize, slots: usize) -> bool {
         self.spread.as_ref().is_none_or(|spread| spread.is_consistent(m, rewards))
             && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)
-            && self.verification.is_consistent(rewards, slots)
+            && self.verification.is_consistent(rewards, dim, slots)
     }
 
     pub(super) fn bytes(&self) -> usize {

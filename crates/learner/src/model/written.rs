@@ -12,6 +12,7 @@ use crate::heads::Bank;
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, tight};
 use crate::math::dictionary::Dictionary;
+use crate::math::inflation::Inflation;
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::{Arrivals, Posterior, Scale};
 use crate::math::spread::Spread;
@@ -50,6 +51,8 @@ pub(super) struct Written<'a> {
     value_covariance: Cow<'a, Option<Matrix>>,
     #[serde(default)]
     verification: Cow<'a, Verification>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inflation: Option<Inflation>,
     posterior: Cow<'a, Option<Posterior>>,
     #[serde(default = "unknown")]
     arrivals: Cow<'a, Arrivals>,
@@ -116,6 +119,7 @@ impl Serialize for Model {
             spread: Cow::Borrowed(&self.returns.spread),
             value_covariance: Cow::Borrowed(&self.returns.value_covariance),
             verification: Cow::Borrowed(&self.returns.verification),
+            inflation: self.inflation,
             posterior: Cow::Borrowed(&self.weights.posterior),
             arrivals: Cow::Borrowed(&self.weights.arrivals),
             rows_since_refresh: self.weights.rows_since_refresh,
@@ -164,6 +168,7 @@ impl From<Written<'_>> for Model {
                 value_covariance: of.value_covariance.into_owned(),
                 verification: of.verification.into_owned(),
             },
+            inflation: of.inflation,
             prequential: Prequential { score: of.score, td_square: of.td_square },
             counts: of.counts,
             heads: of.heads.into_owned(),

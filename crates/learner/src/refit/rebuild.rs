@@ -78,6 +78,10 @@ pub(super) fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going:
         let offset = first + part.start as u64;
         (rows, part, offset)
     }));
+    if keep_going() {
+        // Where a system has no solution its deviations are those of single rows.
+        let _ = model.look_at_pieces(rows, first);
+    }
     model.reset_score();
 }
 

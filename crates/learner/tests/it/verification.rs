@@ -53,6 +53,11 @@ fn run(stream: Stream, seed: u64, count: usize, noise: f64) -> Rows {
 
 /// Learn a model from the first 4000 rows and go on with it for another 16 000, in groups of `group`.
 fn learned(stream: Stream, seed: u64, group: usize) -> Snapshot {
+    adopted_and_learned(stream, seed, group).1
+}
+
+/// The same, with the model as it was adopted.
+fn adopted_and_learned(stream: Stream, seed: u64, group: usize) -> (Snapshot, Snapshot) {
     let settings = Settings {
         discount: stream.discount,
         evidence_rows: 300,
@@ -67,13 +72,14 @@ fn learned(stream: Stream, seed: u64, group: usize) -> Snapshot {
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
-    assert_eq!(verified(&learner.snapshot(true).unwrap()), (1.0, 0), "no row that the model was made of counts");
+    let adopted = learner.snapshot(true).unwrap();
+    assert_eq!(verified(&adopted).1, 0, "no row that the model was made of counts");
     let rows = run(stream, seed + 100, 16_000, stream.noise[1]);
     for start in (0..rows.len()).step_by(group) {
         window.extend(&rows, start..rows.len().min(start + group));
         learner.step(&window);
     }
-    learner.snapshot(true).unwrap()
+    (adopted, learner.snapshot(true).unwrap())
 }
 
 fn verified(snapshot: &Snapshot) -> (f64, u64) {
@@ -136,11 +142,20 @@ fn deviations_that_have_become_wrong_are_made_right() {
     // The model goes on believing in its spread, but rewards scatter less now, or more.
     for noise in [[1.0, 0.0], [0.0, 1.0]] {
         let stream = Stream { discount: 0.8, limit: Some(40), ends: 0.0, noise };
-        let snapshot = learned(stream, 1, 256);
-        let (with, without) = (coverage(stream, &snapshot, None), coverage(stream, &snapshot, Some(1.0)));
-        let (factor, pairs) = verified(&snapshot);
-        eprintln!("noise {noise:?}: factor {factor:.3} from {pairs} pairs, coverage {with:.3}, without {without:.3}");
-        assert!((with - 0.9).abs() < 0.05 && (without - 0.9).abs() > 1.5 * (with - 0.9).abs(), "{with} {without}");
+        let found = [1, 2, 3, 4].map(|seed| {
+            let (adopted, snapshot) = adopted_and_learned(stream, seed, 256);
+            // What scatters more than the model believes is in part taken for an error of V: the factor alone is not the correction.
+            let (with, without) = (coverage(stream, &snapshot, None), coverage(stream, &adopted, None));
+            let (factor, pairs) = verified(&snapshot);
+            eprintln!(
+                "noise {noise:?}: factor {factor:.3} from {pairs} pairs, coverage {with:.3}, without {without:.3}"
+            );
+            [with, without]
+        });
+        // At one moment the tracker stands up to a tenth of the coverage off.
+        let [with, without] = [0, 1].map(|k| found.iter().map(|each| each[k]).sum::<f64>() / 4.0);
+        assert!((with - 0.9).abs() < 0.05, "noise {noise:?}: {found:.3?}");
+        assert!((without - 0.9).abs() > 1.5 * (with - 0.9).abs(), "noise {noise:?}: {found:.3?}");
     }
 }
 

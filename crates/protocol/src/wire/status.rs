@@ -603,7 +603,7 @@ pub struct ModelStatus {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct ReturnsStatus {
-    /// Factor on deviations of returns; 1 while there are too few pairs.
+    /// Factor on deviations of returns; that of the last refit below 16 pairs.
     pub factor: f64,
     /// Pairs of prediction and return behind it.
     pub pairs: u64,
