@@ -75,8 +75,12 @@ pub struct Judged {
 /// What a fitted Q says.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// Of the states where episodes began.
+    /// Of the states where episodes began, with the error that the rows which it was fitted to show.
     pub estimate: Estimate,
+    /// Part of the square of that error that comes from the rows, and not from the states where episodes begin.
+    open: f64,
+    /// Mean square of the TD errors of episodes that were left out over that of the episodes fitted to, at least 1.
+    unseen_ratio: f64,
     /// What the dictionary leaves open, nats.
     pub trace_gap: f64,
     /// Elements of the dictionary.
@@ -140,15 +144,24 @@ impl Judged {
         let share = |fits: usize| fits as f64 / (groups + 1) as f64;
         let Learned { snapshot: mut whole, trace_gap, freedom, told } = learn(&of, &learned.rows, Taught::All)?;
         done(share(1));
-        let estimate = self.start_value(&whole, &of.space, policy)?;
+        let (estimate, open) = self.start_value(&whole, &of.space, policy)?;
         whole.variance = Some(told);
         let far = self.far(&whole, &of.space, policy)?;
         let unseen = match groups {
             0 => None,
             _ => Some(self.unseen(&of, policy, &learned, (groups, seed), learn, &mut |fits| done(share(fits + 1)))?),
         };
+        let unseen_ratio = match &unseen {
+            Some((v, q)) => {
+                let places: Vec<usize> = (0..self.rows.len()).collect();
+                let (seen_v, seen_q) = self.values(&whole, &of.space, policy, &places)?;
+                let ratio = self.td_square(v, q) / self.td_square(&seen_v, &seen_q);
+                if ratio.is_finite() { ratio.max(1.0) } else { 1.0 }
+            }
+            None => 1.0,
+        };
         let (elements, rows) = (whole.dictionary.nrows(), learned.rows.len());
-        Ok(Fitted { estimate, trace_gap, elements, rows, freedom, far, unseen })
+        Ok(Fitted { estimate, open, unseen_ratio, trace_gap, elements, rows, freedom, far, unseen })
     }
 
     /// By importance sampling, and doubly robust where there is a fitted Q. None where a row lacks a probability.
@@ -219,6 +232,21 @@ impl Judged {
         Ok((v, q))
     }
 
+    /// Sum of the squared TD errors of values V and Q (n,) at each row. The last row of an episode counts where it terminates.
+    fn td_square(&self, v: &[f64], q: &[f64]) -> f64 {
+        let mut behind = vec![None; count(&self.episodes)];
+        let square = |i: usize| {
+            let next = behind[self.episodes[i] as usize].replace(i);
+            let rest = match next {
+                Some(next) => self.rows.discount(i, self.discount) * v[next],
+                None if self.rows.terminated[i] => 0.0,
+                None => return 0.0,
+            };
+            (self.rows.rewards[i] + rest - q[i]).powi(2)
+        };
+        (0..self.rows.len()).rev().map(square).sum()
+    }
+
     /// V of the policy at the states of rows `places`, and Q at their states and actions.
     fn values(
         &self,
@@ -287,12 +315,12 @@ impl Judged {
         (0..self.episodes.len()).filter(first).collect()
     }
 
-    /// The mean of V over the rows where episodes begin. Its error has two parts: how V varies between starts, and what the rows
-    /// leave open of the mean itself:
+    /// The mean of V over the rows where episodes begin, and the second of the two parts of its error: how V varies between starts,
+    /// and what the rows leave open of the mean itself:
     /// ```text
     /// Var = s^2 / n + sum w_i w_j k(z_i, z_j) - k' C k        k = sum w_i k_m(z_i), over inputs z_i of weight w_i
     /// ```
-    fn start_value(&self, model: &Snapshot, space: &ActionSpace, policy: &Policy) -> Result<Estimate, Fault> {
+    fn start_value(&self, model: &Snapshot, space: &ActionSpace, policy: &Policy) -> Result<(Estimate, f64), Fault> {
         let starts = self.starts();
         let (v, _) = self.values(model, space, policy, &starts)?;
         let n = v.len() as f64;
@@ -307,7 +335,7 @@ impl Judged {
             })?;
         }
         let open = variance_of_mean(model, &inputs, &shares);
-        Ok(Estimate { value, error: (between + open).sqrt() })
+        Ok((Estimate { value, error: (between + open).sqrt() }, open))
     }
 }
 
@@ -318,6 +346,20 @@ fn value_of(policy: &Policy, space: ActionSpace) -> ActionValue {
 }
 
 impl Fitted {
+    /// Its estimate with the error that is told. What a kernel chosen for another policy bends, the rows that it was fitted to do not
+    /// show: `robust`, the doubly robust estimate where that has an interval, does, and without one the rows left out do in part.
+    /// ```text
+    /// error^2 + (fqe - dr)^2         or    between starts + open * TD errors left out / fitted               docs/mathematics.md (A10)
+    /// ```
+    fn told(&self, robust: Option<Estimate>) -> Estimate {
+        let Estimate { value, error } = self.estimate;
+        let square = match robust {
+            Some(robust) => error * error + (value - robust.value).powi(2),
+            None => error * error + (self.unseen_ratio - 1.0) * self.open,
+        };
+        Estimate { value, error: square.sqrt() }
+    }
+
     /// Why its estimate has no interval, where that is so.
     fn refusals(&self) -> Vec<Refusal> {
         let Self { trace_gap: gap, elements, rows, freedom, far, .. } = *self;
@@ -342,7 +384,8 @@ impl Findings {
             out.extend(each.into_iter().filter_map(|(name, e)| Some((name, e?, found.refusals.clone()))));
         }
         if let Some(fitted) = &self.fitted {
-            out.push(("fqe", fitted.estimate, fitted.refusals()));
+            let robust = self.judgement.as_ref().filter(|found| found.refusals.is_empty()).and_then(|found| found.dr);
+            out.push(("fqe", fitted.told(robust), fitted.refusals()));
         }
         out
     }
@@ -388,4 +431,52 @@ fn variance_of_mean(model: &Snapshot, inputs: &[f64], shares: &[f64]) -> f64 {
     let k = nalgebra::DVector::from_vec(k);
     let learned = model.variance.as_ref().map_or(0.0, |c| k.dot(&(c * &k)));
     (prior - learned).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fitted(value: f64, error: f64, open: f64, unseen_ratio: f64) -> Fitted {
+        let estimate = Estimate { value, error };
+        Fitted {
+            estimate,
+            open,
+            unseen_ratio,
+            trace_gap: 0.0,
+            elements: 10,
+            rows: 1000,
+            freedom: 5.0,
+            far: 0.0,
+            unseen: None,
+        }
+    }
+
+    #[test]
+    fn a_fitted_estimate_is_no_surer_than_the_robust_one_beside_it() {
+        let found = fitted(1.0, 0.3, 0.05, 4.0);
+        let robust = Estimate { value: 1.4, error: 0.1 };
+        assert!((found.told(Some(robust)).error - 0.5).abs() < 1e-12 && found.told(Some(robust)).value == 1.0);
+        // Without one the part of the error that the rows decide is as much larger as TD errors of episodes left out are.
+        assert!((found.told(None).error - (0.09f64 + 3.0 * 0.05).sqrt()).abs() < 1e-12);
+        assert_eq!(fitted(1.0, 0.3, 0.05, 1.0).told(None).error, 0.3);
+    }
+
+    #[test]
+    fn td_errors_run_along_episodes_and_end_where_these_do() {
+        let mut rows = Rows::new(1, 1);
+        rows.states = vec![0.0; 5];
+        rows.rewards = vec![1.0, 2.0, 3.0, 4.0, 5.0];
+        rows.terminated = vec![false, true, false, false, false];
+        rows.discounts = vec![f64::NAN; 5];
+        (rows.next_states, rows.ratios, rows.streams) = (vec![0.0; 5], vec![1.0; 5], vec![0; 5]);
+        (rows.truncated, rows.starts_chain) = (vec![false; 5], vec![false; 5]);
+        let columns = ActionColumns::default();
+        let judged =
+            Judged { rows, episodes: vec![0, 0, 1, 0, 1], columns, policy: None, discount: 0.5, rho_max: None };
+        // Episode 0 has the rows 0, 1, 3, of which the last does not terminate; episode 1 the rows 2 and 4, likewise.
+        let (v, q) = ([10.0, 20.0, 30.0, 40.0, 50.0], [0.0; 5]);
+        let expected = [1.0 + 0.5 * 20.0, 2.0 + 0.5 * 40.0, 3.0 + 0.5 * 50.0];
+        assert_eq!(judged.td_square(&v, &q), expected.iter().map(|e| e * e).sum::<f64>());
+    }
 }
