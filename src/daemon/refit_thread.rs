@@ -91,9 +91,7 @@ impl Refits {
             let time_left = || time.spent() < budget;
             let run = || match task {
                 Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
-                Task::CatchUp { mut candidate, window, .. } => {
-                    candidate.catch_up(&window, &keep_going).map(|()| *candidate)
-                }
+                Task::CatchUp { candidate, window, .. } => candidate.follow(&window, &keep_going, &time_left),
             };
             let result = match pool {
                 Some(pool) => pool.install(run),
@@ -139,7 +137,6 @@ mod tests {
                 settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
                 window: Window::new(2, 1, 10),
                 current: snapshot,
-                present: None,
                 second: None,
                 names: None,
                 endings: crate::transition::Rows::default(),

@@ -658,8 +658,6 @@ export interface LastRefit {
   tolerance?: number | null;
   /** Evidence that the new dictionary may lack, nats. */
   trace_gap?: number | null;
-  /** How the new model did against the model before on rows that chose neither; nil where there was none to compare it with. */
-  trial?: TrialFound | null;
   /** Why the refit was started. An outcome with this key tells what was found. */
   trigger?: string;
   /** What each state variable means to the value. */
@@ -762,18 +760,6 @@ export interface StructureFound {
   name: string;
   /** Free hyperparameters. */
   parameters: number;
-}
-
-/** How a new model did against the one before on rows that chose neither. */
-export interface TrialFound {
-  /** By how much the new model errs less, in units of the variance of the targets. */
-  gain: number;
-  /** Whether the gain is clear, so that the new model may take over. */
-  is_better: boolean;
-  /** Rows compared, the last ones of the refit. */
-  rows: number;
-  /** Standard error of that. */
-  standard_error: number;
 }
 
 /** What a state variable means to the value. */
