@@ -516,7 +516,8 @@ impl Fit {
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
-        finish(&mut model, rows);
+        // Nothing but what was given and these rows decides: deviations are the posterior's, as they stand.
+        look_back(&mut model, rows);
         let Chosen { selected, compared, .. } = chosen;
         Ok(Fitted { model, selected, report: None, compared, chosen_by_heads: None, change: None })
     }
@@ -705,10 +706,15 @@ fn since(rows: &Rows, episodes: &[u32], first: usize) -> (Rows, Vec<u32>) {
     (held_out::part(rows, |i| i >= first), episodes[first..].iter().map(number).collect())
 }
 
-/// Variance, spread and interval of returns with the final weights; no score, since no row was predicted before it was learned.
-fn finish(model: &mut Model, rows: &Rows) {
+/// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
+fn look_back(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
+    model.reset_score();
+}
+
+/// The same, with deviations and an interval of returns as wide as pieces of the chains say.
+fn finish(model: &mut Model, rows: &Rows) {
+    look_back(model, rows);
     // Where a system has no solution deviations are those of single rows.
     let _ = model.look_at_pieces(rows, 0);
-    model.reset_score();
 }

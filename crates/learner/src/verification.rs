@@ -443,7 +443,7 @@ impl Verification {
     }
 
     /// By what deviations of returns are to be multiplied so that nine in ten of the returns lie within 1.645 of them: what the refit
-    /// has found, moved as far as the last [`PAIRS_LATEST`] |z| of all heads do not leave it open, and times what the tracker has made
+    /// has found, moved as far as the last `PAIRS_LATEST` |z| of all heads do not leave it open, and times what the tracker has made
     /// of the misses (Q5). That of the refit alone below [`PAIRS_LEAST`] pairs.
     /// ```text
     /// lower, upper = the quantiles of |z| at 0.9 -+ sqrt(0.9 0.1 / pairs), over 1.645

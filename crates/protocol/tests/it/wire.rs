@@ -1280,7 +1280,9 @@ fn faults_of_hyperparameter_files_are_named() {
         ("/noise", json!("white"), "wrong_type", "noise"),
     ] {
         let mut changed = base.clone();
-        *changed.pointer_mut(path).unwrap() = value.clone();
+        let (of, key) = path[1..].split_once('/').unwrap_or(("", &path[1..]));
+        let parent = if of.is_empty() { &mut changed } else { &mut changed[of] };
+        parent[key] = value.clone();
         let error = wire::hyperparameters_from_str(&changed.to_string()).unwrap_err();
         assert_eq!((error.code.name(), error.field), (code, Some(field)), "{path}: {value}");
     }
