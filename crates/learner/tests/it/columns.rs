@@ -124,7 +124,7 @@ fn with_a_dictionary_of_every_state_the_posterior_is_that_of_the_whole_kernel() 
 fn an_element_that_is_admitted_on_the_way_is_as_if_it_had_always_been_there() {
     let rows = rows(150, 15);
     for lambda in [0.0, 0.7, 1.0] {
-        let settings = Settings { tolerance: 0.3, lambda: Lambda::Fixed(lambda), ..settings() };
+        let settings = Settings { dictionary_max: 60, lambda: Lambda::Fixed(lambda), ..settings() };
         let online = learned(&settings, LINEAR, &rows, None);
         let mut dictionary = online.dictionary().clone();
         assert!(dictionary.elements_len() > 10 && dictionary.elements_len() < 100, "{}", dictionary.elements_len());
