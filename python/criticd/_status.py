@@ -297,6 +297,8 @@ class KernelStatus(TypedDict):
     factors: NotRequired[list[list[float]]]
     directions: NotRequired[list[list[float]]]
     strengths: NotRequired[list[float]]
+    columns: NotRequired[list[str]]
+    column_variances: NotRequired[list[float]]
 
 
 class InputsStatus(TypedDict):

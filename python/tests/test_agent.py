@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import pytest
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, when
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -194,6 +194,9 @@ def test_an_agent_waits_for_a_daemon_that_does_not_answer_in_time() -> None:
         # Until it has given up, however long this process is held up.
         os.kill(agent.daemon.pid, signal.SIGSTOP)
         try:
+            # The signal is under way when `kill` returns, and the daemon may answer until it has come.
+            stat = Path(f"/proc/{agent.daemon.pid}/stat")
+            when(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it has stopped")
             with pytest.raises((NoReply, Unreachable)):
                 agent.learn()
         finally:
