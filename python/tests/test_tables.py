@@ -196,31 +196,28 @@ def test_a_recording_that_was_not_finished_is_read_up_to_its_break(
             tables.read_mcap(tmp_path / "none.mcap", {"x": "/a:x"}, every="/a")
 
 
-def test_a_topic_that_comes_too_late_is_named(tmp_path: Path) -> None:
-    with (tmp_path / "late.mcap").open("wb") as file:
+def late_topic(path: Path, name: str, message: bytes) -> None:
+    """20 messages of /a, one a second, and then one of another topic."""
+    with path.open("wb") as file:
         writer = Writer(file)
         writer.start()
         schema = writer.register_schema("any", "jsonschema", b"{}")
-        topics = {name: writer.register_channel(name, "json", schema) for name in ("/a", "/b")}
+        topics = {topic: writer.register_channel(topic, "json", schema) for topic in ("/a", name)}
         for row in range(20):
             writer.add_message(topics["/a"], row * SECOND, b'{"x": 1}', 0)
-        writer.add_message(topics["/b"], 20 * SECOND, b'{"x": null}', 0)
+        writer.add_message(topics[name], 20 * SECOND, message, 0)
         writer.finish()  # type: ignore[no-untyped-call]
+
+
+def test_a_topic_that_comes_too_late_is_named(tmp_path: Path) -> None:
+    late_topic(tmp_path / "late.mcap", "/b", b'{"x": null}')
     columns = {"x": "/a:x", "y": "/b:x"}
     with pytest.raises(Invalid, match=r"is no number, but NoneType, in the message at 20\.0"):
         tables.read_mcap(tmp_path / "late.mcap", columns, every="/a")
     columns["y"] = "/a:x"
     assert len(tables.read_mcap(tmp_path / "late.mcap", columns, every="/a")["x"]) == 20
     late = {"x": "/a:x", "y": "/c:x"}
-    with (tmp_path / "late.mcap").open("wb") as file:
-        writer = Writer(file)
-        writer.start()
-        schema = writer.register_schema("any", "jsonschema", b"{}")
-        topics = {name: writer.register_channel(name, "json", schema) for name in ("/a", "/c")}
-        for row in range(20):
-            writer.add_message(topics["/a"], row * SECOND, b'{"x": 1}', 0)
-        writer.add_message(topics["/c"], 20 * SECOND, b'{"x": 1}', 0)
-        writer.finish()  # type: ignore[no-untyped-call]
+    late_topic(tmp_path / "late.mcap", "/c", b'{"x": 1}')
     with pytest.raises(Invalid, match="20 messages of /a come before the first of /c"):
         tables.read_mcap(tmp_path / "late.mcap", late, every="/a")
 
