@@ -6,8 +6,8 @@ of `river`. All but the forests are written here from their equations; tests/pyt
 they learn values that are known.
 
 A peer has `value(x)`, and `learn(x, reward, x_next, terminated, ends)` for a row whose chain ends with it or goes on.
-x (D,) are inputs in their own deviations. What stands in `SETTINGS` was chosen on the second half of ETTh2's oil
-temperature, which flatters the peers there.
+x (D,) are inputs in their own deviations. We chose the numbers in `SETTINGS` on the second half of ETTh2's
+oil temperature, which flatters the peers there.
 """
 
 import functools

@@ -262,7 +262,8 @@ impl Learning {
         }
     }
 
-    /// Whether replies wait for the gate that are enough for now. At a stop as many are answered as can be.
+    /// Whether so many replies wait for the gate that the core answers no request until some have left. At a stop it answers all that it
+    /// can.
     fn is_ahead(&self) -> bool {
         self.deadline.is_none() && self.outlets.replies.bytes() >= REPLIES_AHEAD_BYTES
     }

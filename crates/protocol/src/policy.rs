@@ -341,7 +341,7 @@ mod tests {
             (shaken(), b"\xf0\x00".to_vec(), false, "REP socket"),
             (shaken(), b"\x01\x00\x00\x09half".to_vec(), false, "has not answered in 1 states within 2.0 s"),
         ];
-        // Lengths that are claimed: nobody makes room for them.
+        // The server claims these lengths, and the client makes no room for them.
         cases.extend(
             [1 << 27, 1 << 36, 1 << 60, u64::MAX].map(|n| (shaken(), long(n), false, "answers with more than")),
         );

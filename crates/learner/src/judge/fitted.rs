@@ -346,8 +346,9 @@ fn value_of(policy: &Policy, space: ActionSpace) -> ActionValue {
 }
 
 impl Fitted {
-    /// Its estimate with the error that is told. What a kernel chosen for another policy bends, the rows that it was fitted to do not
-    /// show: `robust`, the doubly robust estimate where that has an interval, does, and without one the rows left out do in part.
+    /// The estimate with the error that the report states. The kernel was chosen for another policy, and the rows that the estimate was
+    /// fitted to do not show the bias of that. `robust`, the doubly robust estimate where it has an interval, shows it; without one the
+    /// rows left out show a part of it.
     /// ```text
     /// error^2 + (fqe - dr)^2         or    between starts + open * TD errors left out / fitted               docs/mathematics.md (A10)
     /// ```

@@ -9,8 +9,9 @@ use crate::tracking::{Opening, Tracking};
 use crate::transition::Rows;
 
 impl Model {
-    /// Track the stream from the first row on, of those `rows` that it is about to learn. Not where values are those of actions, which
-    /// are asked about actions that nobody takes, nor where differences of neighbouring values are all that a row tells.
+    /// Track the stream from the first row on, of those `rows` that it is about to learn. A critic of action
+    /// values has no trackers, since clients ask it about actions that nobody takes; nor has one under white noise, whose rows give
+    /// only the difference of two values.
     ///
     /// # Panics
     /// If rows have been learned already.
