@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refused, answer, pack
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
-from criticd.client import Position, control_socket, position_pages
+from criticd.client import Position, control_socket, monitor_of, position_pages
 
 log = logging.getLogger("criticd")
 
@@ -302,7 +302,7 @@ class Link:
         self.endpoint = endpoint
         self.socket = socket
         events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
-        self.monitor = self.socket.get_monitor_socket(events)
+        self.monitor = monitor_of(self.socket, events)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
         self.poller.register(self.monitor, zmq.POLLIN)

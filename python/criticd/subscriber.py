@@ -16,7 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from criticd._fork import stays, watch
 from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
-from criticd.client import Client
+from criticd.client import Client, monitor_of
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
@@ -347,7 +347,7 @@ class Subscriber:
             self._over.wait(_TURN_S)
             return
         socket = publish_socket(self._context, self._address.keys)
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        monitor = monitor_of(socket, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(monitor, zmq.POLLIN)

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 from conftest import CALM, PATIENCE_S, Route, Start, when
 
 from criticd import Client, CriticdError, Full, Refused, Sender
+from criticd._delivery import Link
+from criticd.client import control_socket
 from criticd.testing import Daemon
 
 ROWS = 4000
@@ -280,6 +283,17 @@ def test_a_newer_session_ends_the_older(start: Start) -> None:
         first.close()
     with daemon.client() as client:
         assert client.streams()["default"].rows == 20
+
+
+def test_a_connection_stands_beside_what_an_earlier_one_has_not_yet_left() -> None:
+    """As after a kill: the next socket gets the descriptor of the last, whose monitor libzmq still ends in the background."""
+    with zmq.Context() as context:
+        left = context.socket(zmq.PAIR)
+        socket = control_socket(context, None)
+        left.bind(f"inproc://monitor.s-{socket.FD}")
+        link = Link(socket, "tcp://127.0.0.1:1")
+        link.close()
+        left.close(linger=0)
 
 
 def test_a_data_directory_leads_to_a_daemon_on_other_ports(start: Start, tmp_path: Path) -> None:
