@@ -831,8 +831,8 @@ _MONITORS = itertools.count()
 def monitor_of(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     """Where a socket tells of its connections.
 
-    Under an address of its own: pyzmq names it by the socket's descriptor, which the next socket can get while the address of the
-    last one is not yet free.
+    Under an address of its own: pyzmq names it by the socket's descriptor, which the next socket can get while the
+    address of the last one is not yet free.
     """
     return socket.get_monitor_socket(events, f"inproc://criticd-monitor-{next(_MONITORS)}")
 

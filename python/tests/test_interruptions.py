@@ -286,7 +286,7 @@ def test_a_newer_session_ends_the_older(start: Start) -> None:
 
 
 def test_a_connection_stands_beside_what_an_earlier_one_has_not_yet_left() -> None:
-    """As after a kill: the next socket gets the descriptor of the last, whose monitor libzmq still ends in the background."""
+    """As after a kill: the next socket gets the descriptor of the last, whose monitor libzmq still ends."""
     with zmq.Context() as context:
         left = context.socket(zmq.PAIR)
         socket = control_socket(context, None)
