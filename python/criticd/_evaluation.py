@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
+from criticd._network import TIMEOUT_S, Network, NoPolicy
 from criticd._protocol import CriticdError, Invalid, Malformed, Message, pack, unpack
 from criticd._values import numbers
 
@@ -25,6 +27,9 @@ As an array for the states at hand, a function of states, the path of an ONNX fi
 """
 
 _ROWS_PER_REQUEST = 4096
+_REPLY_BYTES_MAX = 64 << 20
+_WORDS = 1000
+"""Letters of a server's words that are passed on."""
 ROWS = 10_000
 """Rows that an evaluation takes where nothing says how many."""
 
@@ -79,68 +84,76 @@ class Evaluation:
 
 
 def ask(policy: Policy, states: npt.ArrayLike) -> Array:
-    """Answers of `policy` in `states` (n, D): probabilities (n, C) or actions (n, A)."""
+    """Answers of `policy` in `states` (n, D): probabilities (n, C) or actions (n, A).
+
+    An ONNX file runs in a process of its own: it may take 30 s to load and for each 4096 states, and 4 GiB of memory.
+    Raises `Invalid` where the answers are not as many rows of finite numbers, `CriticdError` where a network or a
+    server fails; where one is late, that is a TimeoutError too.
+    """
     at = np.ascontiguousarray(states, dtype=np.float64)
+    if isinstance(policy, Network):
+        return _piece_by_piece(policy, at)
     if isinstance(policy, str | os.PathLike):
         text = os.fspath(policy)
-        found = _over_socket(text, at) if "://" in text else by_onnx(Path(text))(at)
-    else:
-        found = numbers(policy(at) if callable(policy) else policy, "policy")
+        if "://" in text:
+            return _over_socket(text, at)
+        with Network(Path(text)) as network:
+            return ask(network, at)
+    return _table(policy(at) if callable(policy) else policy, len(at))
+
+
+def _table(answers: npt.ArrayLike, count: int, first: int = 0) -> Array:
+    """The answers in `count` states, the first of which is state `first` of all, as rows of finite numbers."""
+    found = numbers(answers, "policy")
     if found.ndim == 1:
         found = found[:, np.newaxis]
-    if found.ndim != 2 or len(found) != len(at):
-        raise Invalid("policy", f"must answer {len(at)} states with as many rows, not with the shape {found.shape}")
+    if found.ndim != 2 or len(found) != count:
+        raise Invalid("policy", f"must answer {count} states with as many rows, not with the shape {found.shape}")
     if not np.isfinite(found).all():
-        index = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+        index = first + int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
         raise Invalid("policy", "answers with what is no finite number", index)
     return found
 
 
-class NoPolicy(CriticdError, TimeoutError):
-    """A policy that is asked over a socket does not answer in time."""
+def _piece_by_piece(policy: Callable[[Array], npt.ArrayLike], states: Array) -> Array:
+    parts = []
+    for first in range(0, len(states), _ROWS_PER_REQUEST):
+        piece = states[first : first + _ROWS_PER_REQUEST]
+        parts.append(_table(policy(piece), len(piece), first))
+        if parts[-1].shape[1] != parts[0].shape[1]:
+            widths = f"{parts[-1].shape[1]} numbers, and those before with {parts[0].shape[1]}"
+            raise Invalid("policy", f"answers with {widths}", first)
+    return np.concatenate(parts) if parts else np.zeros((0, 1))
 
 
-def _over_socket(endpoint: str, states: Array, timeout_s: float = 30.0) -> Array:
+def _over_socket(endpoint: str, states: Array, timeout_s: float = TIMEOUT_S) -> Array:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
     socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, _REPLY_BYTES_MAX)
+
+    def answer(piece: Array) -> Any:
+        socket.send(pack({"states": piece}))
+        if not socket.poll(int(1000 * timeout_s)):
+            raise NoPolicy(
+                f"no policy at {endpoint} answered within {timeout_s:g} s: is `python -m criticd.policies` running?"
+            )
+        reply = unpack(socket.recv())
+        if "error" in reply:
+            error = reply["error"]
+            words = str(error.get("message") if isinstance(error, Mapping) else error)
+            raise CriticdError(f"the policy at {endpoint}: {words[:_WORDS]}")
+        if "policy" not in reply:
+            raise Malformed(f"the answer of {endpoint} has no key `policy`")
+        return reply["policy"]
+
     try:
-        socket.connect(endpoint)
-        parts = []
-        for start in range(0, len(states), _ROWS_PER_REQUEST):
-            socket.send(pack({"states": states[start : start + _ROWS_PER_REQUEST]}))
-            if not socket.poll(int(1000 * timeout_s)):
-                raise NoPolicy(
-                    f"no policy at {endpoint} answered within {timeout_s:g} s: is `python -m criticd.policies` running?"
-                )
-            reply = unpack(socket.recv())
-            if "error" in reply:
-                raise CriticdError(f"the policy at {endpoint}: {reply['error'].get('message')}")
-            if "policy" not in reply:
-                raise Malformed(f"the answer of {endpoint} has no key `policy`")
-            part = np.asarray(reply["policy"], dtype=np.float64)
-            parts.append(part[:, np.newaxis] if part.ndim == 1 else part)
-        return np.concatenate(parts) if parts else np.zeros((0, 1))
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            raise Invalid("policy", f"{endpoint} is no endpoint such as tcp://127.0.0.1:5760: {error}") from error
+        return _piece_by_piece(answer, states)
     finally:
         socket.close()
-
-
-def by_onnx(path: Path) -> Callable[[Array], Array]:
-    """The policy of an ONNX file: the first output of the model, probabilities or actions, as a function of states."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError("a policy of ONNX needs the package onnxruntime: pip install onnxruntime") from error
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
-    kinds = {"tensor(float)": np.float32, "tensor(double)": np.float64}
-    if given.type not in kinds:
-        raise Invalid("policy", f"{path} takes {given.type}, not floating-point states")
-
-    def answer(states: Array) -> Array:
-        (answers, *_) = session.run(None, {given.name: states.astype(kinds[given.type])})
-        return np.asarray(answers, dtype=np.float64)
-
-    return answer
 
 
 def evaluation_of(document: Mapping[str, Any]) -> Evaluation:
@@ -181,11 +194,15 @@ def requests(
         start = page["from"]
         end = min(page["end"], start + count)
         answers = []
-        while True:
-            answers.append(ask(policy, np.array(page["states"])[: end - page["from"]]))
-            if page["next"] >= end:
-                break
-            page = yield "rows", {"from": page["next"]}
+        with contextlib.ExitStack() as opened:
+            # One process for all pages.
+            if isinstance(policy, str | os.PathLike) and "://" not in os.fspath(policy):
+                policy = opened.enter_context(Network(Path(policy)))
+            while True:
+                answers.append(ask(policy, np.array(page["states"])[: end - page["from"]]))
+                if page["next"] >= end:
+                    break
+                page = yield "rows", {"from": page["next"]}
         found = np.concatenate(answers)
     else:
         found = numbers(policy, "policy")

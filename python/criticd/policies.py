@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
-from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, by_onnx, evaluation_of
+from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, evaluation_of
+from criticd._network import Network
 from criticd._protocol import CriticdError, Invalid, pack, unpack
 from criticd.daemon import binary
 
@@ -109,7 +110,7 @@ class PolicyServer:
         policy: Callable[[Array], npt.ArrayLike] | str | os.PathLike[str],
         endpoint: str = "tcp://127.0.0.1:0",
     ) -> None:
-        self._policy = by_onnx(Path(policy)) if isinstance(policy, str | os.PathLike) else policy
+        self._policy = Network(Path(policy)) if isinstance(policy, str | os.PathLike) else policy
         self._ended = threading.Event()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -138,6 +139,8 @@ class PolicyServer:
         """Stop answering."""
         self._ended.set()
         self._thread.join()
+        if isinstance(self._policy, Network):
+            self._policy.close()
 
     def __enter__(self) -> Self:
         return self

@@ -161,6 +161,27 @@ def replying(reply: bytes | None) -> Iterator[str]:
         thread.join()
 
 
+def test_whatever_a_server_sends_is_refused_in_words() -> None:
+    states = np.zeros((3, 2))
+    answers: list[Any] = ["text", ["a", "b", "c"], [[1], [1, 2], [3]], [None, 1, 2], {"a": 1}, 1.0, [[[1]]] * 3]
+    replies = [pack({"policy": answer}) for answer in answers]
+    replies += [pack({"error": error}) for error in (None, "words", 7, {"message": None}, "x" * 5000)]
+    replies += [b"", b"hello", msgpack.packb([1]), msgpack.packb({"v": 2})]
+    replies += [pack({}), pack({"policy": np.zeros((2, 2))})]
+    for reply in replies:
+        with replying(reply) as endpoint, pytest.raises(CriticdError) as refused:
+            policies.ask(endpoint, states)
+        assert 10 < len(str(refused.value)) < 1200
+    with pytest.raises(Invalid, match="nowhere://at-all is no endpoint such as"):
+        policies.ask("nowhere://at-all", states)
+    # It may answer in time and yet otherwise than before.
+    with (
+        PolicyServer(lambda states: np.zeros((len(states), len(states) % 5))) as server,
+        pytest.raises(Invalid, match=r"policy \(row 4096\): answers with 4 numbers, and those before with 1"),
+    ):
+        policies.ask(server.endpoint, np.zeros((5000, 1)))
+
+
 def test_the_command_line_asks_a_server_and_judges_as_by_a_file() -> None:
     rows = log()
     np.savez("rows.npz", **rows)
