@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -46,8 +47,10 @@ def read_mcap(
     """Read numbers from the messages of MCAP files: one row for each message of the topic `every`.
 
     - `paths`: a file, or several, each of which begins a new episode.
-    - `columns`: what each column holds, as "TOPIC:FIELD": {"x": "/odom:pose.pose.position.x", "u": "/arm:effort[2]"}. A
-      row holds the newest value of each at its time. Rows before the first message of some column are left out.
+    - `columns`: what each column holds, as "TOPIC:FIELD": {"x": "/odom:pose.pose.position.x", "u": "/arm:effort[2]",
+      "elbow": "/joint_states:position[elbow]"}. A word in brackets is looked up in the field `name`, `joint_names` or
+      `names` beside. A row holds the newest value of each at its time. Rows before the first message of some column are
+      left out.
     - `every`: the topic whose messages make rows.
     - `max_age_s`: leave out rows in which the value of some column is older than this, in seconds.
     - `gap_s`: a new episode begins where two rows are further apart than this, in seconds.
@@ -298,40 +301,70 @@ def _lerobot_features(directory: str | os.PathLike[str]) -> dict[str, dict[str, 
     return features
 
 
+_FIELD = re.compile(r"[^.\[\]]+(\[[^\[\]]+\])*(\.[^.\[\]]+(\[[^\[\]]+\])*)*")
+_STEP = re.compile(r"\[([^\[\]]+)\]|([^.\[\]]+)")
+_NAMES = ("name", "joint_names", "names")
+"""Fields that name the entries of the arrays beside them, as in messages about joints."""
+
+
+def _field(message: Any, name: str) -> Any:
+    return message[name] if isinstance(message, Mapping) else getattr(message, name)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """An entry of an array, by its name."""
+
+    name: str
+
+    def place(self, around: Any, topic: str) -> int:
+        """Its number, as the message around the array has it."""
+        for field in _NAMES:
+            with suppress(AttributeError, KeyError, TypeError):
+                names = [str(name) for name in _field(around, field)]
+                if self.name in names:
+                    return names.index(self.name)
+                raise Invalid("columns", f"the messages of {topic} name {', '.join(names)}, and not {self.name}")
+        raise Invalid("columns", f"the messages of {topic} have no names beside [{self.name}]: give its number")
+
+
 @dataclass(frozen=True)
 class _Source:
     """Where a column comes from: a topic, and the way to a number in its messages."""
 
     topic: str
-    steps: tuple[str | int, ...]
+    steps: tuple[str | int | _Named, ...]
     text: str
 
     @classmethod
     def parse(cls, column: str, text: str) -> _Source:
         topic, colon, field = text.rpartition(":")
-        steps: list[str | int] = []
-        for part in field.split("."):
-            name, *places = part.replace("]", "").split("[")
-            if not name or not all(place.isdecimal() for place in places):
-                colon = ""
-            steps += [name, *(int(place) for place in places if place.isdecimal())]
-        if not colon:
+        if not colon or not _FIELD.fullmatch(field):
             raise Invalid("columns", f"{column} must be TOPIC:FIELD, such as /odom:pose.pose.position.x, not {text!r}")
+        steps: list[str | int | _Named] = []
+        for place, name in _STEP.findall(field):
+            steps.append(name or (int(place) if place.isdecimal() else _Named(place)))
         return cls(topic, tuple(steps), text)
 
     def number(self, message: Any, time: float) -> float:
         """The number in a message of that time."""
-        value = message
+        value = around = message
         try:
             for step in self.steps:
-                by_key = isinstance(step, int) or isinstance(value, Mapping)
-                value = value[step] if by_key else getattr(value, str(step))
+                if isinstance(step, _Named):
+                    value = value[step.place(around, self.topic)]
+                elif isinstance(step, int):
+                    value = value[step]
+                else:
+                    around, value = value, _field(value, step)
             return float(value)
         except (AttributeError, KeyError, IndexError):
             raise Invalid(
                 "columns", f"the messages of {self.topic} have no field {self.text.rpartition(':')[2]}"
             ) from None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as error:
+            if isinstance(error, Invalid):
+                raise
             what = f"is no number, but {type(value).__name__}, in the message at {time:.9f}"
             raise Invalid("columns", f"{self.text} {what}") from None
 

@@ -123,14 +123,18 @@ def test_bags_of_ros_2(tmp_path: Path, storage: StoragePlugin) -> None:
         cost = writer.add_connection("/cost", number.__msgtype__, typestore=types)
         for row in range(6):
             values = np.array([row, -row], np.float64)
-            message = joints(header, ["a", "b"], values, 10 * values, np.zeros(0))
+            message = joints(header, ["a", "arm.b"], values, 10 * values, np.zeros(0))
             writer.write(at, row * SECOND, types.serialize_cdr(message, joints.__msgtype__))
             writer.write(cost, row * SECOND, types.serialize_cdr(number(0.1 * row), number.__msgtype__))
-    columns = {"b": "/joints:position[1]", "speed": "/joints:velocity[0]", "cost": "/cost:data"}
+    columns = {"b": "/joints:position[arm.b]", "speed": "/joints:velocity[0]", "cost": "/cost:data"}
     table = tables.read_rosbag(tmp_path / "bag", columns, every="/joints")
     np.testing.assert_array_equal(table["b"], -np.arange(6.0))
     np.testing.assert_array_equal(table["speed"], 10 * np.arange(6.0))
     np.testing.assert_allclose(table["cost"], 0.1 * np.arange(6.0))
+    with pytest.raises(Invalid, match=r"messages of /joints name a, arm\.b, and not b"):
+        tables.read_rosbag(tmp_path / "bag", {"b": "/joints:position[b]"}, every="/joints")
+    with pytest.raises(Invalid, match=r"messages of /cost have no names beside \[b\]: give its number"):
+        tables.read_rosbag(tmp_path / "bag", {"b": "/cost:data[b]"}, every="/joints")
     with pytest.raises(Invalid, match="there is no 'ros3', only"):
         tables.read_rosbag(tmp_path / "bag", columns, every="/joints", distribution="ros3")
     with pytest.raises(Invalid, match="has no message of /absent"):
@@ -148,7 +152,8 @@ def test_bags_of_ros_2(tmp_path: Path, storage: StoragePlugin) -> None:
     [
         ("/odom", "x must be TOPIC:FIELD"),
         ("/odom:", "x must be TOPIC:FIELD"),
-        ("/odom:position[x]", "x must be TOPIC:FIELD"),
+        ("/odom:position[x", "x must be TOPIC:FIELD"),
+        ("/odom:position[x]", r"the messages of /odom have no names beside \[x\]"),
         ("/odom:position.y", "the messages of /odom have no field position.y"),
         ("/battery:cells[2]", r"the messages of /battery have no field cells\[2\]"),
         ("/odom:position", "/odom:position is no number, but dict"),
