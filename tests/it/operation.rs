@@ -105,8 +105,10 @@ impl Served {
         self.requester().status(PATIENCE).unwrap()
     }
 
-    /// Everything of the model that the rows decide.
+    /// Everything of the model that the stored rows decide. Those that are acknowledged, or learned, are shown some time later.
     fn model(&self) -> Value {
+        let shown = json!({"states": [[0.0]], "min_offset": self.status().offset});
+        self.requester().ask("value", shown, PATIENCE).unwrap();
         let mut model: Value =
             serde_json::from_str(&done(&format!("snapshot --json --control {}", self.control()))).unwrap();
         let fields = model.as_object_mut().unwrap();
