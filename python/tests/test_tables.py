@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
@@ -33,6 +34,14 @@ def fit(table: Path, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def refusal(table: Path, *words: str) -> str:
+    done = subprocess.run(
+        [binary(), "fit", table, *words, "--dry-run"], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 1, done.stdout
+    return done.stderr
 
 
 def write_json(path: Path, start: int = 0, rows: int = 20, pause: int = 0) -> None:
@@ -145,6 +154,65 @@ def test_bags_of_ros_2(tmp_path: Path, storage: StoragePlugin) -> None:
     (tmp_path / "bag" / "metadata.yaml").unlink()
     with pytest.raises(Invalid, match=r"bag cannot be read .*`ros2 bag reindex` repairs it"):
         tables.read_rosbag(tmp_path / "bag", columns, every="/joints")
+
+
+def minari(path: Path, episodes: int, empty: int = 0) -> None:
+    """Episodes of five steps as Minari writes them, then some without a step, as a killed recorder leaves them."""
+    with h5py.File(path, "w") as file:
+        for number in range(episodes + empty):
+            steps = 5 if number < episodes else 0
+            group = file.create_group(f"episode_{number}")
+            if number == episodes + empty - 1 and empty:
+                continue
+            group["observations"] = number + 0.1 * np.arange(steps + 1.0)[:, np.newaxis]
+            group["actions"], group["rewards"] = np.zeros((steps, 1)), np.arange(float(steps))
+            group["terminations"], group["truncations"] = np.zeros(steps, bool), np.arange(steps) == 4
+
+
+def test_an_episode_without_a_step_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "main_data.hdf5"
+    minari(path, 3)
+    whole = fit(path)
+    assert "15 transitions" in whole
+    several = "2 episodes have no step and are left out; the first: episode_3"
+    for empty, words in ((1, "episode_3 has no step and is left out"), (2, several)):
+        minari(path, 3, empty)
+        assert fit(path).replace(f"order       {words}\n", "") == whole
+    minari(path, 0, 2)
+    assert "holds no transition" in refusal(path)
+
+
+def test_what_is_in_another_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    minari(Path("whole.hdf5"), 3)
+    whole = fit(Path("whole.hdf5"))
+    with h5py.File("OLD", "w") as file:
+        for name in ("episode_0", "episode_1", "episode_2"):
+            file[name] = h5py.ExternalLink("whole.hdf5", name)
+    Path("linked.hdf5").write_bytes(Path("OLD").read_bytes())
+    said = refusal(Path("linked.hdf5"))
+    assert "a part of the file is a link into whole.hdf5, which is not read" in said
+    exec(said.split("in Python: ")[1], {"h5py": h5py})
+    Path("whole.hdf5").unlink()
+    assert fit(Path("NEW").rename("copied.hdf5")).replace("copied", "whole") == whole
+    # What nothing needs may be elsewhere.
+    with h5py.File("copied.hdf5", "a") as file:
+        file["episode_0/images"] = h5py.ExternalLink("images.hdf5", "/")
+    assert fit(Path("copied.hdf5")).replace("copied", "whole") == whole
+
+
+def test_steps_of_imitation_are_read_as_the_message_says(tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "dataset_info.json").write_text("{}")
+    said = refusal(folder)
+    (arrays,) = re.findall(r"numpy.savez\(.NEW.npz., (.*)\)", said)
+    names = [name for name, _ in re.findall(r"(\w+)=steps\.(\w+)", arrays)]
+    assert names == ["obs", "acts", "rews", "next_obs", "terminated"]
+    obs = np.arange(20.0)[:, np.newaxis]
+    values = [obs, np.zeros((20, 1)), np.ones(20), obs + 1, np.arange(20) % 10 == 9]
+    np.savez(tmp_path / "NEW.npz", allow_pickle=False, **dict(zip(names, values, strict=True)))
+    assert "20 transitions of 20 rows" in fit(tmp_path / "NEW.npz")
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,12 @@ impl Builder {
         taken
     }
 
+    /// Tell something of the file beside what its rows say.
+    #[cfg(feature = "hdf5")]
+    pub(super) fn tell(&mut self, said: String) {
+        self.judge.told.push(said);
+    }
+
     /// Whether the last row terminated or was truncated.
     pub(super) fn ended(&self) -> bool {
         self.rows.terminated.last() == Some(&true) || self.rows.truncated.last() == Some(&true)

@@ -9,10 +9,10 @@ use super::job::{Column, Job, Want};
 use super::roles::{Roles, assign, may_be_state};
 use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;
-use hdf5_reader::{ByteOrder, Dataset, Datatype, FileStorage, Hdf5File, OpenOptions};
+use hdf5_reader::{ByteOrder, Dataset, Datatype, ExternalLinkResolver, FileStorage, Hdf5File, OpenOptions};
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 fn damaged(e: Error) -> Fault {
     Fault::Content(format!("not an HDF5 file that can be read: {e}"))
@@ -23,13 +23,49 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     // Not a memory map: if another program shortened the file, this one would crash.
     let storage = FileStorage::from_file(file).map_err(damaged)?;
     let bytes = hdf5_reader::Storage::len(&storage);
-    let options = OpenOptions::default();
+    let links = Arc::new(Links::default());
+    let resolver: Arc<dyn ExternalLinkResolver> = links.clone();
+    let options = OpenOptions::default().with_external_link_resolver(resolver);
     let file = Hdf5File::from_storage_with_options(Arc::new(storage), options).map_err(damaged)?;
     let root = file.root_group().map_err(damaged)?;
+    by_form(&root, Budget::of_file(bytes), job).map_err(|fault| links.beside(fault))
+}
+
+/// Links into other files. They are not followed: a file does not decide what else is read.
+#[derive(Default)]
+struct Links {
+    /// Where the first of them goes.
+    first: OnceLock<String>,
+}
+
+impl ExternalLinkResolver for Links {
+    fn resolve_external_link(&self, file: &str) -> Result<Option<Hdf5File>, Error> {
+        self.first.get_or_init(|| file.to_owned());
+        Ok(None)
+    }
+}
+
+impl Links {
+    /// A fault with what the links have to do with it.
+    fn beside(&self, fault: Fault) -> Fault {
+        let Some(file) = self.first.get() else { return fault };
+        let linked = format!(
+            "; a part of the file is a link into {file}, which is not read. To copy all into one file, in Python: with \
+             h5py.File(\"OLD\") as old, h5py.File(\"NEW\", \"w\") as new: [old.copy(name, new, expand_external=True) for name \
+             in old]"
+        );
+        match fault {
+            Fault::Content(message) => Fault::Content(message + &linked),
+            Fault::Column { column, message } => Fault::Column { column, message: message + &linked },
+            other => other,
+        }
+    }
+}
+
+fn by_form(root: &Group, mut budget: Budget, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let (groups, datasets) = root.member_names().map_err(damaged)?;
-    let mut budget = Budget::of_file(bytes);
     if is_episodes(&groups) {
-        return episodes(&root, &groups, &mut budget, job);
+        return episodes(root, &groups, &mut budget, job);
     }
     // robomimic puts its episodes into a group of their own.
     if groups.iter().any(|name| name == "data") {
@@ -40,7 +76,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         }
     }
     if datasets.iter().any(|name| name == "observations_0") {
-        return d3rlpy(&root, &datasets, &mut budget, job);
+        return d3rlpy(root, &datasets, &mut budget, job);
     }
     // tianshou's buffers have room for more steps than they hold.
     if groups.iter().any(|name| name == "_meta") {
@@ -49,7 +85,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         let (inner, _) = meta.member_names().map_err(damaged)?;
         return flat(&meta, &inner, Some(size as usize), &mut budget, job);
     }
-    flat(&root, &groups, None, &mut budget, job)
+    flat(root, &groups, None, &mut budget, job)
 }
 
 const SPACES: &str = "a Dict or Tuple space: the states of criticd are vectors; say which arrays they are (--state \
@@ -106,9 +142,14 @@ fn flat(
 /// Episodes in the order of their attribute `id`, or else of their number: names of groups sort episode_10 before
 /// episode_2.
 fn episodes(root: &Group, names: &[String], budget: &mut Budget, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    let mut episodes = Vec::new();
+    let (mut episodes, mut empty) = (Vec::new(), Vec::new());
     for name in names.iter().filter(|name| name.starts_with("episode_") || name.starts_with("demo_")) {
         let group = root.group(name).map_err(damaged)?;
+        // A recorder that is killed leaves one without a step.
+        if !has_steps(&group)? {
+            empty.push(name);
+            continue;
+        }
         let id = match group.attribute("id").and_then(|id| id.read_as_f64()) {
             Ok(id) => id,
             Err(_) => {
@@ -137,7 +178,25 @@ fn episodes(root: &Group, names: &[String], budget: &mut Budget, job: &mut Job<'
         let part = |k: usize| k as f64 / count as f64;
         together.push(&piece, roles, name, prefix, job, (part(index), part(index + 1)))?;
     }
-    together.builder.map(|(builder, _)| builder).ok_or(Fault::Empty)
+    let (mut builder, _) = together.builder.ok_or(Fault::Empty)?;
+    match empty[..] {
+        [] => {}
+        [name] => builder.tell(format!("{name} has no step and is left out")),
+        [first, ..] => {
+            builder.tell(format!("{} episodes have no step and are left out; the first: {first}", empty.len()))
+        }
+    }
+    Ok(builder)
+}
+
+/// Whether an episode has rewards, unless other names are used for them.
+fn has_steps(episode: &Group) -> Result<bool, Fault> {
+    let (groups, arrays) = episode.member_names().map_err(damaged)?;
+    if arrays.iter().any(|name| name == "rewards") {
+        let rewards = episode.dataset("rewards").map_err(damaged)?;
+        return Ok(rewards.shape().first() != Some(&0));
+    }
+    Ok(!groups.is_empty() || !arrays.is_empty())
 }
 
 /// Pieces that are episodes, read one after the other into one builder.

@@ -20,6 +20,8 @@ pub(super) struct Judge {
     streams: Alike,
     /// Whether times are written as dates.
     pub(super) calendar: bool,
+    /// What the reader of the file has to tell.
+    pub(super) told: Vec<String>,
 }
 
 impl Judge {
@@ -36,6 +38,7 @@ impl Judge {
             runs: Runs::new(header.in_pieces),
             streams: Alike::default(),
             calendar: false,
+            told: Vec::new(),
         }
     }
 
@@ -99,12 +102,12 @@ impl Judge {
         self.contradictions.left_out()
     }
 
-    /// What there is to tell of the order of the rows.
+    /// What there is to tell of the file and the order of its rows.
     ///
     /// # Errors
     /// What the table is refused for.
     pub(super) fn judge(&self, header: &Header, order: &Order) -> Result<Vec<String>, Fault> {
-        let mut told = Vec::new();
+        let mut told = self.told.clone();
         for (alike, column, what) in
             [(&self.streams, Column::Stream, "streams"), (&order.alike, Column::Episode, "episodes")]
         {

@@ -195,6 +195,13 @@ impl From<::csv::Error> for Fault {
     }
 }
 
+/// Of a directory that the package datasets has written.
+const DATASETS: &str = "a directory of the package datasets; write it as a file. In Python, with a row for each step: \
+                        datasets.load_from_disk(\"OLD\").to_parquet(\"NEW.parquet\"). Of imitation, with a row for each trajectory: \
+                        steps = imitation.data.rollout.flatten_trajectories_with_rew(imitation.data.serialize.load_with_rewards(\"OLD\")); \
+                        numpy.savez(\"NEW.npz\", obs=steps.obs, acts=steps.acts, rews=steps.rews, next_obs=steps.next_obs, \
+                        terminated=steps.dones)";
+
 /// A format of tables, told by the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -208,7 +215,9 @@ enum Format {
 impl Format {
     /// The format of a file that is to be read.
     fn to_read(path: &Path) -> Result<Self, Fault> {
+        let of_datasets = |path: &Path| ["dataset_info.json", "dataset_dict.json"].map(|name| path.join(name));
         Self::of(path).ok_or_else(|| match path.is_dir() {
+            true if of_datasets(path).iter().any(|file| file.is_file()) => Fault::Content(DATASETS.to_owned()),
             true => Fault::Content(
                 "a directory, but no Minari dataset in HDF5: it has no data/main_data.hdf5; name the file, or let Minari \
                  write the dataset with data_format=\"hdf5\""

@@ -140,6 +140,9 @@ fn the_directory_of_a_minari_dataset_is_a_table() {
     let directory = tempfile::tempdir().unwrap();
     let refused = read(directory.path(), STRICT).unwrap_err().to_string();
     assert!(refused.contains("no data/main_data.hdf5"), "{refused}");
+    std::fs::write(directory.path().join("dataset_info.json"), "{}").unwrap();
+    let refused = read(directory.path(), STRICT).unwrap_err().to_string();
+    assert!(refused.contains("datasets.load_from_disk"), "{refused}");
     if cfg!(feature = "hdf5") {
         std::fs::create_dir(directory.path().join("data")).unwrap();
         std::fs::copy(fixture("minari.hdf5"), directory.path().join("data/main_data.hdf5")).unwrap();
