@@ -54,6 +54,8 @@ for seq in range(int(first), int(first) + int(rows)):
 print("sent", flush=True)
 sys.stdin.read()
 push.close(linger=100_000)
+# Without it the program may end, and with it the thread that sends.
+zmq.Context.instance().term()
 """
 
 SUBSCRIBER = """
