@@ -54,8 +54,8 @@ def evaluate(
     - `actions`: "discrete:N" or "box": with it a Q is fitted. Needed with `policy`.
     - `options`: further options of `criticd evaluate`, such as {"ess-min": 50, "rho-max": 20}.
 
-    Raises `Invalid` for arrays of the wrong shape, `CriticdError` with the message of `criticd evaluate`, `Unreachable`
-    if a policy's endpoint does not answer, FileNotFoundError without the program.
+    Raises `Invalid` for arrays of the wrong shape, `CriticdError` with the message of `criticd evaluate`, or if that
+    has not ended within `timeout_s`, FileNotFoundError without the program; and what `ask` raises for the policy.
     """
     arrays = {name: np.asarray(values) for name, values in rows.items()}
     if "states" not in arrays:
@@ -75,7 +75,12 @@ def evaluate(
             write_policy(directory / "policy.csv", answers, actions)
             words += ["--policy", str(directory / "policy.csv")]
         command = [str(binary()), "evaluate", str(directory / "rows.npz"), "--json", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise CriticdError(
+                f"`criticd evaluate` has not ended within {timeout_s:g} s: allow more with timeout_s"
+            ) from error
     if done.returncode != 0:
         raise CriticdError(done.stderr.strip())
     return evaluation_of(json.loads(done.stdout))

@@ -118,6 +118,8 @@ def test_what_a_policy_cannot_answer_is_said() -> None:
         evaluate(rows, lambda states: np.full((len(states), 2), 0.9), actions="discrete:2")
     with pytest.raises(CriticdError, match="--policy needs --actions"):
         evaluate(rows, policy)
+    with pytest.raises(CriticdError, match="has not ended within 0 s: allow more with timeout_s"):
+        evaluate(rows, policy, actions="discrete:2", timeout_s=0)
     with PolicyServer(lambda states: 1 / np.zeros(0)[0]) as server, pytest.raises(CriticdError, match="IndexError"):
         policies.ask(server.endpoint, rows["states"])
 
