@@ -11,7 +11,7 @@ use criticd::wire;
 use criticd::wire::status::{
     AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, MemoryStatus,
     ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound,
-    TrackingStatus, TrustReason, TrustStatus,
+    TrackingStatus, TrialFound, TrustReason, TrustStatus,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -517,6 +517,7 @@ fn learned(critic: &CriticStatus, room: Room) -> String {
     let found = critic.refit.last.as_ref().and_then(LastRefit::adopted);
     if let Some(found) = found {
         lines.extend(found.selection.iter().flat_map(|selection| selected(selection, found.heads)));
+        lines.extend(found.trial.iter().map(tried));
         let findings = || found.findings.iter().chain(&found.relevance_report);
         lines.extend(findings().take(room.findings).map(|words| said("finding", words)));
         let more = findings().count().saturating_sub(room.findings);
@@ -714,6 +715,15 @@ fn selected(selection: &SelectionFound, heads: Option<u64>) -> Vec<(String, Stri
         lines.push(said("present model", text));
     }
     lines
+}
+
+/// How the new model did against the present one.
+fn tried(TrialFound { rows, gain, standard_error }: &TrialFound) -> (String, String) {
+    let [gain, error] = [*gain, *standard_error].map(digits);
+    said(
+        "new model",
+        format!("errs less by {gain} on {rows} rows that chose neither, with a standard error of {error}"),
+    )
 }
 
 /// Discount and, where the daemon says it, lambda.

@@ -566,7 +566,8 @@ pub(super) static CRITIC: [Setting<Settings>; 42] = [
         refit_first_rows,
         Running,
         within(0..=ROWS_MAX),
-        "Rows at which the first refit is due; 0 for refits on request only."
+        "Rows at which the first refit is due, or an eighth of them one second after the first model; 0 for refits on \
+         request only."
     ),
     setting!(
         refit_growth,

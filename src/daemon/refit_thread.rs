@@ -20,6 +20,24 @@ pub(super) enum Task {
     CatchUp { critic: usize, candidate: Box<Candidate>, window: Window },
 }
 
+impl Task {
+    /// Whether something has been selected for the critic before: until then its values are a guess.
+    fn selects_again(&self) -> bool {
+        matches!(self, Self::Run { job, .. } if job.current.generation > 1)
+    }
+}
+
+/// From here on learning and answering go before what this thread and the pool do. Without that things are only slower.
+fn stand_back(pool: Option<&ThreadPool>) {
+    let lower = || {
+        if let Err(e) = rustix::process::nice(5) {
+            log::debug!("event=priority_unchanged why={e}");
+        }
+    };
+    lower();
+    pool.iter().for_each(|pool| drop(pool.broadcast(|_| lower())));
+}
+
 /// Threads that models are selected on: what the settings say, else all cores but one, which learns.
 pub(super) fn threads(setting: Option<usize>) -> usize {
     setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
@@ -39,19 +57,21 @@ pub(super) struct Refits {
 impl Refits {
     /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
     pub(super) fn run(self) {
-        // Learning and answering go before what this thread does. Without that things are only slower.
-        if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_unchanged why={e}");
-        }
-        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
+        let stands_back = AtomicBool::new(false);
+        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work(&stands_back));
     }
 
-    fn work(&self) {
+    fn work(&self, stands_back: &AtomicBool) {
         let pool = self.pool();
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
-                    Ok(task) => self.dispatch(task, pool.as_ref()),
+                    Ok(task) => {
+                        if task.selects_again() && !stands_back.swap(true, Ordering::Relaxed) {
+                            stand_back(pool.as_ref());
+                        }
+                        self.dispatch(task, pool.as_ref());
+                    }
                     Err(_) => break,
                 },
                 recv(self.garbage) -> model => match model {
@@ -62,9 +82,8 @@ impl Refits {
         }
     }
 
-    /// The threads of model selection, if they are several.
+    /// The threads of model selection, if they are several. They inherit this thread's priority.
     fn pool(&self) -> Option<ThreadPool> {
-        // They inherit this thread's priority.
         let threads = ThreadPoolBuilder::new().num_threads(self.threads).thread_name(|_| "refit".into());
         let pool = (self.threads > 1).then(|| threads.build()).transpose();
         pool.unwrap_or_else(|e| {
@@ -91,7 +110,9 @@ impl Refits {
             let time_left = || time.spent() < budget;
             let run = || match task {
                 Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
-                Task::CatchUp { candidate, window, .. } => candidate.follow(&window, &keep_going, &time_left),
+                Task::CatchUp { mut candidate, window, .. } => {
+                    candidate.catch_up(&window, &keep_going).map(|()| *candidate)
+                }
             };
             let result = match pool {
                 Some(pool) => pool.install(run),
@@ -137,6 +158,7 @@ mod tests {
                 settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
                 window: Window::new(2, 1, 10),
                 current: snapshot,
+                present: None,
                 second: None,
                 names: None,
                 endings: crate::transition::Rows::default(),

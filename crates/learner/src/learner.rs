@@ -16,7 +16,7 @@ use crate::math::drift::Finding;
 use crate::math::kernel::Hyperparameters;
 use crate::math::posterior::SolveError;
 use crate::model::{Counts, Model, Score};
-use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger};
+use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger, TrialReport};
 use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
 use crate::watch::{Alarm, DriftSensitivity};
@@ -39,6 +39,8 @@ const TAIL_ROWS: u64 = 64;
 /// Rounds of catching up elsewhere. A stream that is faster than that is not waited for: the candidate leaves out the rows it
 /// has missed, as if they had been lost, and its chains are cut there.
 const CATCH_UP_ROUNDS: u32 = 6;
+/// A round that leaves more than this share of the rows that the candidate was behind is the last: another would leave as many.
+const GAINS_NOTHING: f64 = 0.8;
 /// A candidate with this much less evidence is still no worse: the rebuild itself is worth having, nats.
 const EVIDENCE_SLACK: f64 = 0.5;
 /// Rows scored by both models before the score has a say.
@@ -117,6 +119,8 @@ pub enum Rejection {
         /// Rows scored.
         rows: u64,
     },
+    /// It errs more on rows that chose neither it nor the present model.
+    ErrsMore(TrialReport),
     /// Its system could not be solved.
     NoPosterior,
     /// It was made of rows from before the world changed, or before another policy began to act.
@@ -137,6 +141,12 @@ impl fmt::Display for Rejection {
             Self::WorseScore { before, after, rows } => write!(
                 f,
                 "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
+            ),
+            Self::ErrsMore(TrialReport { rows, gain, standard_error }) => write!(
+                f,
+                "worse on {rows} rows that chose neither model: it errs {:.2e} more, the standard error is \
+                 {standard_error:.1e}",
+                -gain
             ),
             Self::NoPosterior => write!(f, "its system could not be solved"),
             Self::Outdated { from, changed_at } => {
@@ -295,6 +305,9 @@ pub struct Adoption {
     /// Offset behind the last row that the sweeps saw, if there were any; none in records of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     swept_through: Option<u64>,
+    /// Offset behind the last row that the selection saw; none in records of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    selected_through: Option<u64>,
     /// Whether nothing was selected: the next selection is due as it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     improves_alone: bool,
@@ -567,7 +580,10 @@ impl Learner {
         (self.no_room_before, self.full_reported) = (self.counts().novel_when_full, false);
         if !adoption.improves_alone {
             self.refit_ended_at = self.learned;
-            self.schedule();
+            match adoption.selected_through {
+                Some(through) => self.schedule_after_selection(through.min(self.learned)),
+                None => self.schedule(),
+            }
         }
         old
     }
@@ -584,6 +600,7 @@ impl Learner {
             settings: self.settings.clone(),
             window: self.rows(window).clone(),
             current,
+            present: self.model.as_ref().filter(|_| self.tries()).map(|model| Box::new(model.summed())),
             second: self.model.as_ref().and_then(|model| refit::SecondKernel::of(model)),
             names: self.names.clone(),
             endings: self.endings(),
@@ -636,7 +653,9 @@ impl Learner {
         }
         // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
         let behind = self.learned - candidate.through;
-        if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && candidate.rounds < CATCH_UP_ROUNDS {
+        let catches_up = candidate.rounds == 0
+            || candidate.rounds < CATCH_UP_ROUNDS && behind as f64 <= GAINS_NOTHING * candidate.was_behind as f64;
+        if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && catches_up {
             return Judgement::Behind(candidate);
         }
         candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
@@ -646,13 +665,21 @@ impl Learner {
             return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
-        let Candidate { mut model, alarm, acting, swept_through, .. } = candidate;
+        let Candidate { mut model, alarm, acting, swept_through, selected_through, .. } = candidate;
         model.set_settings(&self.settings);
         model.reset_score();
         let improves_alone = report.trigger == RefitTrigger::Improvement;
         let (generation, refits) = (self.generation + 1, self.refits + 1);
-        let adoption = Adoption { generation, refits, alarm, model, acting, swept_through, improves_alone };
+        let selected_through = Some(selected_through);
+        let adoption =
+            Adoption { generation, refits, alarm, model, acting, swept_through, selected_through, improves_alone };
         Judgement::Adopt { adoption, report, scores }
+    }
+
+    /// Whether a new model is tried beside the present one on rows that chose neither: where the latter was selected, and is of the
+    /// policy that acts.
+    fn tries(&self) -> bool {
+        self.generation > 1 && self.settings.selects_by_returns() && !self.settings.leaves_chain()
     }
 
     fn rejection(&self, candidate: &Candidate) -> Option<Rejection> {
@@ -671,8 +698,7 @@ impl Learner {
         }
         let RefitReport { heads, evidence_before: before, evidence_after: after, .. } = candidate.report;
         if candidate.report.selection.is_some() && heads.is_none() {
-            // It was compared with the present model on held-out returns before it was rebuilt.
-            return None;
+            return candidate.report.trial.filter(|trial| trial.gain < 0.0).map(Rejection::ErrsMore);
         }
         let after = after.unwrap_or(f64::NEG_INFINITY);
         if !after.is_finite() {

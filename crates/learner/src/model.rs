@@ -5,6 +5,7 @@ mod branch;
 mod deviation;
 mod errors;
 mod heads;
+mod held_out;
 mod late;
 mod nodes;
 mod out_of_fold;

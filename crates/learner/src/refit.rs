@@ -18,6 +18,7 @@ mod rule;
 mod screening;
 mod search;
 pub mod split;
+mod trial;
 
 pub use error::{DeadEnd, Lack, RefitError};
 pub use first_guess::initial_hyperparameters;
@@ -25,7 +26,7 @@ pub use job::{Candidate, RefitJob, SecondKernel};
 pub use referee::{CandidateReport, LambdaReport, SelectionReport};
 pub use report::{
     AscentReport, Compared, DictionaryReport, HeldBound, ImprovementReport, RefitReport, RefitTrigger, SplitReport,
-    VariableReport, Verdict,
+    TrialReport, VariableReport, Verdict,
 };
 pub use search::{EvidenceKind, StructureReport};
 
@@ -104,7 +105,7 @@ fn select_since_changes(
     match select_since_changes(&since, unseen, most - 1, keep_going, time_left) {
         Ok(found) => {
             let alarm = found.alarm.unwrap_or(alarm);
-            Ok(Candidate { alarm: Some(alarm), asked: candidate.asked, ..found })
+            Ok(Candidate { alarm: Some(alarm), ..found })
         }
         Err(RefitError::Stopped) => Err(RefitError::Stopped),
         Err(_) => Ok(candidate),

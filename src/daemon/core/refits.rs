@@ -21,6 +21,9 @@ const WAITERS_MAX: usize = 64;
 /// about 4000 elements comes near it.
 const MODEL_BYTES_MAX: usize = 768 << 20;
 
+/// Seconds after its first model at which a critic has its first selection, if fewer rows than the settings ask for have come.
+const FIRST_WAIT: f64 = 1.0;
+
 /// What has become of the refits of a critic.
 #[derive(Debug, Default)]
 struct Counts {
@@ -34,6 +37,8 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Desk {
     counts: Counts,
+    /// Since when there is a model for which nothing has been selected, as far as this run of the daemon knows, seconds.
+    unselected_since: Option<f64>,
     /// Seconds that the running refit has taken so far.
     seconds: f64,
     /// How the last one ended; none before that.
@@ -124,7 +129,12 @@ impl RefitDesk {
         if self.busy {
             return None;
         }
-        let due = |critic: usize| if state.is_halted(critic) { None } else { state.critics()[critic].refit_due() };
+        let waited: Vec<bool> =
+            self.desks.iter_mut().zip(state.critics()).map(|(desk, learner)| desk.has_waited(learner, now)).collect();
+        let due = |critic: usize| {
+            let learner = state.critics().get(critic).filter(|_| !state.is_halted(critic))?;
+            learner.refit_due().or_else(|| waited[critic].then_some(RefitTrigger::Rows))
+        };
         let critics = self.desks.len();
         let mut turns = (1..=critics).map(|k| (self.running + k) % critics);
         let asked = turns.clone().find(|&critic| !self.desks[critic].waiting.is_empty() && due(critic).is_some());
@@ -331,6 +341,15 @@ impl RefitDesk {
 }
 
 impl Desk {
+    /// Whether a first selection is made although fewer rows have come than the settings ask for: the values until then are a guess.
+    fn has_waited(&mut self, learner: &Learner, now: Now) -> bool {
+        if !learner.may_select_early() {
+            self.unselected_since = None;
+            return false;
+        }
+        now.uptime - *self.unselected_since.get_or_insert(now.uptime) >= FIRST_WAIT
+    }
+
     /// How the refit ended whose `report` this is, if it found something.
     fn outcome(&self, outcome: &str, learner: &Learner, report: Option<&RefitReport>) -> LastRefit {
         LastRefit {

@@ -658,6 +658,8 @@ export interface LastRefit {
   tolerance?: number | null;
   /** Evidence that the new dictionary may lack, nats. */
   trace_gap?: number | null;
+  /** How the new model did against the model before on rows that chose neither; nil where there was none to compare it with. */
+  trial?: TrialFound | null;
   /** Why the refit was started. An outcome with this key tells what was found. */
   trigger?: string;
   /** What each state variable means to the value. */
@@ -760,6 +762,16 @@ export interface StructureFound {
   name: string;
   /** Free hyperparameters. */
   parameters: number;
+}
+
+/** How a new model did against the one before on rows that chose neither. */
+export interface TrialFound {
+  /** By how much the new model errs less, in units of the variance of the targets; if it is below 0 the model before stays. */
+  gain: number;
+  /** Rows compared, the last ones of the refit. */
+  rows: number;
+  /** Standard error of that. */
+  standard_error: number;
 }
 
 /** What a state variable means to the value. */

@@ -6,6 +6,8 @@ use crate::settings::Settings;
 
 /// Share of rows that found the dictionary full, since the last refit ended, that asks for another.
 const FULL_SHARE: f64 = 0.02;
+/// One over the share of [`Settings::refit_first_rows`] that a first selection needs which does not wait for them.
+const EARLY_SHARE: u64 = 8;
 /// One over the share of rows that must be new before actions are improved again.
 const IMPROVE_SHARE: u64 = 20;
 /// The same where an episode has ended among them: how it ended is what the next one needs.
@@ -74,17 +76,38 @@ impl Learner {
         self.schedule();
     }
 
+    /// Whether a first selection may be made with the rows that there are, where those who feed the learner do not want to wait for
+    /// [`Settings::refit_first_rows`] of them.
+    pub fn may_select_early(&self) -> bool {
+        let Settings { refit_first_rows: first, .. } = self.settings;
+        let of_states = self.settings.action_value.is_none();
+        let never_tried =
+            of_states && self.generation == 1 && self.refits == 0 && !self.refit_running() && !self.is_forked();
+        never_tried && first > 0 && self.learned - self.first_row >= first.div_ceil(EARLY_SHARE)
+    }
+
     /// When the next refit by row count is due, counted from the end of the last one.
     pub(super) fn schedule(&mut self) {
         self.schedule_after(self.refit_ended_at.saturating_sub(self.following.changed_at()));
     }
 
-    /// When the next refit by row count is due, after one that `known` rows were behind.
+    /// When the next refit by row count is due, after one that ended now and that `known` rows were behind.
     pub(super) fn schedule_after(&mut self, known: u64) {
+        self.schedule_from(self.refit_ended_at, known, self.settings.refit_first_rows);
+    }
+
+    /// The same after a selection that saw the rows before offset `through` and has been adopted: those that came meanwhile ask for the
+    /// next one, and few rows that it was made of soon have others beside them.
+    pub(super) fn schedule_after_selection(&mut self, through: u64) {
+        let known = through.saturating_sub(self.following.changed_at());
+        self.schedule_from(through, known, self.settings.refit_first_rows.min(known.max(1)));
+    }
+
+    fn schedule_from(&mut self, from: u64, known: u64, least: u64) {
         let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
         let growth = (known as f64 * (refit_growth - 1.0)) as u64;
-        let rows = growth.clamp(first, refit_rows_max.max(first));
-        self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
+        let rows = growth.clamp(least, refit_rows_max.max(least));
+        self.next_refit = if first == 0 { u64::MAX } else { from + rows };
     }
 }
 

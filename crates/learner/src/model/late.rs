@@ -73,6 +73,12 @@ impl History {
         tuning_is_due(self.tunings.last().copied().unwrap_or(0), rows, half_life)
     }
 
+    /// Whether all rows with these offsets have been learned, and none behind them.
+    pub(super) fn has_all(&self, offsets: &Range<u64>) -> bool {
+        let left_out = |gap: &Range<u64>| gap.start.max(offsets.start) < gap.end.min(offsets.end);
+        self.first <= offsets.start && self.end == offsets.end && !self.gaps.iter().any(left_out)
+    }
+
     /// Whether both have learned the same rows with the same elements.
     fn is_that_of(&self, other: &Self) -> bool {
         let rows = |of: &Self| (of.first, of.end, of.elements, of.closed);

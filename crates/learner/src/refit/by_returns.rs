@@ -9,9 +9,11 @@ use super::referee::{self, Choice, Question};
 use super::report::{AscentReport, RefitReport, rebuilt_diagnostics};
 use super::rule::Rule;
 use super::search::{EvidenceKind, Structure};
+use super::trial;
 use crate::batch::Given;
 use crate::math::evidence::KeepGoing;
 use crate::math::optimise::Ascent;
+use crate::transition::Rows;
 
 /// Select by held-out returns, then rebuild under what was chosen.
 pub(super) fn select(
@@ -23,9 +25,11 @@ pub(super) fn select(
     let settings = &job.settings;
     let left_out = dependence.left_out();
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
+    let mut choosing = Rows::new(rows.dim, rows.rewards_per_row);
+    choosing.extend(rows, 0..trial::choosing(job, rows.len()));
     let question = Question {
         settings,
-        rows,
+        rows: &choosing,
         inputs,
         left_out: &left_out,
         // The data-driven first model is a stopgap: nothing has been selected for it.
@@ -58,6 +62,7 @@ pub(super) fn select(
         report.evidence_rows = search.rows(EvidenceKind::Exact);
         report.structure.clone_from(&found.structure.name);
     }
+    report.trial = trial::held(job, &model, rows, keep_going)?;
     report.findings = rebuilt_diagnostics(&report, &hyperparameters, inputs, dependence, job.room());
     if !keep_going() {
         return Err(RefitError::Stopped);

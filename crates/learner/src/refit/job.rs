@@ -2,7 +2,7 @@
 
 use super::error::RefitError;
 use super::report::{RefitReport, RefitTrigger};
-use super::{CATCH_UP_ROWS, ROWS_MIN, run};
+use super::{CATCH_UP_ROWS, ROWS_MIN};
 use crate::heads::Head;
 use crate::improve::Acting;
 use crate::math::evidence::KeepGoing;
@@ -14,13 +14,12 @@ use crate::transition::Rows;
 use crate::watch::Alarm;
 use crate::window::Window;
 
-/// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
-/// what so many more would choose.
-const OUTDATED: u64 = 4;
-/// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
-const AGAIN_MAX: u32 = 2;
 /// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
 const HALF_LIVES: f64 = 8.0;
+/// Rows that a candidate is caught up with at once at most: so many, or this many times those that it was made of. With the rows of a
+/// stream that is faster the next refit, which is due then, is soon made.
+const FOLLOWED_MAX: u64 = 16_384;
+const FOLLOWED_TIMES: u64 = 4;
 
 /// Everything a refit reads: it owns what it needs, the learner goes on meanwhile.
 #[derive(Clone, Debug)]
@@ -33,6 +32,9 @@ pub struct RefitJob {
     pub from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
+    /// The sums of the present model, to be tried on rows that did not choose the new one; none where nothing has been selected for
+    /// it.
+    pub present: Option<Box<Model>>,
     /// The second kernel of the present model, if some of its heads have one.
     pub second: Option<SecondKernel>,
     /// Rows from before the window that end episodes, and those that led there: improvement looks at them too.
@@ -78,12 +80,13 @@ impl RefitJob {
         ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)
     }
 
-    /// The same question of other rows.
+    /// The same question of other rows, on which no model has been tried.
     pub(super) fn asked_of(&self, window: Window) -> Self {
         Self {
             settings: self.settings.clone(),
             window,
             current: self.current.clone(),
+            present: None,
             second: self.second.clone(),
             names: self.names.clone(),
             endings: Rows::default(),
@@ -99,18 +102,16 @@ impl RefitJob {
         // Where a head's system cannot be solved, noise and scale of all heads stay as the pass had them.
         let _ = model.tune_heads();
         let through = self.window.end();
-        // Without the rows: a candidate must not keep alive what the window forgets.
-        let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
         Candidate {
             model: Box::new(model),
+            selected_through: through,
             through,
             from: self.first(),
             alarm: None,
             acting: None,
             rounds: 0,
+            was_behind: 0,
             report,
-            asked: Box::new(asked),
-            again: 0,
             swept_through: None,
         }
     }
@@ -131,6 +132,8 @@ impl RefitJob {
 pub struct Candidate {
     /// The rebuilt model; its score counts from [`Candidate::through`] on.
     pub model: Box<Model>,
+    /// It was made of rows before this offset, at which the refit was started.
+    pub selected_through: u64,
     /// It has learned the rows before this offset.
     pub through: u64,
     /// Offset of the first row that it was made of.
@@ -141,44 +144,24 @@ pub struct Candidate {
     pub acting: Option<Acting>,
     /// Times it has been caught up so far.
     pub rounds: u32,
+    /// Rows that it was behind before the last of them.
+    pub(crate) was_behind: u64,
     /// How it was found.
     pub report: RefitReport,
     /// Offset behind the last row that the sweeps saw, if the job improved: catching up learns rows, and sweeps over none.
     pub swept_through: Option<u64>,
-    /// What was asked, without the rows.
-    pub(super) asked: Box<RefitJob>,
-    /// Times it has been selected again.
-    pub(super) again: u32,
 }
 
 impl Candidate {
-    /// Take in what has arrived since: learn it, or, where held-out returns of far fewer rows have chosen the model, select again
-    /// from all of `window`. `keep_going` and `time_left` are those of [`run`].
-    ///
-    /// # Errors
-    /// Stopped; or any reason for which a selection leaves the present model where it is.
-    pub fn follow(
-        mut self,
-        window: &Window,
-        keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
-    ) -> Result<Self, RefitError> {
-        let arrived = window.end() - self.through;
-        if self.report.selection.is_some() && self.again < AGAIN_MAX && arrived > OUTDATED * self.report.rows {
-            let again = run(&self.asked.asked_of(window.clone()), keep_going, time_left)?;
-            return Ok(Self { again: self.again + 1, ..again });
-        }
-        self.catch_up(window, keep_going)?;
-        Ok(self)
-    }
-
-    /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Rows that the window has
-    /// forgotten by now are left out.
+    /// Learn the rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Left out are rows that the window
+    /// has forgotten by now, and, of many more than it was made of, all but the last.
     ///
     /// # Errors
     /// Stopped: `keep_going`, asked every 512 rows, says so.
     pub fn catch_up(&mut self, window: &Window, keep_going: KeepGoing<'_>) -> Result<(), RefitError> {
-        self.skip_to(window.start());
+        self.was_behind = window.end() - self.through;
+        let most = FOLLOWED_MAX.max(FOLLOWED_TIMES * self.report.rows);
+        self.skip_to(window.start().max(window.end().saturating_sub(most)));
         for (rows, range, offset) in window.since(self.through) {
             for start in range.clone().step_by(CATCH_UP_ROWS) {
                 if !keep_going() {

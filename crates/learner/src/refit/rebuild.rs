@@ -60,6 +60,7 @@ pub(super) fn report_of_rebuilt(
         heads: None,
         split: None,
         selection: None,
+        trial: None,
         improvement: None,
     })
 }

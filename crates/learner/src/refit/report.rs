@@ -118,6 +118,8 @@ pub struct RefitReport {
     /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
     /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
+    /// How the new model did against the present one on rows that chose neither; none where there was nothing to compare it with.
+    pub trial: Option<TrialReport>,
     /// How the sweeps of an improvement ended; none without one.
     pub improvement: Option<ImprovementReport>,
 }
@@ -155,6 +157,17 @@ impl DictionaryReport {
     pub fn error(&self, by: DictionaryBy) -> Option<f64> {
         self.compared.iter().find(|compared| compared.by == by)?.error
     }
+}
+
+/// How much nearer a new model was than the present one to returns that chose neither.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrialReport {
+    /// Rows compared.
+    pub rows: usize,
+    /// Mean square error of the present model on them, less that of the new one, in units of the variance of the targets.
+    pub gain: f64,
+    /// Standard error of that over parts of the rows.
+    pub standard_error: f64,
 }
 
 /// What a second kernel gains for heads that one kernel does not suit (docs/mathematics.md (H14)).

@@ -4,6 +4,7 @@
 //! every platform up to rounding of the mathematics library. An episode that ends is followed by the next one.
 
 pub mod gridworld;
+pub mod linear;
 pub mod pendulum;
 pub mod tasks;
 pub mod throw;

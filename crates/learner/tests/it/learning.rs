@@ -3,12 +3,13 @@
 use criticd_learner::math::returns::Returns;
 use criticd_learner::model::Model;
 use criticd_learner::refit;
+use criticd_learner::sim::linear::Linear;
 use criticd_learner::sim::pendulum::Pendulum;
 use criticd_learner::sim::{self, Step, walk};
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, Rows};
 use criticd_learner::window::Window;
-use criticd_learner::{Learner, Settings, VarianceKind, Verdict};
+use criticd_learner::{Learner, Rejection, Settings, VarianceKind, Verdict};
 use nalgebra::DMatrix;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -216,8 +217,8 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
 }
 
 #[test]
-fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
-    let settings = Settings { discount: 0.95, refit_first_rows: 0, ..Settings::default() };
+fn a_first_selection_of_few_rows_is_adopted_and_many_that_came_meanwhile_ask_for_the_next() {
+    let settings = Settings { discount: 0.95, refit_first_rows: 200, ..Settings::default() };
     let (mut learner, mut feed) = (Learner::new(settings, None), Feed::new(1));
     let mut walk = walk::Walk::new(1, Some(40), 0.0);
     let mut stream = |feed: &mut Feed, learner: &mut Learner, rows: usize| {
@@ -225,41 +226,72 @@ fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
         sim::batches("walk", "", &steps).iter().for_each(|batch| feed.push(batch));
         learner.step(&feed.window);
     };
-    stream(&mut feed, &mut learner, 200);
-    let ask = |learner: &mut Learner, feed: &Feed| {
+    stream(&mut feed, &mut learner, 199);
+    assert!(learner.refit_due().is_none() && learner.may_select_early());
+    stream(&mut feed, &mut learner, 1);
+    let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
+    assert!(!learner.may_select_early() && job.present.is_none(), "nothing has been selected for the first model");
+    let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    assert_eq!(candidate.report.trial, None);
+    // It is left behind round after round: as soon as one is of no use it leaves rows out.
+    let mut rounds = 0;
+    let adopted = loop {
+        stream(&mut feed, &mut learner, 5000);
+        match learner.try_adopt(candidate, &feed.window) {
+            Verdict::Behind(behind) => candidate = behind,
+            other => break matches!(other, Verdict::Adopted { .. }),
+        }
+        candidate.catch_up(&feed.window, &|| true).unwrap();
+        rounds += 1;
+    };
+    assert!(adopted && rounds == 1, "{rounds} rounds");
+    assert_eq!(learner.next_refit(), Some(400), "twice the rows that chose");
+    assert!(learner.refit_due().is_some());
+    // The next one sees all of them.
+    let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
+    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    assert_eq!((candidate.report.rows, candidate.selected_through), (10_200, 10_200));
+    learner.try_adopt(candidate, &feed.window);
+    assert_eq!(learner.next_refit(), Some(20_400));
+}
+
+#[test]
+fn a_model_that_errs_more_on_rows_that_chose_neither_does_not_become_the_model() {
+    let stream = |settings: &Settings, rows: usize| {
+        let (mut learner, mut feed) = (Learner::new(settings.clone(), None), Feed::new(2));
+        let mut source = Linear::named("waves", 3).unwrap();
+        let steps: Vec<Step> = (0..rows).map(|_| source.step()).collect();
+        sim::batches("waves", "", &steps).iter().for_each(|batch| feed.push(batch));
+        learner.step(&feed.window);
+        learner.request_refit();
+        refit(&mut learner, &feed.window);
+        let more: Vec<Step> = (0..rows).map(|_| source.step()).collect();
+        sim::batches("waves", "", &more).iter().for_each(|batch| feed.push(batch));
+        learner.step(&feed.window);
+        (learner, feed)
+    };
+    let good = Settings { discount: 0.95, refit_first_rows: 0, dictionary_max: 100, ..Settings::default() };
+    let poor = Settings { dictionary_max: 8, ..good.clone() };
+    for (present, new, better) in [(&good, &poor, false), (&poor, &good, true)] {
+        let (mut learner, feed) = stream(present, 3000);
         learner.request_refit();
         let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
-        refit::run(&job, &|| true, &|| true).unwrap()
-    };
-    let candidate = ask(&mut learner, &feed);
-    // Four times as many: the candidate learns them and is what it was.
-    stream(&mut feed, &mut learner, 800);
-    let same = candidate.clone().follow(&feed.window, &|| true, &|| true).unwrap();
-    assert_eq!(
-        (same.report.rows, same.through, same.report.selection),
-        (200, 1000, candidate.report.selection.clone())
-    );
-    // One more, and all of them choose: what comes of it is what a refit on them gives.
-    stream(&mut feed, &mut learner, 1);
-    let again = candidate.clone().follow(&feed.window, &|| true, &|| true).unwrap();
-    let job = refit::RefitJob {
-        window: feed.window.clone(),
-        ..learner.refit_job(&feed.window, again.report.trigger).unwrap()
-    };
-    let fresh = refit::run(&job, &|| true, &|| true).unwrap();
-    assert_eq!((again.report.rows, again.through), (1001, 1001));
-    assert_eq!(again.report.selection.as_ref().unwrap().rows, fresh.report.selection.as_ref().unwrap().rows);
-    assert_eq!(again.model.lambda(), fresh.model.lambda());
-    assert_eq!(again.report.selection, fresh.report.selection);
-    assert_eq!(candidate.clone().follow(&feed.window, &|| false, &|| true).err(), Some(refit::RefitError::Stopped));
-    // Where the stream outruns every selection the second ends it.
-    let mut outrun = again;
-    for rows in [5000, 30_000] {
-        stream(&mut feed, &mut learner, rows);
-        outrun = outrun.follow(&feed.window, &|| true, &|| true).unwrap();
+        let job = refit::RefitJob { settings: new.clone(), ..job };
+        let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+        let trial = candidate.report.trial.expect("there is a present model");
+        assert_eq!((trial.rows, trial.gain > 0.0), (1500, better), "{trial:?}");
+        // The choice has not seen those rows.
+        assert_eq!(candidate.report.selection.as_ref().unwrap().rows, 4500);
+        let before = learner.generation();
+        match learner.try_adopt(candidate, &feed.window) {
+            Verdict::Adopted { .. } => assert!(better && learner.generation() == before + 1),
+            Verdict::Rejected { why, .. } => {
+                assert!(!better && learner.generation() == before);
+                assert_eq!(why, Rejection::ErrsMore(trial));
+            }
+            Verdict::Behind(_) => panic!("nothing arrived meanwhile"),
+        }
     }
-    assert_eq!((outrun.report.rows, outrun.through), (6001, 36_001));
-    assert!(matches!(learner.try_adopt(outrun, &feed.window), Verdict::Adopted { .. }));
 }
 
 #[test]

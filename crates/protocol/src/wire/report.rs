@@ -2,7 +2,7 @@
 
 use super::status::{
     CandidateFound, DictionaryFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, RuleFound,
-    SelectionFound, SplitFound, StructureFound, VariableFound,
+    SelectionFound, SplitFound, StructureFound, TrialFound, VariableFound,
 };
 use super::wording::{diagnostic, relevance};
 use criticd_learner::math::kernel::Direction;
@@ -61,6 +61,11 @@ impl From<&RefitReport> for RefitFound {
             split: report.split.map(|found| SplitFound { gain: found.gain, heads: found.heads as u64 }),
             dictionary: report.dictionary.as_ref().map(DictionaryFound::from),
             selection: report.selection.as_ref().map(SelectionFound::from),
+            trial: report.trial.map(|found| TrialFound {
+                rows: found.rows as u64,
+                gain: found.gain,
+                standard_error: found.standard_error,
+            }),
             improvement: report.improvement.map(|found| ImprovementFound {
                 sweeps: found.sweeps as u64,
                 settled: found.settled,

@@ -919,9 +919,25 @@ pub struct RefitFound {
     /// How held-out returns chose the model, or lambda and ridge alone where there are `heads`; nil if the evidence chose it.
     #[serde(default)]
     pub selection: Option<SelectionFound>,
+    /// How the new model did against the model before on rows that chose neither; nil where there was none to compare it with.
+    #[serde(default)]
+    pub trial: Option<TrialFound>,
     /// How the sweeps of an improvement ended; nil if actions were not improved.
     #[serde(default)]
     pub improvement: Option<ImprovementFound>,
+}
+
+/// How a new model did against the one before on rows that chose neither.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct TrialFound {
+    /// Rows compared, the last ones of the refit.
+    pub rows: u64,
+    /// By how much the new model errs less, in units of the variance of the targets; if it is below 0 the model before stays.
+    pub gain: f64,
+    /// Standard error of that.
+    pub standard_error: f64,
 }
 
 /// The rule that chose a dictionary.

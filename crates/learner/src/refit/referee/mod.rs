@@ -54,6 +54,9 @@ const FITTED: f64 = 0.8;
 const DECIDING: [f64; 3] = [0.8, 0.95, 1.0];
 /// Most elements of a dictionary of the comparison.
 const ELEMENTS: usize = 300;
+/// Rows for each element at least, unless that leaves fewer than so many: solving for more would take most of the time of a first selection.
+const ROWS_PER_ELEMENT: usize = 4;
+const ELEMENTS_OF_FEW: usize = 50;
 /// States that it is chosen from.
 const CANDIDATES: usize = 3000;
 /// What it may leave out of V at any of them, relative to v0.
@@ -288,7 +291,8 @@ impl<'a> Pool<'a> {
         let kernel = self.question.kernel(&shape);
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
         let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
-        let room = self.question.room.clamp(1, ELEMENTS);
+        let affordable = (pieces.rows / ROWS_PER_ELEMENT).clamp(ELEMENTS_OF_FEW, ELEMENTS);
+        let room = self.question.room.clamp(1, affordable);
         let (dictionary, _) =
             pivoted_cholesky(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
         let mut ratios = RATIOS.to_vec();
