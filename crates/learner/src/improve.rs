@@ -10,6 +10,7 @@ use crate::action::{ActionSpace, first_largest};
 use crate::batch::BatchError;
 use crate::math::dense::{Cholesky, Matrix, Op, View, dot, multiply, product, solve_lower};
 use crate::math::evidence::KeepGoing;
+use crate::math::inflation::horizon;
 use crate::math::kernel::Points;
 use crate::math::posterior::Scale;
 use crate::model::Model;
@@ -532,7 +533,7 @@ impl Bounds {
     /// most as many rewards as there are rows. Values are those about the prior mean, which is within the bounds: a value that
     /// no row has lowered yet stays.
     fn of(rows: &Rows, settings: &Settings) -> Self {
-        let horizon = (1.0 / (1.0 - discount_max(rows, settings))).min(rows.len().max(1) as f64);
+        let horizon = horizon(discount_max(rows, settings), f64::INFINITY).min(rows.len().max(1) as f64);
         let (mean, reward) = (settings.prior_mean, settings.rewards[0]);
         let ends = if rows.terminated.contains(&true) { 0.0 } else { f64::NAN };
         let raw = |i: usize| {

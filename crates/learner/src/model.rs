@@ -50,6 +50,7 @@ use scoring::Prequential;
 use serde::Deserialize;
 use std::ops::Range;
 use streams::Streams;
+use tracked::Mixed;
 use weights::{Tuning, Weights};
 
 /// Rows, and rows for each feature, that weights rest on before their errors are watched.
@@ -719,17 +720,18 @@ impl Model {
         if !base.is_finite() {
             return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
         }
+        let mixed = if follows { self.mixed(&posterior) } else { None };
         let variance = if variance {
-            let covariance = self.published_covariance(&posterior, running)?;
+            let covariance = self.published_covariance(&posterior, running, mixed.as_ref())?;
             Some(posterior.variance_matrix(&self.basis.dictionary, &covariance).to_nalgebra())
         } else {
             None
         };
-        let (weights, tracked) = match self.mixed(&posterior).filter(|_| follows) {
-            Some((answers, openings)) => {
+        let (weights, tracked) = match mixed {
+            Some(Mixed { weights, openings, .. }) => {
                 let gate = openings.iter().map(|of| of.gate).collect();
                 let half_life = openings.iter().map(|of| of.half_life().unwrap_or(0.0)).collect();
-                (answers.to_nalgebra(), Some(Tracked { base: base.to_nalgebra(), gate, half_life }))
+                (weights.to_nalgebra(), Some(Tracked { base: base.to_nalgebra(), gate, half_life }))
             }
             None => (base.to_nalgebra(), None),
         };

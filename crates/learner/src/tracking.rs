@@ -11,8 +11,9 @@
 //! What starts, ends and counts is decided by the order of rows, discounts and flags alone: no clock, no batch.
 
 use crate::math::dense::{Matrix, dot};
+use crate::math::inflation::horizon;
 use crate::math::raw;
-use crate::math::tracking::{Gate, Losses, Plan, Sums, Trackers, Work, bytes_max, horizon};
+use crate::math::tracking::{Gate, HORIZON_UNKNOWN, Losses, Plan, Sums, Trackers, Work, bytes_max};
 use crate::verification::{Verified, scrambled};
 use serde::{Deserialize, Serialize};
 
@@ -227,7 +228,7 @@ impl Tracking {
         if plan.is_empty() {
             return None;
         }
-        let of = horizon(discount);
+        let of = horizon(discount, HORIZON_UNKNOWN);
         let half_life = (REMEMBERED * rows as f64).max(REMEMBERED_HORIZONS * of);
         let (m, capacity) = features;
         Some(Self {
@@ -325,21 +326,35 @@ impl Tracking {
         if opening > 0.0 { base + opening * self.trackers[h].addition(features, base) } else { base }
     }
 
+    /// What the answer of reward number `h` at a state with these features (m,) differs by from model to model of the mixture, value^2,
+    /// (L9); 0 where the gate is shut. `base` is what the base says.
+    pub fn scatter(&self, h: usize, features: &[f64], base: f64) -> f64 {
+        match self.gates[h].opening() {
+            opening if opening > 0.0 => {
+                opening * opening * self.trackers[h].scatter(self.losses[h].weights(), features, base)
+            }
+            _ => 0.0,
+        }
+    }
+
     /// The weights (m, H) of all answers, where the base's are u (m, H) at this `ridge`, those of the last refresh or newer ones: all
-    /// trackers are solved for at them. None where all gates are shut. O(J q (m + q^2)).
-    pub fn answering_weights(&self, u: &Matrix, ridge: f64) -> Option<Matrix> {
+    /// trackers are solved for at them. With them the form (m, m) of [`Tracking::scatter`], its mean over rewards. None where all gates
+    /// are shut. O(J q (m + q^2) + m^2).
+    pub fn answering_weights(&self, u: &Matrix, ridge: f64) -> Option<(Matrix, Matrix)> {
         if self.gates.iter().all(|gate| gate.opening() == 0.0) {
             return None;
         }
         let (mut sums, mut out, mut work) = (self.sums.clone(), u.clone(), Work::default());
+        let mut scatter = Matrix::zeros(u.rows(), u.rows());
         sums.take_weights(u);
         for (h, gate) in self.gates.iter().enumerate().filter(|(_, gate)| gate.opening() > 0.0) {
-            let mut trackers = self.trackers[h].clone();
+            let (mut trackers, weights) = (self.trackers[h].clone(), self.losses[h].weights());
             (0..sums.half_lives().len()).for_each(|j| trackers.solve(&sums, j, h, ridge, &mut work));
-            trackers.blend(self.losses[h].weights());
+            trackers.blend(weights);
+            trackers.add_scatter(weights, u.col(h), gate.opening().powi(2) / u.cols() as f64, &mut scatter);
             trackers.admit(gate.opening(), out.col_mut(h));
         }
-        Some(out)
+        Some((out, scatter))
     }
 
     /// How far the gate of reward number `h` is open.
@@ -453,7 +468,7 @@ impl Tracking {
 
     /// Rows from one start to the next.
     fn stride(&self) -> u64 {
-        (horizon(self.discount) / STARTS).max(1.0) as u64
+        (horizon(self.discount, HORIZON_UNKNOWN) / STARTS).max(1.0) as u64
     }
 
     /// Whether the row that has just arrived is to be followed: one of each stride, so that starts do not keep step with episodes.
@@ -491,7 +506,7 @@ impl Tracking {
 
     /// Rows that a start row is followed for.
     fn length(&self) -> u64 {
-        (HORIZONS * horizon(self.discount)).ceil().min(ROWS_MAX) as u64
+        (HORIZONS * horizon(self.discount, HORIZON_UNKNOWN)).ceil().min(ROWS_MAX) as u64
     }
 
     /// A chain of which start rows are followed gains a row.

@@ -18,6 +18,7 @@
 
 mod lately;
 
+use crate::math::inflation::horizon;
 use crate::math::raw;
 use lately::Lately;
 pub use lately::lately_numbers;
@@ -419,7 +420,7 @@ impl Verification {
     /// Rows that a return is made of: those that its discount leaves, or fewer where chains end before.
     fn horizon(&self, pace: Pace) -> f64 {
         let length = if self.lengths > 0 { self.length.max(1.0) } else { expected_length(pace.discount) };
-        if pace.discount < 1.0 { (1.0 / (1.0 - pace.discount)).min(length) } else { length }
+        horizon(pace.discount, length).min(length)
     }
 
     /// Rows from one start to the next, without what chance adds.

@@ -3,7 +3,7 @@
 //! The scatter of scores takes TD errors for independent of each other, and their number for large. Where a state hides something
 //! they are not, and where the rows hold few horizons a common error of all values stays unseen. Both show in pieces of chains:
 //! ```text
-//! h   = 1 / (1 - gamma (1 - q))                               horizon; q the share of rows that terminate               (I1)
+//! h   = 1 / (1 - mean of gamma)                               horizon; gamma is 0 where a row terminates                (I1)
 //! s_j = -f' (M - A_j)^-1 b_j                                  change of the mean of V without piece j of h rows         (I2)
 //! L   = (K - 1) / K sum (s_j - mean s)^2,   l = f' M^-1 W M^-T f,   E = max(0, L - l)        where n / h <= 120          (I3)
 //! q_j = b_j' Q b_j,   r_j = sum_j delta^2 e' Q e,   Q = M^-T S M^-1,   R = sum q / sum r     pieces of 4 h, 20 at least  (I4)
@@ -82,11 +82,10 @@ impl Inflation {
     }
 }
 
-/// h of (I1): `discount` gamma, `ended` the share of rows that terminate. A discount of 1 without ends knows no horizon: it is then
-/// `otherwise`.
-pub fn horizon(discount: f64, ended: f64, otherwise: f64) -> f64 {
-    let left = 1.0 - discount * (1.0 - ended);
-    if left > 0.0 { (1.0 / left).min(otherwise).max(1.0) } else { otherwise.max(1.0) }
+/// h of (I1): the rows that a return is made of, at least 1, where this is the discount of the mean row, 0 where one terminates. A
+/// discount of 1 knows no horizon: it is then `otherwise`.
+pub fn horizon(discount: f64, otherwise: f64) -> f64 {
+    if discount < 1.0 { 1.0 / (1.0 - discount) } else { otherwise }
 }
 
 /// (I3): what pieces whose changes of the level are `changes` (K,) leave above `known`, value^2.
@@ -165,9 +164,8 @@ mod tests {
 
     #[test]
     fn horizons_end_where_rows_do() {
-        assert_eq!(horizon(0.9, 0.0, 1e4).round(), 10.0);
-        assert_eq!(horizon(1.0, 0.05, 1e4).round(), 20.0);
-        assert_eq!((horizon(0.0, 0.0, 1e4), horizon(1.0, 0.0, 700.0)), (1.0, 700.0));
+        assert_eq!([0.9, 0.95].map(|discount| horizon(discount, 1e4).round()), [10.0, 20.0]);
+        assert_eq!((horizon(0.0, 1e4), horizon(1.0, 700.0)), (1.0, 700.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! the base, or stands in for it, on the explicit columns of phi alone, the first q: the constant, and a line along each variable.
 //! There are several for each half-life. What each predicted is compared with the return that came ([`losses`]), the weights over
 //! them follow from that, and where the mixture has not predicted better than the base for long enough the gate is shut
-//! ([`gate`]): then the answer is the base's, to the last bit. docs/mathematics.md (L1) to (L8) derives all of it.
+//! ([`gate`]): then the answer is the base's, to the last bit. docs/mathematics.md (L1) to (L9) derives all of it.
 //!
 //! A result depends on the order of rows, on discounts and on flags alone.
 
@@ -18,6 +18,7 @@ pub use losses::Losses;
 pub use sums::Sums;
 
 use super::dense::{Matrix, axpy, solve_few};
+use super::inflation::horizon;
 
 /// Half-lives that there may be, rows.
 pub const HALF_LIVES: [f64; 8] = [1.0, 2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 8192.0];
@@ -26,15 +27,10 @@ const RIDGES: [f64; 2] = [1.0, 30.0];
 /// Trackers of one half-life on one number of columns: a correction with each ridge, and one that stands alone.
 const KINDS: usize = RIDGES.len() + 1;
 /// Horizon of a critic whose discount is 1, rows.
-const HORIZON_UNKNOWN: f64 = 100.0;
+pub const HORIZON_UNKNOWN: f64 = 100.0;
 /// Chains that must have ended before their length says anything, and half-lives in a chain at least.
 const ENDS_MIN: u64 = 4;
 const CHAINS_MIN: f64 = 2.0;
-
-/// 1 / (1 - discount): the rows that a return is made of; 1 at discount 0, 100 at discount 1.
-pub fn horizon(discount: f64) -> f64 {
-    if discount < 1.0 { 1.0 / (1.0 - discount) } else { HORIZON_UNKNOWN }
-}
 
 /// Bytes of trackers at most, of H rewards and m features over `explicit` columns and what goes before them, of so many start rows that
 /// are followed; and of each stream.
@@ -70,7 +66,7 @@ impl Plan {
     pub fn new(discount: f64, rows: u64, ends: u64, explicit: usize, features: usize) -> Self {
         let count = rows as f64;
         let chain = if ends >= ENDS_MIN { CHAINS_MIN * count / ends as f64 } else { 0.0 };
-        let least = if discount == 0.0 { 0.0 } else { horizon(discount).max(chain) };
+        let least = if discount == 0.0 { 0.0 } else { horizon(discount, HORIZON_UNKNOWN).max(chain) };
         let fits = |h: &f64| *h >= least && *h <= count;
         let all: Vec<f64> = HALF_LIVES.into_iter().filter(fits).collect();
         let every_second = || HALF_LIVES.into_iter().skip(1).step_by(2).filter(fits).collect::<Vec<f64>>();
@@ -198,6 +194,45 @@ impl Trackers {
         axpy(&mut u[..self.blend.len()], opening, &self.blend);
     }
 
+    /// How far apart base and trackers are at a state whose features begin with phi (q,) and whose base value this is, value^2: the
+    /// variance over those of these weights (K + 1,), the base's first.
+    pub fn scatter(&self, weights: &[f64], features: &[f64], base: f64) -> f64 {
+        let (explicit, mean) = (&features[..self.blend.len()], self.addition(features, base));
+        let square = |(k, weight): (usize, &f64)| {
+            let apart = inner(self.coefficients.col(k), explicit) - if stands_alone(k) { base } else { 0.0 };
+            weight * (apart - mean).powi(2)
+        };
+        weights[0] * mean * mean + weights[1..].iter().enumerate().map(square).sum::<f64>()
+    }
+
+    /// out (m, m) <- out + `share` times the same as a form of phi (m,), where the base's weights are u (m,):
+    /// ```text
+    /// sum of w_k d_k d_k' - d d'        d_k = (c_k, 0) - u where the tracker stands alone        d = sum of w_k d_k
+    /// ```
+    pub fn add_scatter(&self, weights: &[f64], u: &[f64], share: f64, out: &mut Matrix) {
+        let q = self.blend.len();
+        let mut lone = vec![0.0; q];
+        for (k, weight) in weights[1..].iter().enumerate() {
+            let c = self.coefficients.col(k);
+            (0..q).for_each(|j| axpy(&mut out.col_mut(j)[..q], share * weight * c[j], c));
+            if stands_alone(k) {
+                axpy(&mut lone, *weight, c);
+            }
+        }
+        // With t of weight alone, (c_k, 0) (-u)' of those is -lone u', and the mean's share of it blend (t u)'.
+        let mut mixed = vec![0.0; u.len()];
+        mixed[..q].iter_mut().zip(&self.blend).zip(&lone).for_each(|((mixed, b), l)| *mixed = self.alone * b - l);
+        let squared = self.alone * (1.0 - self.alone);
+        for (j, &u_j) in u.iter().enumerate() {
+            let column = out.col_mut(j);
+            axpy(column, share * u_j, &mixed);
+            axpy(column, share * (mixed[j] + squared * u_j), u);
+            if let Some(&b) = self.blend.get(j) {
+                axpy(&mut column[..q], -share * b, &self.blend);
+            }
+        }
+    }
+
     /// Whether its parts fit q columns and K trackers.
     pub(crate) fn is_consistent(&self, columns: usize, count: usize) -> bool {
         (self.coefficients.rows(), self.coefficients.cols(), self.blend.len()) == (columns, count, columns)
@@ -251,6 +286,32 @@ mod tests {
         // Two chains of 500 rows.
         assert_eq!(half_lives(0.9, 10_000, 20), [2048.0, 8192.0]);
         assert!(Plan::new(0.999, 700, 0, 5, 100).is_empty());
+    }
+
+    #[test]
+    fn parts_of_a_mixture_differ_by_the_variance_of_what_they_predict() {
+        let mut trackers = Trackers::new(&Plan { half_lives: vec![8.0], columns: 2 });
+        let weights = [0.3, 0.1, 0.05, 0.2, 0.15, 0.05, 0.15];
+        for k in 0..trackers.len() {
+            trackers.coefficients.col_mut(k).copy_from_slice(&[0.3 * k as f64 - 1.0, 0.5 - 0.2 * k as f64]);
+        }
+        trackers.blend(&weights);
+        let (u, features) = ([0.7, -0.4, 1.3], [1.1, 0.6, -0.9]);
+        let base = inner(&u, &features);
+        let mut predicted = vec![base];
+        predicted.resize(weights.len(), 0.0);
+        trackers.predict(&features, base, &mut predicted[1..]);
+        let mean = inner(&weights, &predicted);
+        assert!((base + trackers.addition(&features, base) - mean).abs() < 1e-12);
+        let variance = weights.iter().zip(&predicted).map(|(w, v)| w * (v - mean).powi(2)).sum::<f64>();
+        assert!((trackers.scatter(&weights, &features, base) - variance).abs() < 1e-12);
+        let mut form = Matrix::zeros(3, 3);
+        trackers.add_scatter(&weights, &u, 0.25, &mut form);
+        let of: f64 = (0..3).map(|j| features[j] * inner(form.col(j), &features)).sum();
+        assert!(
+            (of - 0.25 * variance).abs() < 1e-12 && (form.at(0, 2) - form.at(2, 0)).abs() < 1e-15,
+            "{of}, {variance}"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! come since make it.
 
 use super::Model;
+use super::tracked::Mixed;
 use crate::math::dense::{Matrix, axpy, dot, solve_lower};
 use crate::math::inflation::Widened;
 use crate::math::posterior::{Posterior, SolveError};
@@ -35,10 +36,19 @@ impl Model {
         Ok(covariance)
     }
 
-    /// The same, wider by what errors say that have come since.
-    pub(super) fn published_covariance(&self, posterior: &Posterior, running: &Running) -> Result<Matrix, SolveError> {
+    /// The same, wider by what errors say that have come since, and by what base and trackers differ by where these are let in.
+    pub(super) fn published_covariance(
+        &self,
+        posterior: &Posterior,
+        running: &Running,
+        mixed: Option<&Mixed>,
+    ) -> Result<Matrix, SolveError> {
+        let signal = posterior.scale().signal;
         let mut covariance = self.widened_covariance(posterior, running)?;
-        self.add_level(&mut covariance, self.returns.verification.excess() / posterior.scale().signal);
+        self.add_level(&mut covariance, self.returns.verification.excess() / signal);
+        if let Some(Mixed { scatter, .. }) = mixed {
+            (0..covariance.cols()).for_each(|j| axpy(covariance.col_mut(j), 1.0 / signal, scatter.col(j)));
+        }
         Ok(covariance)
     }
 

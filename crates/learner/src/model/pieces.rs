@@ -49,7 +49,7 @@ impl Model {
         let carried = |i: usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
         let count = self.statistics.effective_rows().max(1.0);
         let discount = (0..rows.len()).map(carried).sum::<f64>() / rows.len() as f64;
-        let horizon = horizon(discount, 0.0, count);
+        let horizon = horizon(discount, count).min(count);
         let system = posterior.whole_system(&self.statistics, &running);
         let levels = count / horizon <= LEVEL_HORIZONS;
         let from = if levels { 0 } else { rows.len().saturating_sub(ROWS_MAX) };

@@ -24,6 +24,11 @@ impl Answers<'_> {
         let base = value(self.posterior, features, h);
         self.tracking.map_or(base, |tracking| tracking.answer(h, features, base))
     }
+
+    /// What V_h is uncertain by because base and trackers differ there, value^2.
+    fn scatter(&self, features: &[f64], h: usize) -> f64 {
+        self.tracking.map_or(0.0, |of| of.scatter(h, features, value(self.posterior, features, h)))
+    }
 }
 
 /// The interval of returns, and what has been verified of it.
@@ -55,8 +60,11 @@ impl Returns {
         verification.arrive(row.slot, pace, value);
         if verification.is_due(pace, row.ratio) {
             let variance = value_variance(posterior.scale().signal, kernel, covariance, features);
-            let predicted =
-                |h| Predicted { mean: value(h), value_variance: variance, spread: spread.variance(h, features) };
+            let predicted = |h| Predicted {
+                mean: value(h),
+                value_variance: variance + answers.scatter(features, h),
+                spread: spread.variance(h, features),
+            };
             verification.start(row.slot, state, (0..row.rewards.len()).map(predicted));
         }
         verification.take(row, pace);

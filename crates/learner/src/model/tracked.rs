@@ -8,6 +8,16 @@ use crate::math::tracking::Plan;
 use crate::tracking::{Opening, Tracking};
 use crate::transition::Rows;
 
+/// The mixture of a base and what tracks the stream beside it.
+pub(super) struct Mixed {
+    /// Of kernel values (m, H).
+    pub(super) weights: Matrix,
+    /// What its parts differ by, value^2 as a form of features (m, m): (L9).
+    pub(super) scatter: Matrix,
+    /// How far the gate of each reward (H,) is open.
+    pub(super) openings: Vec<Opening>,
+}
+
 impl Model {
     /// Track the stream from the first row on, of those `rows` that it is about to learn. A critic of action
     /// values has no trackers, since clients ask it about actions that nobody takes; nor has one under white noise, whose rows give
@@ -53,12 +63,13 @@ impl Model {
         Some((0..self.settings.rewards.len()).map(|h| tracking.opening(h)).collect())
     }
 
-    /// Weights (m, H) of kernel values that answer with the mixture where a gate is open, and how far each is; none where all are shut,
-    /// and where what they would be is no number. `posterior` is the base's.
-    pub(super) fn mixed(&self, posterior: &Posterior) -> Option<(Matrix, Vec<Opening>)> {
+    /// What answers with the mixture where a gate is open; none where all are shut, and where its weights would be no numbers.
+    /// `posterior` is the base's.
+    pub(super) fn mixed(&self, posterior: &Posterior) -> Option<Mixed> {
         let tracking = self.tracking.as_ref()?;
-        let answering = tracking.answering_weights(posterior.feature_weights(), posterior.scale().ratio)?;
-        let answers = self.in_kernel_values(&answering);
-        answers.is_finite().then_some(answers).zip(self.openings())
+        let (answering, scatter) = tracking.answering_weights(posterior.feature_weights(), posterior.scale().ratio)?;
+        let weights = self.in_kernel_values(&answering);
+        let sound = weights.is_finite() && scatter.is_finite();
+        Some(Mixed { weights, scatter, openings: self.openings()? }).filter(|_| sound)
     }
 }

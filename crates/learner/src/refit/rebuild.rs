@@ -10,6 +10,7 @@ use super::search::{EvidenceKind, enough};
 use crate::batch::{BatchError, Given};
 use crate::math::dense::Matrix;
 use crate::math::evidence::KeepGoing;
+use crate::math::inflation::horizon;
 use crate::math::kernel::{Hyperparameters, Metric, Points};
 use crate::model::Model;
 use crate::settings::{Settings, effective_tolerance};
@@ -159,7 +160,7 @@ pub(super) fn plausible(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -
         .fold(0.0, f64::max);
     // Rows may carry discounts of their own, above the critic's.
     let discount = (0..rows.len()).map(|i| rows.discount(i, settings.discount)).fold(0.0, f64::max);
-    let horizon = if discount < 1.0 { 1.0 / (1.0 - discount) } else { rows.len() as f64 };
+    let horizon = horizon(discount, rows.len() as f64);
     // Twice: a Gaussian process overshoots at the rim of its data.
     let bound = 2.0 * largest * horizon.min(1e9);
     let kernel = &snapshot.hyperparameters.kernel;
