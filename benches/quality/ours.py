@@ -13,7 +13,7 @@ import numpy as np
 import scores
 from streams import file_name, keep
 
-VERSION = 2
+VERSION = 3
 """Of what is kept of a fit: raise it with every change of that."""
 
 LIVE_ROWS = (20_000, 100_000)
@@ -70,6 +70,7 @@ def chosen(model):
         "bias_variance": kernel.get("bias_variance"),
         "noise_variance": noise,
         "relevance": kernel.get("relevance"),
+        "columns": len(kernel.get("columns") or ()),
         "dictionary": model.get("dictionary_size"),
         "out_of_time": number(model, "out_of_time"),
     }

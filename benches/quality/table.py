@@ -87,7 +87,7 @@ def choice(results):
         if result["ours"]:
             c = result["ours"]["chosen"]
             profile = "m52" if "matern" in str(c["profile"]) else str(c["profile"])[:5]
-            kernel = f"{c.get('candidate') or c['kernel']}/{profile}"
+            kernel = f"{c.get('candidate') or c['kernel']}{' with columns' if c.get('columns') else ''}/{profile}"
             lam = number(c["lambda"], "g")
             late = " late" if c.get("out_of_time") else ""
             texts.append(f"{kernel} {lam} {c['rho']:.1g} {c['dictionary']}{late}")
