@@ -518,7 +518,11 @@ impl Control {
     fn no_model(&self, critic: usize, by_name: bool) -> WireError {
         let settings = &self.config.critics[critic];
         let of = if by_name { format!(" of critic \"{}\"", settings.name) } else { String::new() };
-        let message = format!("there is no model{of} before {} rows have arrived", settings.warmup_rows);
+        let needed = match &settings.action_value {
+            Some(_) => format!("{} rows have", settings.warmup_rows),
+            None => "a row has".to_owned(),
+        };
+        let message = format!("there is no model{of} before {needed} arrived");
         WireError::new(ErrorCode::NotReady, message)
     }
 

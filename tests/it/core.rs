@@ -219,7 +219,7 @@ fn the_first_model_answers_as_soon_as_its_rows_are_counted() {
         }
         (due, harness.core.offset(), harness.core.board().get(0).is_some())
     };
-    assert_eq!(learn(20), (true, 20, false));
+    assert_eq!(learn(20), (true, 20, true), "too few rows for a model are answered");
     assert_eq!(learn(30), (true, 50, true), "the first is not put off");
     assert_eq!(learn(30), (false, 80, true), "the others are");
 }

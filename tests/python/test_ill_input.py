@@ -208,8 +208,13 @@ def test_not_ready_before_there_is_a_model(tmp_path: Path) -> None:
         requests: list[Map] = [{"op": "value", "states": [[0.0]]}, {"op": "snapshot"}, {"op": "refit", "wait": True}]
         for request in requests:
             assert control.raw(pack(request))["error"]["code"] == "not_ready"
-        control.ask("append", seq=0, state=[0.0], next_state=[1.0], reward=0.0)
-        assert control.raw(pack(requests[0]))["error"]["code"] == "not_ready"
+        control.ask("append", seq=0, state=[0.0], next_state=[1.0], reward=2.0)
+        first = control.ask("value", states=[[0.0]], variance=True, min_offset=1)
+        assert first["provisional"] and first["generation"] == 0 and first["mean"][0] > 0.0
+        assert "variance" not in first, "one reward says nothing of the scale"
+        control.ask("append", seq=1, state=[1.0], next_state=[0.0], reward=3.0)
+        assert control.ask("value", states=[[0.0]], variance=True, min_offset=2)["variance"][0] > 0.0
+        assert control.raw(pack(requests[2]))["error"]["code"] == "not_ready", "there is no model to select after"
     finally:
         daemon.close()
 

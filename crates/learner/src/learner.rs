@@ -2,6 +2,7 @@
 
 mod actions;
 mod due;
+mod early;
 mod endings;
 #[cfg(feature = "faults")]
 mod faults;
@@ -23,6 +24,7 @@ use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use actions::ActionRows;
 pub use actions::INPUT_ROWS_MAX;
+use early::Early;
 pub use endings::ENDINGS_MAX;
 #[cfg(feature = "faults")]
 pub use faults::{FAULT, FAULT_TAKING};
@@ -245,6 +247,9 @@ pub struct Learner {
     settings: Settings,
     names: Option<Vec<String>>,
     model: Option<Box<Model>>,
+    /// What answers until there is a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    early: Option<Early>,
     /// Offset of the first row that it learns from.
     first_row: u64,
     /// Rows learned: the offset behind the last.
@@ -258,11 +263,8 @@ pub struct Learner {
     #[serde(default)]
     no_room_before: u64,
     #[serde(skip)]
-    requested: bool,
+    asked: Asked,
     full_reported: bool,
-    /// Score of the present model when the running refit was started, and why it was.
-    #[serde(skip)]
-    score_at_job: Option<(Score, RefitTrigger)>,
     /// Refits that have ended.
     refits: u64,
     #[serde(default)]
@@ -284,6 +286,14 @@ pub struct Learner {
     /// Whether a refit selected kernel and dictionary. A missing value means yes, unless this is the first model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     selected: Option<bool>,
+}
+
+/// The refit that has been asked for, and the one that runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    requested: bool,
+    /// Score of the present model when the running refit was started, and why it was.
+    score_at_job: Option<(Score, RefitTrigger)>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -335,14 +345,14 @@ impl Learner {
             settings,
             names,
             model: None,
+            early: None,
             first_row: 0,
             learned: 0,
             generation: 0,
             refit_ended_at: 0,
             no_room_before: 0,
-            requested: false,
+            asked: Asked::default(),
             full_reported: false,
-            score_at_job: None,
             refits: 0,
             following: Following::default(),
             policies: Policies::default(),
@@ -368,7 +378,9 @@ impl Learner {
     /// Whether the parts agree, which a file may contradict.
     pub fn is_consistent(&self) -> bool {
         let model = self.model.as_ref().is_none_or(|model| model.is_consistent());
+        let early = self.early.as_ref().is_none_or(|early| self.model.is_none() && early.model.is_consistent());
         model
+            && early
             && self.following.is_consistent()
             && self.policies.is_consistent()
             && self.settings.are_valid()
@@ -458,9 +470,9 @@ impl Learner {
         }
     }
 
-    /// The present model, once there is one.
+    /// The present model; before the first one what answers in its place, if something does.
     pub fn model(&self) -> Option<&Model> {
-        self.model.as_deref()
+        self.model.as_deref().or(self.early.as_ref().map(|early| &*early.model))
     }
 
     /// Rows learned so far, as far as it is known what follows them: the offset behind the last.
@@ -480,7 +492,7 @@ impl Learner {
 
     /// Whether a refit has been handed out and not yet come back.
     pub fn refit_running(&self) -> bool {
-        self.score_at_job.is_some()
+        self.asked.score_at_job.is_some()
     }
 
     /// Learn the rows of `window` that have arrived since the last step.
@@ -522,24 +534,14 @@ impl Learner {
         self.learned = end;
         // Counted in rows received, so that a model appears at the same row however rows were batched.
         if end - self.first_row < self.settings.warmup_rows as u64 {
+            self.answer_early(window, end);
             return;
         }
         let first = self.first_row.max(window.start());
-        let (rows, count) = (window.flatten_since(first), (end - first) as usize);
-        let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
-        head.extend(&rows, 0..self.settings.warmup_rows.min(count));
-        let (inputs, guess) = refit::initial_hyperparameters(&head, &self.settings, self.names.clone());
-        let mut model = Model::new(self.settings.clone(), inputs, &guess);
-        if self.settings.discount == 0.0 {
-            // A row is all that there is to a return: what tracks the stream need not wait for a refit.
-            model.track(&head);
-        }
         // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
-        let known = head.len();
-        model.learn(&rows, 0..known, first);
-        model.refresh();
-        self.model = Some(Box::new(model));
-        self.learned = first + known as u64;
+        let known = (self.settings.warmup_rows as u64).min(end - first);
+        self.model = Some(Box::new(self.guess(self.settings.clone(), window, first..first + known)));
+        (self.early, self.learned) = (None, first + known);
         self.generation = 1;
         events.push(Event::FirstModel);
     }
@@ -557,7 +559,7 @@ impl Learner {
         let offset = self.skip_actions(offset).unwrap_or(offset);
         match &mut self.model {
             Some(model) => model.cut_running_chains(),
-            None => self.first_row = offset,
+            None => (self.first_row, self.early) = (offset, None),
         }
         self.following.skip_to(offset);
         self.learned = offset;
@@ -576,7 +578,7 @@ impl Learner {
         // Rows that came while it swept are still to be swept over. Records of before do not say which those are.
         let swept_through = adoption.swept_through.unwrap_or(self.learned).min(self.learned);
         self.improved_at = if self.settings.improves() { swept_through } else { 0 };
-        self.score_at_job = None;
+        self.asked.score_at_job = None;
         (self.no_room_before, self.full_reported) = (self.counts().novel_when_full, false);
         if !adoption.improves_alone {
             self.refit_ended_at = self.learned;
@@ -593,9 +595,9 @@ impl Learner {
     /// # Errors
     /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
     pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
-        self.requested = false;
+        self.asked.requested = false;
         let current = self.snapshot_of(false, Model::value_snapshot)?;
-        self.score_at_job = self.model.as_ref().map(|model| (model.score(), trigger));
+        self.asked.score_at_job = self.model.as_ref().map(|model| (model.score(), trigger));
         Ok(RefitJob {
             settings: self.settings.clone(),
             window: self.rows(window).clone(),
@@ -720,7 +722,7 @@ impl Learner {
 
     /// Scores of the present model and of the candidate on rows that arrived after the candidate was fitted.
     fn compared_scores(&self, candidate: &Candidate) -> Option<(f64, f64, u64)> {
-        let present = self.model.as_ref()?.score().since(&self.score_at_job?.0);
+        let present = self.model.as_ref()?.score().since(&self.asked.score_at_job?.0);
         let theirs = candidate.score();
         let enough = present.rows >= SCORED_ROWS_MIN && theirs.rows >= SCORED_ROWS_MIN;
         enough.then(|| (present.sum / present.rows as f64, theirs.sum / theirs.rows as f64, present.rows))
@@ -739,8 +741,9 @@ impl Learner {
         variance: bool,
         take: fn(&Model, bool) -> Result<Snapshot, SolveError>,
     ) -> Result<Snapshot, SnapshotError> {
-        let needed = self.settings.warmup_rows as u64;
-        let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
+        let needed = if self.settings.action_value.is_some() { self.settings.warmup_rows as u64 } else { 1 };
+        let model = self.model().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
+        let variance = variance && self.early.as_ref().is_none_or(|early| early.has_scale);
         let mut snapshot = Snapshot { generation: self.generation, offset: self.learned(), ..take(model, variance)? };
         if let Some(acting) = &self.acting {
             acting.act(model.signal(), &mut snapshot);
@@ -748,8 +751,8 @@ impl Learner {
         // No refit has checked yet what the data support: until then the prior's deviation is the honest one.
         // Improvements make generations, and select nothing.
         let selected = self.generation > 1 && (!self.settings.improves() || self.is_selected());
-        snapshot.provisional =
-            !selected && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
+        let settled = selected || self.settings.refit_first_rows == 0 || self.settings.variance == VarianceKind::Model;
+        snapshot.provisional = self.early.is_some() || !settled;
         if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {
             variance.fill(0.0);
         }

@@ -162,11 +162,14 @@ impl Publisher {
             || (in_time && self.publication_due(state, interval, now))
     }
 
-    /// Whether a critic has a model and no snapshot: `value` would answer `not_ready`, although `status` counts the rows.
+    /// Whether a critic has a model and no snapshot of it: `value` would answer `not_ready`, or as before the first model, although
+    /// `status` counts the rows.
     pub(super) fn first_due(&self, state: &State) -> bool {
         // A snapshot that has failed is tried again in its turn.
-        let lacks = |critic: &Published| critic.revision == 0 && critic.failed_snapshots == 0;
-        self.learning(state).any(|(critic, _)| lacks(critic))
+        self.learning(state).any(|(critic, learner)| {
+            let lacks = critic.last.is_none_or(|(generation, _)| generation == 0 && learner.generation() > 0);
+            lacks && critic.failed_snapshots == 0
+        })
     }
 
     /// The critics that have a model and learn.
@@ -271,7 +274,8 @@ impl Published {
     fn publish(&mut self, mut snapshot: Snapshot, due: &Due<'_>) -> (Snapshot, Option<Part>) {
         let Due { config, last, now, .. } = *due;
         let present = (snapshot.generation, Sizes::of(&snapshot));
-        let same_generation = self.last.is_some_and(|(generation, _)| generation == present.0);
+        // What answers before the first model is another one with each row.
+        let same_generation = self.last.is_some_and(|(generation, _)| generation == present.0 && generation > 0);
         let interval = config.snapshot_interval_ms as f64 / 1000.0;
         let whole = last || !same_generation || self.since(self.whole_at, now) >= interval;
         let weights = same_generation && self.since(self.at, now) >= WEIGHTS_INTERVAL_S;

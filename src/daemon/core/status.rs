@@ -155,9 +155,9 @@ pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64
     }
 }
 
-/// A critic's model, once there is one; `shown` is of its snapshot on the board.
+/// A critic's model, once there is one, and not what answers before; `shown` is of its snapshot on the board.
 pub(super) fn of_model(learner: &Learner, shown: Option<Shown>, drift: DriftStatus) -> Option<ModelStatus> {
-    let model = learner.model()?;
+    let model = learner.model().filter(|_| learner.generation() > 0)?;
     let (hyper, score, statistics) = (model.hyperparameters(), model.score(), model.statistics());
     let tolerance = model.dictionary().tolerance() / model.dictionary().kernel().diagonal();
     let scale = |Scale { signal, .. }: Scale| signal;

@@ -41,7 +41,7 @@ impl Core {
             return Err(WireError::new(ErrorCode::Internal, format!("this critic has failed: {why}")));
         }
         let learner = &self.state.critics()[critic];
-        if learner.model().is_none() {
+        if learner.generation() == 0 {
             let needed = learner.settings().warmup_rows;
             let message = format!("no model yet: {} of {needed} rows have arrived", learner.learned());
             return Err(WireError::new(ErrorCode::NotReady, message));

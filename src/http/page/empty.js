@@ -64,7 +64,7 @@ export function empty() {
   } else {
     const needed = c.warmup_rows;
     say($('empty-title'), `${grouped(s.offset)} of ${grouped(needed)} rows`);
-    say($('empty-text'), `The first model appears after ${grouped(needed)} rows (warmup_rows).`);
+    say($('empty-text'), `The first model appears after ${grouped(needed)} rows (warmup_rows). Until then values of states are provisional, of the rows so far.`);
     $('empty-progress').hidden = false;
     $('empty-progress').value = Math.min(1, s.offset / needed);
   }

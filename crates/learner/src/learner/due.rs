@@ -16,12 +16,12 @@ const IMPROVE_SHARE_ENDED: u64 = 100;
 impl Learner {
     /// Ask for a refit at the next opportunity.
     pub fn request_refit(&mut self) {
-        self.requested = true;
+        self.asked.requested = true;
     }
 
     /// Whether a refit has been asked for and not started.
     pub fn is_refit_requested(&self) -> bool {
-        self.requested
+        self.asked.requested
     }
 
     /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
@@ -30,7 +30,7 @@ impl Learner {
         if self.refit_running() {
             return None;
         }
-        if self.requested {
+        if self.asked.requested {
             return Some(RefitTrigger::Requested);
         }
         if self.learned < self.next_refit && self.improvement_due() {
@@ -70,7 +70,7 @@ impl Learner {
     /// The running refit found nothing: the present model stays, the next refit is due later. All rows so far count as swept over, so
     /// that what fails is not tried again at once; the next improvement sweeps over all of them, as each does.
     pub fn refit_failed(&mut self) {
-        (self.score_at_job, self.refits) = (None, self.refits + 1);
+        (self.asked.score_at_job, self.refits) = (None, self.refits + 1);
         (self.refit_ended_at, self.improved_at) = (self.learned, self.learned);
         self.no_room_before = self.counts().novel_when_full;
         self.schedule();

@@ -450,7 +450,7 @@ impl Learner {
         self.full_reported = false;
         self.no_room_before = self.counts().novel_when_full;
         // A refit that is running goes on; its model is compared with this one from here on.
-        self.score_at_job = self.score_at_job.map(|(_, trigger)| (Score::default(), trigger));
+        self.asked.score_at_job = self.asked.score_at_job.map(|(_, trigger)| (Score::default(), trigger));
         kept
     }
 

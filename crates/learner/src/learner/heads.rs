@@ -105,8 +105,8 @@ impl Learner {
     pub fn take_late_heads(&mut self, late: LateHeads) -> Result<(), Unlike> {
         let wanted = self.wanted_and_missing();
         self.model.as_mut().ok_or(Unlike::Rows)?.take_late(late, &wanted)?;
-        let ended = self.score_at_job.take();
-        self.requested |= ended.is_some_and(|(_, trigger)| trigger == RefitTrigger::Requested);
+        let ended = self.asked.score_at_job.take();
+        self.asked.requested |= ended.is_some_and(|(_, trigger)| trigger == RefitTrigger::Requested);
         Ok(())
     }
 

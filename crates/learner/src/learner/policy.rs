@@ -147,7 +147,7 @@ impl Learner {
         }
         match self.model.take() {
             // Too few rows for a model: those of the new policy make the first one.
-            None => self.first_row = self.first_row.max(offset),
+            None => (self.first_row, self.early) = (self.first_row.max(offset), None),
             Some(model) => {
                 let mut model = self.after_change(model, before);
                 // What its errors were under another policy says nothing of what they will be.

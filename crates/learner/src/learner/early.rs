@@ -1,0 +1,71 @@
+//! Answers from the first row on: until there are rows enough for the first model, one of the rows so far answers.
+//!
+//! It is what the first model is, made of fewer rows ((N8) of docs/mathematics.md), and is made anew with each step from all of them, so
+//! that it depends on these rows alone. No refit begins with it and nothing else learns from it.
+
+use super::Learner;
+use crate::model::Model;
+use crate::refit;
+use crate::settings::Settings;
+use crate::transition::Rows;
+use crate::window::Window;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// One over the share of the rows that it may lack, where they are more: else a long warm-up would make as many models as it has rows.
+const LACKING: u64 = 16;
+
+/// What answers before the first model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Early {
+    pub(super) model: Box<Model>,
+    /// Rows that it is made of.
+    rows: u64,
+    /// Whether returns of these rows can differ: otherwise nothing is known of how large values are, and no deviation is stated.
+    pub(super) has_scale: bool,
+}
+
+impl Learner {
+    /// A model of the rows of `window` with these offsets, before anything has been selected.
+    pub(super) fn guess(&self, settings: Settings, window: &Window, offsets: Range<u64>) -> Model {
+        let all = window.flatten_since(offsets.start);
+        let mut rows = Rows::new(all.dim, all.rewards_per_row);
+        rows.extend(&all, 0..(offsets.end - offsets.start) as usize);
+        let (inputs, guess) = refit::initial_hyperparameters(&rows, &settings, self.names.clone());
+        let mut model = Model::new(settings, inputs, &guess);
+        if self.settings.discount == 0.0 {
+            // A row is all that there is to a return: what tracks the stream need not wait for a refit.
+            model.track(&rows);
+        }
+        // With their actions and labels, which the rows that are only looked at lack.
+        model.learn(&all, 0..rows.len(), offsets.start);
+        model.refresh();
+        model
+    }
+
+    /// Answer with what the rows of `window` before offset `end` give, too few for the first model. Not for values of actions: who acts
+    /// by them waits for a model.
+    pub(super) fn answer_early(&mut self, window: &Window, end: u64) {
+        let first = self.first_row.max(window.start());
+        let there = end.saturating_sub(first);
+        let rows = there - there % (there / LACKING).next_power_of_two();
+        if self.settings.action_value.is_some() || self.early.as_ref().is_some_and(|early| early.rows == rows) {
+            return;
+        }
+        self.early = None;
+        if rows == 0 {
+            return;
+        }
+        let most = |of: usize| of.min(rows as usize);
+        let settings = Settings {
+            dictionary_max: most(self.settings.dictionary_max),
+            backfill_rows: most(self.settings.backfill_rows),
+            ..self.settings.clone()
+        };
+        let model = Box::new(self.guess(settings, window, first..first + rows));
+        let seen = &window.flatten_since(first);
+        let rewards = |i: usize| self.settings.rewards.iter().map(move |&column| seen.reward(i)[column]);
+        let has_scale = (1..rows as usize).any(|i| seen.terminated[i - 1] || rewards(i).ne(rewards(0)));
+        self.early = model.is_sound().then_some(Early { model, rows, has_scale });
+    }
+}
