@@ -50,8 +50,9 @@ class Value(Values):
     """What the daemon says about some states (n, D): `Values`, whose axis of states is always there.
 
     `generation` is the model that answered, `offset` the number of rows it had learned, `lambda_` what with. While it
-    is `provisional`, model selection has not chosen it yet, and deviations are the prior's. They are None while all rewards
-    so far are the same, since these leave open how large values are. `generation` is 0 before `warmup_rows` rows.
+    is `provisional`, model selection has not chosen it yet, and deviations are the prior's. They are None while all
+    rewards so far are the same, since these leave open how large values are. `generation` is 0 before `warmup_rows`
+    rows.
     """
 
     generation: int
