@@ -14,7 +14,7 @@ use std::borrow::Cow;
 pub enum KernelKind {
     /// One lengthscale for all state variables.
     Isotropic,
-    /// One relevance per state variable; with selection by held-out returns also a few directions, where they predict better.
+    /// One relevance per state variable.
     #[default]
     Ard,
     /// Relevances and this many directions, or as many as the evidence asks for.
@@ -180,7 +180,7 @@ pub struct Settings {
     pub rewards: Vec<usize>,
     /// Covariance.
     pub kernel: KernelKind,
-    /// How covariance falls with distance; with selection by held-out returns Matern may give way to the Gaussian.
+    /// How covariance falls with distance.
     pub profile: Profile,
     /// Whether values have linear columns beside the kernel.
     pub linear_columns: LinearColumns,
