@@ -95,7 +95,7 @@ def main() -> None:
     # Whatever prints to stdout does not end up among the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # Ctrl-C is for the other end. The alarm ends this process whatever it does, also if nobody waits for it any more.
+    # The parent handles Ctrl-C. The alarm ends this process whatever it is doing, even after the parent has gone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})

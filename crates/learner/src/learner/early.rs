@@ -1,7 +1,7 @@
 //! Answers from the first row on: until there are rows enough for the first model, one of the rows so far answers.
 //!
-//! It is what the first model is, made of fewer rows ((N8) of docs/mathematics.md), and is made anew with each step from all of them, so
-//! that it depends on these rows alone. No refit begins with it and nothing else learns from it.
+//! The learner makes it as it makes the first model ((N8) of docs/mathematics.md), of fewer rows, and makes it anew as rows come. So it
+//! depends on its rows alone. No refit begins with it, and nothing else learns from it.
 
 use super::Learner;
 use crate::model::Model;

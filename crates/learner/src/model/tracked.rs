@@ -19,9 +19,8 @@ pub(super) struct Mixed {
 }
 
 impl Model {
-    /// Track the stream from the first row on, of those `rows` that it is about to learn. A critic of action
-    /// values has no trackers, since clients ask it about actions that nobody takes; nor has one under white noise, whose rows give
-    /// only the difference of two values.
+    /// Track the stream from the first of `rows` on, which it is about to learn. A critic of action values has no trackers: clients ask
+    /// it about actions that nobody takes. A critic under white noise has none either: its rows give only differences of two values.
     ///
     /// # Panics
     /// If rows have been learned already.
