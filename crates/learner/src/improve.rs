@@ -12,7 +12,6 @@ use crate::math::dense::{Cholesky, Matrix, Op, View, dot, multiply, product, sol
 use crate::math::evidence::KeepGoing;
 use crate::math::inflation::horizon;
 use crate::math::kernel::Points;
-use crate::math::posterior::Scale;
 use crate::model::Model;
 use crate::random::{mix, normal};
 use crate::settings::Settings;
@@ -211,12 +210,11 @@ struct Block {
 struct Common {
     bounds: Bounds,
     system: Cholesky,
-    scale: Scale,
     /// The kernel values of all blocks, where there is room for them.
     kept: Option<Vec<Block>>,
-    /// Of the noise that copies have at each row (n,), and in the prior at each column and dictionary element (m,).
-    row_seeds: Vec<u64>,
-    feature_seeds: Vec<u64>,
+    /// What the copies differ by where s^2 of (A5) is 1 (m, copies): of the noise in their targets, and of their priors.
+    noise: Matrix,
+    prior: Matrix,
 }
 
 /// A hash of each of the inputs (n, `dim`) and of how many equal ones come before it: equal rows have noises of their own, and which
@@ -232,6 +230,15 @@ fn seeds(seed: u64, inputs: &[f64], dim: usize) -> Vec<u64> {
     inputs.chunks_exact(dim).map(of).collect()
 }
 
+/// Standard normal numbers (n, `copies`) of `seeds` (n,).
+fn hashed(seeds: &[u64], copies: usize) -> Matrix {
+    let mut out = Matrix::zeros(seeds.len(), copies);
+    for h in 0..copies {
+        out.col_mut(h).iter_mut().zip(seeds).for_each(|(z, seed)| *z = normal(mix(&[h as u64 + 1, *seed])));
+    }
+    out
+}
+
 impl Improvement<'_> {
     /// Sweep until the maxima of Q and of its copies hardly change, at most 40 times (100 where a discount is 0.99 or more).
     ///
@@ -242,15 +249,13 @@ impl Improvement<'_> {
         let system = posterior.factor(self.model.statistics())?;
         let scale = posterior.scale();
         let sweeps_max = if discount_max(self.rows, self.model.settings()) >= FAR { SWEEPS_FAR } else { SWEEPS };
-        let dim = self.rows.dim;
-        let columns = (0..self.model.dictionary().columns() as u64).map(|j| mix(&[!self.seed, j]));
+        let kept = self.keep(keep_going)?;
         let common = Common {
             bounds: Bounds::of(self.rows, self.model.settings()),
             system,
-            scale,
-            kept: self.keep(keep_going)?,
-            row_seeds: seeds(self.seed, &self.rows.states, dim),
-            feature_seeds: columns.chain(seeds(!self.seed, self.model.dictionary().elements(), dim)).collect(),
+            noise: self.noise(&kept, keep_going)?,
+            prior: self.prior(scale.ratio),
+            kept,
         };
         let mut maxima = self.maxima_before();
         let mut fits: VecDeque<Matrix> = VecDeque::with_capacity(FITS);
@@ -345,34 +350,67 @@ impl Improvement<'_> {
         out
     }
 
+    /// Noise in the targets of each copy where s^2 is 1, as Phi' xi (m, copies): a hash of the seed, the copy and the row.
+    fn noise(&self, kept: &Option<Vec<Block>>, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
+        let dictionary = self.model.dictionary();
+        let seeds = seeds(self.seed, &self.rows.states, self.rows.dim);
+        let mut out = Matrix::zeros(dictionary.len(), self.copies);
+        self.visit(kept, keep_going, |block, values| {
+            let xi = hashed(&seeds[block], self.copies);
+            multiply(out.view_mut(), true, 1.0, values.own.view(), Op::Plain, xi.view(), Op::Plain);
+        })?;
+        solve_lower(dictionary.factor().view(), out.view_mut());
+        Ok(out)
+    }
+
+    /// Draws from the prior, as ridge u0 (m, copies) where s^2 is 1: hashes of the seed, the copy and the column or element behind
+    /// the feature.
+    fn prior(&self, ratio: f64) -> Matrix {
+        let dictionary = self.model.dictionary();
+        let columns = (0..dictionary.columns() as u64).map(|j| mix(&[!self.seed, j]));
+        let elements = seeds(!self.seed, dictionary.elements(), self.rows.dim);
+        let mut out = hashed(&columns.chain(elements).collect::<Vec<_>>(), self.copies);
+        for h in 0..self.copies {
+            out.col_mut(h).iter_mut().for_each(|draw| *draw *= ratio.sqrt());
+        }
+        out
+    }
+
     /// Kernel weights (m, columns) of the ridge regression of what `maxima` (n, columns) make of the rows. A copy's targets have
     /// noise of their own, and so has its prior (A5):
     /// ```text
-    /// (S + ridge I) u = Phi' (y + xi) + ridge u0        xi ~ N(0, sigma0^2 I), u0 from the prior
+    /// (S + ridge I) u = Phi' (y + xi) + ridge u0        xi ~ N(0, s^2 I), u0 ~ N(0, s^2 / ridge I)
+    /// s^2 = (y'y - u' Phi' y) / n                       of Q itself
     /// ```
-    /// Both are hashes of the seed, the copy and the row, or the column or element behind the feature.
+    /// The noise of the model is the scatter of the returns of all policies so far: copies with so much of it never agree on what
+    /// the rows have shown.
     fn fit(&self, maxima: &Matrix, common: &Common, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
-        let (scale, bounds) = (common.scale, common.bounds);
+        let bounds = common.bounds;
         let (dictionary, columns) = (self.model.dictionary(), self.columns());
         let m = dictionary.len();
         let own_discount = self.model.settings().discount;
-        let (noise, prior) = (scale.noise_variance().sqrt(), scale.signal.sqrt());
         let mut response = Matrix::zeros(m, columns);
+        let mut squares = 0.0;
         self.visit(&common.kept, keep_going, |block, values| {
             let mut targets = Matrix::zeros(block.len(), columns);
             for h in 0..columns {
                 for (k, i) in block.clone().enumerate() {
                     let next = if self.rows.terminated[i] { 0.0 } else { bounds.clip(maxima.at(i, h)) };
-                    let xi = if h == 0 { 0.0 } else { noise * normal(mix(&[h as u64, common.row_seeds[i]])) };
-                    *targets.at_mut(k, h) = self.reward(i) + self.rows.discount(i, own_discount) * next + xi;
+                    *targets.at_mut(k, h) = self.reward(i) + self.rows.discount(i, own_discount) * next;
                 }
             }
+            squares += dot(targets.col(0), targets.col(0));
             multiply(response.view_mut(), true, 1.0, values.own.view(), Op::Plain, targets.view(), Op::Plain);
         })?;
         solve_lower(dictionary.factor().view(), response.view_mut());
+        let explained =
+            dot(response.col(0), common.system.solve(Matrix::from_columns(m, 1, response.col(0).to_vec())).col(0));
+        let noise = ((squares - explained).max(0.0) / self.rows.len().max(1) as f64).sqrt();
         for h in 1..columns {
-            for (p, seed) in response.col_mut(h).iter_mut().zip(&common.feature_seeds) {
-                *p += scale.ratio * prior * normal(mix(&[h as u64, *seed]));
+            for (p, (xi, prior)) in
+                response.col_mut(h).iter_mut().zip(common.noise.col(h - 1).iter().zip(common.prior.col(h - 1)))
+            {
+                *p += noise * (xi + prior);
             }
         }
         Ok(dictionary.kernel_weights(&common.system.solve(response)))

@@ -294,6 +294,35 @@ fn values_of_copies(model: &Model, found: &Improved) -> Vec<f64> {
     snapshot.evaluate(&everywhere(), Ask::MEAN).unwrap().mean.as_slice().to_vec()
 }
 
+/// Returns of policies that went everywhere have much noise, and what Q leaves of its own targets is little.
+#[test]
+fn copies_agree_on_what_rows_have_shown_though_returns_were_noisy() {
+    let (rows, columns) = corridor(40, 3);
+    let of = discrete(Successor::Improve, Trace::OnPolicy);
+    let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
+    let (settings, inputs) = (settings(&of, 0.0), Inputs::identity(3));
+    let kernel = Kernel::gaussian(4e6, 1e6, Metric::Ard(vec![200.0, 1.0, 1.0]));
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 100.0 };
+    let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
+    let given = Given {
+        settings: &settings,
+        rows: &rows,
+        inputs: &inputs,
+        hyperparameters: &hyperparameters,
+        lambda: 0.0,
+        first: 0,
+    };
+    let model = given.model(dictionary, &|| true).unwrap();
+    let improvement = Improvement { model: &model, rows: &rows, space: &of.space, before: None, copies: 8, seed: 5 };
+    let found = improvement.run(&|| true).unwrap();
+    let values = values_of_copies(&model, &found);
+    let copies: Vec<&[f64]> = values.chunks_exact(2 * STEPS).collect();
+    assert!(copies.len() == 8 && copies[0] != copies[1]);
+    for (copy, q) in copies.iter().enumerate() {
+        assert!((0..STEPS).all(|k| q[2 * k + 1] > q[2 * k]), "copy {copy} prefers to go back: {q:?}");
+    }
+}
+
 #[test]
 fn copies_go_on_from_where_they_were() {
     let (rows, columns) = corridor(40, 3);
