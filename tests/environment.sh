@@ -35,8 +35,9 @@ prepare_tools() {
     fi
 }
 
-install_client() { # the package itself, as it is now
-    "$environment/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation \
+install_client() { # the package itself, as it is now, with the learner of a profile, `release` unless another is named
+    local learner=$PWD/target/${1:-release}/deps/lib_learner.so
+    CRITICD_WHEEL_LEARNER=$([ -e "$learner" ] && echo "$learner") "$environment/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation \
         --force-reinstall ./python >"$logs/install" 2>&1
 }
 

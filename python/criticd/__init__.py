@@ -2,8 +2,8 @@
 
 `Sender` sends experience, `wrap` and `wrap_vector` (in `criticd.gym`) do so for Gymnasium environments; `Subscriber`
 keeps the newest `Snapshot` of the value function at hand and tells each `Change` of the world; `Client` asks and
-administers; `Daemon` starts a daemon on free ports. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback
-for Stable-Baselines3.
+administers; `Daemon` starts a daemon on free ports. `Learner` learns in this process, without a daemon. `criticd.aio`
+has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -74,6 +74,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from criticd.agent import Agent as Agent
+    from criticd.learner import Learner as Learner
 
 
 def __getattr__(name: str) -> Any:
@@ -82,6 +83,11 @@ def __getattr__(name: str) -> Any:
         from criticd.agent import Agent
 
         return Agent
+    # It needs the module that the wheel of a platform brings.
+    if name == "Learner":
+        from criticd.learner import Learner
+
+        return Learner
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -194,6 +194,20 @@ class Values:
         return self.mean - reach, self.mean + reach
 
 
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file that is there with all of `data`, or as it was."""
+    path = Path(path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
 BRANCH = ("noise", "kernel", "inputs", "dictionary", "heads")
 """Keys of a snapshot that heads with a kernel of their own have for themselves."""
 
@@ -614,16 +628,7 @@ class Snapshot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a MODEL file, which `criticd value`, `criticd inspect` and `load` read. Replaces the file whole."""
-        path = Path(path)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            try:
-                file.write(pack(self.message()))
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_whole(path, pack(self.message()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], head: str | None = None) -> Snapshot:

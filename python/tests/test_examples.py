@@ -277,6 +277,11 @@ def test_the_benchmark_of_environments_measures() -> None:
     assert said.count(" us a step") == 4
 
 
+def test_the_benchmark_of_the_learner_measures() -> None:
+    script = ROOT / "python" / "benchmarks" / "in_process.py"
+    assert run(None, script, "--rows", "2000", "--elements", "20").count(" us, nine of ten") == 5
+
+
 @pytest.mark.long
 def test_predictions_are_reported() -> None:
     said = run(None, ROOT / "python" / "benchmarks" / "predictions.py", "Pendulum-v1", "--steps", "3000")

@@ -20,10 +20,10 @@ PACKAGE = ROOT / "python"
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     # The one marked `with-keys` needs a daemon that has some: test_keys.py has it. `with-sb3` brings PyTorch.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
-    assert len(snippets) == 6
+    assert len(snippets) == 7
     first, second = start(), start("critic.discount=0.9")
     # The first is of another environment than the others, whose states are of one number; the last starts its own.
-    for daemon, snippet in zip((first, second, second, first, second, second), snippets, strict=True):
+    for daemon, snippet in zip((first, second, second, first, second, second, second), snippets, strict=True):
         environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
             [sys.executable, "-c", snippet],
@@ -62,16 +62,22 @@ def wheel_of(folder: Path, **environment: str) -> Path:
     return wheel
 
 
-def test_a_wheel_with_the_program_is_for_its_platform_and_any_python_3(tmp_path: Path) -> None:
-    program = tmp_path / "program"
+@pytest.mark.parametrize("learner", [False, True])
+def test_a_wheel_with_the_program_is_for_its_platform_and_any_python_3(tmp_path: Path, learner: bool) -> None:
+    program, module = tmp_path / "program", tmp_path / "module"
     program.write_bytes(b"what packaging/build makes")
-    wheel = wheel_of(tmp_path, CRITICD_WHEEL_BINARY=str(program), CRITICD_WHEEL_PLATFORM="manylinux_2_34_x86_64")
-    assert wheel.name == f"criticd-{criticd.__version__}-py3-none-manylinux_2_34_x86_64.whl"
+    module.write_bytes(b"and what crates/python makes")
+    files = {"CRITICD_WHEEL_BINARY": str(program), "CRITICD_WHEEL_LEARNER": str(module) if learner else ""}
+    wheel = wheel_of(tmp_path, **files, CRITICD_WHEEL_PLATFORM="manylinux_2_34_x86_64")
+    python = "cp311-abi3" if learner else "py3-none"
+    assert wheel.name == f"criticd-{criticd.__version__}-{python}-manylinux_2_34_x86_64.whl"
     with zipfile.ZipFile(wheel) as archive:
+        if learner:
+            assert archive.read("criticd/_learner.abi3.so") == module.read_bytes()
         (script,) = [name for name in archive.namelist() if name.endswith(".data/scripts/criticd")]
         assert archive.read(script) == program.read_bytes()
         (facts,) = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
-        tags = {"Root-Is-Purelib: false", "Tag: py3-none-manylinux_2_34_x86_64"}
+        tags = {"Root-Is-Purelib: false", f"Tag: {python}-manylinux_2_34_x86_64"}
         assert tags <= set(archive.read(facts).decode().splitlines())
 
 

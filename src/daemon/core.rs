@@ -19,7 +19,7 @@ mod checkpoints;
 mod critic_status;
 mod drift;
 mod heads;
-mod intake;
+pub(crate) mod intake;
 mod plot;
 mod ports;
 mod publisher;

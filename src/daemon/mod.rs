@@ -59,6 +59,7 @@ use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
+use crate::refit_work;
 use crate::telemetry::{self, EventBus, Heartbeat, Restarts, StartProgress, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
@@ -458,7 +459,7 @@ impl Daemon {
         (learning.feed, learning.timings, learning.http_restarts) = (feed, timings, http_restarts);
         learning.evaluations = desk;
         let (stop, restarts) = (Arc::clone(&self.stop_refits), learning.refit_restarts.clone());
-        let threads = refit_thread::threads(config.refit_threads);
+        let threads = refit_work::threads(config.refit_threads);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop, threads, restarts };
         let directory = Directory::new(&config.data_dir);
         let stop = Arc::clone(&self.stop_refits);

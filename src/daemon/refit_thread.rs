@@ -2,17 +2,15 @@
 
 use super::core::RefitDone;
 use crate::learner::model::Model;
-use crate::learner::refit::{self, Candidate, RefitJob};
+use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
-use crate::panics;
-use crate::telemetry::{ProcessorTime, Restarts};
-use crate::wire;
+use crate::refit_work::{self, Work};
+use crate::telemetry::Restarts;
 use crossbeam_channel::{Receiver, Sender, select};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Work of the refit thread.
 pub(super) enum Task {
@@ -36,11 +34,6 @@ fn stand_back(pool: Option<&ThreadPool>) {
     };
     lower();
     pool.iter().for_each(|pool| drop(pool.broadcast(|_| lower())));
-}
-
-/// Threads that models are selected on: what the settings say, else all cores but one, which learns.
-pub(super) fn threads(setting: Option<usize>) -> usize {
-    setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
 }
 
 /// The thread that selects models.
@@ -97,30 +90,12 @@ impl Refits {
         let critic = match &task {
             Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
         };
-        let stop = &*self.stop;
-        let keep_going = || !stop.load(Ordering::Relaxed);
-        // A bug in model selection costs this candidate, not the daemon.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            let settings = match &task {
-                Task::Run { job, .. } => &job.settings,
-                Task::CatchUp { candidate, .. } => candidate.model.settings(),
-            };
-            let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
-            let time = ProcessorTime::start(pool);
-            let time_left = || time.spent() < budget;
-            let run = || match task {
-                Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
-                Task::CatchUp { mut candidate, window, .. } => {
-                    candidate.catch_up(&window, &keep_going).map(|()| *candidate)
-                }
-            };
-            let result = match pool {
-                Some(pool) => pool.install(run),
-                None => run(),
-            };
-            result.map_err(|e| wire::refit_error(&e))
-        }));
-        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
+        let result = match task {
+            Task::Run { job, .. } => refit_work::perform(Work::Run(&job), pool, &self.stop),
+            Task::CatchUp { candidate, window, .. } => {
+                refit_work::perform(Work::CatchUp(candidate, &window), pool, &self.stop)
+            }
+        };
         let seconds = started.elapsed().as_secs_f64();
         drop(self.done.send(RefitDone { critic, result, seconds }));
     }
@@ -131,8 +106,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::daemon::core::{Core, Now};
+    use crate::learner::refit;
     use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::wire;
     use crossbeam_channel::{bounded, never};
+    use std::time::Duration;
 
     #[test]
     fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {

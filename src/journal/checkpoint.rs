@@ -190,6 +190,15 @@ impl Checkpoint {
     pub fn decode(bytes: &[u8]) -> Result<Self, CheckpointError> {
         let body = SEAL.open(bytes)?;
         let checkpoint: Self = rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
+        checkpoint.checked()
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// If its parts do not fit each other, which a file may contradict.
+    pub fn checked(self) -> Result<Self, CheckpointError> {
+        let checkpoint = self;
         let settings = checkpoint.configured.iter().flat_map(|configured| &configured.critics);
         if !checkpoint.learners.iter().all(Learner::is_consistent) || !settings.into_iter().all(Settings::are_valid) {
             return Err(CheckpointError::Unreadable("parts of a learner do not fit each other".into()));

@@ -211,6 +211,14 @@ impl State {
         Self { advisors, ..self }
     }
 
+    /// The same state with these rows, which are those before its end.
+    #[must_use]
+    pub fn with_window(self, window: Window) -> Self {
+        let mut state = Self { window: Some(window), ..self };
+        state.hold();
+        state
+    }
+
     /// The same state with these labels.
     #[must_use]
     pub fn with_labels(mut self, labels: LabelSets) -> Self {

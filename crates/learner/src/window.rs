@@ -2,6 +2,7 @@
 
 use crate::labels::Labels;
 use crate::transition::{ACTION_NUMBERS_MAX, Batch, Rows};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +26,32 @@ pub struct Window {
     end: u64,
     /// Rows from this offset on are not forgotten, however many there are.
     held_from: u64,
+}
+
+/// A window as files have it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Written {
+    start: u64,
+    held_from: u64,
+    rows: Rows,
+}
+
+impl Written {
+    /// The window, which holds at least `rows_max` rows. Its rows have no labels yet.
+    ///
+    /// # Errors
+    /// If its columns have several lengths.
+    pub fn window(self, rows_max: usize) -> Result<Window, &'static str> {
+        let Self { start, held_from, rows } = self;
+        if !rows.is_consistent() {
+            return Err("rows of several lengths");
+        }
+        let mut window = Window::starting_at(rows.dim, rows.rewards_per_row, rows_max, start);
+        window.hold(start);
+        window.extend(&rows, 0..rows.len());
+        window.hold(held_from);
+        Ok(window)
+    }
 }
 
 impl Window {
@@ -54,11 +81,6 @@ impl Window {
     /// Keep all rows from offset `from` on until they are learned. The caller that pushes bounds their number.
     pub fn hold(&mut self, from: u64) {
         self.held_from = from;
-    }
-
-    /// Offset of the first row that is kept until it is learned.
-    pub(crate) fn held_from(&self) -> u64 {
-        self.held_from
     }
 
     /// State dimension D.
@@ -268,6 +290,15 @@ impl Window {
             shared.start -= segment.len() as u64;
         }
         shared
+    }
+
+    /// As files have it.
+    pub fn written(&self) -> Written {
+        let mut rows = self.flatten();
+        if rows.carries.iter().all(|&carry| carry == 1.0) {
+            rows.carries = Vec::new();
+        }
+        Written { start: self.start, held_from: self.held_from, rows }
     }
 
     /// All rows in one piece.

@@ -29,7 +29,7 @@ const SPARE_BYTES: usize = 4 << 20;
 
 /// What became of a batch that was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Admitted {
+pub(crate) struct Admitted {
     /// New rows.
     pub(super) accepted: u64,
     /// Rows that were known already.
@@ -51,7 +51,7 @@ struct Policies {
 
 /// What waits to be stored. See the module.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(crate) struct Intake {
     config: Arc<Config>,
     /// The demands of the heads of all critics on a row.
     demands: Demands,
@@ -89,7 +89,7 @@ pub(super) struct Intake {
 
 impl Intake {
     /// Nothing waits behind `state`.
-    pub(super) fn new(config: Arc<Config>, state: &State) -> Self {
+    pub(crate) fn new(config: Arc<Config>, state: &State) -> Self {
         let end = state.end().offset;
         Self {
             demands: super::heads::demands(state),
@@ -167,7 +167,7 @@ impl Intake {
     }
 
     /// Memory for the next batch.
-    pub(super) fn memory(&mut self) -> BatchParts {
+    pub(crate) fn memory(&mut self) -> BatchParts {
         let parts = self.spare.pop().unwrap_or_default();
         self.spare_bytes -= parts.bytes().1;
         parts
@@ -183,7 +183,7 @@ impl Intake {
     }
 
     /// Take the memory of rows that have been applied.
-    pub(super) fn reuse_rows(&mut self, rows: Vec<TakenRows>) {
+    pub(crate) fn reuse_rows(&mut self, rows: Vec<TakenRows>) {
         for TakenRows { mut starts_chain, batch, .. } in rows {
             self.reuse(batch.into_parts());
             if self.spare_flags.len() < self.spare.len() {
@@ -198,7 +198,7 @@ impl Intake {
     ///
     /// # Errors
     /// Why they are refused: see [`Intake::check_shape`] and [`Streams::admit`].
-    pub(super) fn take(&mut self, batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
+    pub(crate) fn take(&mut self, batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let shape = (batch.dim(), batch.rewards_per_row());
         let fits =
@@ -239,7 +239,7 @@ impl Intake {
     }
 
     /// Put a record before the rows of the next group.
-    pub(super) fn decide(&mut self, record: Record) {
+    pub(crate) fn decide(&mut self, record: Record) {
         self.decisions.push(record);
     }
 
@@ -304,7 +304,7 @@ impl Intake {
 
     /// The next group, if something waits; nothing waits any more. Its number and checksum come from the journal. `unix` is the
     /// time in seconds.
-    pub(super) fn close(&mut self, unix: f64) -> Option<Group> {
+    pub(crate) fn close(&mut self, unix: f64) -> Option<Group> {
         if self.decisions.is_empty() && self.rows.is_empty() && self.advice.requests.is_empty() {
             return None;
         }

@@ -493,40 +493,16 @@ mod policies {
 /// A window as a checkpoint has it: its rows, and where they begin.
 mod written {
     use super::INPUT_ROWS_MAX;
-    use crate::transition::Rows;
-    use crate::window::Window;
+    use crate::window::{Window, Written};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    #[derive(Serialize, Deserialize)]
-    struct Written {
-        start: u64,
-        held_from: u64,
-        rows: Rows,
-    }
-
     pub(super) fn serialize<S: Serializer>(window: &Option<Window>, serializer: S) -> Result<S::Ok, S::Error> {
-        let written = window.as_ref().map(|window| {
-            let mut rows = window.flatten();
-            if rows.carries.iter().all(|&carry| carry == 1.0) {
-                rows.carries = Vec::new();
-            }
-            Written { start: window.start(), held_from: window.held_from(), rows }
-        });
-        written.serialize(serializer)
+        window.as_ref().map(Window::written).serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Window>, D::Error> {
-        let Some(Written { start, held_from, rows }) = Option::<Written>::deserialize(deserializer)? else {
-            return Ok(None);
-        };
-        if !rows.is_consistent() {
-            return Err(serde::de::Error::custom("rows of several lengths"));
-        }
-        let mut window = Window::starting_at(rows.dim, rows.rewards_per_row, INPUT_ROWS_MAX, start);
-        window.hold(start);
-        window.extend(&rows, 0..rows.len());
-        window.hold(held_from);
-        Ok(Some(window))
+        let written = Option::<Written>::deserialize(deserializer)?;
+        written.map(|written| written.window(INPUT_ROWS_MAX)).transpose().map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,0 +1,51 @@
+//! The work of one refit, on the threads that it is given.
+
+use crate::learner::refit::{self, Candidate, RefitJob};
+use crate::learner::window::Window;
+use crate::panics;
+use crate::telemetry::ProcessorTime;
+use crate::wire;
+use rayon::ThreadPool;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What is to be done.
+pub(crate) enum Work<'a> {
+    /// Select a model.
+    Run(&'a RefitJob),
+    /// Let the selected model learn the rows of the window that came meanwhile.
+    CatchUp(Box<Candidate>, &'a Window),
+}
+
+/// Threads that models are selected on: what the settings say, else all cores but one, which learns.
+pub(crate) fn threads(setting: Option<usize>) -> usize {
+    setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
+}
+
+/// Do it, on the threads of `pool` if there is one, until `stop` is set.
+///
+/// # Errors
+/// Why there is no candidate. A bug in model selection costs this candidate, not the program.
+pub(crate) fn perform(work: Work<'_>, pool: Option<&ThreadPool>, stop: &AtomicBool) -> Result<Candidate, String> {
+    let keep_going = || !stop.load(Ordering::Relaxed);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let settings = match &work {
+            Work::Run(job) => &job.settings,
+            Work::CatchUp(candidate, _) => candidate.model.settings(),
+        };
+        let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
+        let time = ProcessorTime::start(pool);
+        let time_left = || time.spent() < budget;
+        let run = || match work {
+            Work::Run(job) => refit::run(job, &keep_going, &time_left),
+            Work::CatchUp(mut candidate, window) => candidate.catch_up(window, &keep_going).map(|()| *candidate),
+        };
+        let result = match pool {
+            Some(pool) => pool.install(run),
+            None => run(),
+        };
+        result.map_err(|e| wire::refit_error(&e))
+    }));
+    result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))))
+}
