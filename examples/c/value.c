@@ -150,7 +150,7 @@ static struct array array(struct reader map) {
 /* ---- the model */
 
 struct model {
-    struct array shift, scale, dictionary, weights, covariance, relevance, factors;
+    struct array shift, scale, dictionary, weights, covariance, relevance, factors, level;
     double signal, bias, *period; /* (D,): 0 for a real variable, -1 for a category */
     int matern52;
     struct array column_variances; /* (q,) */
@@ -207,6 +207,7 @@ static struct model read_model(struct reader file) {
     m.dictionary = array(get(file, "dictionary")), m.weights = array(get(file, "weights"));
     m.covariance = array(get(file, "variance")); /* none: no deviation */
     m.relevance = array(get(kernel, "relevance")), m.factors = array(get(kernel, "factors"));
+    m.level = array(get(file, "level")); /* added to V; none for 0 */
     m.signal = number(get(kernel, "signal_variance")), m.bias = number(get(kernel, "bias_variance"));
     m.matern52 = is_text(get(kernel, "profile"), "matern52");
     m.column_variances = array(get(kernel, "column_variances")), m.columns = NULL;
@@ -263,7 +264,7 @@ static void value(const struct model *m, const double *state, double *k, double 
     size_t i, j, size = m->weights.rows, dim = m->shift.count, columns = m->column_variances.count;
     double variance = m->signal + m->bias;
     for (i = 0; i < dim; i++) z[i] = (state[i] - m->shift.values[i]) / m->scale.values[i];
-    *mean = 0.0;
+    *mean = m->level.count > 0 ? m->level.values[0] : 0.0;
     for (i = 0; i < size; i++) {
         if (i < columns) {
             double f = column(m, i, z), s = m->column_variances.values[i];

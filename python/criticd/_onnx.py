@@ -124,6 +124,8 @@ def _rewards(graph: _Graph, snapshot: Snapshot, k: str) -> None:
     mean = graph.node("MatMul", k, snapshot.weights)
     if snapshot.actions is not None and snapshot.actions.prior_mean:
         mean = graph.node("Add", mean, np.array(snapshot.actions.prior_mean))
+    if len(snapshot.level):
+        mean = graph.node("Add", mean, snapshot.level)
     graph.output("mean", shaped(mean), shape)
     if snapshot.covariance is None:
         return
@@ -161,6 +163,8 @@ def _heads_of_kernel(graph: _Graph, models: HeadModels, k: str, kernel: Kernel) 
     Variances share the products of a weighting.
     """
     mean = graph.node("MatMul", k, models.weights)
+    if models.level.any():
+        mean = graph.node("Add", mean, models.level)
     if not models.bases:
         return [mean]
     weightings, explained = np.array(models.weightings), ""

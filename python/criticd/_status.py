@@ -299,6 +299,7 @@ class KernelStatus(TypedDict):
     strengths: NotRequired[list[float]]
     columns: NotRequired[list[str]]
     column_variances: NotRequired[list[float]]
+    unscaled: NotRequired[bool]
 
 
 class InputsStatus(TypedDict):

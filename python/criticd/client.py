@@ -51,8 +51,8 @@ class Value(Values):
 
     `generation` is the model that answered, `offset` the number of rows it had learned, `lambda_` what with. While it
     is `provisional`, model selection has not chosen it yet, and deviations are the prior's. They are None while all
-    rewards so far are the same, since these leave open how large values are. `generation` is 0 before `warmup_rows`
-    rows.
+    rewards so far are 0, and before `warmup_rows` rows while all are the same, since these leave open how large
+    values are. `generation` is 0 before `warmup_rows` rows.
     """
 
     generation: int

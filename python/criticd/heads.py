@@ -21,13 +21,14 @@ class HeadModels:
     """Heads as the protocol has them, in units of the snapshot's kernel k.
 
     ```text
-    V_h(x) = k_m(z)' weights_h
+    V_h(x) = level_h + k_m(z)' weights_h
     Var V_h(x) = signals_h (k(z, z) - sum_j t_j^2 values_j / (values_j + ratios_h)),   t = vectors' k_m(z)
     ```
-    `declared` says of each of H heads what it predicts. `weights` is (m, H), `signals`, `ratios` and `weightings` are
-    (H,), and so are `factors`, which multiply deviations of returns, `pairs`, the verified pairs behind them, and
-    `coverage`, the share of their returns in the 90 % interval before, NaN without pairs. `bases` holds `vectors`
-    (m, m) and `values` (m,) of each weighting of rows; it is empty in a snapshot that came without variances.
+    `declared` says of each of H heads what it predicts. `weights` is (m, H), `level`, `signals`, `ratios` and
+    `weightings` are (H,), and so are `factors`, which multiply deviations of returns, `pairs`, the verified pairs
+    behind them, and `coverage`, the share of their returns in the 90 % interval before, NaN without pairs. `bases`
+    holds `vectors` (m, m) and `values` (m,) of each weighting of rows; it is empty in a snapshot that came without
+    variances.
     """
 
     declared: tuple[Message, ...]
@@ -35,6 +36,7 @@ class HeadModels:
     signals: Array
     ratios: Array
     weightings: tuple[int, ...]
+    level: Array
     bases: tuple[tuple[Array, Array], ...]
     factors: Array
     pairs: Array
@@ -55,6 +57,7 @@ class HeadModels:
             signals=np.array(message["signals"], np.float64).reshape(count),
             ratios=np.array(message["ratios"], np.float64).reshape(count),
             weightings=tuple(int(w) for w in message["weightings"]),
+            level=np.array(message.get("level", np.zeros(count)), np.float64).reshape(count),
             bases=bases,
             factors=np.array(message.get("factors", np.ones(count)), np.float64).reshape(count),
             pairs=np.array(message.get("pairs", np.zeros(count)), np.float64).reshape(count),
@@ -77,6 +80,8 @@ class HeadModels:
             "ratios": self.ratios,
             "weightings": list(self.weightings),
         }
+        if self.level.any():
+            message["level"] = self.level
         if self.bases:
             message["bases"] = [{"vectors": vectors, "values": values} for vectors, values in self.bases]
         if (self.factors != 1).any():
@@ -138,6 +143,7 @@ class Heads(Mapping[str, "Snapshot"]):
             critic=f"{self._snapshot.critic}.{name}",
             discount=float(models.declared[place].get("discount", 1.0)),
             kernel=kernel,
+            level=models.level[place : place + 1],
             noise_variance=signal * ratio,
             weights=models.weights[:, place : place + 1] / signal,
             covariance=covariance,

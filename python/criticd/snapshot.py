@@ -226,7 +226,8 @@ class Snapshot:
     coordinates too, and `inputs` puts states and actions together. `heads` has the critic's other predictions by
     name. Those that have a kernel and a dictionary of their own are the heads of `branch`, a snapshot without
     values, or None. `reward_names` are those of the H rewards, a unit in brackets behind the name, as in `"energy
-    [J]"`. With `tracked` the weights are those of a mixture that follows the newest rows.
+    [J]"`. With `tracked` the weights are those of a mixture that follows the newest rows. `level` (H,) is added to
+    what the weights say; it is empty for 0.
     """
 
     critic: str
@@ -255,6 +256,7 @@ class Snapshot:
     branch: Snapshot | None = None
     reward_names: tuple[str, ...] | None = None
     tracked: Tracked | None = None
+    level: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def base(self) -> Snapshot:
@@ -321,7 +323,10 @@ class Snapshot:
         if returns or known:
             return self._values(states, variance, returns, known)
         if variance and self.covariance is None:
-            raise ValueError("this snapshot came without its variance: ask with `client.snapshot(variance=True)`")
+            raise ValueError(
+                "this snapshot came without its variance: ask with `client.snapshot(variance=True)`; while all rewards"
+                " have been 0 there is none, since nothing tells how large values may be"
+            )
         values = self._values(states, variance, False, False)
         return values.mean, values.variance
 
@@ -393,6 +398,7 @@ class Snapshot:
             part = slice(start, start + rows)
             k = self._kernel_rows(points[part], basis)
             means[part] = k @ self.weights + (0.0 if self.actions is None else self.actions.prior_mean)
+            means[part] += self.level if len(self.level) else 0.0
             if covariance is not None:
                 explained = np.einsum("ij,ij->i", k @ covariance, k)
                 priors[part] = self.kernel.prior(self.normalised(points[part]))
@@ -773,6 +779,8 @@ class Snapshot:
             message["tracked"] = self.tracked.message()
         if self.provisional:
             message["provisional"] = True
+        if len(self.level):
+            message["level"] = self.level
         if self.actions is not None:
             message["actions"] = self.actions.message()
         if self.head_models is not None:
@@ -798,6 +806,8 @@ class Snapshot:
             "weights": (self.weights.shape[:1], (m,)),
             "variance": ((m, m) if self.covariance is None else self.covariance.shape, (m, m)),
         }
+        if len(self.level) and m > 0:
+            shapes["level"] = (self.level.shape, (self.weights.shape[1],))
         if self.returns is not None:
             rewards = self.weights.shape[1]
             shapes["returns.weights"] = (self.returns.weights.shape, (m, rewards))
@@ -941,6 +951,7 @@ def _learned(message: Mapping[str, Any]) -> dict[str, Any]:
         "returns": None if returns is None else _spread(returns),
         "tracked": _tracked(message.get("tracked")),
         "provisional": bool(message.get("provisional", False)),
+        "level": _array(message.get("level", ()), 1),
     }
 
 

@@ -225,10 +225,17 @@ def test_heads_keep_how_far_they_are_verified(tmp_path: Path) -> None:
     assert model.head_models is not None
     count = len(model.heads)
     coverage = np.where(np.arange(count) == 0, np.nan, 0.75)
-    known = replace(model.head_models, pairs=np.where(np.isnan(coverage), 0.0, 64.0), coverage=coverage)
+    level = np.linspace(-1e6, 1e6, count)
+    known = replace(model.head_models, pairs=np.where(np.isnan(coverage), 0.0, 64.0), coverage=coverage, level=level)
     replace(model, head_models=known).save(tmp_path / "verified.model")
     # The program reads it, too.
     run(tmp_path, f"inspect {tmp_path / 'verified.model'}")
+    states = np.random.default_rng(2).normal(size=(5, model.dim))
+    np.savez(tmp_path / "states.npz", states=states)
+    for place, (name, head) in enumerate(Snapshot.load(tmp_path / "verified.model").heads.items()):
+        said = json.loads(run(tmp_path, f"value verified.model states.npz --head {name} --json"))
+        np.testing.assert_allclose(said["mean"], head(states), rtol=1e-12)
+        np.testing.assert_allclose(head(states) - level[place], model.heads[name](states), rtol=0, atol=1e-8)
     for place, head in enumerate(Snapshot.load(tmp_path / "verified.model").heads.values()):
         assert head.returns is not None
         assert (head.returns.pairs, head.returns.coverage) == ((64, 0.75) if place else (0, None))
@@ -243,7 +250,9 @@ def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, writer: str, kernels:
     case = json.loads((GOLDEN / "weights_13.json").read_text())
     model = fitted(case, tmp_path)
     assert model.head_models is not None
-    model = replace(model, head_models=replace(model.head_models, factors=np.linspace(0.5, 2, len(model.heads))))
+    count = len(model.heads)
+    changed = replace(model.head_models, factors=np.linspace(0.5, 2, count), level=np.linspace(-30, 40, count))
+    model = replace(model, head_models=changed)
     if kernels == 2:
         model = with_branch(model)
     path = tmp_path / "heads.onnx"

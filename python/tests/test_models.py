@@ -44,6 +44,7 @@ def of(profile: str, kind: str, kinds: str, rewards: int = 1) -> Snapshot:
     kernel = replace(made.kernel, profile=profile, kinds=KINDS[kinds])
     if columns:
         kernel = replace(kernel, bias_variance=0.0, columns=columns, column_variances=np.array([5.0, 2.0, 2.0, 2.0]))
+        made = replace(made, level=np.linspace(-50.0, 50.0, rewards))
     shift, scale = made.shift.copy(), made.scale.copy()
     for d, name in enumerate(KINDS[kinds]):
         if name != "real":
@@ -107,7 +108,7 @@ def test_columns_are_what_the_protocol_writes_down(kinds: str, tmp_path: Path) -
         row = np.concatenate([kernel.column_variances * f, spanned])
         prior = kernel.diagonal + kernel.column_variances @ f**2
         variance = max(prior - row @ snapshot.covariance @ row, 0.0)
-        np.testing.assert_allclose(said.mean[k], row @ snapshot.weights, rtol=1e-12)
+        np.testing.assert_allclose(said.mean[k], snapshot.level + row @ snapshot.weights, rtol=1e-12)
         np.testing.assert_allclose(said.variance[k], variance, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(said.known[k], max(1 - variance / prior, 0.0), rtol=1e-9, atol=1e-9)
     again = Snapshot.load(tmp_path / "model.msgpack")
@@ -120,6 +121,8 @@ def test_columns_are_what_the_protocol_writes_down(kinds: str, tmp_path: Path) -
     message = made.message()
     with pytest.raises(Malformed, match="weights"):
         Snapshot.of({**message, "weights": message["weights"][4:]})
+    with pytest.raises(Malformed, match="level"):
+        Snapshot.of({**message, "level": [1.0, 2.0, 3.0]})
 
 
 def test_the_gradient_at_a_dictionary_state_and_of_nothing() -> None:

@@ -177,7 +177,7 @@ def test_an_episode_without_a_step_is_left_out(tmp_path: Path) -> None:
     several = "2 episodes have no step and are left out; the first: episode_3"
     for empty, words in ((1, "episode_3 has no step and is left out"), (2, several)):
         minari(path, 3, empty)
-        assert fit(path).replace(f"order       {words}\n", "") == whole
+        assert fit(path).replace(f"note        {words}\n", "") == whole
     minari(path, 0, 2)
     assert "holds no transition" in refusal(path)
 

@@ -475,7 +475,8 @@ impl Fit {
         settings: &Settings,
         names: Option<Vec<String>>,
     ) -> Result<Fitted, Failure> {
-        let (hyperparameters, mut inputs, written) = given::read_hyperparameters(path, rows.dim)?;
+        let (hyperparameters, mut inputs, written, centred) = given::read_hyperparameters(path, rows.dim)?;
+        let settings = &Settings { centred, ..settings.clone() };
         inputs.names = names.or(inputs.names);
         let lambda = match self.lambda {
             Some(Lambda::Fixed(lambda)) => lambda,
@@ -559,8 +560,11 @@ impl Fit {
             return Err(Failure::usage("--successor improve learns from all rows alike: leave out --forgetting"));
         }
         let model = &fitted.model;
-        let improvement = Improvement { model, rows, space: &of.space, before: None, copies: COPIES, seed: self.seed };
-        let improved = improvement.run(&|| true)?;
+        let about = &model.about_level(rows);
+        let improvement =
+            Improvement { model, rows: about, space: &of.space, before: None, copies: COPIES, seed: self.seed };
+        let mut improved = improvement.run(&|| true)?;
+        improved.rows.rewards.clone_from(&rows.rewards);
         let hyperparameters = model.hyperparameters();
         let given = Given {
             settings: model.settings(),
@@ -603,6 +607,7 @@ impl Fit {
             // The rules are compared below, without a budget and all of them.
             dictionary_by: Some(DictionaryBy::Icd),
             estimate_scale: true,
+            centred: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),
             noise_floor: self.noise_floor,

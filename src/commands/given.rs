@@ -304,7 +304,7 @@ impl TableOptions {
                 format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes),
             ),
         ];
-        lines.extend(table.told().iter().map(|told| ("order".to_owned(), told.clone())));
+        lines.extend(table.told().iter().map(|told| ("note".to_owned(), told.clone())));
         lines.extend(said);
         let mut rows = Vec::new();
         let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);
@@ -431,8 +431,11 @@ pub(super) fn check_exact(rows: &Rows) -> Result<(), Failure> {
 }
 
 /// Hyperparameters from a file, for states (`dim`,): in raw coordinates unless the file says otherwise.
-/// Those files may name a lambda as well.
-pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperparameters, Inputs, Option<f64>), Failure> {
+/// Those files may name a lambda as well, and say that values are learned about a level.
+pub(super) fn read_hyperparameters(
+    path: &Path,
+    dim: usize,
+) -> Result<(Hyperparameters, Inputs, Option<f64>, bool), Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
     let file = hyperparameters_from_str(&text).map_err(|e| in_file(path, e))?;
     let inputs = file.inputs.unwrap_or_else(|| Inputs::identity(dim));
@@ -447,7 +450,7 @@ pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperpara
             return Err(in_file(path, format!("{what} is for {found} state variables, the table has {dim}")));
         }
     }
-    Ok((file.hyperparameters, inputs, file.lambda))
+    Ok((file.hyperparameters, inputs, file.lambda, file.centred))
 }
 
 /// The states of a file, which must have `dim` columns.

@@ -187,6 +187,8 @@ const HEADS_LISTED: usize = 10;
 /// Heads that are named in words.
 const HEADS_NAMED: usize = 5;
 
+/// Why a model has no deviations.
+pub(super) const UNSCALED: &str = "all rewards have been 0: nothing tells how large values may be";
 /// What `provisional` means.
 pub(super) const PROVISIONAL: &str =
     "model selection has not chosen this model yet; deviations are those before any row";
@@ -269,6 +271,10 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
     if let Some(heads) = &snapshot.heads {
         lines.push(("heads".to_owned(), heads_in_words(heads)));
     }
+    if !snapshot.level.is_empty() {
+        let level: Vec<String> = snapshot.level.iter().map(|mu| number(*mu)).collect();
+        lines.push(("level".to_owned(), format!("{}, which values are learned about", level.join(", "))));
+    }
     if snapshot.provisional {
         lines.push(("provisional".to_owned(), PROVISIONAL.to_owned()));
     }
@@ -331,6 +337,7 @@ fn document(snapshot: &Snapshot) -> Value {
         "discount": snapshot.discount,
         "lambda": snapshot.lambda,
         "provisional": snapshot.provisional,
+        "level": snapshot.level,
         "returns": snapshot.returns.as_ref().map(|spread| {
             json!({"factor": spread.factor, "pairs": spread.pairs, "coverage": spread.coverage})
         }),

@@ -68,12 +68,12 @@ impl Score {
                            an underscore before the name of one of the two to have it skipped";
             return Err(in_file(&self.table.table, message));
         }
-        let (hyperparameters, inputs, lambda) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
+        let (hyperparameters, inputs, lambda, centred) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
         if let Some(lambda) = lambda.filter(|&lambda| lambda < 1.0) {
             let path = self.hyperparameters.display();
             note(&format!("{path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)"));
         }
-        let settings = given::settings(&rows, self.discount);
+        let settings = Settings { centred, ..given::settings(&rows, self.discount) };
         let given = Given {
             settings: &settings,
             rows: &rows,

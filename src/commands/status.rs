@@ -2,7 +2,7 @@
 
 use super::client::Connection;
 use super::given::common_unit;
-use super::inspect::{PROVISIONAL, verified};
+use super::inspect::{PROVISIONAL, UNSCALED, verified};
 use super::output::{columns, digits, facts, is_closed, visible};
 use super::{Failure, print};
 use console::Term;
@@ -656,6 +656,7 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
     if model.provisional == Some(true) {
         lines.push(said("provisional", PROVISIONAL));
     }
+    lines.extend(model.kernel.unscaled.then(|| said("no deviations", UNSCALED)));
     lines
 }
 

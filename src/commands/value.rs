@@ -76,7 +76,10 @@ impl Value {
         }
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
-            note(&format!("{} carries no variance; models that `fit` writes do", self.model.display()));
+            note(&format!(
+                "{} carries no variance: models that `fit` writes do, those of a daemon once a reward other than 0 has come",
+                self.model.display()
+            ));
         }
         if snapshot.provisional {
             note("model selection has not chosen this model yet; deviations are those before any row");

@@ -140,6 +140,7 @@ mod tests {
                 second: None,
                 names: None,
                 endings: crate::transition::Rows::default(),
+                about: None,
                 trigger: refit::RefitTrigger::Requested,
                 dictionary_share: 1.0,
                 from: 0,

@@ -226,8 +226,10 @@ impl Calibration {
         }
         let Ok(evaluation) = model.evaluate(&states, Ask { returns: true, ..Ask::VARIANCE }) else { return Vec::new() };
         let generation = model.snapshot().generation;
+        // Where no deviation is stated nothing is to be verified.
+        let Some(variances) = &evaluation.variance else { return Vec::new() };
         let sample = |(k, offset)| {
-            let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
+            let variance = variances[k];
             let reward = |h| {
                 let return_variance = evaluation.return_variance.as_ref().map(|v| v[(k, h)]);
                 Collected { mean: evaluation.mean[(k, h)], return_variance, sum: 0.0 }

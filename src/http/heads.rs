@@ -88,22 +88,13 @@ pub(super) fn heads(query: &HeadsQuery, visited: &[&[f64]], model: &Evaluator) -
 mod tests {
     use super::super::map::tests::model;
     use super::*;
-    use crate::learner::heads::{Continuation, Cumulant, HeadBasis, HeadsSnapshot, Rate, Verified};
+    use crate::learner::heads::{Cumulant, HeadBasis, HeadsSnapshot, Rate, Verified};
     use crate::snapshot::Snapshot;
     use nalgebra::DMatrix;
 
     /// `count` heads over the dictionary of 10; the noise of each is larger than that of the one before.
     fn with_heads(count: usize) -> Evaluator {
-        let head = |k: usize| Head {
-            name: format!("Joint-{k}"),
-            cumulant: Cumulant::State(k % 3),
-            rate: Rate::Discount(0.5),
-            continuation: Continuation::Constant(1.0),
-            terminal_reward: 0.0,
-            weight: None,
-            noise_variance: None,
-            signal: None,
-        };
+        let head = |k: usize| Head::new(format!("Joint-{k}"), Cumulant::State(k % 3), Rate::Discount(0.5));
         // Of all but the last ten enough returns are known.
         let known = Verified { factor: 1.0, pairs: 40, coverage: Some(0.75) };
         let verified = |k: usize| if k + 10 < count { known } else { Verified::default() };

@@ -98,6 +98,12 @@ impl Case<'_> {
         if provisional {
             words.push("no refit has chosen this model yet, so that its deviations are rough".into());
         }
+        if model.kernel.unscaled {
+            words.push(
+                "all rewards have been 0, so that nothing tells how large values may be, and they have no deviations"
+                    .into(),
+            );
+        }
         if !drifts {
             words.push(self.quiet());
         }

@@ -90,6 +90,10 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
         let prior_mean = graph.number(prior_mean);
         mean = graph.node("Add", &[&mean, &prior_mean]);
     }
+    if !snapshot.level.is_empty() {
+        let level = graph.constant(Array::row(&snapshot.level));
+        mean = graph.node("Add", &[&mean, &level]);
+    }
     each(graph, "mean", &mean);
     let Some(covariance) = &snapshot.variance else { return };
     let covariance = graph.constant(Array::matrix(covariance));
@@ -152,7 +156,11 @@ struct AnswersOfHeads {
 fn heads_of_kernel(graph: &mut Graph, of: &HeadsSnapshot, k: &str, kernel: &Kernel) -> AnswersOfHeads {
     let count = of.heads.len();
     let weights = graph.constant(Array::matrix(&of.weights));
-    let mean = graph.node("MatMul", &[k, &weights]);
+    let mut mean = graph.node("MatMul", &[k, &weights]);
+    if of.has_levels() {
+        let levels = graph.constant(Array::row(&of.levels()));
+        mean = graph.node("Add", &[&mean, &levels]);
+    }
     let mut explained: Option<String> = None;
     for (number, HeadBasis { vectors, values }) in of.bases.iter().enumerate() {
         let share = |j: usize, h: usize| {

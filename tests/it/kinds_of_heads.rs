@@ -1,6 +1,6 @@
 //! A head of any kind says what a critic says that learned what the head sums as its own reward.
 
-use crate::support::harness::{Harness, assert_close, config, mean_and_variance};
+use crate::support::harness::{Harness, about_zero, assert_close, mean_and_variance};
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
@@ -233,7 +233,7 @@ fn a_head_of_each_kind_says_what_a_critic_of_that_reward_says() {
             let discount = if row.terminated { DISCOUNT } else { kept * (kind.discount)(row) };
             ((kind.paid)(row) + (1.0 - kept) * terminal_reward, discount)
         });
-        let mut own = Harness::new(config(&critic("own", "")));
+        let mut own = Harness::new(about_zero(&critic("own", "")));
         own.learn(&found);
         let own = own.snapshot(0);
         // A row that counts four times with four times the noise says as much.
@@ -251,7 +251,7 @@ fn a_head_of_each_kind_says_what_a_critic_of_that_reward_says() {
             let parts = own.clone().into_parts();
             Batch::new(BatchParts { rewards, rewards_per_row: 4, ..parts }).unwrap()
         };
-        let mut shared = Harness::new(config(&host));
+        let mut shared = Harness::new(about_zero(&host));
         shared.learn(&rows.iter().zip(&found).map(both).collect::<Vec<_>>());
         let shared = shared.snapshot(0);
         assert_eq!(own.dictionary, shared.dictionary, "{name}: the comparison is one of equal dictionaries");

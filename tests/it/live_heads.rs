@@ -1,7 +1,7 @@
 //! Heads in the daemon: each answers as a critic of its own would, those that come late equal those that were there from the start, and
 //! a crash anywhere changes no bit of them.
 
-use crate::support::harness::{Harness, NOW, assert_close, config, mean_and_variance};
+use crate::support::harness::{Harness, NOW, about_zero, assert_close, config, mean_and_variance};
 use criticd::config::Config;
 use criticd::daemon::core::{Now, Output, RefitDone};
 use criticd::daemon::rebuild::RebuildDone;
@@ -287,7 +287,7 @@ fn late_heads_are_as_if_they_had_always_been_there() {
 #[test]
 fn a_late_expression_is_the_reward_that_the_rows_would_have_carried() {
     let given = "heads = [{ name = \"carried\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.8, noise_variance = 0.5 }]\n";
-    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\n{QUICK}{given}")));
+    let mut harness = Harness::new(about_zero(&format!("[[critic]]\nname = \"main\"\n{QUICK}{given}")));
     harness.learn(&walk(9, 600));
     let late = |name: &str, text: &str| {
         let cumulant = json!({"kind": "expression", "text": text});

@@ -260,10 +260,11 @@ def kernel_rows(snapshot: Map, states: npt.ArrayLike) -> Array:
 def evaluate(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array | None]:
     """Mean and variance of V at states (n, D), from the snapshot and nothing else (proto/README.md, "Snapshot")."""
     k, kernel = kernel_rows(snapshot, states), snapshot["kernel"]
+    mean = snapshot.get("level", 0.0) + k @ snapshot["weights"]
     if "variance" not in snapshot:
-        return k @ snapshot["weights"], None
+        return mean, None
     explained = np.einsum("ij,jk,ik->i", k, snapshot["variance"], k)
-    return k @ snapshot["weights"], kernel["signal_variance"] + kernel["bias_variance"] - explained
+    return mean, kernel["signal_variance"] + kernel["bias_variance"] - explained
 
 
 def rounding(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array]:

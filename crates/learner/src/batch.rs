@@ -3,6 +3,7 @@
 //! Refits rebuild their model with this, and the commands that work on tables are little else.
 
 use super::Settings;
+use super::level::about_level;
 use super::model::Model;
 use crate::math::dense::{Matrix, axpy, dot, solve_lower};
 use crate::math::dictionary::{self, Dictionary, StoppingRule};
@@ -141,7 +142,18 @@ impl Given<'_> {
     /// # Errors
     /// Stopped.
     pub fn model(&self, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Model, BatchError> {
-        self.learned(self.empty(dictionary), keep_going)
+        let level = self.settings.level_of(self.rows);
+        let mut model = self.about(&level, |given| given.learned(given.empty(dictionary), keep_going))?;
+        model.set_level(level, self.settings, self.rows.rewards_per_row);
+        Ok(model)
+    }
+
+    /// What `of` makes of values about this level (H,), none for 0.
+    pub(crate) fn about<T>(&self, level: &[f64], of: impl FnOnce(&Given<'_>) -> T) -> T {
+        match about_level(self.settings, self.rows, level) {
+            Some((settings, rows)) => of(&Given { settings: &settings, rows: &rows, ..*self }),
+            None => of(self),
+        }
     }
 
     /// The same, with what will track the stream behind these rows.
@@ -175,6 +187,10 @@ impl Given<'_> {
     /// # Errors
     /// Stopped; no fixed point; no evidence.
     pub fn exact_evidence(&self, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
+        self.about(&self.settings.level_of(self.rows), |given| given.exact_evidence_about(keep_going))
+    }
+
+    fn exact_evidence_about(&self, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
         let (rows, h) = (self.rows, self.hyperparameters);
         let problem = if h.noise == NoiseModel::White {
             self.differences()
@@ -195,6 +211,10 @@ impl Given<'_> {
     /// # Errors
     /// Stopped; no fixed point; no evidence.
     pub fn sparse_evidence(&self, model: &Model, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
+        self.about(model.level(), |given| given.sparse_evidence_about(model, keep_going))
+    }
+
+    fn sparse_evidence_about(&self, model: &Model, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
         let (rows, h) = (self.rows, model.hyperparameters());
         let basis = model.dictionary();
         if model.statistics().follows_rows {

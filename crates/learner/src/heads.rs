@@ -24,6 +24,7 @@ pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot, Verified};
 pub use shared::SharedHeads;
 pub use verified::Verdict;
 
+use crate::math::level::about;
 use crate::transition::{Batch, Invalid, InvalidCode, MAGNITUDE_MAX, Rows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
@@ -116,8 +117,8 @@ pub enum Continuation {
     Expression(Expression),
 }
 
-/// One prediction.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One prediction. Two are equal if they ask the same, whatever level a model learns them about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
     /// 1..=256 bytes, no other head of the critic has it.
     pub name: String,
@@ -136,6 +137,23 @@ pub struct Head {
     pub noise_variance: Option<f64>,
     /// s, positive: its kernel is s times the critic's, where that is given and not estimated.
     pub signal: Option<f64>,
+    /// What its values are learned about, in the unit of its cumulant. It belongs to the model, and no definition names it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub level: f64,
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, cumulant, rate, continuation, terminal_reward, weight, noise_variance, signal, level: _ } =
+            self;
+        (name, cumulant, rate, continuation) == (&other.name, &other.cumulant, &other.rate, &other.continuation)
+            && (terminal_reward, weight) == (&other.terminal_reward, &other.weight)
+            && (noise_variance, signal) == (&other.noise_variance, &other.signal)
+    }
 }
 
 /// What rows carry that heads can ask for.
@@ -221,6 +239,14 @@ impl Rate {
         match self {
             Self::Discount(discount) => discount,
             Self::Timescale(seconds) => (-dt / seconds).exp(),
+        }
+    }
+
+    /// What is `paid` with a row after which a share `kept` goes on, about `level`: only values under a discount have one.
+    pub(crate) fn about(self, paid: f64, level: f64, kept: f64) -> f64 {
+        match self {
+            Self::Discount(discount) if level != 0.0 => about(paid, level, kept * discount),
+            _ => paid,
         }
     }
 
@@ -319,7 +345,13 @@ impl Head {
             weight: None,
             noise_variance: None,
             signal: None,
+            level: 0.0,
         }
+    }
+
+    /// What it is paid with row i, after which a share `kept` goes on, about its level.
+    pub(crate) fn paid(&self, rows: &Rows, i: usize, kept: f64) -> f64 {
+        self.rate.about(self.cumulant.of(rows, i) + (1.0 - kept) * self.terminal_reward, self.level, kept)
     }
 
     /// Whether it says what programs of before functions and falls were there cannot read.
@@ -343,6 +375,7 @@ impl Head {
         self.rate.check()?;
         self.continuation.check(columns)?;
         finite("terminal_reward", self.terminal_reward)?;
+        finite("level", self.level)?;
         if let Some(column) = self.weight {
             within("weight.index", "rewards", column, columns.rewards)?;
         }

@@ -476,7 +476,8 @@ fn with_copies(q: &Snapshot) -> Evaluator {
         _ => q.weights[(i, 0)],
     };
     let weights = DMatrix::from_fn(q.weights.nrows(), 1 + copies, weight);
-    Evaluator::new(Snapshot { weights, variance: None, returns: None, ..q.clone() })
+    let level = q.level.iter().copied().cycle().take(1 + copies).collect();
+    Evaluator::new(Snapshot { weights, level, variance: None, returns: None, ..q.clone() })
 }
 
 /// The largest value of each successor (n, H) by each of the value functions, 0 behind a terminal row.

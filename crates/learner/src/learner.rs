@@ -606,6 +606,7 @@ impl Learner {
             second: self.model.as_ref().and_then(|model| refit::SecondKernel::of(model)),
             names: self.names.clone(),
             endings: self.endings(),
+            about: None,
             trigger,
             dictionary_share: refit::DICTIONARY_SHARE,
             from: self.following.changed_at(),
@@ -743,7 +744,6 @@ impl Learner {
     ) -> Result<Snapshot, SnapshotError> {
         let needed = if self.settings.action_value.is_some() { self.settings.warmup_rows as u64 } else { 1 };
         let model = self.model().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
-        let variance = variance && self.early.as_ref().is_none_or(|early| early.has_scale);
         let mut snapshot = Snapshot { generation: self.generation, offset: self.learned(), ..take(model, variance)? };
         if let Some(acting) = &self.acting {
             acting.act(model.signal(), &mut snapshot);

@@ -61,6 +61,7 @@ pub mod influence;
 pub mod judge;
 pub mod labels;
 mod learner;
+pub mod level;
 pub mod marginal;
 pub mod math;
 pub mod model;

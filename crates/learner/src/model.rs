@@ -7,12 +7,14 @@ mod errors;
 mod heads;
 mod held_out;
 mod late;
+mod level;
 mod nodes;
 mod out_of_fold;
 mod pass;
 mod pieces;
 mod published;
 mod returns;
+mod rule;
 mod scoring;
 mod sleep;
 mod streams;
@@ -43,9 +45,11 @@ use crate::watch::{Alarm, Watch};
 use basis::Basis;
 use errors::{Errors, Gathered, Scatter};
 use late::History;
+use level::Level;
 use nodes::Nodes;
-use pass::{Pass, Rule, Work, refresh_interval};
+use pass::{Pass, Work, refresh_interval};
 use returns::Returns;
+use rule::Rule;
 use scoring::Prequential;
 use serde::Deserialize;
 use std::ops::Range;
@@ -67,6 +71,7 @@ pub struct Model {
     noise: NoiseModel,
     /// lambda of the recursion.
     lambda: f64,
+    level: Level,
     basis: Basis,
     statistics: Statistics,
     recent: BackfillBuffer,
@@ -119,6 +124,7 @@ impl Model {
         let mut model = Self {
             noise,
             lambda: 1.0,
+            level: Level::default(),
             statistics: Statistics::new(m, rewards, room),
             recent: BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
             streams: Streams::default(),
@@ -159,6 +165,7 @@ impl Model {
         (empty.weights.scale, empty.returns.spread) = (self.weights.scale, self.returns.spread.clone());
         // The horizon stays; what pieces of rows said is of rows that are not among its own.
         empty.inflation = self.inflation.map(|of| Inflation::of_horizon(of.horizon));
+        empty.level = self.level.clone();
         if let (Some(heads), Some(known)) = (&mut empty.heads, &self.heads) {
             heads.take_scales(known);
         }
@@ -206,10 +213,15 @@ impl Model {
         self.lambda
     }
 
+    /// How rows enter the sums.
+    fn rule(&self) -> Rule<'_> {
+        Rule { settings: &self.settings, noise: self.noise, lambda: self.lambda, level: &self.level.about }
+    }
+
     /// The parts that rows change.
     fn pass(&mut self) -> Pass<'_> {
         Pass {
-            rule: Rule { settings: &self.settings, noise: self.noise, lambda: self.lambda },
+            rule: Rule { settings: &self.settings, noise: self.noise, lambda: self.lambda, level: &self.level.about },
             basis: &mut self.basis,
             statistics: &mut self.statistics,
             recent: &mut self.recent,
@@ -241,6 +253,8 @@ impl Model {
             && self.statistics.is_consistent(m, rewards)
             && self.weights.tuned.is_consistent()
             && (0.0..=1.0).contains(&self.lambda)
+            && [0, rewards].contains(&self.level.about.len())
+            && self.level.about.iter().all(|mu| mu.is_finite())
             && (self.lambda == 1.0 || self.statistics.follows_rows)
             && self.returns.is_consistent(m, rewards, dim, slots)
             && self.inflation.as_ref().is_none_or(Inflation::is_consistent)
@@ -385,6 +399,9 @@ impl Model {
         let mut work = self.work.take().unwrap_or_default();
         self.pass().learn(rows, block.clone(), offset, &mut work);
         self.work = Some(work);
+        if self.level.unscaled {
+            self.find_scale(rows, block.clone());
+        }
         if let Some(branch) = &mut self.branch {
             branch.learn_block(rows, block, offset);
         }
@@ -560,8 +577,8 @@ impl Model {
         let (here, next) = (features(&rows.states), features(&rows.next_states));
         for k in 0..range.len() {
             foretold.values.extend((0..weights.cols()).map(|h| {
-                let u = weights.col(h);
-                [&here, &next].map(|features| dot(&features.col(k)[..u.len()], u))
+                let (u, mu) = (weights.col(h), self.level.about.get(h).copied().unwrap_or(0.0));
+                [&here, &next].map(|features| mu + dot(&features.col(k)[..u.len()], u))
             }));
         }
         if self.settings.leaves_chain() {
@@ -721,7 +738,7 @@ impl Model {
             return Err(crate::math::dense::Singular { size: self.basis.len() }.into());
         }
         let mixed = if follows { self.mixed(&posterior) } else { None };
-        let variance = if variance {
+        let variance = if variance && !self.level.unscaled {
             let covariance = self.published_covariance(&posterior, running, mixed.as_ref())?;
             Some(posterior.variance_matrix(&self.basis.dictionary, &covariance).to_nalgebra())
         } else {
@@ -752,7 +769,11 @@ impl Model {
             log_evidence: posterior.log_evidence(),
             score: self.prequential.score.mean(),
             lambda: self.lambda,
-            returns: self.returns.publish(&self.basis.dictionary, signal, self.settings.rewards.len()),
+            returns: self
+                .returns
+                .publish(&self.basis.dictionary, signal, self.settings.rewards.len())
+                .filter(|_| !self.level.unscaled),
+            level: self.level.about.clone(),
             provisional: false,
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
             heads: None,

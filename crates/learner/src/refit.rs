@@ -21,6 +21,7 @@ pub mod split;
 mod trial;
 
 pub use error::{DeadEnd, Lack, RefitError};
+pub(crate) use first_guess::first_hyperparameters;
 pub use first_guess::initial_hyperparameters;
 pub use job::{Candidate, RefitJob, SecondKernel};
 pub use referee::{CandidateReport, LambdaReport, SelectionReport};
@@ -72,6 +73,22 @@ struct Prepared<'a> {
 /// # Errors
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+    if !job.settings.centred {
+        return run_about(job, keep_going, time_left);
+    }
+    let rows = job.all_rows();
+    let (level, lacks_scale) = (job.settings.level_of(&rows), job.settings.lacks_scale(&rows));
+    drop(rows);
+    let mut candidate = run_about(&job.about(&level), keep_going, time_left)?;
+    candidate.model.set_level(level, &job.settings, job.window.rewards_per_row());
+    if lacks_scale {
+        candidate.model.lack_scale();
+    }
+    Ok(candidate)
+}
+
+/// As [`run`], with values learned as they are.
+fn run_about(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     if let Some(of) = job.settings.action_value.as_ref().filter(|of| of.leaves_chain()) {
         return actions::run(job, of, keep_going, time_left);
     }
@@ -122,6 +139,7 @@ fn change_in_passing(job: &RefitJob, model: &Model, keep_going: KeepGoing<'_>) -
     }
     let enough = rows_of_its_own(model.dictionary().len());
     for (rows, range, offset) in job.window.since(job.first()) {
+        let rows = &*job.seen(rows);
         for start in range.clone().step_by(CATCH_UP_ROWS) {
             if !keep_going() {
                 return Err(RefitError::Stopped);
@@ -143,7 +161,7 @@ fn stays_with_all(
     since: u64,
     keep_going: KeepGoing<'_>,
 ) -> Result<Option<Diagnostic>, RefitError> {
-    let rows = job.window.flatten_since(job.first());
+    let rows = job.rows();
     let from = since.saturating_sub(job.first()) as usize;
     let (before, after) = rows.streams.split_at(from);
     let known: std::collections::HashSet<u32> = before.iter().copied().collect();
@@ -168,7 +186,7 @@ fn stays_with_all(
 /// Select a model on the rows of the job, whatever may have changed among them.
 fn select(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
-    let rows = job.window.flatten_since(job.first());
+    let rows = job.rows();
     check(&rows, settings)?;
     look(keep_going)?;
     let inputs = first_guess::normalisation(&rows, settings, job.names.clone());

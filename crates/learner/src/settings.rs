@@ -195,6 +195,10 @@ pub struct Settings {
     /// Prior mean of Q, reward unit: Q of inputs without rows nearby. Above what rewards allow it is optimism, which explores.
     #[serde(skip_serializing_if = "is_zero")]
     pub prior_mean: f64,
+    /// Whether values are learned about a level of their own (`level.rs`), and have no deviation while rewards say nothing of
+    /// a scale. No option: a file from before says no, everything since yes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub centred: bool,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
     /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
     pub state_kinds: Vec<StateKind>,
@@ -302,6 +306,7 @@ impl Default for Settings {
             action_names: Vec::new(),
             improve_rows: 200,
             prior_mean: 0.0,
+            centred: true,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
@@ -345,6 +350,7 @@ impl Settings {
             lambda: Lambda::Fixed(1.0),
             selection: SelectionKind::Evidence,
             profile: Profile::Gaussian,
+            centred: false,
             dictionary_by: Some(DictionaryBy::Icd),
             drift_sensitivity: DriftSensitivity::Off,
             ..Self::default()

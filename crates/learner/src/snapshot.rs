@@ -50,7 +50,7 @@ impl Inputs {
     }
 }
 
-/// A value function at one moment: V(x) = k_m(z)' weights, z = (x - shift) / scale. k_m(z) (m,) begins with s_j f_j(z) for each of
+/// A value function at one moment: V(x) = level + k_m(z)' weights, z = (x - shift) / scale. k_m(z) (m,) begins with s_j f_j(z) for each of
 /// the q columns of the kernel ([`crate::math::columns`]); k(dictionary_i, z), without them, follows for each element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -97,6 +97,8 @@ pub struct Snapshot {
     pub branch: Option<Box<Snapshot>>,
     /// What tracks the stream beside the base; none where `weights` are the base's.
     pub tracked: Option<Tracked>,
+    /// (H,), reward unit: what is added to k_m(z)' weights; empty for 0.
+    pub level: Vec<f64>,
     /// (H,), what the rewards are called, a unit in brackets behind the name; empty if they have no names.
     pub reward_names: Vec<String>,
 }
@@ -231,6 +233,7 @@ impl Snapshot {
             heads: None,
             branch: None,
             tracked: None,
+            level: Vec::new(),
             reward_names: Vec::new(),
         }
     }
@@ -269,7 +272,9 @@ impl Snapshot {
     /// A copy that gives means alone: without variance, spread of returns and heads, m (D + H) numbers in place of m².
     pub fn without_variance(&self) -> Self {
         // Field by field: a whole copy would first copy what it leaves out.
-        let Self { critic, hyperparameters, inputs, dictionary, weights, actions, tracked, reward_names, .. } = self;
+        let Self {
+            critic, hyperparameters, inputs, dictionary, weights, actions, tracked, level, reward_names, ..
+        } = self;
         Self {
             critic: critic.clone(),
             hyperparameters: hyperparameters.clone(),
@@ -278,6 +283,7 @@ impl Snapshot {
             weights: weights.clone(),
             actions: actions.clone(),
             tracked: tracked.clone(),
+            level: level.clone(),
             reward_names: reward_names.clone(),
             variance: None,
             returns: None,
@@ -344,8 +350,9 @@ impl Snapshot {
             scaled * vectors.transpose()
         };
         let mut alone = self.without_variance();
-        // A head has a unit of its own, and is not tracked.
+        // A head has a unit and a level of its own, and is not tracked.
         alone.reward_names.clear();
+        alone.level = Some(of.heads[h].level).filter(|level| *level != 0.0).into_iter().collect();
         alone.tracked = None;
         alone.hyperparameters.kernel = alone.hyperparameters.kernel.scaled(signal);
         alone.hyperparameters.noise_variance = noise;
@@ -549,9 +556,10 @@ impl Layout {
             rows.resize(len * stride(m), 0.0);
             kernel.rows_apart(&self.basis, points, stride(m), rows);
             for (h, weights) in weights.column_iter().enumerate() {
+                let about = prior_mean + snapshot.level.get(h).copied().unwrap_or(0.0);
                 let mean = &mut out.mean.as_mut_slice()[h * count + first..][..len];
                 for (j, mean) in mean.iter_mut().enumerate() {
-                    *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice()) + prior_mean;
+                    *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice()) + about;
                 }
             }
             if let Some(form) = self.form.as_ref().filter(|_| ask.needs_variance()) {

@@ -145,6 +145,7 @@ pub(super) fn select(
         kernel: fit.kernel.as_ref().map_or(defaults.kernel, super::KernelChoice::kind),
         tolerance: fit.dictionary.tolerance.unwrap_or(defaults.tolerance),
         estimate_scale: true,
+        centred: true,
         lambda: Lambda::Fixed(lambda),
         selection: SelectionKind::Evidence,
         noise_floor: fit.noise_floor,

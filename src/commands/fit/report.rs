@@ -153,6 +153,7 @@ impl Report<'_> {
         out["transitions"] = json!(snapshot.transitions);
         out["discount"] = json!(snapshot.discount);
         out["lambda"] = json!(snapshot.lambda);
+        out["level"] = json!(snapshot.level);
         let statistics = fitted.model.statistics();
         if statistics.forgets() {
             out["forgetting"] = json!((-1.0 / self.fit.forgetting).exp2());

@@ -179,7 +179,7 @@ pub(super) fn of_model(learner: &Learner, shown: Option<Shown>, drift: DriftStat
         provisional: shown.map(|shown| shown.provisional),
         returns: shown.and_then(|shown| shown.returns),
         drift,
-        kernel: KernelStatus::from(&hyper.kernel),
+        kernel: KernelStatus { unscaled: model.lacks_scale(), ..KernelStatus::from(&hyper.kernel) },
         noise: NoiseStatus::from(&hyper),
         inputs: InputsStatus::from(model.inputs()),
     })

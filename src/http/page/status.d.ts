@@ -418,6 +418,8 @@ export interface KernelStatus {
   signal_variance: number;
   /** (D,), of kind `factor`: the eigenvalues of Omega, the largest first. */
   strengths?: number[] | null;
+  /** Whether all rewards have been 0 so far: nothing tells how large values may be, and they have no deviations. */
+  unscaled?: boolean;
 }
 
 /** Noise of rewards: that of a snapshot. */

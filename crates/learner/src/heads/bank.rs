@@ -30,7 +30,7 @@ struct Rule {
     continuation: Continuation,
     /// Number of its weighting.
     gram: usize,
-    /// Of each of its heads the number of its cumulant, what it pays at an end, and the number of the head.
+    /// Of each of its heads the number of its cumulant, what it pays at an end, its level, and the number of the head.
     columns: Vec<Column>,
     /// Continuation of the last row of each slot.
     #[serde(with = "crate::math::raw")]
@@ -42,13 +42,21 @@ struct Column {
     signal: usize,
     terminal_reward: f64,
     head: usize,
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    level: f64,
 }
 
 impl Rule {
     /// Whether its heads are paid the signals, all of them in their order, and nothing at an end: then there is nothing to copy.
     fn pays_all_signals(&self, signals: usize) -> bool {
-        let own = |(k, column): (usize, &Column)| column.signal == k && column.terminal_reward == 0.0;
+        let own =
+            |(k, column): (usize, &Column)| column.signal == k && column.terminal_reward == 0.0 && column.level == 0.0;
         self.columns.len() == signals && self.columns.iter().enumerate().all(own)
+    }
+
+    /// What the head in `column` is paid with a row whose cumulant is `signal` and after which a share `kept` goes on.
+    fn paid(&self, column: &Column, signal: f64, kept: f64) -> f64 {
+        self.rate.about(signal + (1.0 - kept) * column.terminal_reward, column.level, kept)
     }
 
     /// Rows that a return takes by its discount, 0 if only times tell.
@@ -162,7 +170,8 @@ impl Bank {
         for (number, head) in heads.iter().enumerate() {
             let signal = position(&mut signals, head.cumulant.clone());
             let gram = position(&mut weightings, head.weighting());
-            let column = Column { signal, terminal_reward: head.terminal_reward, head: number };
+            let Head { terminal_reward, level, .. } = *head;
+            let column = Column { signal, terminal_reward, head: number, level };
             let same =
                 |rule: &&mut Rule| (rule.rate, &rule.continuation, rule.gram) == (head.rate, &head.continuation, gram);
             match rules.iter_mut().find(same) {
@@ -379,7 +388,7 @@ impl Bank {
         let rule = &self.rules[g];
         let kept = rule.continuation.of(rows, i);
         for (reward, column) in out.iter_mut().zip(&rule.columns) {
-            *reward = self.signals[column.signal].of(rows, i) + (1.0 - kept) * column.terminal_reward;
+            *reward = rule.paid(column, self.signals[column.signal].of(rows, i), kept);
         }
     }
 
@@ -413,7 +422,7 @@ impl Bank {
             } else {
                 let (own, signals) = (rewards.col_mut(k), signals.col(k));
                 for (reward, column) in own.iter_mut().zip(&rule.columns) {
-                    *reward = signals[column.signal] + (1.0 - kept) * column.terminal_reward;
+                    *reward = rule.paid(column, signals[column.signal], kept);
                 }
                 own
             };
@@ -536,6 +545,11 @@ impl Bank {
             axpy(&mut sums, traces[slot], &rewards);
         }
         self.statistics.groups[g].finish_newest(&sums, &traces);
+    }
+
+    /// Rows that come from here on have this many rewards, the first of those so far.
+    pub(crate) fn keep_rewards(&mut self, count: usize) {
+        self.ring.iter_mut().for_each(|ring| ring.keep_rewards(count));
     }
 
     /// The dictionary will not grow any more.

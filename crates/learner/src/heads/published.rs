@@ -25,12 +25,12 @@ pub struct HeadBasis {
 
 /// The heads of a snapshot, in units of its kernel k:
 /// ```text
-/// V_h(x) = k_m(z)' weights_h
+/// V_h(x) = level_h + k_m(z)' weights_h
 /// Var V_h(x) = signal_h (k(z, z) - sum_j t_j^2 Lambda_j / (Lambda_j + ratio_h)),   t = W' k_m(z)
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadsSnapshot {
-    /// What they predict (H,).
+    /// What they predict (H,), each with its level.
     pub heads: SharedHeads,
     /// (m, H).
     pub weights: DMatrix<f64>,
@@ -88,6 +88,16 @@ fn zeros(rows: usize, cols: usize) -> DMatrix<f64> {
 }
 
 impl HeadsSnapshot {
+    /// What is added to the weights of each (H,), in the unit of its cumulant.
+    pub fn levels(&self) -> Vec<f64> {
+        self.heads.iter().map(|head| head.level).collect()
+    }
+
+    /// Whether one of them is not 0.
+    pub fn has_levels(&self) -> bool {
+        self.heads.iter().any(|head| head.level != 0.0)
+    }
+
     /// Number of the head called `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.heads.iter().position(|head| head.name == name)
@@ -186,7 +196,8 @@ impl HeadsSnapshot {
         let (first, len, m) = (states.start, states.len(), self.weights.nrows());
         for (c, &h) in which.iter().enumerate() {
             for j in 0..len {
-                out.mean[(first + j, c)] = dot(&rows[j * stride(m)..][..m], self.weights.column(h).as_slice());
+                let about = dot(&rows[j * stride(m)..][..m], self.weights.column(h).as_slice());
+                out.mean[(first + j, c)] = self.heads[h].level + about;
             }
         }
         if let Some(spread) = &mut out.variance {

@@ -76,6 +76,14 @@ impl Ring {
         self.shares.push(1.0);
     }
 
+    /// Rows that come from here on have this many rewards, the first of those so far.
+    pub(super) fn keep_rewards(&mut self, count: usize) {
+        let before = std::mem::replace(&mut self.rows.rewards_per_row, count);
+        if before > count {
+            self.rows.rewards = self.rows.rewards.chunks_exact(before).flat_map(|row| &row[..count]).copied().collect();
+        }
+    }
+
     /// Sums are kept in another unit from here on, `factor` times as large.
     pub(super) fn scale(&mut self, factor: f64) {
         self.cuts.iter_mut().flat_map(|cut| &mut cut.chains).for_each(|chain| chain.scale(factor));

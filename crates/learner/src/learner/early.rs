@@ -21,8 +21,6 @@ pub(super) struct Early {
     pub(super) model: Box<Model>,
     /// Rows that it is made of.
     rows: u64,
-    /// Whether returns of these rows can differ: otherwise nothing is known of how large values are, and no deviation is stated.
-    pub(super) has_scale: bool,
 }
 
 impl Learner {
@@ -31,8 +29,14 @@ impl Learner {
         let all = window.flatten_since(offsets.start);
         let mut rows = Rows::new(all.dim, all.rewards_per_row);
         rows.extend(&all, 0..(offsets.end - offsets.start) as usize);
-        let (inputs, guess) = refit::initial_hyperparameters(&rows, &settings, self.names.clone());
-        let mut model = Model::new(settings, inputs, &guess);
+        let level = settings.level_of(&rows);
+        let (inputs, guess) = refit::first_hyperparameters(&rows, &settings, &level, self.names.clone());
+        let mut model = Model::new(settings.clone(), inputs, &guess);
+        if settings.lacks_scale(&rows) {
+            model.lack_scale();
+        }
+        model.set_level(level, &settings, rows.rewards_per_row);
+        model.want_heads(&settings.heads);
         if self.settings.discount == 0.0 {
             // A row is all that there is to a return: what tracks the stream need not wait for a refit.
             model.track(&rows);
@@ -62,10 +66,13 @@ impl Learner {
             backfill_rows: most(self.settings.backfill_rows),
             ..self.settings.clone()
         };
-        let model = Box::new(self.guess(settings, window, first..first + rows));
+        let mut model = Box::new(self.guess(settings, window, first..first + rows));
         let seen = &window.flatten_since(first);
         let rewards = |i: usize| self.settings.rewards.iter().map(move |&column| seen.reward(i)[column]);
-        let has_scale = (1..rows as usize).any(|i| seen.terminated[i - 1] || rewards(i).ne(rewards(0)));
-        self.early = model.is_sound().then_some(Early { model, rows, has_scale });
+        if !(1..rows as usize).any(|i| seen.terminated[i - 1] || rewards(i).ne(rewards(0))) {
+            // Their returns cannot differ, and so few do not tell whether others will.
+            model.lack_scale();
+        }
+        self.early = model.is_sound().then_some(Early { model, rows });
     }
 }

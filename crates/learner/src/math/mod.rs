@@ -46,6 +46,7 @@ pub mod heads;
 pub mod inflation;
 pub mod kernel;
 mod lanes;
+pub(crate) mod level;
 pub mod mixture;
 pub mod optimise;
 pub mod posterior;

@@ -33,8 +33,8 @@ use std::fmt;
 
 /// Bounds of s: out of the way of any data (a base kernel made before the first reward has a variance of 1e-12, one that a refit
 /// has chosen a variance of 1 whatever the rewards are), but far from overflow and underflow.
-const SIGNAL_MIN: f64 = 1e-200;
-const SIGNAL_MAX: f64 = 1e50;
+pub(crate) const SIGNAL_MIN: f64 = 1e-200;
+pub(crate) const SIGNAL_MAX: f64 = 1e50;
 
 /// Overall scale of the model relative to its base kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -73,6 +73,7 @@ impl Model {
             score: None,
             returns: None,
             actions: None,
+            level: Vec::new(),
             heads: Some(heads),
             branch: None,
             tracked: None,

@@ -123,7 +123,8 @@ impl Model {
         }
         self.branch.take_if(|branch| branch.heads.is_none());
         let before = self.heads.take();
-        self.settings.heads = heads.iter().filter(|head| !self.is_apart(head)).cloned().collect();
+        let shared: Vec<Head> = heads.iter().filter(|head| !self.is_apart(head)).cloned().collect();
+        self.settings.heads = self.about().map_or_else(|| shared.clone(), |about| about.heads(&shared));
         self.start_heads();
         if let (Some(heads), Some(known)) = (&mut self.heads, &before) {
             heads.take_scales(known);

@@ -27,6 +27,7 @@ impl Model {
         let mut out = self.with_dictionary_of_its_kernel(settings, self.basis.inputs.clone(), dictionary);
         out.set_lambda(self.lambda);
         out.weights.scale = self.weights.scale;
+        out.level = self.level.clone();
         out
     }
 

@@ -275,6 +275,7 @@ impl Model {
         let mut model = self.with_dictionary_of_its_kernel(settings, inputs, dictionary);
         model.weights.scale = past.scale;
         let learned = past.first;
+        let heads = self.about().map_or_else(|| heads.clone(), |about| about.heads(&heads));
         Some(LateHeads { heads, model: Box::new(model), past, gaps: 0, tolerance, learned })
     }
 

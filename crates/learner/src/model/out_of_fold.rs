@@ -100,6 +100,7 @@ impl Walk<'_> {
     /// A_k and p_k.
     fn sums(&self, chains: &[Vec<usize>], folds: &[Vec<usize>]) -> Vec<Fold> {
         let (m, heads) = (self.weights.rows(), self.weights.cols());
+        let rule = self.model.rule();
         let empty = || Fold { system: Matrix::zeros(m, m), response: Matrix::zeros(m, heads) };
         let mut out: Vec<Fold> = (0..FOLDS).map(|_| empty()).collect();
         for (chain, folds) in chains.iter().zip(folds) {
@@ -110,8 +111,8 @@ impl Walk<'_> {
                 let (e, d) = (part.traces.view(), part.differences.view());
                 multiply(fold.system.view_mut(), true, 1.0, e, Op::Plain, d, Op::Transposed);
                 for (k, at) in range.enumerate() {
-                    for (h, &column) in self.model.settings.rewards.iter().enumerate() {
-                        axpy(fold.response.col_mut(h), self.rows.reward(chain[at])[column], part.traces.col(k));
+                    for h in 0..heads {
+                        axpy(fold.response.col_mut(h), rule.reward(self.rows, chain[at], h), part.traces.col(k));
                     }
                 }
             }
@@ -157,18 +158,18 @@ impl Walk<'_> {
 
     /// Of the rows whose returns are followed to where they end.
     fn errors(&self, foretold: &[(Vec<Foretold>, Vec<f64>)], weights: &[Matrix]) -> Errors {
-        let columns = &self.model.settings.rewards;
+        let (rule, heads) = (self.model.rule(), self.model.settings.rewards.len());
         let ratio_max = self.model.settings.ratio_max();
         let mut out = Errors::default();
         for (chain, last) in foretold {
             // What the rest of the chain comes to but for the value behind it, and what that weighs; another policy's does not count.
-            let (mut open, mut weight, mut counts) = (vec![0.0; columns.len()], 1.0, true);
+            let (mut open, mut weight, mut counts) = (vec![0.0; heads], 1.0, true);
             for of in chain.iter().rev() {
                 let discount = self.discount(of.row);
                 counts &= self.rows.ratio(of.row, ratio_max) == 1.0;
                 weight *= discount;
-                for (open, &column) in open.iter_mut().zip(columns) {
-                    *open = self.rows.reward(of.row)[column] + discount * *open;
+                for (h, open) in open.iter_mut().enumerate() {
+                    *open = rule.reward(self.rows, of.row, h) + discount * *open;
                 }
                 if !counts || weight >= REST {
                     continue;

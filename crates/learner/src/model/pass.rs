@@ -2,8 +2,9 @@
 
 use super::basis::Basis;
 use super::errors::{Errors, Gathered, Settled};
-use super::nodes::{Collected, Nodes};
+use super::nodes::Nodes;
 use super::returns::{Answers, Returns};
+use super::rule::Rule;
 use super::scoring::{Prequential, Scored, Unlearned};
 use super::streams::Streams;
 use super::weights::{Weights, value};
@@ -34,47 +35,6 @@ pub struct Counts {
     pub cuts: u64,
     /// Chains that reached a terminal state.
     pub terminations: u64,
-}
-
-/// How rows enter the sums.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rule<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) noise: NoiseModel,
-    /// lambda of the recursion.
-    pub(super) lambda: f64,
-}
-
-impl Rule<'_> {
-    /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.
-    pub(super) fn ratio(&self, rows: &Rows, i: usize) -> f64 {
-        // Ratios weight the rows of the critic, and not those of heads.
-        if self.noise == NoiseModel::White || self.settings.heads_alone {
-            1.0
-        } else {
-            rows.ratio(i, self.settings.ratio_max())
-        }
-    }
-
-    /// c of row i: how much of the trace flows into it.
-    pub(super) fn carry(&self, rows: &Rows, i: usize) -> f64 {
-        match self.noise {
-            NoiseModel::White => 1.0,
-            NoiseModel::Correlated if self.settings.heads_alone => self.lambda,
-            NoiseModel::Correlated => self.lambda * rows.carry(i, self.settings.ratio_max()),
-        }
-    }
-
-    /// What decides which states of a block are needed.
-    fn collected<'a>(&self, basis: &'a Basis, statistics: &Statistics, errors: &Errors) -> Collected<'a> {
-        Collected {
-            basis,
-            white: self.noise == NoiseModel::White,
-            follows_rows: statistics.follows_rows,
-            clusters: errors.scatter.clusters(),
-            rewards: self.settings.rewards.len(),
-        }
-    }
 }
 
 /// Scratch of one block, kept between blocks so that learning does not allocate.
@@ -139,9 +99,8 @@ impl Pass<'_> {
         self.admit_novel(&mut work.nodes);
         self.observe(rows, block.clone(), &mut work.nodes);
         if let Some(posterior) = &self.weights.posterior {
-            let (basis, follows_rows, Rule { settings, noise, .. }) =
-                (&*self.basis, self.statistics.follows_rows, rule);
-            let unlearned = Unlearned { basis, settings, noise, follows_rows, rows, block: block.clone(), offset };
+            let (basis, follows_rows) = (&*self.basis, self.statistics.follows_rows);
+            let unlearned = Unlearned { basis, rule, follows_rows, rows, block: block.clone(), offset };
             self.prequential.score_rows(posterior, &unlearned, &mut work.nodes, &mut work.scored);
         }
         if let Some(heads) = &mut self.heads {
@@ -293,7 +252,7 @@ impl Pass<'_> {
         for (k, i) in block.clone().enumerate() {
             gathered.offset = offset + k as u64;
             rewards.clear();
-            rewards.extend(self.rule.settings.rewards.iter().map(|&column| rows.reward(i)[column]));
+            rewards.extend((0..self.rule.settings.rewards.len()).map(|h| self.rule.reward(rows, i, h)));
             let row = Arrival { rows, i, k, rewards, settles, asks, gains };
             self.absorb_row(row, nodes, gathered);
             self.end_row(row, nodes, gathered);
@@ -391,8 +350,11 @@ impl Pass<'_> {
         // Where the next row may have taken another action than the policy that is judged, that was said before the block.
         if let Some(foretold) = self.foretold.as_deref_mut().filter(|_| !self.rule.settings.leaves_chain()) {
             let cut = here.next.filter(|_| rows.truncated[i]);
-            let next = |h| cut.map_or(0.0, |node| value(posterior, nodes.features.col(node), h));
-            foretold.values.extend((0..rewards.len()).map(|h| [value(posterior, features, h), next(h)]));
+            let rule = self.rule;
+            let next = |h| cut.map_or(0.0, |node| rule.level(h) + value(posterior, nodes.features.col(node), h));
+            foretold
+                .values
+                .extend((0..rewards.len()).map(|h| [rule.level(h) + value(posterior, features, h), next(h)]));
         }
         // Returns are there for the policy that acted, and for no other.
         if !revisits && !self.rule.settings.leaves_chain() {

@@ -2,7 +2,6 @@
 //! (`math/inflation.rs`).
 
 use super::Model;
-use super::pass::Rule;
 use crate::math::dense::{Matrix, Op, Singular, axpy, dot, multiply, product, solve_general};
 use crate::math::inflation::{
     Inflation, LEVEL_HORIZONS, LEVEL_PIECES, PIECE_HORIZONS, excess_level, horizon, ratio_of_pieces,
@@ -294,7 +293,7 @@ impl Walk<'_> {
         }
         let features = model.basis.features(&states);
         let heads = model.settings.rewards.len();
-        let rule = Rule { settings: &model.settings, noise: model.noise, lambda: model.lambda };
+        let rule = model.rule();
         let (mut traces, mut differences) = (Matrix::zeros(m, count), Matrix::zeros(m, count));
         let (mut errors, mut shares) = (Matrix::zeros(count, heads), Vec::with_capacity(count));
         for (k, &i) in part.iter().enumerate() {
@@ -311,8 +310,8 @@ impl Walk<'_> {
             let difference = differences.col_mut(k);
             difference.copy_from_slice(features.col(k));
             axpy(difference, -discount, features.col(behind[k]));
-            for (h, &column) in model.settings.rewards.iter().enumerate() {
-                *errors.at_mut(k, h) = rows.reward(i)[column] - dot(difference, self.weights.col(h));
+            for h in 0..heads {
+                *errors.at_mut(k, h) = rule.reward(rows, i, h) - dot(difference, self.weights.col(h));
             }
             shares.push(share);
         }

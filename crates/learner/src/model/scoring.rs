@@ -2,11 +2,11 @@
 
 use super::basis::Basis;
 use super::nodes::Nodes;
+use super::rule::Rule;
 use crate::math::backfill::difference_residual;
 use crate::math::dense::{Matrix, axpy, dot, solve_lower};
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::{Posterior, Scale};
-use crate::settings::Settings;
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -110,8 +110,7 @@ enum Successor {
 #[derive(Clone, Debug)]
 pub(super) struct Unlearned<'a> {
     pub(super) basis: &'a Basis,
-    pub(super) settings: &'a Settings,
-    pub(super) noise: NoiseModel,
+    pub(super) rule: Rule<'a>,
     pub(super) follows_rows: bool,
     pub(super) rows: &'a Rows,
     pub(super) block: Range<usize>,
@@ -131,7 +130,7 @@ impl Unlearned<'_> {
             if at >= SCORE_ALL_BEFORE && !at.is_multiple_of(SCORE_STRIDE) {
                 continue;
             }
-            let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
+            let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
             let next = if discount == 0.0 {
                 Successor::None
             } else if let Some(node) = nodes.of_rows[k].next {
@@ -209,11 +208,11 @@ impl Prequential {
         let (Scale { signal, ratio }, ridge) = (posterior.scale(), posterior.ridge());
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
-        let (rewards, columns) = (&rows.settings.rewards, rows.basis.dictionary.columns());
+        let (rewards, columns) = (rows.rule.settings.rewards.len(), rows.basis.dictionary.columns());
         for (c, row) in scored.rows.iter().enumerate() {
             let (gamma, difference) = (row.discount, scored.difference.col(c));
             let prior = || rows.prior(row, nodes, &scored.next_points);
-            let noise = match rows.noise {
+            let noise = match rows.rule.noise {
                 NoiseModel::Correlated => signal * ratio * (1.0 + gamma * gamma),
                 NoiseModel::White => signal * ratio,
             };
@@ -229,11 +228,11 @@ impl Prequential {
                 signal * (prior() + dot(given, given)) + noise
             };
             let (mut log_density, mut square) = (0.0, 0.0);
-            for (h, &column) in rewards.iter().enumerate() {
+            for h in 0..rewards {
                 let mean = dot(&difference[..known], posterior.feature_weights().col(h));
-                let error = rows.rows.reward(rows.block.start + row.k)[column] - mean;
+                let error = rows.rule.reward(rows.rows, rows.block.start + row.k, h) - mean;
                 log_density -= 0.5 * ((2.0 * PI * variance).ln() + error * error / variance);
-                square += error * error / rewards.len() as f64;
+                square += error * error / rewards as f64;
             }
             self.score.add(log_density);
             if rows.follows_rows && square.is_finite() {

@@ -3,6 +3,7 @@
 use super::basis::Basis;
 use super::errors::{Errors, Scatter};
 use super::late::History;
+use super::level::Level;
 use super::returns::Returns;
 use super::scoring::Prequential;
 use super::streams::{Slot, Streams};
@@ -43,6 +44,10 @@ pub(super) struct Written<'a> {
     waiting_scores: Cow<'a, Matrix>,
     #[serde(default = "one")]
     lambda: f64,
+    #[serde(default, skip_serializing_if = "<[f64]>::is_empty")]
+    level: Cow<'a, [f64]>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unscaled: bool,
     #[serde(default)]
     td_square: f64,
     #[serde(default)]
@@ -115,6 +120,8 @@ impl Serialize for Model {
             scatter: Cow::Borrowed(&self.errors.scatter.sum),
             waiting_scores: Cow::Borrowed(&self.errors.scatter.waiting),
             lambda: self.lambda,
+            level: Cow::Borrowed(&self.level.about),
+            unscaled: self.level.unscaled,
             td_square: self.prequential.td_square,
             spread: Cow::Borrowed(&self.returns.spread),
             value_covariance: Cow::Borrowed(&self.returns.value_covariance),
@@ -146,6 +153,7 @@ impl From<Written<'_>> for Model {
         Self {
             noise: of.noise,
             lambda: of.lambda,
+            level: Level { about: of.level.into_owned(), unscaled: of.unscaled },
             basis: Basis::new(of.inputs.into_owned(), of.dictionary.into_owned(), &settings),
             settings,
             statistics: of.statistics.into_owned(),

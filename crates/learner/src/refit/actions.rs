@@ -48,7 +48,7 @@ pub(super) fn run(
     keep_going: KeepGoing<'_>,
     time_left: KeepGoing<'_>,
 ) -> Result<Candidate, RefitError> {
-    let (window, mut rows) = (job.window.flatten_since(job.first()), job.endings.clone());
+    let (window, mut rows) = (job.rows(), job.endings.clone());
     check(&window, &job.settings)?;
     let improves = of.successor == Successor::Improve;
     // Rows kept from earlier have lost their neighbours: each is a chain of its own.
@@ -138,7 +138,7 @@ fn select(
     };
     let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
     window.extend(&rows, 0..rows.len());
-    let asked = RefitJob { settings, from: 0, ..job.asked_of(window) };
+    let asked = RefitJob { settings, from: 0, about: None, ..job.asked_of(window) };
     let Candidate { model, mut report, .. } = select_since_changes(&asked, false, 0, keep_going, time_left)?;
     report.trigger = job.trigger;
     let mut hyperparameters = model.hyperparameters();

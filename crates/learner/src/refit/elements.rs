@@ -58,6 +58,15 @@ impl Given<'_> {
         if by == DictionaryBy::Icd {
             return Ok(icd.dictionary.clone());
         }
+        self.about(&self.settings.level_of(self.rows), |given| given.select_about(by, icd, keep_going))
+    }
+
+    fn select_about(
+        &self,
+        by: DictionaryBy,
+        icd: &Selection,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Dictionary, BatchError> {
         let (dim, most) = (self.inputs.dim(), icd.dictionary.elements_len());
         let mut candidates = icd.dictionary.elements().to_vec();
         let all = nodes(self.rows, self.settings.choices());
@@ -170,6 +179,16 @@ impl Given<'_> {
         max: usize,
         keep_going: KeepGoing<'_>,
     ) -> Result<Vec<Compared>, BatchError> {
+        self.about(&self.settings.level_of(self.rows), |given| given.compare_about(rules, enough, max, keep_going))
+    }
+
+    fn compare_about(
+        &self,
+        rules: &[DictionaryBy],
+        enough: StoppingRule,
+        max: usize,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<Compared>, BatchError> {
         let split = (TAUGHT * self.rows.len() as f64) as usize;
         let (mut taught, mut later) = (self.rows.without_rows(), self.rows.without_rows());
         taught.extend(self.rows, 0..split);
@@ -187,8 +206,11 @@ impl Given<'_> {
             let snapshot = model.sound_snapshot(false)?;
             let found = snapshot.means_of_heads(&later.states, &snapshot.places_of_heads(&heads));
             let mean = found.expect("states of rows are finite");
-            let errors: Vec<f64> =
-                returns.iter().enumerate().filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)])).collect();
+            let errors: Vec<f64> = returns
+                .iter()
+                .enumerate()
+                .filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)] - heads[h].level))
+                .collect();
             let error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
             Ok(Compared { by, elements, error })
         };
@@ -247,8 +269,7 @@ fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
                 Some(next) => returns[next],
                 None => (0.0, 1.0),
             };
-            let paid = head.cumulant.of(rows, i) + (1.0 - kept) * head.terminal_reward;
-            returns[i] = (paid + decay * beyond, decay * missing);
+            returns[i] = (head.paid(rows, i, kept) + decay * beyond, decay * missing);
             if head.lacks_label(rows, i) {
                 returns[i] = (0.0, 1.0);
             } else if returns[i].1 < MISSING && head.count(rows, i) > 0.0 {

@@ -2,6 +2,7 @@
 
 use super::apart::tell_apart;
 use super::screening::scale_of;
+use crate::level::about_level;
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric};
@@ -10,8 +11,30 @@ use crate::settings::{KernelKind, Settings};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 
+/// Least variance of values relative to the square of their mean.
+const FLOOR: f64 = 1e-6;
 /// Relevance of each discrete action before the first selection: two of them correlate by 0.9.
 const CHOICE_RELEVANCE: f64 = 0.1;
+
+/// [`initial_hyperparameters`] of values about `level` (H,), none for 0.
+pub(crate) fn first_hyperparameters(
+    rows: &Rows,
+    settings: &Settings,
+    level: &[f64],
+    names: Option<Vec<String>>,
+) -> (Inputs, Hyperparameters) {
+    let Some((about, rows)) = about_level(settings, rows, level) else {
+        return initial_hyperparameters(rows, settings, names);
+    };
+    let (inputs, mut found) = initial_hyperparameters(&rows, &about, names);
+    if about.earns_nothing(&rows) {
+        // Rewards that are all the same tell how large they are.
+        let least = FLOOR * level.iter().map(|mu| mu * mu).sum::<f64>() / level.len() as f64;
+        let by = least / found.kernel.signal_variance;
+        (found.kernel, found.noise_variance) = (found.kernel.scaled(by), found.noise_variance * by);
+    }
+    (inputs, found)
+}
 
 /// A data-driven model for the time before the first refit: scales from the rows, relevances of one lengthscale per
 /// square root of D.
@@ -32,8 +55,8 @@ pub fn initial_hyperparameters(
         closed.col_mut(h).fill(mean);
     }
     let (square_of_mean, variance) = moments(&returns.targets(&closed));
-    let floor = (1e-6 * square_of_mean).max(1e-12);
-    let variance = variance.max(floor);
+    let floor = (FLOOR * square_of_mean).max(1e-12);
+    let variance = if settings.lacks_scale(rows) { 1.0 } else { variance.max(floor) };
     let dim = inputs.dim();
     let metric = match settings.kernel {
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),

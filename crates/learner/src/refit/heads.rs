@@ -7,6 +7,7 @@ use super::report::AscentReport;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use crate::batch::{BatchError, Given};
 use crate::heads::{Counted, Cumulant, Head, Rate, counting_all, counting_most};
+use crate::level::about_level_of_heads;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::StoppingRule;
 use crate::math::evidence::{Best, KeepGoing, profiled_bests};
@@ -106,6 +107,9 @@ pub fn select(
     keep_going: KeepGoing<'_>,
     time_left: KeepGoing<'_>,
 ) -> Result<HeadSelection, RefitError> {
+    if let Some((settings, rows)) = about_level_of_heads(settings, rows) {
+        return select(&settings, &rows, names, keep_going, time_left);
+    }
     let (inputs, present) = initial_hyperparameters(rows, settings, names);
     let (inputs, present, left_out) = (&inputs, &present, &[]);
     let asked =
@@ -272,7 +276,7 @@ pub(super) fn learned(
     Ok(model)
 }
 
-/// Returns of each head (n, H) along the chains of `rows`, cut chains closed by what `snapshot`, whose heads they are, says of their
+/// Returns of each head (n, H), about its level, along the chains of `rows`, cut chains closed by what `snapshot`, whose heads they are, says of their
 /// last successors: NaN where the snapshot lacks the head. A chain ends at a row without a label, for the heads that learn from labels, and
 /// such a row has the value there instead of a return.
 ///
@@ -313,6 +317,7 @@ pub(super) fn returns(
         let head = &heads[number];
         let unlabelled: Vec<usize> = (0..rows.len()).filter(|&i| head.lacks_label(rows, i)).collect();
         value_at(&unlabelled, rows, snapshot, places[number], out.col_mut(h));
+        out.col_mut(h).iter_mut().for_each(|value| *value -= head.level);
         for i in (0..rows.len()).rev().filter(|&i| !head.lacks_label(rows, i)) {
             let kept = head.continuation.of(rows, i);
             let dt = match (successor[i], before[i]) {
@@ -323,10 +328,9 @@ pub(super) fn returns(
             let beyond = match successor[i] {
                 _ if rows.terminated[i] => 0.0,
                 Some(next) => out.at(next, h),
-                None => values[(cut_of[i], h)],
+                None => values[(cut_of[i], h)] - head.level,
             };
-            let paid = head.cumulant.of(rows, i) + (1.0 - kept) * head.terminal_reward;
-            *out.at_mut(i, h) = paid + kept * head.rate.discount(dt) * beyond;
+            *out.at_mut(i, h) = head.paid(rows, i, kept) + kept * head.rate.discount(dt) * beyond;
         }
     }
     out

@@ -5,6 +5,7 @@ use super::report::{RefitReport, RefitTrigger};
 use super::{CATCH_UP_ROWS, ROWS_MIN};
 use crate::heads::Head;
 use crate::improve::Acting;
+use crate::level::About;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Hyperparameters;
 use crate::model::{Model, Score};
@@ -13,6 +14,7 @@ use crate::snapshot::Snapshot;
 use crate::transition::Rows;
 use crate::watch::Alarm;
 use crate::window::Window;
+use std::borrow::Cow;
 
 /// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
 const HALF_LIVES: f64 = 8.0;
@@ -39,6 +41,8 @@ pub struct RefitJob {
     pub second: Option<SecondKernel>,
     /// Rows from before the window that end episodes, and those that led there: improvement looks at them too.
     pub endings: Rows,
+    /// What its rewards are about, where they stand behind those of the window.
+    pub about: Option<About>,
     /// Names of the state variables, if they have names.
     pub names: Option<Vec<String>>,
     /// Why now.
@@ -90,11 +94,57 @@ impl RefitJob {
             second: self.second.clone(),
             names: self.names.clone(),
             endings: Rows::default(),
+            about: self.about.clone(),
             trigger: self.trigger,
             dictionary_share: self.dictionary_share,
             from: self.from,
             seed: self.seed,
         }
+    }
+
+    /// The same question of values about `level` (H,), none for 0.
+    pub(super) fn about(&self, level: &[f64]) -> Self {
+        let mut job = Self { settings: Settings { centred: false, ..self.settings.clone() }, ..self.clone() };
+        if !level.is_empty() {
+            let (columns, before) = (self.settings.rewards.clone(), &self.current.level);
+            let about = About { columns, level: level.to_vec(), discount: self.settings.discount };
+            let first = self.window.rewards_per_row();
+            job.settings.heads = about.heads(&job.settings.heads);
+            job.settings.rewards = (first..first + level.len()).collect();
+            job.current.level =
+                level.iter().enumerate().map(|(h, mu)| before.get(h).copied().unwrap_or(0.0) - mu).collect();
+            if let Some(present) = &mut job.present {
+                present.set_level(job.current.level.clone(), &job.settings, first + level.len());
+            }
+            if !job.endings.is_empty() {
+                job.endings = about.rows(job.endings);
+            }
+            job.about = Some(about);
+        }
+        job
+    }
+
+    /// All rows that it looks at, as they came.
+    pub(super) fn all_rows(&self) -> Rows {
+        let mut rows = self.window.flatten_since(self.first());
+        if !self.endings.is_empty() {
+            rows.extend(&self.endings, 0..self.endings.len());
+        }
+        rows
+    }
+
+    /// The rows of the window that it looks at.
+    pub(super) fn rows(&self) -> Rows {
+        let rows = self.window.flatten_since(self.first());
+        match &self.about {
+            Some(about) => about.rows(rows),
+            None => rows,
+        }
+    }
+
+    /// A piece of the window as it looks at it.
+    pub(super) fn seen<'a>(&self, rows: &'a Rows) -> Cow<'a, Rows> {
+        self.about.as_ref().map_or(Cow::Borrowed(rows), |about| Cow::Owned(about.rows(rows.clone())))
     }
 
     /// What was found in the window.

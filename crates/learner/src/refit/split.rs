@@ -5,6 +5,7 @@ use super::error::RefitError;
 use super::heads::{HeadSelection, at_unit_scale, learned, median, returns, standardised};
 use super::search::{Data, EvidenceKind, Search, chosen_rows};
 use crate::heads::{Counted, Cumulant, Head, Rate, counting_all};
+use crate::level::about_level_of_heads;
 use crate::math::dense::{Matrix, Op, product, symmetric_eigen};
 use crate::math::evidence::{KeepGoing, Problem, profiled_bests, profiled_gradients};
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
@@ -103,6 +104,9 @@ pub fn split(
     keep_going: KeepGoing<'_>,
     time_left: KeepGoing<'_>,
 ) -> Result<Attempt, RefitError> {
+    if let Some((settings, rows)) = about_level_of_heads(settings, rows) {
+        return split(&settings, &rows, shared, keep_going, time_left);
+    }
     Ok(Asked::new(settings, rows, shared, &[]).attempt(keep_going, time_left)?.0)
 }
 

@@ -308,6 +308,8 @@ fn each_kind_says_what_a_critic_of_its_own_says() {
             selection: SelectionKind::Evidence,
             variance: VarianceKind::Model,
             estimate_scale: false,
+            // Heads are learned about 0.
+            centred: false,
             ..settings(Vec::new())
         };
         let (mut own, mut late) = (Learner::new(settings(), None), Learner::new(settings(), None));

@@ -18,6 +18,7 @@ mod kinds;
 mod late_heads;
 mod learner;
 mod learning;
+mod level;
 mod many_streams;
 mod model_selection;
 mod properties;

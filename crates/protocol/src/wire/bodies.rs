@@ -67,6 +67,8 @@ pub(super) struct PosteriorBody<'a> {
     tracked: Option<TrackedBody<'a>>,
     #[serde(skip_serializing_if = "is_false")]
     provisional: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<Written<'a>>,
 }
 
 impl<'a> PosteriorBody<'a> {
@@ -82,6 +84,7 @@ impl<'a> PosteriorBody<'a> {
             returns: ReturnsBody::new(snapshot, form),
             tracked: TrackedBody::new(snapshot, form),
             provisional: snapshot.provisional,
+            level: (!snapshot.level.is_empty()).then(|| Written::vector(&snapshot.level, form)),
         }
     }
 }

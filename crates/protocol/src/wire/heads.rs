@@ -21,12 +21,13 @@ use std::collections::BTreeMap;
 pub const UNKNOWN_LABELS: u64 = u64::MAX;
 /// Bytes of a head in a message.
 const HEAD_BYTES_MAX: usize = 16_384;
-const HEADS_KEYS: [&str; 9] = [
+const HEADS_KEYS: [&str; 10] = [
     "heads.heads",
     "heads.weights",
     "heads.signals",
     "heads.ratios",
     "heads.weightings",
+    "heads.level",
     "heads.bases",
     "heads.factors",
     "heads.pairs",
@@ -446,6 +447,8 @@ pub(super) struct HeadsBody<'a> {
     signals: Written<'a>,
     ratios: Written<'a>,
     weightings: &'a [usize],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<Written<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bases: Vec<BasisBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -470,6 +473,7 @@ impl<'a> HeadsBody<'a> {
         };
         let HeadsSnapshot { verified, .. } = heads;
         let factors = || Written::of(verified.len(), 1, |h, _| verified[h].factor, form).flat();
+        let level = || Written::of(verified.len(), 1, |h, _| heads.heads[h].level, form).flat();
         let is_known = verified.iter().any(|of| of.pairs > 0);
         Self {
             heads: heads.heads.iter().map(HeadForm::from).collect(),
@@ -477,6 +481,7 @@ impl<'a> HeadsBody<'a> {
             signals: Written::vector(&heads.signals, form),
             ratios: Written::vector(&heads.ratios, form),
             weightings: &heads.weightings,
+            level: heads.has_levels().then(level),
             bases: heads.bases.iter().filter(|_| variance).map(basis).collect(),
             factors: verified.iter().any(|of| of.factor != 1.0).then(factors),
             pairs: is_known.then(|| pairs(verified)),
@@ -516,8 +521,13 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
     let forms: Vec<HeadForm> = rmp_serde::from_slice(list.bytes())
         .map_err(|e| WireError::of(ErrorCode::WrongType, list.name, e.to_string()))?;
     let read = |form: HeadForm| form.head(1.0).map_err(|e| WireError::of(ErrorCode::OutOfRange, list.name, e));
-    let heads = forms.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut heads = forms.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let count = heads.len();
+    if let Some(field) = map.get("heads.level") {
+        let levels = finite_vector(field)?;
+        check_count("heads.level", levels.len(), count)?;
+        heads.iter_mut().zip(levels).for_each(|(head, level)| head.level = level);
+    }
     let (found, weights) = rows(map.require("heads.weights")?, count)?;
     check_count("heads.weights", found, size)?;
     let positive = |field: Field<'_>| -> Result<Vec<f64>, WireError> {

@@ -15,7 +15,7 @@ use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot, Tracked
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 25] = [
+const SNAPSHOT_KEYS: [&str; 26] = [
     "v",
     "type",
     "critic",
@@ -37,12 +37,13 @@ const SNAPSHOT_KEYS: [&str; 25] = [
     "returns",
     "tracked",
     "provisional",
+    "level",
     "actions",
     "heads",
     "branch",
     "reward_names",
 ];
-const WEIGHTS_KEYS: [&str; 20] = [
+const WEIGHTS_KEYS: [&str; 21] = [
     "v",
     "type",
     "critic",
@@ -63,12 +64,13 @@ const WEIGHTS_KEYS: [&str; 20] = [
     "returns",
     "tracked",
     "provisional",
+    "level",
 ];
 const BRANCH_KEYS: [&str; 5] = ["branch.noise", "branch.kernel", "branch.inputs", "branch.dictionary", "branch.heads"];
 const RETURNS_KEYS: [&str; 6] =
     ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs", "returns.coverage"];
 const TRACKED_KEYS: [&str; 3] = ["tracked.base", "tracked.gate", "tracked.half_life"];
-const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
+const FILE_KEYS: [&str; 5] = ["noise", "kernel", "inputs", "lambda", "level"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
 const KERNEL_KEYS: [&str; 9] = [
     "kernel.kind",
@@ -92,6 +94,8 @@ pub struct HyperparameterFile {
     pub inputs: Option<Inputs>,
     /// lambda in \[0, 1\], if the file has one.
     pub lambda: Option<f64>,
+    /// Whether values are learned about the level of their rows: where the file has a `level`.
+    pub centred: bool,
 }
 
 /// Read a whole snapshot: a publication, a reply to `snapshot`, or a MODEL file. Tensors may be in either form.
@@ -124,6 +128,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         }
     };
     let tracked = map.get("tracked").map(|field| tracked(field, size, weights.ncols())).transpose()?;
+    let level = level(map.get("level"), &weights)?;
     let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
     let reward_names = map.get("reward_names").map(names).transpose()?.unwrap_or_default();
     // Lists of no rows do not tell H.
@@ -154,6 +159,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
         branch: None,
         tracked,
+        level,
         reward_names,
     };
     let branch = map.get("branch").map(|field| branch(field, &values)).transpose()?.map(Box::new);
@@ -187,6 +193,7 @@ fn branch(field: Field<'_>, values: &Snapshot) -> Result<Snapshot, WireError> {
         heads: Some(heads::heads(map.require("branch.heads")?, size)?),
         branch: None,
         tracked: None,
+        level: Vec::new(),
         reward_names: Vec::new(),
         ..*values
     })
@@ -238,6 +245,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
             .filter(|c| c.nrows() == size)
             .map(|c| c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)),
     };
+    let level = level(map.get("level"), &weights)?;
     Ok(Some(Snapshot {
         critic: before.critic.clone(),
         generation,
@@ -264,6 +272,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         heads: None,
         branch: None,
         tracked,
+        level,
         reward_names: before.reward_names.clone(),
     }))
 }
@@ -291,7 +300,8 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
     if let Some(lambda) = lambda.filter(|lambda| !(0.0..=1.0).contains(lambda)) {
         return Err(out_of_range("lambda", format!("lambda lies in [0, 1], this one is {lambda}")));
     }
-    Ok(HyperparameterFile { hyperparameters, inputs, lambda })
+    let centred = map.get("level").map(finite_vector).transpose()?.is_some_and(|level| !level.is_empty());
+    Ok(HyperparameterFile { hyperparameters, inputs, lambda, centred })
 }
 
 /// The content of a hyperparameter file, as JSON.
@@ -348,6 +358,17 @@ impl From<&Inputs> for InputsStatus {
 /// Models of programs that did not know of lambda were learned with 1.
 fn lambda(field: Option<Field<'_>>) -> Result<f64, WireError> {
     field.map_or(Ok(1.0), share)
+}
+
+/// What is added to k_m' weights (H,); 0 if it is left out.
+fn level(field: Option<Field<'_>>, weights: &DMatrix<f64>) -> Result<Vec<f64>, WireError> {
+    let Some(field) = field else { return Ok(Vec::new()) };
+    let level = finite_vector(field)?;
+    // Lists of no rows do not tell H.
+    if weights.nrows() > 0 {
+        check_count(field.name, level.len(), weights.ncols())?;
+    }
+    Ok(level)
 }
 
 /// Weights (m, H) and the spread of returns that goes with them. Lists of no rows do not tell H: there the spread does.

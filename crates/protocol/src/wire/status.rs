@@ -733,6 +733,9 @@ pub struct KernelStatus {
     /// (q,): prior variances of their coefficients, square of the unit of the value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub column_variances: Vec<f64>,
+    /// Whether all rewards have been 0 so far: nothing tells how large values may be, and they have no deviations.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unscaled: bool,
 }
 
 /// One over the squared lengthscale: one number for all state variables, or a number of each.

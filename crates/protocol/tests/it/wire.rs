@@ -141,6 +141,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         }),
         provisional: true,
         tracked: None,
+        level: Vec::new(),
         reward_names: Vec::new(),
         actions: None,
         heads: None,
@@ -795,12 +796,13 @@ fn a_model_before_its_first_row_comes_back() {
 }
 
 #[test]
-fn a_mixture_is_read_as_it_was_written() {
+fn a_mixture_and_a_level_are_read_as_they_were_written() {
     for columns in [1, 2] {
         let plain = snapshot(metrics()[1].clone(), columns);
         let base = 2.0 * &plain.weights;
         let tracked = Some(Tracked { base, gate: vec![0.75; columns], half_life: vec![512.0; columns] });
-        let model = Snapshot { tracked, ..plain.clone() };
+        let level = vec![-2.5e7; columns];
+        let model = Snapshot { tracked, level, ..plain.clone() };
         for form in [ArrayForm::Tensor, ArrayForm::List] {
             assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
         }
@@ -815,6 +817,7 @@ fn a_mixture_is_read_as_it_was_written() {
             ("/tracked/gate", json!(vec![1.5; columns]), "tracked.gate", Some(0)),
             ("/tracked/half_life", json!(vec![-1.0; columns]), "tracked.half_life", Some(0)),
             ("/tracked/base", json!([1.0]), "tracked.base", None),
+            ("/level", json!(vec![1.0; columns + 1]), "level", None),
         ] {
             let mut wrong = map.clone();
             *wrong.pointer_mut(path).unwrap() = value;
@@ -1188,7 +1191,12 @@ fn columns_come_back_exactly() {
         let changed = wire::decode_weights(&wire::encode_weights(&after, 2, true), &model).unwrap();
         assert_eq!(changed.unwrap(), after);
         let text = wire::hyperparameters_to_json(&model.hyperparameters, Some(&model.inputs)).to_string();
-        assert_eq!(wire::hyperparameters_from_str(&text).unwrap().hyperparameters, model.hyperparameters);
+        let file = wire::hyperparameters_from_str(&text).unwrap();
+        assert_eq!((file.hyperparameters, file.centred), (model.hyperparameters.clone(), false));
+        for (level, centred) in [("[]", false), ("[3.0]", true)] {
+            let text = text.replacen('{', &format!("{{\"level\": {level}, "), 1);
+            assert_eq!(wire::hyperparameters_from_str(&text).unwrap().centred, centred);
+        }
     }
 }
 
@@ -1400,7 +1408,7 @@ fn with_two_heads() -> Snapshot {
     let head = |name: &str| Head::new(name.to_owned(), Cumulant::Reward(0), Rate::Discount(0.5));
     let known = Verified { factor: 1.25, pairs: 64, coverage: Some(0.75) };
     let heads = HeadsSnapshot {
-        heads: vec![head("near"), head("far")].into(),
+        heads: vec![head("near"), Head { level: -3.5, ..head("far") }].into(),
         weights: DMatrix::from_element(3, 2, 0.5),
         signals: vec![1.0, 2.0],
         ratios: vec![0.5, 0.25],
@@ -1415,15 +1423,19 @@ fn with_two_heads() -> Snapshot {
 fn files_of_heads_say_how_far_these_are_verified() {
     let model = with_two_heads();
     for form in [ArrayForm::Tensor, ArrayForm::List] {
-        assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
+        let read = wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap();
+        assert_eq!(read, model);
+        assert_eq!(read.heads.unwrap().levels(), [0.0, -3.5]);
     }
     let written: Value = rmp_serde::from_slice(&wire::encode_snapshot(&model, ArrayForm::List, true)).unwrap();
     assert_eq!(written["heads"]["pairs"], json!([0, 64]));
+    assert_eq!(written["heads"]["level"], json!([0.0, -3.5]));
     for (field, value, code, index) in [
         ("heads.pairs", json!([0, -1]), ErrorCode::OutOfRange, Some(1)),
         ("heads.pairs", json!([0.5, 0]), ErrorCode::OutOfRange, Some(0)),
         ("heads.coverage", json!([0.0, 1.5]), ErrorCode::OutOfRange, Some(1)),
         ("heads.coverage", json!([0.0]), ErrorCode::WrongShape, None),
+        ("heads.level", json!([0.0]), ErrorCode::WrongShape, None),
     ] {
         let mut changed = written.clone();
         // A list in JSON has no NaN.
@@ -1435,9 +1447,9 @@ fn files_of_heads_say_how_far_these_are_verified() {
     // Earlier files do not say.
     let mut before = written;
     let of_heads = before["heads"].as_object_mut().unwrap();
-    ["factors", "pairs", "coverage"].iter().for_each(|key| assert!(of_heads.remove(*key).is_some()));
+    ["factors", "pairs", "coverage", "level"].iter().for_each(|key| assert!(of_heads.remove(*key).is_some()));
     let read = wire::decode_snapshot(&pack(&before)).unwrap().heads.unwrap();
-    assert_eq!(read.verified, [Verified::default(); 2]);
+    assert_eq!((read.levels(), read.verified), (vec![0.0; 2], vec![Verified::default(); 2]));
 }
 
 #[test]

@@ -1,0 +1,68 @@
+//! How rows enter the sums of a model: ratios, traces and rewards, as its settings have them.
+
+use super::basis::Basis;
+use super::errors::Errors;
+use super::nodes::Collected;
+use crate::level::follows;
+use crate::math::kernel::NoiseModel;
+use crate::math::level::about;
+use crate::math::statistics::Statistics;
+use crate::settings::Settings;
+use crate::transition::Rows;
+
+/// How rows enter the sums.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) noise: NoiseModel,
+    /// lambda of the recursion.
+    pub(super) lambda: f64,
+    /// What rewards are learned about (H,); none for 0.
+    pub(super) level: &'a [f64],
+}
+
+impl Rule<'_> {
+    /// The critic's reward number `h` of row i, about the level.
+    pub(super) fn reward(&self, rows: &Rows, i: usize, h: usize) -> f64 {
+        let reward = rows.reward(i)[self.settings.rewards[h]];
+        match self.level.get(h) {
+            Some(mu) => about(reward, *mu, follows(rows, i, self.settings.discount)),
+            None => reward,
+        }
+    }
+
+    /// The level of value number `h`.
+    pub(super) fn level(&self, h: usize) -> f64 {
+        self.level.get(h).copied().unwrap_or(0.0)
+    }
+
+    /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.
+    pub(super) fn ratio(&self, rows: &Rows, i: usize) -> f64 {
+        // Ratios weight the rows of the critic, and not those of heads.
+        if self.noise == NoiseModel::White || self.settings.heads_alone {
+            1.0
+        } else {
+            rows.ratio(i, self.settings.ratio_max())
+        }
+    }
+
+    /// c of row i: how much of the trace flows into it.
+    pub(super) fn carry(&self, rows: &Rows, i: usize) -> f64 {
+        match self.noise {
+            NoiseModel::White => 1.0,
+            NoiseModel::Correlated if self.settings.heads_alone => self.lambda,
+            NoiseModel::Correlated => self.lambda * rows.carry(i, self.settings.ratio_max()),
+        }
+    }
+
+    /// What decides which states of a block are needed.
+    pub(super) fn collected<'a>(&self, basis: &'a Basis, statistics: &Statistics, errors: &Errors) -> Collected<'a> {
+        Collected {
+            basis,
+            white: self.noise == NoiseModel::White,
+            follows_rows: statistics.follows_rows,
+            clusters: errors.scatter.clusters(),
+            rewards: self.settings.rewards.len(),
+        }
+    }
+}
