@@ -6,6 +6,7 @@
 
 mod actions;
 mod advisors;
+mod alarms;
 mod curve;
 mod document;
 mod error;

@@ -23,6 +23,7 @@ LONG_FILES: dict[str, str] = {
 }
 WIDE_STRUCTS: dict[str, str] = {
     "crates/protocol/src/wire/status.rs Status": "a message: its fields are its keys",
+    "crates/protocol/src/wire/status.rs CriticStatus": "a message: its fields are its keys",
     "crates/protocol/src/wire/status.rs RefitFound": "a message: its fields are its keys",
     "src/config.rs ConfigParts": "a table: its fields are the settings",
     "src/commands/fit.rs Fit": "a command: its fields are its options",

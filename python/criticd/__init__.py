@@ -1,9 +1,9 @@
 """Client of criticd, the daemon that learns a value function from a live stream of transitions.
 
 `Sender` sends experience, `wrap` and `wrap_vector` (in `criticd.gym`) do so for Gymnasium environments; `Subscriber`
-keeps the newest `Snapshot` of the value function at hand and tells each `Change` of the world; `Client` asks and
-administers; `Daemon` starts a daemon on free ports. `Learner` learns in this process, without a daemon. `criticd.aio`
-has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
+keeps the newest `Snapshot` of the value function at hand and tells each `Change` of the world and each `Alarm` before a
+failure; `Client` asks and administers; `Daemon` starts a daemon on free ports. `Learner` learns in this process, without
+a daemon. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -32,9 +32,10 @@ from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
 from criticd.snapshot import Kernel, Snapshot, Values
-from criticd.subscriber import Change, Subscriber
+from criticd.subscriber import Alarm, Change, Subscriber
 
 __all__ = [
+    "Alarm",
     "Appended",
     "Change",
     "Client",

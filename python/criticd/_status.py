@@ -257,6 +257,26 @@ class ReturnsStatus(TypedDict):
     coverage: float | None
 
 
+class AlarmStatus(TypedDict):
+    """An alarm about returns that fall too low, and what has come of it since its settings hold."""
+
+    head: str | None
+    below: float
+    false_alarms: float
+    missing: int
+    on: int
+    streams: list[str]
+    raised: int
+    hits: int
+    mistaken: int
+    stayed: int
+    false_share: float | None
+    fell: int
+    missed: int
+    lead_rows: float | None
+    lead_s: float | None
+
+
 class TrackingStatus(TypedDict):
     """How far what tracks the stream is let in, of each reward, and its half-life in rows; None where it is not."""
 
@@ -354,6 +374,7 @@ class CriticStatus(_Model):
     refit: RefitStatus
     rebuild: RebuildStatus | None
     heads: HeadsStatus | None
+    alarms: list[AlarmStatus]
     held_out_error: float | None
     adoption_pause_ms: PauseStatus
     counts: CountsStatus

@@ -55,12 +55,43 @@ class Change:
         return cls(kind, critic, offset, {key: value for key, value in message.items() if key not in known})
 
 
+ALARMS = ("alarm", "alarm_ended")
+"""Events of returns that are foretold to fall too low."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The return from a row on will probably fall below what the setting `alarm` names, or does so no longer.
+
+    `raised` says which of the two. `head` is the head that it is about, None for the critic's first reward. `offset` is
+    the row that raises or ends the alarm of `stream`, `since` the row that raised it. `value` is the value predicted
+    there, None where the chain has ended. What comes of alarms stands in `Client.status()`, under `alarms` of the
+    critic.
+    """
+
+    raised: bool
+    critic: str
+    head: str | None
+    stream: str
+    offset: int
+    since: int
+    below: float
+    value: float | None
+
+    @classmethod
+    def of(cls, message: Message) -> Alarm:
+        """From an event as it was published. Raises `KeyError` where a key is missing."""
+        where = (message["critic"], message["head"], message["stream"], message["offset"], message["since"])
+        return cls(message["event"] == "alarm", *where, message["below"], message["value"])
+
+
 @dataclass
 class Received:
     """What a subscriber has seen.
 
     Whole `snapshots` published, `weights` taken over, `gaps` where one was missed, `fetched` models asked of the
-    control socket, `changes` of the world, `refused` messages that made no sense, and `connections` made.
+    control socket, `changes` of the world, `alarms` raised or ended, `refused` messages that made no sense, and
+    `connections` made.
     """
 
     snapshots: int = 0
@@ -68,6 +99,7 @@ class Received:
     gaps: int = 0
     fetched: int = 0
     changes: int = 0
+    alarms: int = 0
     refused: int = 0
     connections: int = 0
 
@@ -140,7 +172,7 @@ def _age(snapshot: Snapshot) -> tuple[int, int, int]:
 def topics(critic: str, head: str | None = None) -> tuple[str, ...]:
     """What to subscribe to."""
     models = (f"snapshot.{critic}", f"weights.{critic}") if head is None else (f"head.{critic}.{head}",)
-    return *models, *(f"event.{kind}" for kind in CHANGES)
+    return *models, *(f"event.{kind}" for kind in CHANGES + ALARMS)
 
 
 def publish_socket(context: Any, keys: Keys | None) -> Any:
@@ -192,6 +224,7 @@ class Subscriber:
         self._count = 0
         self._listeners: list[Callable[[], None]] = []
         self._change_listeners: list[Callable[[Change], None]] = []
+        self._alarm_listeners: list[Callable[[Alarm], None]] = []
         self._over = threading.Event()
         self._failure: BaseException | None = None
         self._forked = False
@@ -276,6 +309,17 @@ class Subscriber:
         self._check_process()
         with self._changed:
             self._change_listeners.append(listener)
+
+    def on_alarm(self, listener: Callable[[Alarm], None]) -> None:
+        """Have `listener` called, in the subscriber's thread, with every `Alarm` of its critic that is raised or ends.
+
+        With a `head` those about that head alone. It must not wait; what it raises is logged. Events that are published
+        while there is no connection are lost: which alarms are on stands in `Client.status()`, under `alarms` of the
+        critic.
+        """
+        self._check_process()
+        with self._changed:
+            self._alarm_listeners.append(listener)
 
     @property
     def closed(self) -> bool:
@@ -384,7 +428,10 @@ class Subscriber:
         try:
             message = unpack(frames[-1])
             if message.get("type") == "event":
-                self._tell_change(follower, Change.of(message))
+                if message.get("event") in ALARMS:
+                    self._tell_alarm(follower, Alarm.of(message))
+                else:
+                    self._tell_change(follower, Change.of(message))
                 return False
             return follower.publication(message)
         except (Malformed, KeyError, TypeError) as error:
@@ -404,6 +451,18 @@ class Subscriber:
                 listener(change)
             except Exception:
                 log.exception("a listener for changes has failed")
+
+    def _tell_alarm(self, follower: Follower, alarm: Alarm) -> None:
+        if alarm.critic != follower.critic or (follower.head is not None and alarm.head != follower.head):
+            return
+        follower.received.alarms += 1
+        with self._changed:
+            listeners = list(self._alarm_listeners)
+        for listener in listeners:
+            try:
+                listener(alarm)
+            except Exception:
+                log.exception("a listener for alarms has failed")
 
     def _fetch(self, follower: Follower) -> bool:
         try:

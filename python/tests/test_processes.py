@@ -73,6 +73,7 @@ ASKED: dict[str, Callable[[Subscriber], object]] = {
     "updates": lambda critic: next(critic.updates(5)),
     "listen": lambda critic: critic.listen(lambda: None),
     "on_change": lambda critic: critic.on_change(print),
+    "on_alarm": lambda critic: critic.on_alarm(print),
 }
 
 

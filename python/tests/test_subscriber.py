@@ -12,7 +12,7 @@ import pytest
 from conftest import CALM, PATIENCE_S, Route, Start, when
 from test_snapshot import model
 
-from criticd import Change, Client, CriticdError, Snapshot, Subscriber
+from criticd import Alarm, Change, Client, CriticdError, Snapshot, Subscriber
 from criticd.subscriber import Follower
 
 WALK = np.random.default_rng(0).standard_normal((10_001, 2))
@@ -97,11 +97,48 @@ def test_changes_of_the_world_are_told(start: Start) -> None:
     assert swap.details["from"] == forked.details["from"] and swap.details["kept"] == "generation-1"
 
 
+def test_alarms_come_before_failures(start: Start) -> None:
+    """A heat rises over twenty rows now and then, and the row behind it costs ten."""
+    alarm = '[{below = -3.0, false_alarms = 0.02}, {head = "paid", below = -3.0, false_alarms = 0.02}]'
+    heads = '[{name = "paid", cumulant = {kind = "reward", index = 0}}]'
+    sizes = ("critic.discount=0.9", "critic.dictionary_max=20")
+    daemon = start(*CALM, *sizes, f"critic.heads={heads}", f"critic.alarm={alarm}")
+    random, heat = np.random.default_rng(5), 0.0
+    states, rewards = [[0.0]], []
+    for _ in range(9000):
+        fails = heat >= 1.0
+        heat = 0.0 if fails or (heat == 0.0 and random.random() > 0.01) else heat + 0.05
+        states.append([heat + 0.03 * random.standard_normal()])
+        rewards.append(0.3 * random.standard_normal() - 10.0 * fails)
+    told: list[Alarm] = []
+    with daemon.client() as client, daemon.subscriber() as subscriber:
+        subscriber.on_alarm(told.append)
+        for at in range(0, 9000, 500):
+            client.append(seq=at, states=states[at : at + 501], rewards=rewards[at : at + 500])
+            if at == 2000:
+                assert client.refit(wait=True, timeout_s=5 * PATIENCE_S).outcome == "adopted"
+        client.value([[0.0]], min_offset=9000)
+        alarms = client.status()["critics"][0]["alarms"]
+        raised = sum(alarm["raised"] for alarm in alarms)
+        when(lambda: sum(alarm.raised for alarm in told) == raised, "as many alarms as were raised")
+        assert subscriber.received.alarms == len(told) and subscriber.received.refused == 0
+    for found, head in zip(alarms, (None, "paid"), strict=True):
+        assert (found["head"], found["below"], found["missing"]) == (head, -3.0, 0)
+        assert found["hits"] >= 10 and (found["lead_rows"] or 0.0) > 2.0
+        share = found["false_share"]
+        assert share is not None and share < 0.04
+        first = next(alarm for alarm in told if alarm.head == head)
+        assert first.raised and first.offset == first.since and first.below == -3.0 and first.value is not None
+
+
 def test_an_event_is_taken_apart() -> None:
     message = {"v": 1, "type": "event", "event": "forked", "time": 1.0, "critic": "other", "offset": 7, "from": 3}
     assert Change.of(message) == Change("forked", "other", 7, {"from": 3})
     with pytest.raises(KeyError):
         Change.of({"type": "event", "event": "forked", "critic": "other"})
+    message = {"event": "alarm_ended", "critic": "main", "head": None, "stream": "arm", "offset": 9, "since": 4}
+    ended = Alarm(False, "main", None, "arm", offset=9, since=4, below=-3.0, value=None)
+    assert Alarm.of({**message, "below": -3.0, "value": None}) == ended
 
 
 def test_whoever_is_late_asks(start: Start) -> None:

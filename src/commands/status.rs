@@ -1,5 +1,6 @@
 //! `criticd status`: what a running daemon knows about itself, once or as a view that follows it.
 
+mod foretold;
 use super::client::Connection;
 use super::given::common_unit;
 use super::inspect::{PROVISIONAL, UNSCALED, verified};
@@ -653,9 +654,8 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
         lines.push(said("follows", followed));
     }
     lines.extend(model.drift.last.as_ref().map(|alarm| changed(alarm, &model.drift)));
-    if model.provisional == Some(true) {
-        lines.push(said("provisional", PROVISIONAL));
-    }
+    lines.extend(critic.alarms.iter().map(foretold::line));
+    lines.extend((model.provisional == Some(true)).then(|| said("provisional", PROVISIONAL)));
     lines.extend(model.kernel.unscaled.then(|| said("no deviations", UNSCALED)));
     lines
 }

@@ -2,7 +2,7 @@
 
 pub(super) use super::setting::{Setting, When};
 use super::setting::{expect, one_of, read, written};
-use super::{ConfigParts, Limits, LogFormat, actions, heads};
+use super::{ConfigParts, Limits, LogFormat, actions, alarms, heads};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
@@ -344,7 +344,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 42] = [
+pub(super) static CRITIC: [Setting<Settings>; 43] = [
     setting!(
         name,
         Restart,
@@ -596,6 +596,17 @@ pub(super) static CRITIC: [Setting<Settings>; 42] = [
          second model learns: \"normal\", at most one false alarm in a million rows if the state contains all that \
          matters; \"high\", sooner; \"low\", later and surer; or \"off\", never."
     ),
+    Setting {
+        key: "alarm",
+        when: When::Running,
+        help: "An alarm before it fails: { below = -10.0, false_alarms = 0.01 } is on where the return from a row will probably fall below \
+               -10. Of the rows whose return stays above, the alarm is on at the share false_alarms, 0.001 to 0.5 (0.01 if left out), in \
+               the long run also while the world drifts. A list of at most 16 has alarms of heads too: { head = \"energy\", below = 3.0 }; \
+               without head it is about the first of the rewards. docs/drift.md explains it.",
+        get: alarms::written,
+        set: |settings, value| alarms::read(value).map(|alarms| settings.alarms = alarms),
+        check: alarms::check,
+    },
     choice!(
         evidence,
         Running,

@@ -13,6 +13,7 @@
 
 mod actions;
 mod advice;
+mod alarms;
 mod appends;
 mod caller;
 mod checkpoints;
@@ -538,11 +539,12 @@ impl Core {
                 other_models.push(critic);
             }
             let learner = &self.state.critics()[critic];
-            match &event {
+            match event {
                 Event::Drift(alarm) => {
-                    self.drift[critic].alarm(learner, self.state.streams(), alarm, now, &mut self.out);
+                    self.drift[critic].alarm(learner, self.state.streams(), &alarm, now, &mut self.out);
                 }
-                _ => drift::report(learner, event, now, &mut self.out),
+                Event::Warning(warning) => alarms::report(learner, self.state.streams(), warning, now, &mut self.out),
+                event => drift::report(learner, event, now, &mut self.out),
             }
         }
         self.to_rebuild.extend(applied.skipped.into_iter().map(|skipped| skipped.critic));
@@ -982,6 +984,69 @@ mod tests {
         let state = core.checkpoint(now).encode();
         drop(core);
         assert!(open().checkpoint(now).encode() == state);
+    }
+
+    /// A heat rises over twenty rows now and then, and the row behind it costs ten.
+    fn failing(rows: u64) -> Vec<Step> {
+        let (mut rng, mut heat) = (ChaCha8Rng::seed_from_u64(3), 0.0);
+        let mut state = vec![0.0];
+        let mut step = |seq| {
+            let fails = heat >= 1.0;
+            heat = if fails || (heat == 0.0 && rng.random::<f64>() > 0.01) { 0.0 } else { heat + 0.05 };
+            let next_state = vec![heat + 0.1 * (rng.random::<f64>() - 0.5)];
+            let reward = rng.random::<f64>() - 0.5 - if fails { 10.0 } else { 0.0 };
+            let state = std::mem::replace(&mut state, next_state.clone());
+            Step { seq, state, action: 0.0, reward, next_state, terminated: false, truncated: false }
+        };
+        (0..rows).map(&mut step).collect()
+    }
+
+    #[test]
+    fn alarms_are_told_and_their_record_outlives_a_restart() {
+        let text = "[[critic]]\nname = \"main\"\nrefit_first_rows = 0\ndictionary_max = 20\ndiscount = 0.9\n\
+                    heads = [{ name = \"paid\", cumulant = { kind = \"reward\", index = 0 } }]\n\
+                    alarm = { head = \"paid\", below = -3.0, false_alarms = 0.02 }\n";
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let disk = Arc::default();
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let open = || {
+            let storage = Box::new(MemoryStorage::on(Arc::clone(&disk)));
+            Core::open(Arc::clone(&config), storage, Arc::clone(&checkpoints), now, &mut |_, _| {}).unwrap()
+        };
+        let (mut core, mut events) = (open(), Vec::new());
+        for (group, steps) in failing(8000).chunks(100).enumerate() {
+            sim::batches("press", "", steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+            core.step(now);
+            for output in core.take_outputs() {
+                if let Output::Publish(publication) = output
+                    && publication.topic.starts_with("event.alarm")
+                {
+                    events.push(wire::to_json(&publication.payload).unwrap());
+                }
+            }
+            if group == 50 {
+                let checkpoint = core.checkpoint(now);
+                checkpoints.write(checkpoint.group, &checkpoint.encode()).unwrap();
+            }
+        }
+        let alarms = core.status(now).critics.remove(0).alarms;
+        let [alarm] = &alarms[..] else { panic!("one alarm: {alarms:?}") };
+        let raised: Vec<&Value> = events.iter().filter(|event| event["event"] == "alarm").collect();
+        assert_eq!((raised.len() as u64, alarm.head.as_deref()), (alarm.raised, Some("paid")));
+        let [first, ended] = &events[..2] else { panic!("two events") };
+        assert_eq!(
+            (&first["stream"], &first["head"], &first["below"]),
+            (&json!("press"), &json!("paid"), &json!(-3.0))
+        );
+        assert_eq!((&ended["event"], &ended["since"]), (&json!("alarm_ended"), &first["offset"]));
+        assert!(alarm.hits >= 20 && alarm.missed < alarm.fell / 2 && alarm.missing == 0, "{alarm:?}");
+        assert!(alarm.lead_rows.is_some_and(|rows| rows > 2.0) && alarm.lead_s.is_none(), "{alarm:?}");
+        let state = core.checkpoint(now).encode();
+        drop(core);
+        let again = open();
+        assert_eq!(again.status(now).critics[0].alarms, alarms);
+        assert!(again.checkpoint(now).encode() == state);
     }
 
     #[test]

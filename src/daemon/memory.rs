@@ -19,6 +19,7 @@ use crate::learner::improve::COPIES;
 use crate::learner::suggest::AdvisorSettings;
 use crate::learner::tracking::tracking_bytes;
 use crate::learner::verification::{PAIRS_MAX, lately_numbers};
+use crate::learner::warning::warner_bytes;
 use crate::learner::window::{SEGMENT_ROWS, Window};
 use crate::learner::{
     COPIES_MAX, ENDINGS_MAX, INPUT_ROWS_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes,
@@ -134,7 +135,8 @@ impl ModelFootprint {
         };
         let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
         let answers = answers + answers_of_heads;
-        let bytes = (1 + kept) * (model + watch) + answers + own_rows;
+        let alarms = settings.alarms.iter().map(warner_bytes).sum::<usize>();
+        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms;
         Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 

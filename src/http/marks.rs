@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 const MARKS: usize = 100;
 const OWN: usize = 20;
 /// Events that are no marks: they come often, and would displace the others.
-const UNMARKED: [&str; 3] = ["checkpoint", "refit_started", "rejected"];
+const UNMARKED: [&str; 5] = ["checkpoint", "refit_started", "rejected", "alarm", "alarm_ended"];
 /// What changes of the world lead to: the last of these says how things stand, and with these two no model has answered yet.
 const FOLLOWS: [&str; 7] = ["drift", "forked", "swapped", "returned", "dismissed", "adopted", "new_policy"];
 const UNANSWERED: [&str; 2] = ["drift", "forked"];

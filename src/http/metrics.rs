@@ -3,7 +3,9 @@
 use super::watcher::{Frame, Quality};
 use crate::telemetry::{Heartbeat, Stage, Stages, Timings, resident_bytes, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
-use crate::wire::status::{AdvisorStatus, CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
+use crate::wire::status::{
+    AdvisorStatus, AlarmStatus, CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus,
+};
 use crate::wire::{ErrorCode, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -196,6 +198,7 @@ impl Collector for Scrape {
         self.stages(to)?;
         if let Some(status) = frame.status.as_deref() {
             critics(&status.critics, status.offset, to)?;
+            alarms(&status.critics, to)?;
             quality(&frame.quality, to)?;
             advisors(&status.advisors, to)?;
         }
@@ -399,6 +402,53 @@ fn critics(critics: &[CriticStatus], offset: u64, to: &mut DescriptorEncoder<'_>
     Ok(())
 }
 
+/// A gauge and a counter of each alarm: name, help, and the number that is read.
+type AlarmGauge = (&'static str, &'static str, fn(&AlarmStatus) -> Option<f64>);
+type AlarmCounter = (&'static str, &'static str, fn(&AlarmStatus) -> u64);
+
+const ALARM_GAUGES: [AlarmGauge; 3] = [
+    ("alarm_on", "Streams whose alarm is on", |alarm| Some(alarm.on as f64)),
+    ("alarm_false_ratio", "Share of the followed returns that stayed above at whose row the alarm was on", |alarm| {
+        alarm.false_share
+    }),
+    (
+        "alarm_lead_rows",
+        "Mean rows from an alarm that was right to the row since which the return was below",
+        |alarm| alarm.lead_rows,
+    ),
+];
+const ALARM_COUNTERS: [AlarmCounter; 5] = [
+    ("alarms", "Alarms raised", |alarm| alarm.raised),
+    ("alarm_hits", "Alarms from whose row on the return fell below", |alarm| alarm.hits),
+    ("alarm_mistakes", "Alarms from whose row on the return stayed above", |alarm| alarm.mistaken),
+    ("alarm_low_returns", "Followed returns that fell below", |alarm| alarm.fell),
+    ("alarm_misses", "Followed returns that fell below without an alarm before", |alarm| alarm.missed),
+];
+
+/// Metrics of the alarms about returns, by critic and head; the values of the critic itself have an empty head.
+fn alarms(critics: &[CriticStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let all = || critics.iter().flat_map(|critic| critic.alarms.iter().map(|alarm| (critic.name.clone(), alarm)));
+    let labels = |critic, alarm: &AlarmStatus| [("critic", critic), ("head", alarm.head.clone().unwrap_or_default())];
+    for (name, help, read) in ALARM_GAUGES {
+        let mut known = all().filter_map(|(critic, alarm)| Some((critic, alarm, read(alarm)?))).peekable();
+        if known.peek().is_some() {
+            let name = format!("criticd_{name}");
+            let mut family = to.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+            known.try_for_each(|(critic, alarm, value)| {
+                ConstGauge::new(value).encode(family.encode_family(&labels(critic, alarm))?)
+            })?;
+        }
+    }
+    for (name, help, read) in ALARM_COUNTERS.into_iter().filter(|_| all().next().is_some()) {
+        let name = format!("criticd_{name}");
+        let mut family = to.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        all().try_for_each(|(critic, alarm)| {
+            ConstCounter::new(read(alarm)).encode(family.encode_family(&labels(critic, alarm))?)
+        })?;
+    }
+    Ok(())
+}
+
 /// Metrics of the advisors.
 fn advisors(advisors: &[AdvisorStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let of = |read: fn(&AdvisorStatus) -> u64| advisors.iter().map(move |of| (of.name.clone(), read(of)));
@@ -497,7 +547,9 @@ mod tests {
              "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2, "next_at": 12},
              "heads": {"count": 600, "learning": 2, "unsolved": 3, "verified": 500, "coverage": 0.875, "unexplained_max": 1.25,
                        "worst": [{"name": "grip", "pairs": 40, "coverage": 0.5, "bias": 0.0, "unexplained": 1.25, "factor": 1.0}]},
-             "drift": {"level": 3.5, "threshold": 8.0, "alarms": 1}},
+             "drift": {"level": 3.5, "threshold": 8.0, "alarms": 1},
+             "alarms": [{"below": -1.0, "on": 2, "raised": 9, "hits": 6, "mistaken": 3, "fell": 5, "missed": 1, "lead_rows": 12.5},
+                        {"head": "grip", "raised": 4, "false_share": 0.25}]},
             {"name": "busy", "refit": {"running": true, "next_at": 3}},
             {"name": "later", "refit": {"next_at": 13}}
         ], "advisors": [{"name": "throw", "decisions": 9, "learned": 7, "waiting": 2}], "read_only": "full", "missing_rows": 5, "time": 1010.0, "journal": {
@@ -539,6 +591,14 @@ mod tests {
             "criticd_drift_level{critic=\"main\"} 3.5",
             "criticd_drift_threshold{critic=\"main\"} 8.0",
             "criticd_drift_alarms_total{critic=\"main\"} 1",
+            "criticd_alarm_on{critic=\"main\",head=\"\"} 2.0",
+            "criticd_alarm_lead_rows{critic=\"main\",head=\"\"} 12.5",
+            "criticd_alarm_false_ratio{critic=\"main\",head=\"grip\"} 0.25",
+            "criticd_alarms_total{critic=\"main\",head=\"grip\"} 4",
+            "criticd_alarm_hits_total{critic=\"main\",head=\"\"} 6",
+            "criticd_alarm_mistakes_total{critic=\"main\",head=\"\"} 3",
+            "criticd_alarm_low_returns_total{critic=\"main\",head=\"\"} 5",
+            "criticd_alarm_misses_total{critic=\"main\",head=\"\"} 1",
             "criticd_refits_waiting 1.0",
             "# TYPE criticd_append_seconds histogram",
             "criticd_append_seconds_count 0",

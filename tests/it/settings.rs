@@ -64,7 +64,8 @@ const KINDS: [(&str, &[&str]); 9] = [
     ("", &[]),
     ("heads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.5 }]", &["noise"]),
     (
-        "heads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.8 }, \
+        "alarm = [{ below = 0.0, false_alarms = 0.3 }, { head = \"time\", below = 4.0, false_alarms = 0.5 }]\n\
+         heads = [{ name = \"energy\", cumulant = { kind = \"reward\", index = 1 }, discount = 0.8 }, \
          { name = \"time\", cumulant = { kind = \"constant\", value = 1.0 }, discount = 0.9 }]",
         &["noise"],
     ),

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -92,12 +92,14 @@ def learned(daemon: Daemon, rows: int) -> None:
     when(lambda: (history(daemon)["status"] or {}).get("offset", 0) >= rows, "the rows on the page")
 
 
-def start_walk(start: Start, dim: int = 3, endpoints: dict[str, str] | None = None) -> Daemon:
+def start_walk(
+    start: Start, dim: int = 3, endpoints: dict[str, str] | None = None, settings: Sequence[str] = ()
+) -> Daemon:
     names = [["angle"], ["angle", "speed"], ["angle", "speed", "temperature"]][dim - 1]
     config = f"state_dim = {dim}\nstate_names = {names}\n"
     quick = ["discount=0.7", "dictionary_max=60", "evidence_rows=200", "starts=2", "refit_budget_s=60"]
     manual = ["refit_first_rows=0", "refit_score_drop=0"]
-    return start(*(f"critic.{setting}" for setting in quick + manual), config=config, endpoints=endpoints)
+    return start(*(f"critic.{setting}" for setting in [*quick, *manual, *settings]), config=config, endpoints=endpoints)
 
 
 def shoot(page: Browser, name: str) -> None:

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
-    daemon = start_walk(start)
+    daemon = start_walk(start, settings=["alarm={below=-1.0,false_alarms=0.1}"])
     page.open(address(daemon))
     # Nothing there yet: it says what to do, with the daemon's own endpoint.
     page.wait("document.getElementById('empty-title')?.textContent === 'No rows yet'", "the empty state")
@@ -58,6 +58,7 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     )
     walk.send(20)
     page.wait(f"{PRINT}('map-value') !== {PRINT}('map-deviation')", "a first heat map")
+    says(page, "model", "alarm", "more at or above it must come first")
     hidden(page, "empty")
     shown(page, "deviation-card")
 
@@ -92,6 +93,8 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     page.wait(f"{lines}.some(line => /^Held-out error0[.]/.test(line))", "the error of the selection")
     assert not page.run(f"{lines}.some(line => line.startsWith('Log evidence'))")
     says(page, "model-details", "held-out error")
+    # The alarm can be raised, and has a record.
+    says(page, "model", "raised", "of the other returns, 10 % asked for")
     widths = "[...document.querySelectorAll('#relevance .track i')].map(bar => parseFloat(bar.style.width))"
     page.wait(f"{widths}[0] > 80 && {widths}[1] < 20 && {widths}[2] < 20", "what matters most")
     page.wait("document.getElementById('calibration-text').textContent.includes('90 % interval')", "a calibration")

@@ -222,6 +222,8 @@ def test_an_operator_runs_stops_kills_and_watches_it(tmp_path: Path) -> None:
             later |= {"criticd_drift_alarms_total", "criticd_coverage_ratio"}
             # What returns say is there when so many have come.
             later |= {"criticd_return_bias", "criticd_return_error"}
+            # Alarms before failures are there where the settings ask for them.
+            later |= {"criticd_alarm_on", "criticd_alarm_hits_total", "criticd_alarm_mistakes_total"}
             assert len(wanted) > 5
             # Those of the model are there with the next status, a second later.
 

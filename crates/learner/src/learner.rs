@@ -20,6 +20,7 @@ use crate::model::{Counts, Model, Score};
 use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger, TrialReport};
 use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
+use crate::warning::Warning;
 use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use actions::ActionRows;
@@ -58,6 +59,8 @@ pub enum Event {
     DictionaryFull,
     /// The errors are no longer what they were.
     Drift(Alarm),
+    /// A return is foretold to fall too low, or is so no longer.
+    Warning(Warning),
     /// A fork with the rows from offset `from` on learns beside the model.
     Forked {
         /// Offset of its first row.
@@ -362,6 +365,7 @@ impl Learner {
             added: Vec::new(),
             selected: None,
         };
+        learner.settle_warnings();
         learner.schedule();
         learner
     }
@@ -453,6 +457,7 @@ impl Learner {
         let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
         let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
+        self.settle_warnings();
         if self.settings.drift_sensitivity == DriftSensitivity::Off {
             self.following.end();
             self.model.iter_mut().for_each(|model| model.stop_watch());

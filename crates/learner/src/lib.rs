@@ -74,9 +74,11 @@ pub mod suggest;
 pub mod tracking;
 pub mod transition;
 pub mod verification;
+pub mod warning;
 mod watch;
 pub mod window;
 
 pub use learner::*;
 pub use settings::*;
+pub use warning::{Warning, WarningSettings};
 pub use watch::{Alarm, DriftSensitivity, Moved, watch_bytes, watch_bytes_per_stream};

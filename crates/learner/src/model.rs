@@ -19,6 +19,7 @@ mod scoring;
 mod sleep;
 mod streams;
 mod tracked;
+mod warned;
 mod weights;
 mod written;
 
@@ -55,6 +56,7 @@ use serde::Deserialize;
 use std::ops::Range;
 use streams::Streams;
 use tracked::Mixed;
+use warned::Hearers;
 use weights::{Tuning, Weights};
 
 /// Rows, and rows for each feature, that weights rest on before their errors are watched.
@@ -91,8 +93,8 @@ pub struct Model {
     tracking: Option<Box<Tracking>>,
     /// What it has learned in which order; none before its first row, and where that is not known.
     history: Option<History>,
-    /// What it states of rows before it learns them, where the caller asks for it.
-    foretold: Option<Foretold>,
+    /// Who hears of rows while it learns them.
+    hearers: Hearers,
     /// Taken out while it is worked with; a pointer, since there is much of it.
     work: Option<Box<Work>>,
 }
@@ -138,7 +140,7 @@ impl Model {
             branch: None,
             tracking: None,
             history: None,
-            foretold: None,
+            hearers: Hearers::default(),
             work: None,
             basis,
             settings,
@@ -233,7 +235,8 @@ impl Model {
             counts: &mut self.counts,
             heads: self.heads.as_deref_mut(),
             tracking: self.tracking.as_deref_mut(),
-            foretold: self.foretold.as_mut(),
+            foretold: self.hearers.foretold.as_mut(),
+            warnings: self.hearers.warnings.as_deref_mut(),
         }
     }
 
@@ -367,9 +370,9 @@ impl Model {
         foretold: &mut Foretold,
     ) {
         foretold.clear();
-        self.foretold = Some(std::mem::take(foretold));
+        self.hearers.foretold = Some(std::mem::take(foretold));
         self.learn(rows, range, offset);
-        *foretold = self.foretold.take().expect("put in above");
+        *foretold = self.hearers.foretold.take().expect("put in above");
     }
 
     /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is
@@ -403,7 +406,9 @@ impl Model {
             self.find_scale(rows, block.clone());
         }
         if let Some(branch) = &mut self.branch {
+            branch.hearers.warnings = self.hearers.warnings.take();
             branch.learn_block(rows, block, offset);
+            self.hearers.warnings = branch.hearers.warnings.take();
         }
     }
 
@@ -560,11 +565,11 @@ impl Model {
     /// Say what is stated of the rows that are learned next, if a caller wants to know, and their successors may be others than the
     /// states that learning needs: the row behind one may have taken another action than the policy that is judged.
     fn foretell_ahead(&mut self, rows: &Rows, block: Range<usize>) {
-        if let Some(mut foretold) = self.foretold.take_if(|_| self.settings.leaves_chain()) {
+        if let Some(mut foretold) = self.hearers.foretold.take_if(|_| self.settings.leaves_chain()) {
             let nothing = Matrix::zeros(self.basis.len(), self.settings.rewards.len());
             let weights = self.posterior().map_or(&nothing, Posterior::feature_weights);
             self.foretell(rows, block, weights, &mut foretold);
-            self.foretold = Some(foretold);
+            self.hearers.foretold = Some(foretold);
         }
     }
 

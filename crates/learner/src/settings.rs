@@ -5,6 +5,7 @@ use crate::heads::Head;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel, Profile};
 use crate::transition::Rows;
+use crate::warning::WarningSettings;
 use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -253,6 +254,9 @@ pub struct Settings {
     pub refit_score_drop: f64,
     /// How readily a change of the world is called one.
     pub drift_sensitivity: DriftSensitivity,
+    /// Returns that alarms foretell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alarms: Vec<WarningSettings>,
     /// Which evidence decides.
     pub evidence: SelectBy,
     /// Rows that the exact evidence is computed on.
@@ -330,6 +334,7 @@ impl Default for Settings {
             refit_rows_max: 50_000,
             refit_score_drop: 1.0,
             drift_sensitivity: DriftSensitivity::default(),
+            alarms: Vec::new(),
             evidence: SelectBy::Auto,
             evidence_rows: 1000,
             search_starts: 4,
@@ -391,6 +396,7 @@ impl Settings {
             selection: SelectionKind::Evidence,
             variance: VarianceKind::Model,
             drift_sensitivity: DriftSensitivity::Off,
+            alarms: Vec::new(),
             heads,
             heads_alone: true,
             ..self.clone()
@@ -415,6 +421,7 @@ impl Settings {
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
             && self.rho_max.is_none_or(|most| most > 0.0)
             && self.forgetting.is_none_or(positive)
+            && WarningSettings::check_all(&self.alarms).is_ok()
             && self.policy_discount > 0.0
             && self.policy_discount <= 1.0
             && (1..=20_000).contains(&self.dictionary_max)

@@ -121,7 +121,7 @@ pub(crate) fn rows_apart(length: f64, least: u64, starts: u64) -> u64 {
 }
 
 /// So many rows, and by chance up to a quarter more.
-fn spaced(rows: u64, starts: u64) -> u64 {
+pub(crate) fn spaced(rows: u64, starts: u64) -> u64 {
     rows + scrambled(starts) % (rows / 4 + 1)
 }
 

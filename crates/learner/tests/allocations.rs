@@ -1,5 +1,6 @@
 //! Learning allocates nothing per transition once the dictionary is full and everything has been met once.
 
+use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
 use criticd_learner::refit::{self, RefitTrigger};
@@ -7,7 +8,9 @@ use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::verification::PAIRS_MAX;
 use criticd_learner::window::Window;
-use criticd_learner::{DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
+use criticd_learner::{
+    DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict, WarningSettings,
+};
 use criticd_reference::{push, wander};
 
 const WARM: usize = 6000;
@@ -148,6 +151,38 @@ fn a_stream_is_tracked_without_allocating() {
         };
         assert_eq!((WARM..rows.len()).map(&mut step).sum::<u64>(), 0, "discount {discount}");
     }
+}
+
+#[test]
+fn alarms_allocate_only_where_they_are_raised_or_end() {
+    let rows = wander(WARM + 3000, 5, 2, 21);
+    let alarm = |head: Option<&str>| WarningSettings { head: head.map(str::to_owned), below: 0.0, false_alarms: 0.1 };
+    let of = Settings {
+        dictionary_max: 30,
+        heads: vec![Head::new("paid", Cumulant::Reward(0), Rate::Discount(0.9))],
+        heads_split: false,
+        alarms: vec![alarm(None), alarm(Some("paid"))],
+        ..settings()
+    };
+    let (mut window, mut learner) = (Window::new(2, 2, rows.len()), Learner::new(of, None));
+    window.extend(&rows, 0..1500);
+    learner.step(&window);
+    let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
+    window.extend(&rows, 1500..WARM);
+    learner.step(&window);
+    let (mut told, mut allocating) = (0, 0);
+    for i in WARM..rows.len() {
+        window.extend(&rows, i..i + 1);
+        let mut events = Vec::new();
+        let counted = allocation_counter::measure(|| events = learner.step(&window)).count_total;
+        told += events.len();
+        allocating += u64::from(counted > 0 && events.is_empty());
+    }
+    assert!(told > 10, "{told} alarms were raised or ended");
+    // The weights of heads that predict are made anew each time that rows have grown by an eighth: three times.
+    assert!(allocating <= 3, "{allocating} rows have allocated without an alarm");
 }
 
 #[test]

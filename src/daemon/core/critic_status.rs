@@ -1,6 +1,6 @@
 //! What `status` says of one critic.
 
-use super::{Core, heads, status};
+use super::{Core, alarms, heads, status};
 use crate::board::Judged;
 use crate::wire::status::CriticStatus;
 
@@ -23,6 +23,7 @@ impl Core {
             adoption_pause_ms: self.refits.pauses(index),
             heads: heads::status(learner, self.publisher.board().get(index).as_deref()),
             reward_names: self.config.reward_names(learner.settings()),
+            alarms: alarms::status(learner, self.state.streams()),
             trust,
             shares,
             model: if halted { None } else { model() },

@@ -22,6 +22,28 @@ function follows(/** @type {any} */ c) {
   return [term('tracking', 'follows'), rows, small(`${format(100 * widest.gate, 3)} % of what it adds is let in`)];
 }
 
+/** What an alarm says now, and what has come of those before. @returns {any[]} */
+function foretold(/** @type {import('./status').AlarmStatus} */ a) {
+  const words = a.head ? `alarm about ${a.head}` : 'alarm';
+  if (a.missing > 0) {
+    const fell = a.fell ? `; ${grouped(a.fell)} of ${grouped(a.fell + a.stayed)} were below` : '';
+    return [term('alarm', words), 'not yet', small(`return below ${format(a.below)}; ${grouped(a.missing)} more at or above it must come first${fell}`)];
+  }
+  const known = a.hits + a.mistaken;
+  const said = [`return below ${format(a.below)}`, `${grouped(a.raised)} raised`];
+  if (known) said.push(`${grouped(a.hits)} of ${grouped(known)} right`);
+  if (typeof a.lead_rows === 'number') {
+    const seconds = typeof a.lead_s === 'number' ? ` (${duration(a.lead_s)})` : '';
+    said.push(`${format(a.lead_rows, 2)} rows${seconds} ahead`);
+  }
+  if (a.fell) said.push(`${grouped(a.missed)} of ${grouped(a.fell)} low returns missed`);
+  if (typeof a.false_share === 'number') {
+    said.push(`on before ${format(100 * a.false_share, 2)} % of the other returns, ${format(100 * a.false_alarms, 2)} % asked for`);
+  }
+  const where = a.streams.join(', ') + (a.on > a.streams.length ? ` and ${grouped(a.on - a.streams.length)} more` : '');
+  return [term('alarm', words), a.on ? `on: ${where}` : 'off', small(said.join(' · '))];
+}
+
 /** What the model is: words, numbers, and remarks. @returns {any[]} */
 function modelFacts() {
   const c = critic();
@@ -49,6 +71,7 @@ function modelFacts() {
         ]
       : null,
     follows(c),
+    ...(c.alarms ?? []).map(foretold),
     [
       term('kernel'),
       kernelName(kernel),

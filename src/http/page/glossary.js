@@ -31,6 +31,7 @@ const MEANINGS = {
   chain: ['chain', 'Rows of one stream that continue each other.'],
   stream: ['stream', 'The rows of one robot or one copy of a simulator, in order.'],
   drift: ['drift', 'The errors of the model have changed: the world or the policy is another.'],
+  alarm: ['alarm', 'The return from here will probably fall below the value that the settings name. False alarms keep the share that they state.'],
   provisional: ['provisional', 'No refit has selected this model yet, so that its deviations are rough.'],
   unknown: ['not known', 'Too few rows were near: the deviation is nearly what it was before any data.'],
 };

@@ -92,6 +92,8 @@ export interface CriticStatus {
   actions: ActionsStatus | null;
   /** For how long adoptions held up the learner. */
   adoption_pause_ms: PauseStatus;
+  /** The alarms of the setting `alarm`, in their order; empty if there are none. */
+  alarms: AlarmStatus[];
   /** Bytes of the model, and of those kept beside it. */
   bytes?: number;
   /** Counts of what happened to the present model. */
@@ -316,6 +318,40 @@ export interface PauseStatus {
   p50: number | null;
   /** 99 % of the pauses are at most so long, milliseconds. */
   p99: number | null;
+}
+
+/** An alarm about returns that fall too low, and what has come of it since its settings hold. */
+export interface AlarmStatus {
+  /** The setting `below`: what the return is not to fall below. */
+  below: number;
+  /** The setting `false_alarms`, 0.001 to 0.5. */
+  false_alarms: number;
+  /** Share of the returns in `stayed` at whose row the alarm was on, 0 to 1; nil before the first. */
+  false_share: number | null;
+  /** Followed returns that fell below. */
+  fell: number;
+  /** Name of the head that it is about; nil for the first of the critic's rewards. */
+  head: string | null;
+  /** Alarms from whose row on the return fell below. */
+  hits: number;
+  /** Mean rows from the row that raised an alarm to the one since which the return was below, of `hits`; nil before the first. */
+  lead_rows: number | null;
+  /** The same as `lead_rows` in seconds, of hits whose rows have times; nil where none has. */
+  lead_s: number | null;
+  /** Returns in `fell` that no alarm foretold before they were below for good. */
+  missed: number;
+  /** Returns that are still to stay above before an alarm can be raised; 0 from then on. */
+  missing: number;
+  /** Alarms from whose row on the return stayed above. */
+  mistaken: number;
+  /** Streams whose alarm is on. */
+  on: number;
+  /** Alarms raised. */
+  raised: number;
+  /** Returns of rows that were followed, whether an alarm was on or not, and that stayed above. */
+  stayed: number;
+  /** Names of streams whose alarm is on, at most 8. */
+  streams: string[];
 }
 
 /** Counts of what happened to the present model. */

@@ -1,13 +1,15 @@
 //! What a model knows of its heads: statistics, scales, and how rows change them.
 
 mod changed;
+mod rule;
 mod scales;
+mod warned;
 
 pub(crate) use scales::tuning_is_due;
 
 use super::ring::{CutChains, Parted, Ring};
 use super::verified::{HeadVerification, Start, Verdict, in_single_precision};
-use super::{Columns, Continuation, Cumulant, Head, Rate, SharedHeads, Verified, Weighting};
+use super::{Columns, Cumulant, Head, SharedHeads, Verified, Weighting};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
 use crate::math::forgetting::Forgetting;
@@ -16,59 +18,15 @@ use crate::math::kernel::Kernel;
 use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
 use crate::transition::Rows;
-use crate::verification::expected_length;
+use crate::warning::{Stated, Warnings};
+use rule::{Column, Rule};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
+use warned::{Warned, seen};
 
 /// Rows from which on scales are chosen.
 pub(crate) const TUNED_FROM: u64 = 64;
-/// Heads whose rows have one sequence of discounts and weights.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Rule {
-    rate: Rate,
-    continuation: Continuation,
-    /// Number of its weighting.
-    gram: usize,
-    /// Of each of its heads the number of its cumulant, what it pays at an end, its level, and the number of the head.
-    columns: Vec<Column>,
-    /// Continuation of the last row of each slot.
-    #[serde(with = "crate::math::raw")]
-    kept: Vec<f64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Column {
-    signal: usize,
-    terminal_reward: f64,
-    head: usize,
-    #[serde(default, skip_serializing_if = "super::is_zero")]
-    level: f64,
-}
-
-impl Rule {
-    /// Whether its heads are paid the signals, all of them in their order, and nothing at an end: then there is nothing to copy.
-    fn pays_all_signals(&self, signals: usize) -> bool {
-        let own =
-            |(k, column): (usize, &Column)| column.signal == k && column.terminal_reward == 0.0 && column.level == 0.0;
-        self.columns.len() == signals && self.columns.iter().enumerate().all(own)
-    }
-
-    /// What the head in `column` is paid with a row whose cumulant is `signal` and after which a share `kept` goes on.
-    fn paid(&self, column: &Column, signal: f64, kept: f64) -> f64 {
-        self.rate.about(signal + (1.0 - kept) * column.terminal_reward, column.level, kept)
-    }
-
-    /// Rows that a return takes by its discount, 0 if only times tell.
-    fn length(&self) -> u64 {
-        match (self.rate, &self.continuation) {
-            (Rate::Discount(discount), Continuation::Constant(share)) => expected_length(discount * share) as u64,
-            (Rate::Discount(discount), _) => expected_length(discount) as u64,
-            (Rate::Timescale(_), _) => 0,
-        }
-    }
-}
-
 /// What is known of the chain in one slot besides its sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Clock {
@@ -114,6 +72,8 @@ struct Work {
     weight_sums: Vec<f64>,
     /// Seconds since the row before in the chain (n,); none where the row starts one.
     steps: Vec<Option<f64>>,
+    /// Where the alarms about heads are.
+    warned: Vec<(usize, usize, usize)>,
 }
 
 /// Where a row's states stand among the nodes of its block.
@@ -275,8 +235,8 @@ impl Bank {
         self.forgetting.map_or(1.0, |forgetting| forgetting.unit())
     }
 
-    /// Learn a block of rows.
-    pub(crate) fn learn(&mut self, block: &Block<'_>) {
+    /// Learn a block of rows, of which the alarms among `warnings` hear that are about its heads.
+    pub(crate) fn learn(&mut self, block: &Block<'_>, warnings: Option<&mut Warnings>) {
         let Range { start, end } = block.range;
         if start == end {
             return;
@@ -289,6 +249,7 @@ impl Bank {
         }
         self.verified.settle(self.rules.iter().map(|rule| rule.columns.len()));
         let mut work = std::mem::take(&mut self.work);
+        let mut warned = self.warned(warnings, std::mem::take(&mut work.warned));
         work.signals.renew(self.signals.len(), end - start);
         for (k, i) in (start..end).enumerate() {
             Cumulant::all_of(&self.signals, block.rows, i, work.signals.col_mut(k));
@@ -297,11 +258,12 @@ impl Bank {
         let places = self.remember(block);
         let first_cut = self.ring.as_ref().map_or(0, Ring::cuts);
         for g in 0..self.rules.len() {
-            self.learn_group(g, block, &places, first_cut, &mut work);
+            self.learn_group(g, block, (&places, first_cut), &mut work, &mut warned);
         }
         for g in 0..self.weightings.len() {
             self.learn_gram(g, block, &mut work);
         }
+        work.warned = warned.places;
         self.work = work;
     }
 
@@ -392,7 +354,14 @@ impl Bank {
         }
     }
 
-    fn learn_group(&mut self, g: usize, block: &Block<'_>, places: &[usize], first_cut: usize, work: &mut Work) {
+    fn learn_group(
+        &mut self,
+        g: usize,
+        block: &Block<'_>,
+        (places, first_cut): (&[usize], usize),
+        work: &mut Work,
+        warned: &mut Warned<'_>,
+    ) {
         let (rows, features, n) = (block.rows, block.features, block.range.len());
         let Work { signals, rewards, traces, weight_sums, steps, .. } = work;
         let plain = self.rules[g].pays_all_signals(signals.rows());
@@ -407,9 +376,11 @@ impl Bank {
             let (weight, remembered) = self.weight(self.rules[g].gram, rows, i, block.offset + k as u64);
             self.statistics.groups[g].chain_mut(nodes.slot);
             if let Some(node) = nodes.gap {
+                self.cut_warned(g, block, (k, i), features.col(node), warned);
                 self.cut_group(g, nodes.slot, features.col(node), &mut cut);
             }
             if self.lacks_label(self.rules[g].gram, rows, i) {
+                self.cut_warned(g, block, (k, i), features.col(nodes.state), warned);
                 self.part(g, nodes.slot, features.col(nodes.state), places.get(k).copied());
             }
             let (rule, group) = (&mut self.rules[g], &mut self.statistics.groups[g]);
@@ -442,6 +413,12 @@ impl Bank {
             };
             self.verified.start(g, start, |column| self.scales[rule.columns[column].head]);
             self.verified.take(g, nodes.slot, own, rows.terminated[i]);
+            let earned = |c: usize| rule.columns[c].earned(signals.at(rule.columns[c].signal, k), kept);
+            warned.see(g, &seen(block, k, i, decay), earned, |column| {
+                let about = self.verified.value(g, column, phi)?;
+                let Column { head, level, .. } = rule.columns[column];
+                Some(Stated { mean: about + level, deviation: self.scales[head].noise_variance().sqrt() })
+            });
             weight_sums.push(group.absorb(nodes.slot, decay, weight * remembered, phi, own, trace));
             // What it is if the chain is cut here: then the time to the next row is that from the one before.
             group.chain_mut(nodes.slot).discount = kept * rule.rate.discount(steps[k].unwrap_or(1.0));
@@ -449,6 +426,7 @@ impl Bank {
             if rows.terminated[i] {
                 group.chain_mut(nodes.slot).reset();
             } else if let Some(node) = nodes.next {
+                self.cut_warned(g, block, (k, i), features.col(node), warned);
                 self.cut_group(g, nodes.slot, features.col(node), &mut cut);
             }
         }

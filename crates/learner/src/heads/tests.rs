@@ -63,7 +63,7 @@ fn elements_count_from_the_row_that_they_are_known_from() {
         let mut nodes = RowNodes::default();
         (nodes.slot, nodes.gap) = (stream, gap.map(|_| 1));
         let range = i..i + 1;
-        bank.learn(&Block {
+        let block = Block {
             rows: &rows,
             range,
             offset: i as u64,
@@ -71,7 +71,8 @@ fn elements_count_from_the_row_that_they_are_known_from() {
             features: &matrix,
             kernel: &Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0)),
             ring: (0, 0),
-        });
+        };
+        bank.learn(&block, None);
         last[stream] = Some(rows.next_state(i).to_vec()).filter(|_| !rows.terminated[i]);
     }
     for (slot, state) in last.iter().enumerate() {

@@ -134,6 +134,13 @@ impl HeadVerification {
         self.forecast.as_ref().map(|forecast| forecast.rows)
     }
 
+    /// V of the head in this column of group number `g` at features (m,), as it is verified; none without weights. O(m).
+    pub(super) fn value(&self, g: usize, column: usize, features: &[f64]) -> Option<f64> {
+        let Forecast { spectra, weights, .. } = self.forecast.as_ref()?;
+        let heads = weights[g].len() / spectra.first().map_or(1, |spectrum| spectrum.values.len()).max(1);
+        Some(weights[g].chunks_exact(heads.max(1)).zip(features).map(|(row, phi)| f64::from(row[column]) * phi).sum())
+    }
+
     /// The weights that predict, as memory for those that will: there are none until [`HeadVerification::foresee`] gets them.
     pub(super) fn take_weights(&mut self) -> Vec<Vec<f32>> {
         self.forecast.take().map(|forecast| forecast.weights).unwrap_or_default()

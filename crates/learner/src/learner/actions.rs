@@ -15,6 +15,7 @@ use crate::model::Model;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::transition::{Batch, Rows};
+use crate::warning::Warning;
 use crate::watch::Alarm;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
@@ -458,6 +459,10 @@ impl Event {
             Self::Drift(alarm) => {
                 let finding = crate::math::drift::Finding { since: alarm.finding.since + lag, ..alarm.finding };
                 Self::Drift(Alarm { offset: alarm.offset + lag, finding, ..alarm })
+            }
+            Self::Warning(warning) => {
+                let (offset, since) = (warning.offset + lag, warning.since + lag);
+                Self::Warning(Warning { offset, since, ..warning })
             }
             Self::Forked { from, at } => Self::Forked { from: from + lag, at: at + lag },
             Self::Swapped { from, at, kept } => Self::Swapped { from: from + lag, at: at + lag, kept },

@@ -21,6 +21,7 @@ use crate::math::drift::split;
 use crate::model::Model;
 use crate::settings::rows_of_its_own;
 use crate::transition::Rows;
+use crate::warning::Warnings;
 use crate::watch::Alarm;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,9 @@ pub(super) struct Following {
     changed_at: u64,
     /// Offset from which on rows are kept, so that a fork can begin with them.
     kept_from: Option<u64>,
+    /// The alarms of the settings, of whichever model answers; none where none are wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) warnings: Option<Box<Warnings>>,
     /// What happened and has not been reported yet.
     #[serde(skip)]
     pub(super) events: Vec<Event>,
@@ -161,6 +165,7 @@ impl Following {
         let fork =
             |fork: &Fork| fork.model.is_consistent() && fork.contest.is_consistent(fork.model.settings().rewards.len());
         self.fork.as_ref().is_none_or(fork)
+            && self.warnings.as_ref().is_none_or(|warnings| warnings.is_consistent())
             && self.kept.len() <= KEPT_MAX
             && self.copies.len() <= COPIES_MAX
             && self.kept.iter().chain(&self.copies).all(sizes)
@@ -169,6 +174,7 @@ impl Following {
     /// Bytes held, for reports of memory.
     pub(super) fn bytes(&self) -> usize {
         self.fork.as_ref().map_or(0, |fork| fork.model.bytes())
+            + self.warnings.as_ref().map_or(0, |warnings| warnings.bytes())
             + self.kept.iter().chain(&self.copies).map(|kept| kept.model.bytes() + kept.weights.bytes()).sum::<usize>()
     }
 
@@ -199,6 +205,7 @@ impl Following {
     pub(super) fn restart_at(&mut self, offset: u64) {
         (self.pending, self.fork, self.name) = (None, None, None);
         self.copies.clear();
+        self.cut_warnings(offset);
         self.changed_at = offset;
         self.kept_from = self.kept_from.map(|from| from.max(offset));
     }
@@ -216,10 +223,29 @@ impl Following {
             fork.model.cut_running_chains();
         }
         self.kept_from = self.kept_from.map(|from| from.max(offset));
+        self.cut_warnings(offset);
+    }
+
+    /// What alarms have followed up to the row at `offset` does not go on there.
+    fn cut_warnings(&mut self, offset: u64) {
+        let Some(warnings) = &mut self.warnings else { return };
+        warnings.cut_all(offset);
+        self.events.extend(warnings.take_events().into_iter().map(Event::Warning));
     }
 }
 
 impl Learner {
+    /// The alarms that its settings ask for; none if they ask for none.
+    pub fn warnings(&self) -> Option<&Warnings> {
+        self.following.warnings.as_deref()
+    }
+
+    /// Have the alarms that the settings ask for; those that were there go on.
+    pub(super) fn settle_warnings(&mut self) {
+        let Settings { alarms, discount, .. } = &self.settings;
+        self.following.warnings = Warnings::settle(self.following.warnings.take(), alarms, *discount);
+    }
+
     /// Learn the rows of `window` before offset `end` that have not been learned yet.
     pub(super) fn learn(&mut self, window: &Window, end: u64) {
         for (rows, range, offset) in pieces(window, self.learned, end) {
@@ -229,10 +255,12 @@ impl Learner {
                 // Blocks end at refreshes in any case.
                 let count = model.rows_until_refresh().min((range.end - at) as u64) as usize;
                 let first = offset + (at - range.start) as u64;
+                model.warn_with(self.following.warnings.take());
                 match &mut self.following.fork {
                     None => model.learn(rows, at..at + count, first),
                     Some(fork) => fork.learn(model, rows, at..at + count, first, &mut self.following.foretold),
                 }
+                self.following.warnings = model.warn_no_more();
                 let refreshed = model.has_just_refreshed();
                 at += count;
                 self.learned = first + count as u64;
@@ -253,6 +281,9 @@ impl Learner {
                 self.following.pending = Some(alarm.clone());
             }
             self.following.events.push(Event::Drift(alarm));
+        }
+        if let Some(warnings) = &mut self.following.warnings {
+            self.following.events.extend(warnings.take_events().into_iter().map(Event::Warning));
         }
     }
 

@@ -19,6 +19,7 @@ use crate::settings::Settings;
 use crate::tracking::{Seen, Tracking};
 use crate::transition::Rows;
 use crate::verification::Verified;
+use crate::warning::Warnings;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -67,17 +68,18 @@ pub(super) struct Pass<'a> {
     pub(super) heads: Option<&'a mut Bank>,
     pub(super) tracking: Option<&'a mut Tracking>,
     pub(super) foretold: Option<&'a mut Foretold>,
+    pub(super) warnings: Option<&'a mut Warnings>,
 }
 
 /// A row that is being absorbed.
 #[derive(Clone, Copy, Debug)]
-struct Arrival<'a> {
-    rows: &'a Rows,
+pub(super) struct Arrival<'a> {
+    pub(super) rows: &'a Rows,
     /// Its number there, and in its block.
-    i: usize,
-    k: usize,
+    pub(super) i: usize,
+    pub(super) k: usize,
     /// (H,).
-    rewards: &'a [f64],
+    pub(super) rewards: &'a [f64],
     /// Whether the row before it in its chain waits for it.
     settles: bool,
     /// Whether its own TD error is asked for.
@@ -107,7 +109,8 @@ impl Pass<'_> {
             let (nodes, features) = (&work.nodes.of_rows, &work.nodes.features);
             let ring = (self.recent.span().start, self.recent.cuts().count());
             let kernel = self.basis.kernel();
-            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features, kernel, ring });
+            let block = Block { rows, range: block.clone(), offset, nodes, features, kernel, ring };
+            heads.learn(&block, self.warnings.as_deref_mut());
         }
         self.absorb(rows, block, offset, work);
         if self.basis.dictionary.is_full() && !self.recent.is_settled() {
@@ -300,7 +303,7 @@ impl Pass<'_> {
             self.statistics.absorb(chain, observed, rewards, discount, weight);
             None
         };
-        self.compare(row, nodes, ratio, gathered.revisits);
+        self.compare(row, nodes, ratio, gathered);
         if !gathered.revisits {
             self.track(row, nodes, ratio, successor, weight);
         }
@@ -336,12 +339,12 @@ impl Pass<'_> {
 
     /// What the weights of the last refresh say of a row: its TD error, which lacks the value of its successor yet, what is stated
     /// before it is learned, and what its return is predicted to be.
-    fn compare(&mut self, row: Arrival<'_>, nodes: &Nodes, ratio: f64, revisits: bool) {
-        let Arrival { rows, i, k, rewards, .. } = row;
+    fn compare(&mut self, arrival: Arrival<'_>, nodes: &Nodes, ratio: f64, gathered: &Gathered) {
+        let Arrival { rows, i, k, rewards, asks, .. } = arrival;
         let here = nodes.of_rows[k];
         let (slot, features) = (here.slot, nodes.features.col(here.state));
         let posterior = self.weights.posterior.as_ref();
-        if row.asks {
+        if asks {
             let slot = &mut self.streams.slots[slot];
             slot.row = self.recent.end();
             slot.pending.clear();
@@ -357,12 +360,13 @@ impl Pass<'_> {
                 .extend((0..rewards.len()).map(|h| [rule.level(h) + value(posterior, features, h), next(h)]));
         }
         // Returns are there for the policy that acted, and for no other.
-        if !revisits && !self.rule.settings.leaves_chain() {
+        if !gathered.revisits && !self.rule.settings.leaves_chain() {
             let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
             let row = Verified { slot, rewards, discount, ratio };
             let at = (nodes.state(here.state), features);
             let answers = Answers { posterior, tracking: self.tracking.as_deref() };
             self.returns.verify(row, at, answers, self.rule.settings.discount, self.basis.kernel());
+            self.warn(arrival, nodes, ratio, gathered.offset);
         }
     }
 
@@ -448,6 +452,7 @@ impl Pass<'_> {
         if gathered.revisits {
             return;
         }
+        self.cut_warned(slot, features, gathered.offset);
         let posterior = self.weights.posterior.as_ref();
         let answers = Answers { posterior, tracking: self.tracking.as_deref() };
         self.returns.cut(slot, features, answers, self.rule.settings.discount);

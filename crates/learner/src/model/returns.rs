@@ -10,6 +10,7 @@ use crate::math::spread::Spread;
 use crate::snapshot::ReturnSpread;
 use crate::tracking::Tracking;
 use crate::verification::{Pace, Predicted, Verification, Verified};
+use crate::warning::Stated;
 
 /// What answers for a model: the weights of the last refresh, and what tracks the stream beside them.
 #[derive(Clone, Copy)]
@@ -20,7 +21,7 @@ pub(super) struct Answers<'a> {
 
 impl Answers<'_> {
     /// V_h as it is published, where the features are phi (m,).
-    fn value(&self, features: &[f64], h: usize) -> f64 {
+    pub(super) fn value(&self, features: &[f64], h: usize) -> f64 {
         let base = value(self.posterior, features, h);
         self.tracking.map_or(base, |tracking| tracking.answer(h, features, base))
     }
@@ -68,6 +69,16 @@ impl Returns {
             verification.start(row.slot, state, (0..row.rewards.len()).map(predicted));
         }
         verification.take(row, pace);
+    }
+
+    /// What is stated of the return of reward number `h` from a state of features phi (m,), what errors have added to Var V included; none
+    /// before a refit. O(m^2).
+    pub(super) fn stated(&self, h: usize, features: &[f64], answers: Answers<'_>, kernel: &Kernel) -> Option<Stated> {
+        let Self { spread: Some(spread), value_covariance: Some(covariance), verification } = self else { return None };
+        let learned = value_variance(answers.posterior?.scale().signal, kernel, covariance, features);
+        let variance = learned + answers.scatter(features, h);
+        let deviation = (variance + verification.excess() + spread.variance(h, features)).sqrt();
+        Some(Stated { mean: answers.value(features, h), deviation })
     }
 
     /// The chain of `slot` is cut at a state with these features (m,).

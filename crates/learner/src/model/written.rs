@@ -7,6 +7,7 @@ use super::level::Level;
 use super::returns::Returns;
 use super::scoring::Prequential;
 use super::streams::{Slot, Streams};
+use super::warned::Hearers;
 use super::weights::{Tuned, Weights, unknown_arrivals};
 use super::{Counts, Model, Score};
 use crate::heads::Bank;
@@ -183,7 +184,7 @@ impl From<Written<'_>> for Model {
             history: of.history.into_owned(),
             branch: of.branch.into_owned(),
             tracking: of.tracking.into_owned(),
-            foretold: None,
+            hearers: Hearers::default(),
             work: None,
         }
     }

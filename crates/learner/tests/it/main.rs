@@ -33,3 +33,4 @@ mod support;
 mod tracking;
 mod verification;
 mod verified_heads;
+mod warning;

@@ -314,6 +314,8 @@ pub struct CriticStatus {
     pub rebuild: Option<RebuildStatus>,
     /// The heads; nil if there are none.
     pub heads: Option<HeadsStatus>,
+    /// The alarms of the setting `alarm`, in their order; empty if there are none.
+    pub alarms: Vec<AlarmStatus>,
     /// Error of held-out returns that the model in use was adopted with, 1 for a constant; nil if the evidence chose it, and after
     /// a start.
     pub held_out_error: Option<f64>,
@@ -609,6 +611,43 @@ pub struct ReturnsStatus {
     pub pairs: u64,
     /// Share of these returns in the 90 % interval before the factor, 0 to 1; nil before the first pair.
     pub coverage: Option<f64>,
+}
+
+/// An alarm about returns that fall too low, and what has come of it since its settings hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct AlarmStatus {
+    /// Name of the head that it is about; nil for the first of the critic's rewards.
+    pub head: Option<String>,
+    /// The setting `below`: what the return is not to fall below.
+    pub below: f64,
+    /// The setting `false_alarms`, 0.001 to 0.5.
+    pub false_alarms: f64,
+    /// Returns that are still to stay above before an alarm can be raised; 0 from then on.
+    pub missing: u64,
+    /// Streams whose alarm is on.
+    pub on: u64,
+    /// Names of streams whose alarm is on, at most 8.
+    pub streams: Vec<String>,
+    /// Alarms raised.
+    pub raised: u64,
+    /// Alarms from whose row on the return fell below.
+    pub hits: u64,
+    /// Alarms from whose row on the return stayed above.
+    pub mistaken: u64,
+    /// Returns of rows that were followed, whether an alarm was on or not, and that stayed above.
+    pub stayed: u64,
+    /// Share of the returns in `stayed` at whose row the alarm was on, 0 to 1; nil before the first.
+    pub false_share: Option<f64>,
+    /// Followed returns that fell below.
+    pub fell: u64,
+    /// Returns in `fell` that no alarm foretold before they were below for good.
+    pub missed: u64,
+    /// Mean rows from the row that raised an alarm to the one since which the return was below, of `hits`; nil before the first.
+    pub lead_rows: Option<f64>,
+    /// The same as `lead_rows` in seconds, of hits whose rows have times; nil where none has.
+    pub lead_s: Option<f64>,
 }
 
 /// What tracks the stream beside the base.

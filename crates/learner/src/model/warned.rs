@@ -1,0 +1,61 @@
+//! The alarms of a critic, while its model learns rows as they come.
+
+use super::Model;
+use super::nodes::Nodes;
+use super::pass::{Arrival, Pass};
+use super::returns::Answers;
+use super::streams::stream_of;
+use crate::contest::Foretold;
+use crate::warning::{Seen, Stated, Warnings};
+
+/// Who hears of rows while a model learns them: each only where the caller asks for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hearers {
+    /// What is stated of rows before they are learned.
+    pub(super) foretold: Option<Foretold>,
+    /// The alarms about rows as they come.
+    pub(super) warnings: Option<Box<Warnings>>,
+}
+
+impl Model {
+    /// Ask these alarms about the rows that are learned next.
+    pub(crate) fn warn_with(&mut self, warnings: Option<Box<Warnings>>) {
+        self.hearers.warnings = warnings;
+    }
+
+    /// Ask no alarm any more: those there were.
+    pub(crate) fn warn_no_more(&mut self) -> Option<Box<Warnings>> {
+        self.hearers.warnings.take()
+    }
+}
+
+impl Pass<'_> {
+    /// The alarm about the first reward sees a row of this importance ratio, in the unit of rewards: levels change with models.
+    pub(super) fn warn(&mut self, row: Arrival<'_>, nodes: &Nodes, ratio: f64, offset: u64) {
+        let warnings = self.warnings.as_deref_mut().filter(|_| !self.rule.settings.heads_alone);
+        let Some(warner) = warnings.and_then(Warnings::of_values) else { return };
+        let Arrival { rows, i, k, .. } = row;
+        let answers = Answers { posterior: self.weights.posterior.as_ref(), tracking: self.tracking.as_deref() };
+        let features = nodes.features.col(nodes.of_rows[k].state);
+        let seen = Seen {
+            stream: rows.streams[i],
+            offset,
+            time: rows.times.get(i).copied().unwrap_or(f64::NAN),
+            decay: 1.0,
+            reward: rows.reward(i)[self.rule.settings.rewards[0]],
+            discount: if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) },
+            ratio,
+        };
+        let stated = self.returns.stated(0, features, answers, self.basis.kernel());
+        warner.see(&seen, stated.map(|about| Stated { mean: about.mean + self.rule.level(0), ..about }));
+    }
+
+    /// The chain of `slot` is cut before the row at `offset`, at a state with these features (m,).
+    pub(super) fn cut_warned(&mut self, slot: usize, features: &[f64], offset: u64) {
+        let warnings = self.warnings.as_deref_mut().filter(|_| !self.rule.settings.heads_alone);
+        let Some(warner) = warnings.and_then(Warnings::of_values) else { return };
+        let answers = Answers { posterior: self.weights.posterior.as_ref(), tracking: self.tracking.as_deref() };
+        let value = answers.posterior.map(|_| answers.value(features, 0) + self.rule.level(0));
+        warner.cut(stream_of(&self.streams.slot_of, slot), offset, 1.0, value);
+    }
+}
