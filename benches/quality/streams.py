@@ -394,6 +394,38 @@ def pendulum(rng, rows=20_000, raw=False):
     return simulated(Dynamics(step, reset, observe), rng, rows=rows, **sizes)
 
 
+def normals(rng, kind, rows=10_000):
+    """Normal variables, each of which keeps nine tenths of itself from step to step; rewards have noise.
+
+    `oblique`: rewards depend on two directions across eight of them. `bent`: they depend on three of five, one by one,
+    and these are seen as exponential, cube and exponential.
+    """
+    across = np.random.default_rng(5).standard_normal((2, 8))
+    across *= 1.3 / np.linalg.norm(across, axis=1, keepdims=True)
+    along = {"oblique": across, "bent": np.diag([1.2, 1.2, 0.8, 0.0, 0.0])[:3]}[kind]
+    noise = {"oblique": 0.3, "bent": 1.0}[kind]
+
+    def reset(count, rng):
+        return rng.standard_normal((count, along.shape[1]))
+
+    def observe(states):
+        if kind == "oblique":
+            return states
+        return np.column_stack([np.exp(1.3 * states[:, 0]), states[:, 1] ** 3, np.exp(states[:, 2]), states[:, 3:]])
+
+    def dynamics(noise):
+        def step(states, rng):
+            rewards = np.sin(states @ along.T) @ [1.0, 0.7, 0.6][: len(along)]
+            rewards = rewards + noise * rng.standard_normal(len(states))
+            after = 0.9 * states + math.sqrt(1.0 - 0.81) * rng.standard_normal(states.shape)
+            return after, rewards, np.zeros(len(states), bool)
+
+        return Dynamics(step, reset, observe)
+
+    sizes = {"discount": 0.95, "limit": 200, "test": 150, "repeats": 600, "horizon": 300}
+    return simulated(dynamics(noise), rng, rows=rows, noiseless=dynamics(0.0), **sizes)
+
+
 def mountain_car(rng, rows=20_000):
     """Pushed the way it moves; three pushes in ten at random."""
 
@@ -615,6 +647,8 @@ FAMILIES = {
     "nav/hetero": lambda rng, seed, **o: nav(rng, "hetero", **o),
     "nav/irrel": lambda rng, seed, **o: nav(rng, "irrel", **o),
     "nav/switch": lambda rng, seed, **o: nav(rng, "switch", **o),
+    "normal/oblique": lambda rng, seed, **o: normals(rng, "oblique", **o),
+    "normal/bent": lambda rng, seed, **o: normals(rng, "bent", **o),
     "Pendulum": lambda rng, seed, **o: pendulum(rng, **o),
     "Pendulum/raw": lambda rng, seed, **o: pendulum(rng, raw=True, **o),
     "MountainCar": lambda rng, seed, **o: mountain_car(rng, **o),

@@ -51,11 +51,12 @@ pub(crate) struct Fit {
     /// Write the value function here (MessagePack; `value` and `inspect` read it)
     #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
-    /// Kernel: isotropic (one lengthscale), ard (one for each state variable), factor or factor:K (directions across
-    /// them, K of them), or auto (whichever of these the data support, without irrelevant variables) [default: ard]
+    /// Kernel: isotropic (one lengthscale), ard (one for each state variable, and directions across them where these predict
+    /// better), factor or factor:K (directions, K of them), or auto (whichever of these the data support, without irrelevant variables) [default: ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     kernel: Option<KernelChoice>,
-    /// Decay of the kernel with distance: matern52 (value functions with kinks) or gaussian (smooth ones)
+    /// Decay of the kernel with distance: matern52 (value functions with kinks, or gaussian where that predicts better) or
+    /// gaussian (smooth ones)
     /// [default: matern52; with --no-optimise that of the file]
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,

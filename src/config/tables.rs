@@ -373,7 +373,8 @@ pub(super) static CRITIC: [Setting<Settings>; 43] = [
             ("factor", KernelKind::Factor(None)),
             ("auto", KernelKind::Auto),
         ],
-        "Kernel (covariance function): \"ard\", a lengthscale for each state variable; \"isotropic\", one for all; \
+        "Kernel (covariance function): \"ard\", a lengthscale for each state variable, and, where held-out returns are \
+         predicted better so, directions across three or more of them; \"isotropic\", one for all; \
          \"factor\", lengthscales and directions across variables; or \"auto\", whichever of these the data support, \
          without irrelevant variables, which takes longer."
     ),
@@ -382,7 +383,8 @@ pub(super) static CRITIC: [Setting<Settings>; 43] = [
         profile,
         Restart,
         [("gaussian", Profile::Gaussian), ("matern52", Profile::Matern52)],
-        "Decay of the kernel with distance: \"matern52\", for value functions with kinks; or \"gaussian\", for smooth ones."
+        "Decay of the kernel with distance: \"matern52\", for value functions with kinks, from which a refit goes over to \
+         the Gaussian where held-out returns are predicted better so; or \"gaussian\", for smooth ones."
     ),
     choice!(
         linear_columns,

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 pub enum KernelKind {
     /// One lengthscale for all state variables.
     Isotropic,
-    /// One relevance per state variable.
+    /// One relevance per state variable; with selection by held-out returns also a few directions, where they predict better.
     #[default]
     Ard,
     /// Relevances and this many directions, or as many as the evidence asks for.
@@ -181,7 +181,7 @@ pub struct Settings {
     pub rewards: Vec<usize>,
     /// Covariance.
     pub kernel: KernelKind,
-    /// How covariance falls with distance.
+    /// How covariance falls with distance; with selection by held-out returns Matern may give way to the Gaussian.
     pub profile: Profile,
     /// Whether values have linear columns beside the kernel.
     pub linear_columns: LinearColumns,

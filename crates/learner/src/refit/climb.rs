@@ -18,6 +18,8 @@ const BOUND_ASCENTS: usize = 4;
 const BOUND_GAIN: f64 = 0.5;
 /// Directions of a factor model that are tried while evidence rises.
 const DIRECTIONS_MAX: usize = 4;
+/// The same where models without any are compared with them by more than evidence.
+const DIRECTIONS_BESIDE: usize = 2;
 
 /// A search under way.
 pub(super) struct Climb<'a> {
@@ -59,11 +61,7 @@ impl Climb<'_> {
         let dim = self.search.problem.dim();
         let left_out = self.search.left_out.clone();
         let mut keep = |found: Found, best: &mut Option<Found>| -> bool {
-            tried.push(StructureReport {
-                name: found.structure.name.clone(),
-                log_evidence: found.ascent.log_evidence,
-                parameters: found.structure.free(),
-            });
+            tried.push(StructureReport::of(&found));
             *evaluations += found.ascent.evaluations;
             let better = best.as_ref().is_none_or(|best| found.worth() > best.worth());
             if better {
@@ -120,6 +118,38 @@ impl Climb<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Directions beside the relevances of `ard`, one after the other while each is worth its parameters, among the variables that are
+    /// worth theirs; none where the first is not.
+    pub(super) fn directions(
+        &mut self,
+        ard: &Found,
+        tried: &mut Vec<StructureReport>,
+    ) -> Result<Option<Found>, RefitError> {
+        let dim = self.search.problem.dim();
+        let gone = self.irrelevant(ard)?;
+        let left = (0..dim).filter(|d| self.search.is_real(*d) && !gone.contains(d)).count();
+        let (mut last, mut best): (Found, Option<Found>) = (ard.clone(), None);
+        for k in 1..=left.saturating_sub(1).min(DIRECTIONS_BESIDE) {
+            if !(self.time_left)() {
+                break;
+            }
+            let metric = Metric::Factor { relevance: vec![1.0; dim], factors: vec![vec![0.0; dim]; k] };
+            let from = self.with_direction(&last, k);
+            let found = match self.climb(self.search.structure(metric, &gone), from) {
+                // What there is stands, though a structure beyond it cannot be climbed.
+                Err(RefitError::NoAscent(_)) => break,
+                found => found?,
+            };
+            tried.push(StructureReport::of(&found));
+            if found.worth() <= best.as_ref().unwrap_or(ard).worth() {
+                break;
+            }
+            last = found.clone();
+            best = Some(found);
+        }
+        Ok(best)
     }
 
     /// If the exact evidence used a subset, continue the ascent on the variational bound of all rows. If variables may be

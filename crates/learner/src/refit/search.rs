@@ -76,6 +76,16 @@ pub struct StructureReport {
     pub parameters: usize,
 }
 
+impl StructureReport {
+    pub(super) fn of(found: &Found) -> Self {
+        Self {
+            name: found.structure.name.clone(),
+            log_evidence: found.ascent.log_evidence,
+            parameters: found.structure.free(),
+        }
+    }
+}
+
 /// How far ascents on the exact evidence go.
 #[derive(Clone, Copy)]
 pub(super) struct Effort {

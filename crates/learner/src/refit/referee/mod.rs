@@ -14,10 +14,10 @@ mod report;
 mod tests;
 
 use super::error::{DeadEnd, RefitError};
-use super::search::{Structure, StructureReport};
+use super::search::{Found, Search, Structure, StructureReport};
 use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
-use crate::math::kernel::{Hyperparameters, Kernel, Metric};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, Profile};
 use crate::math::optimise::Ascent;
 use crate::settings::{KernelKind, Settings};
 use crate::snapshot::Inputs;
@@ -26,7 +26,7 @@ pub(super) use change::Change;
 use folds::each;
 use jury::{Candidate, Contender, Jury, Verdict};
 use pieces::{FOLDS, Pieces, Source};
-use proposals::{Evidence, Fitted, Round};
+use proposals::{Evidence, Fitted, Proposal, Round};
 pub use report::{CandidateReport, LambdaReport, SelectionReport};
 
 /// Lambdas that are compared if none is given.
@@ -46,6 +46,8 @@ const BEGIN: [(f64, bool); 3] = [(0.3, false), (3.0, false), (0.3, true)];
 const ROUNDS: usize = 2;
 /// Kernels that join the pool in a round.
 const JOINING: usize = 2;
+/// A kind of model other than the present one must score lower by this share, and by a standard error.
+const OF_ANOTHER_KIND: f64 = 0.01;
 /// Lambda of the targets by which a round's reference follows the best candidates.
 const FOLLOWING: f64 = 0.95;
 /// Lambda of the targets of the evidence.
@@ -96,7 +98,7 @@ pub(super) struct Choice {
     pub(super) report: SelectionReport,
     /// The last search for relevances, and what it found; none if there was no time, or nothing to climb. Its targets are in their
     /// standard deviations.
-    pub(super) found: Option<Fitted>,
+    pub(super) found: Option<(Search, Found)>,
     /// Structures that the first search has tried.
     pub(super) structures: Vec<StructureReport>,
 }
@@ -116,9 +118,19 @@ impl Question<'_> {
     fn kernel(&self, shape: &Shape) -> Kernel {
         let dim = self.inputs.dim();
         let kinds = self.settings.kinds(dim);
-        let kernel =
-            Kernel::gaussian(1.0, BIAS, shape.metric.clone()).with_profile(self.settings.profile).with_kinds(&kinds);
+        let kernel = Kernel::gaussian(1.0, BIAS, shape.metric.clone()).with_profile(shape.profile).with_kinds(&kinds);
         if shape.linear { kernel.with_linear_columns(dim, LINEAR) } else { kernel }
+    }
+
+    /// A metric with the profile of the settings.
+    fn shape(&self, metric: Metric, linear: bool) -> Shape {
+        Shape { metric, profile: self.settings.profile, linear }
+    }
+
+    /// Whether kernels of other kinds than that of the settings are compared. They pay where values are learned; for those of actions
+    /// nobody has tried.
+    fn has_other_kinds(&self) -> bool {
+        self.settings.action_value.is_none()
     }
 
     /// Whether kernels without linear columns are compared, and those with them.
@@ -140,7 +152,7 @@ impl Question<'_> {
             Some((present, _)) => present.kernel.metric.clone(),
             None => self.isotropic(2.0),
         };
-        let kernel = Kernel { bias_variance: 1.0, ..self.kernel(&Shape { metric, linear: false }) };
+        let kernel = Kernel { bias_variance: 1.0, ..self.kernel(&self.shape(metric, false)) };
         Hyperparameters { kernel, noise: self.settings.noise, noise_variance: 0.1 }
     }
 
@@ -160,11 +172,29 @@ impl Question<'_> {
 #[derive(Clone, Debug, PartialEq)]
 struct Shape {
     metric: Metric,
+    profile: Profile,
     /// Whether constant and linear columns stand beside what the dictionary spans.
     linear: bool,
 }
 
+/// What one shape may have in common with another, whatever its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Kind {
+    directed: bool,
+    profile: Profile,
+}
+
+impl Kind {
+    fn differences(self, other: Self) -> usize {
+        usize::from(self.directed != other.directed) + usize::from(self.profile != other.profile)
+    }
+}
+
 impl Shape {
+    fn kind(&self) -> Kind {
+        Kind { directed: !self.metric.factors().is_empty(), profile: self.profile }
+    }
+
     /// `name` is that of the metric.
     fn name(&self, name: &str) -> String {
         if self.linear { format!("{name} + linear") } else { name.to_owned() }
@@ -222,23 +252,24 @@ fn choose_with_pool<'a>(
     for (metric, &linear) in
         question.kernel.iter().flat_map(|&metric| compared.iter().map(move |linear| (metric, linear)))
     {
-        let shape = Shape { metric: metric.clone(), linear };
+        let shape = question.shape(metric.clone(), linear);
         pool.add(shape.name("heads"), shape, None)?;
     }
     if let Some((present, _)) = question.present {
         let ratio = present.noise_variance / present.kernel.signal_variance;
-        let shape = Shape { metric: present.kernel.metric.clone(), linear: present.kernel.linear_share() > 0.0 };
+        let linear = present.kernel.linear_share() > 0.0;
+        let shape = Shape { metric: present.kernel.metric.clone(), profile: present.kernel.profile, linear };
         pool.add("present".into(), shape, Some(ratio))?;
     }
     for (c, linear) in BEGIN {
         let linear = linear || compared == [true];
-        let (name, shape) = (format!("isotropic {c}"), Shape { metric: question.isotropic(c), linear });
+        let (name, shape) = (format!("isotropic {c}"), question.shape(question.isotropic(c), linear));
         if compared.contains(&linear) && pool.has_not(&shape.name(&name)) && in_time(&pool) {
             pool.add(shape.name(&name), shape, None)?;
         }
     }
     let evidence = Evidence::new(question, &pool.pieces);
-    let (mut found, mut structures) = (None, Vec::new());
+    let (mut found, mut structures): (Option<Fitted>, _) = (None, Vec::new());
     let rounds = if question.kernel.is_some() { 0 } else { ROUNDS };
     for number in 1..=rounds {
         if !in_time(&pool) {
@@ -246,21 +277,36 @@ fn choose_with_pool<'a>(
         }
         let returns = pool.returns()?;
         let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, time_left };
-        let before = found.take().map(|(_, found): Fitted| found);
-        let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), before, &mut round)?;
+        let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), found.take(), &mut round)?;
         found = next;
         if !in_time(&pool) {
             break;
         }
-        for proposal in proposals.into_iter().take(JOINING) {
+        for proposal in joining(proposals) {
             if pool.has_not(&proposal.name) && in_time(&pool) {
                 pool.add(proposal.name, proposal.shape, None)?;
             }
         }
     }
+    let may_be_smooth = question.has_other_kinds() && question.settings.profile == Profile::Matern52;
+    if rounds > 0
+        && may_be_smooth
+        && in_time(&pool)
+        && let Some((name, shape)) = pool.smooth(&evidence)?
+    {
+        pool.add(name, shape, None)?;
+    }
     let (hyperparameters, lambda, mut report) = pool.decide()?;
     report.out_of_time = !all_there;
+    let found = found.map(|fitted| fitted.like(&hyperparameters.kernel.metric));
     Ok((Choice { hyperparameters, lambda, report, found, structures }, pool))
+}
+
+/// Those of the proposals, the best first, that join the pool: where some have directions and some have none, the best of both.
+fn joining(proposals: Vec<Proposal>) -> impl Iterator<Item = Proposal> {
+    let (directed, plain): (Vec<_>, Vec<_>) = proposals.into_iter().partition(|found| found.shape.kind().directed);
+    let count = if directed.is_empty() || plain.is_empty() { JOINING } else { JOINING / 2 };
+    plain.into_iter().take(count).chain(directed.into_iter().take(count))
 }
 
 impl<'a> Pool<'a> {
@@ -315,19 +361,41 @@ impl<'a> Pool<'a> {
         jury.median().ok_or(RefitError::NoAscent(DeadEnd::Kernels))
     }
 
+    /// What the candidates score against the first of the references.
+    fn verdict(&self, jury: &Jury<'_>) -> Result<Verdict, RefitError> {
+        let start = self.start(jury)?;
+        let spread = jury.spread(&jury.targets(FOLLOWING, &start));
+        Ok(jury.judge(FOLLOWING, &start, &spread))
+    }
+
     /// Lambda-returns (N, H) of a reference that the pool has made, for the evidence.
     fn returns(&self) -> Result<Vec<f64>, RefitError> {
         let jury = self.jury();
-        let start = self.start(&jury)?;
-        let spread = jury.spread(&jury.targets(FOLLOWING, &start));
-        let verdict = jury.judge(FOLLOWING, &start, &spread);
-        Ok(jury.targets(FITTED, &verdict.reference))
+        Ok(jury.targets(FITTED, &self.verdict(&jury)?.reference))
+    }
+
+    /// The Gaussian beside the best of the kernels with the profile of the settings, and its name; none where the evidence speaks against
+    /// it.
+    fn smooth(&self, evidence: &Evidence<'_>) -> Result<Option<(String, Shape)>, RefitError> {
+        let jury = self.jury();
+        let verdict = self.verdict(&jury)?;
+        let profile = |c: Candidate| self.members[c.kernel].shape.profile;
+        let asked = |c: Candidate| self.may_be_chosen(c) && profile(c) == self.question.settings.profile;
+        let candidates = jury.candidates().iter().zip(&verdict.scores).filter(|(c, _)| asked(**c));
+        let best = candidates.min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(candidate, _)| candidate.kernel);
+        let Member { name, shape, .. } = &self.members[best];
+        let returns = jury.targets(FITTED, &verdict.reference);
+        let smooth = evidence.smooth(shape, &returns, self.pieces.columns(), self.keep_going)?;
+        Ok(smooth.map(|smooth| (format!("{name} gaussian"), smooth)))
     }
 
     /// Whether a candidate is one of those that were asked for.
     fn may_be_chosen(&self, candidate: Candidate) -> bool {
-        let metric = &self.members[candidate.kernel].shape.metric;
-        self.question.may_be_chosen(metric) && (self.question.lambda.is_none() || candidate.lambda == 0)
+        let Shape { metric, profile, .. } = &self.members[candidate.kernel].shape;
+        let wanted = self.question.settings.profile;
+        // The Gaussian stands beside Matern, and not the other way round.
+        let is_wanted = *profile == wanted || wanted == Profile::Matern52;
+        is_wanted && self.question.may_be_chosen(metric) && (self.question.lambda.is_none() || candidate.lambda == 0)
     }
 
     /// The place of the present model among the candidates: its own kernel, its ridge, and the nearest lambda.
@@ -366,6 +434,38 @@ impl<'a> Pool<'a> {
         of_each.filter(as_good).min_by(|&a, &b| lambda(a).total_cmp(&lambda(b))).unwrap_or(best)
     }
 
+    /// The best of `among`, and those of its kind. It is of the kind of the present model, or the plain one, unless another is better by
+    /// [`OF_ANOTHER_KIND`] and by more than chance; what is more unlike must be so much better than what is less.
+    fn of_one_kind(
+        &self,
+        jury: &Jury<'_>,
+        among: &[usize],
+        scores: &[f64],
+        verdicts: &[&Verdict],
+        spread: &[f64],
+    ) -> (usize, Vec<usize>) {
+        let candidates = jury.candidates();
+        let kind = |k: usize| self.members[candidates[k].kernel].shape.kind();
+        let plain = Kind { directed: false, profile: self.question.settings.profile };
+        let usual = self.question.present.map_or(plain, |_| self.members[0].shape.kind());
+        let mut order = among.to_vec();
+        order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+        let mut kinds: Vec<usize> = Vec::new();
+        for k in order {
+            if kinds.iter().all(|&best| kind(best) != kind(k)) {
+                kinds.push(k);
+            }
+        }
+        kinds.sort_by_key(|&k| kind(k).differences(usual));
+        let better = |before: usize, k: usize| {
+            let (gain, error) = jury.difference(candidates[before], candidates[k], verdicts, spread);
+            let clearly = scores[k] < (1.0 - OF_ANOTHER_KIND) * scores[before] && gain > error;
+            if clearly { k } else { before }
+        };
+        let best = kinds.into_iter().reduce(better).expect("the reference is of candidates");
+        (best, among.iter().copied().filter(|&k| kind(k) == kind(best)).collect())
+    }
+
     /// The smallest sum of scores, but for what chance may explain: then the smallest lambda, or the present model.
     fn decide(&self) -> Result<(Hyperparameters, f64, SelectionReport), RefitError> {
         let jury = self.jury();
@@ -377,10 +477,9 @@ impl<'a> Pool<'a> {
         let scores: Vec<f64> = (0..candidates.len()).map(score).collect();
         let asked: Vec<usize> = (0..candidates.len()).filter(|&k| self.may_be_chosen(candidates[k])).collect();
         let among = if asked.is_empty() { (0..candidates.len()).collect() } else { asked };
-        let best_by = |scores: &[f64]| among.iter().copied().min_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        let best = best_by(&scores).expect("the reference is of candidates");
         let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
-        let steadiest = self.steadiest(&jury, best, &among, &scores, &all, &spread);
+        let (best, alike) = self.of_one_kind(&jury, &among, &scores, &all, &spread);
+        let steadiest = self.steadiest(&jury, best, &alike, &scores, &all, &spread);
         let present = self.present(&jury).map(|present| {
             let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
             (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)

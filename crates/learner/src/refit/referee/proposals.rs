@@ -8,10 +8,11 @@ use super::folds::each;
 use super::pieces::Pieces;
 use super::{LINEAR, Question, Shape};
 use crate::math::dense::{Matrix, Tridiagonal};
+use crate::math::embedding::StateKind;
 use crate::math::evidence::KeepGoing;
-use crate::math::kernel::{Kernel, Metric, NoiseModel, Points};
+use crate::math::kernel::{Kernel, Metric, NoiseModel, Points, Profile};
 use crate::math::optimise::Ascent;
-use crate::settings::{SelectBy, Settings};
+use crate::settings::{KernelKind, SelectBy, Settings};
 use crate::transition::Rows;
 
 /// Squared lengthscales of the ladder: c makes every relevance 2 c / D, in normalised coordinates.
@@ -20,6 +21,8 @@ const LADDER: [f64; 6] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 const LONG: f64 = 0.03;
 /// Multiples of the relevances found that are tried beside them: rows that are left out by a subset ask for finer ones.
 const MULTIPLES: [f64; 4] = [1.0 / 3.0, 1.0, 3.0, 10.0];
+/// The same for the Gaussian kernel beside another: at 5/3 it bends as much as Matern's.
+const SMOOTH: [f64; 4] = [1.0 / 3.0, 0.75, 5.0 / 3.0, 4.0];
 /// Ridges that an evidence is the largest over, relative to the signal variance.
 const RIDGES: [f64; 8] = [3e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 /// Rows of the evidence that compares kernels and fits relevances.
@@ -32,9 +35,25 @@ const MANY: usize = 8;
 const ROWS_MIN: usize = 16;
 /// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
 const EVALUATIONS: usize = 30;
+/// Number of real state variables from which directions through several of them are searched for.
+const DIRECTED: usize = 3;
 
 /// A search for relevances, and what it has found.
-pub(super) type Fitted = (Search, Found);
+pub(super) struct Fitted {
+    search: Search,
+    /// Relevances, or what else the settings ask for.
+    found: Found,
+    /// Directions beside them, where they are worth their parameters.
+    directed: Option<Found>,
+}
+
+impl Fitted {
+    /// The search, and what it has found of the kind of a metric.
+    pub(super) fn like(self, metric: &Metric) -> (Search, Found) {
+        let directed = self.directed.filter(|_| !metric.factors().is_empty());
+        (self.search, directed.unwrap_or(self.found))
+    }
+}
 
 /// A kernel that the evidence speaks for.
 pub(super) struct Proposal {
@@ -90,7 +109,7 @@ impl<'a> Evidence<'a> {
         &self,
         returns: &[f64],
         columns: usize,
-        before: Option<Found>,
+        before: Option<Fitted>,
         round: &mut Round<'_>,
     ) -> Result<(Vec<Proposal>, Option<Fitted>), RefitError> {
         let targets = self.targets(returns, columns);
@@ -106,7 +125,7 @@ impl<'a> Evidence<'a> {
         let compared = self.question.compared();
         let mut shapes: Vec<(String, Shape)> = Vec::new();
         let mut add = |name: String, metric: Metric, linear: bool| {
-            let shape = Shape { metric, linear };
+            let shape = self.question.shape(metric, linear);
             shapes.push((shape.name(&name), shape));
         };
         for &linear in compared {
@@ -114,7 +133,7 @@ impl<'a> Evidence<'a> {
                 add(format!("isotropic {c}"), self.question.isotropic(c), linear);
             }
         }
-        if let Some((_, found)) = &found {
+        for found in found.iter().flat_map(|Fitted { found, directed, .. }| std::iter::once(found).chain(directed)) {
             let metric = found.hyperparameters().kernel.metric;
             let name = format!("{} {}", found.structure.name, round.number);
             for (&linear, q) in compared.iter().flat_map(|linear| MULTIPLES.map(|q| (linear, q))) {
@@ -125,17 +144,40 @@ impl<'a> Evidence<'a> {
             }
         }
         shapes.retain(|(_, shape)| self.question.may_be_chosen(&shape.metric));
-        let (states, few) = self.compared(&targets);
-        let evidence = each(shapes.len(), |k| {
-            let kernel = self.question.kernel(&shapes[k].1);
-            (round.keep_going)().then(|| profiled(&kernel, self.rows.dim, &states, &few))
-        });
-        let mut out = Vec::new();
-        for ((name, shape), evidence) in shapes.into_iter().zip(evidence) {
-            out.push(Proposal { name, shape, evidence: evidence.ok_or(RefitError::Stopped)? });
-        }
+        let evidence = self.of_each(&targets, shapes.iter().map(|(_, shape)| shape), round.keep_going)?;
+        let named = shapes.into_iter().zip(evidence);
+        let mut out: Vec<_> = named.map(|((name, shape), evidence)| Proposal { name, shape, evidence }).collect();
         out.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
         Ok((out, found))
+    }
+
+    /// The Gaussian kernel beside one of these: with the multiple of its metric that has the most evidence; none where that kernel itself
+    /// has more.
+    pub(super) fn smooth(
+        &self,
+        shape: &Shape,
+        returns: &[f64],
+        columns: usize,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Option<Shape>, RefitError> {
+        let with = |q: f64| Shape { metric: multiplied(&shape.metric, q), profile: Profile::Gaussian, ..shape.clone() };
+        let shapes: Vec<Shape> = std::iter::once(shape.clone()).chain(SMOOTH.map(with)).collect();
+        let evidence = self.of_each(&self.targets(returns, columns), shapes.iter(), keep_going)?;
+        let best = (0..shapes.len()).max_by(|&a, &b| evidence[a].total_cmp(&evidence[b])).expect("some shapes");
+        Ok((best > 0).then(|| shapes[best].clone()))
+    }
+
+    /// Log evidence of targets at the rows looked at under each of these kernels, nats.
+    fn of_each<'s>(
+        &self,
+        targets: &Matrix,
+        shapes: impl Iterator<Item = &'s Shape>,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<f64>, RefitError> {
+        let kernels: Vec<Kernel> = shapes.map(|shape| self.question.kernel(shape)).collect();
+        let (states, few) = self.compared(targets);
+        let of = |k: usize| keep_going().then(|| profiled(&kernels[k], self.rows.dim, &states, &few));
+        each(kernels.len(), of).into_iter().collect::<Option<_>>().ok_or(RefitError::Stopped)
     }
 
     /// States and targets of the rows that kernels are compared at: evenly spaced ones of those that relevances are fitted to.
@@ -151,7 +193,7 @@ impl<'a> Evidence<'a> {
         (states, few)
     }
 
-    fn search(&self, targets: &Matrix, before: Option<Found>, round: &mut Round<'_>) -> Result<Fitted, RefitError> {
+    fn search(&self, targets: &Matrix, before: Option<Fitted>, round: &mut Round<'_>) -> Result<Fitted, RefitError> {
         let question = self.question;
         if self.nodes.len() < ROWS_MIN {
             return Err(RefitError::NoAscent(DeadEnd::Rows(self.nodes.len())));
@@ -187,11 +229,31 @@ impl<'a> Evidence<'a> {
             keep_going: round.keep_going,
             time_left: round.time_left,
         };
-        let found = match before {
-            Some(found) => climb.again(found)?,
-            None => climb.select(settings.kernel, round.structures)?,
+        let (found, directed) = match before {
+            Some(Fitted { found, directed, .. }) => {
+                let found = climb.again(found)?;
+                let directed = match directed.map(|directed| climb.again(directed)).transpose() {
+                    Err(RefitError::NoAscent(_)) => None,
+                    directed => directed?,
+                };
+                (found, directed)
+            }
+            None => {
+                let found = climb.select(settings.kernel, round.structures)?;
+                let directed = self.is_directed().then(|| climb.directions(&found, round.structures)).transpose()?;
+                (found, directed.flatten())
+            }
         };
-        Ok((search, found))
+        Ok(Fitted { search, found, directed })
+    }
+
+    /// Whether directions are searched for beside the relevances that the settings ask for.
+    fn is_directed(&self) -> bool {
+        let settings = &self.question.settings;
+        let kinds = settings.kinds(self.rows.dim);
+        let is_real = |d: &usize| kinds.get(*d).is_none_or(|kind| *kind == StateKind::Real);
+        let real = (0..self.rows.dim).filter(|d| is_real(d) && !self.question.left_out.contains(d)).count();
+        settings.kernel == KernelKind::Ard && self.question.has_other_kinds() && real >= DIRECTED
     }
 }
 

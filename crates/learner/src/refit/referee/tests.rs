@@ -2,6 +2,7 @@ use super::*;
 use crate::diagnostics::Diagnostic;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
+use crate::random::{mix, normal, uniform};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -24,9 +25,19 @@ fn walk(n: usize, limit: usize, streams: usize, seed: u64) -> Rows {
     rows
 }
 
-fn push(rows: &mut Rows, stream: u32, states: [f64; 2], reward: f64, [starts, terminated, truncated]: [bool; 3]) {
-    rows.states.push(states[0]);
-    rows.next_states.push(states[1]);
+fn push(rows: &mut Rows, stream: u32, [state, next]: [f64; 2], reward: f64, ends: [bool; 3]) {
+    push_states(rows, stream, [&[state], &[next]], reward, ends);
+}
+
+fn push_states(
+    rows: &mut Rows,
+    stream: u32,
+    [state, next]: [&[f64]; 2],
+    reward: f64,
+    [starts, terminated, truncated]: [bool; 3],
+) {
+    rows.states.extend(state);
+    rows.next_states.extend(next);
     rows.rewards.push(reward);
     rows.discounts.push(f64::NAN);
     rows.ratios.push(1.0);
@@ -424,11 +435,8 @@ fn directions_that_were_asked_for_are_given() {
     let mut rows = Rows::new(2, 1);
     for _ in 0..800 {
         let x: [f64; 2] = [rng.random_range(-1.0..1.0), rng.random_range(-1.0..1.0)];
-        rows.states.extend(x);
-        rows.next_states.extend(x);
-        push(&mut rows, 0, [0.0; 2], (2.0 * (x[0] + x[1])).sin() + rng.random_range(-0.1..0.1), [true, true, false]);
-        rows.states.pop();
-        rows.next_states.pop();
+        let reward = (2.0 * (x[0] + x[1])).sin() + rng.random_range(-0.1..0.1);
+        push_states(&mut rows, 0, [&x, &x], reward, [true, true, false]);
     }
     let settings = Settings { kernel: KernelKind::Factor(Some(1)), ..settings() };
     let inputs = Inputs { scale: vec![0.6; 2], ..Inputs::identity(2) };
@@ -479,4 +487,80 @@ fn ratios_that_are_no_ratios_are_told() {
     let choice = asked(&question(&rows, &settings, &inputs));
     assert!(choice.report.score.is_finite() && choice.report.score < 2.0 * plain.report.score, "{:?}", choice.report);
     assert!(choice.report.findings.iter().any(large), "{:?}", choice.report.findings);
+}
+
+/// Rows of four variables that wander apart from each other, each of variance 1, cut off every 50 rows: `reward` of the state, and noise.
+fn wander(n: usize, noise: f64, reward: impl Fn(&[f64]) -> f64) -> Rows {
+    let mut rows = Rows::new(4, 1);
+    let normals = |i: usize| (0..4).map(move |d| normal(mix(&[5, i as u64, d])));
+    let mut state: Vec<f64> = normals(0).collect();
+    for i in 1..=n {
+        let next: Vec<f64> = state.iter().zip(normals(i)).map(|(x, e)| 0.8 * x + 0.6 * e).collect();
+        let (ends, noise) = (i % 50 == 0, noise * normal(mix(&[6, i as u64])));
+        push_states(&mut rows, 0, [&state, &next], reward(&state) + noise, [i % 50 == 1, false, ends]);
+        state = if ends { normals(n + i).collect() } else { next };
+    }
+    rows
+}
+
+/// The best score of the candidates whose names have this word, or have it not.
+fn best(report: &SelectionReport, word: &str, has: bool) -> f64 {
+    let of = report.candidates.iter().filter(|candidate| candidate.name.contains(word) == has);
+    of.map(|candidate| candidate.score).fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn directions_are_chosen_where_they_pay_and_nowhere_else() {
+    let (settings, inputs) = (settings(), Inputs::identity(4));
+    let along = |x: &[f64]| (x[0] + x[1] - x[2] + x[3]).sin();
+    let rows = wander(2000, 0.3, along);
+    let oblique = asked(&question(&rows, &settings, &inputs));
+    assert!(!oblique.hyperparameters.kernel.metric.factors().is_empty(), "{:?}", oblique.report.candidates);
+    let [with, without] = [true, false].map(|has| best(&oblique.report, "direction", has));
+    assert!(with < 0.99 * without, "{with} {without}");
+    // What was found is of the kind that was chosen.
+    assert_eq!(oblique.found.unwrap().1.hyperparameters().kernel.metric.kind(), "factor");
+    let rows = wander(2000, 0.3, |x| x[0].sin() + x[1].sin());
+    let straight = asked(&question(&rows, &settings, &inputs));
+    assert!(straight.hyperparameters.kernel.metric.factors().is_empty(), "{:?}", straight.report.candidates);
+    // One lengthscale for all has been asked for.
+    let isotropic = Settings { kernel: KernelKind::Isotropic, ..settings };
+    let choice = asked(&question(&rows, &isotropic, &inputs));
+    assert_eq!(best(&choice.report, "direction", true), f64::INFINITY);
+}
+
+#[test]
+fn the_gaussian_is_chosen_where_values_are_smooth_and_without_noise() {
+    let (settings, inputs) = (settings(), Inputs::identity(2));
+    let mut rows = Rows::new(2, 1);
+    let mut state = [0.0; 2];
+    for i in 0..1500 {
+        let starts = i % 10 == 0;
+        state = if starts { [0, 1].map(|d| 4.0 * uniform(mix(&[7, i, d])) - 2.0) } else { state.map(|x| 0.8 * x) };
+        let reward = (2.0 * state[0]).sin() * (2.0 * state[1]).cos();
+        push_states(&mut rows, 0, [&state, &state.map(|x| 0.8 * x)], reward, [starts, false, i % 10 == 9]);
+    }
+    let smooth = asked(&question(&rows, &settings, &inputs));
+    assert_eq!(smooth.hyperparameters.kernel.profile, Profile::Gaussian, "{:?}", smooth.report.candidates);
+    // It stays where it is, and is all there is where it was asked for.
+    let present = Some((&smooth.hyperparameters, smooth.lambda));
+    let again = asked(&Question { present, ..question(&rows, &settings, &inputs) });
+    assert_eq!(again.hyperparameters.kernel.profile, Profile::Gaussian);
+    let gaussian = Settings { profile: Profile::Gaussian, ..settings };
+    let only = asked(&question(&rows, &gaussian, &inputs));
+    assert_eq!(only.hyperparameters.kernel.profile, Profile::Gaussian);
+    assert_eq!(best(&only.report, "gaussian", true), f64::INFINITY);
+}
+
+#[test]
+fn a_model_of_another_kind_must_be_better_by_a_percent() {
+    let (settings, inputs, rows) = (settings(), inputs(), walk(3000, 40, 2, 40));
+    let first = asked(&question(&rows, &settings, &inputs));
+    assert_eq!(first.hyperparameters.kernel.profile, Profile::Matern52);
+    let kernel = first.hyperparameters.kernel.clone().with_profile(Profile::Gaussian);
+    let present = Hyperparameters { kernel, ..first.hyperparameters };
+    let later = asked(&Question { present: Some((&present, first.lambda)), ..question(&rows, &settings, &inputs) });
+    let [stays, others] = [true, false].map(|has| best(&later.report, "present", has));
+    assert!((stays / others - 1.0).abs() < OF_ANOTHER_KIND, "nothing tells them apart: {stays} {others}");
+    assert_eq!(later.hyperparameters.kernel.profile, Profile::Gaussian);
 }
