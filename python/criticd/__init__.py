@@ -2,8 +2,8 @@
 
 `Sender` sends experience, `wrap` and `wrap_vector` (in `criticd.gym`) do so for Gymnasium environments; `Subscriber`
 keeps the newest `Snapshot` of the value function at hand and tells each `Change` of the world and each `Alarm` before a
-failure; `Client` asks and administers; `Daemon` starts a daemon on free ports. `Learner` learns in this process, without
-a daemon. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
+failure; `Client` asks and administers; `Daemon` starts a daemon on free ports. `Learner` learns in this process,
+without a daemon. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
 """
 
 from importlib.metadata import PackageNotFoundError, version

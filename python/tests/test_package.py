@@ -20,7 +20,7 @@ PACKAGE = ROOT / "python"
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     # The one marked `with-keys` needs a daemon that has some: test_keys.py has it. `with-sb3` brings PyTorch.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
-    assert len(snippets) == 7
+    assert len(snippets) == 8
     first, second = start(), start("critic.discount=0.9")
     # The first is of another environment than the others, whose states are of one number; the last starts its own.
     for daemon, snippet in zip((first, second, second, first, second, second, second), snippets, strict=True):
