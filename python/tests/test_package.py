@@ -23,7 +23,7 @@ def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     assert len(snippets) == 8
     first, second = start(), start("critic.discount=0.9")
     # The first is of another environment than the others, whose states are of one number; the last starts its own.
-    for daemon, snippet in zip((first, second, second, first, second, second, second), snippets, strict=True):
+    for daemon, snippet in zip((first, second, second, first, second, second, second, second), snippets, strict=True):
         environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
             [sys.executable, "-c", snippet],
