@@ -148,12 +148,15 @@ class Learner:
         `states` may have further axes in front, (n, N, D). The first call after new rows solves for the weights, with
         `std` for the covariance as well; later ones only evaluate.
 
-        Raises `Refused` with code `not_ready` before the first row, `Invalid` for states of another dimension.
+        Raises `Refused` with code `not_ready` before the first row, `Invalid` for states of another dimension, and
+        ValueError for `std` while rewards do not tell how large values may be.
         """
         if returns or known:
             return self.snapshot()(states, std, returns=returns, known=known)  # type: ignore[call-overload, no-any-return]
         points = numbers(states, "states")
         mean, variance = self._critic.value(points, std)
+        if std and variance is None:
+            raise ValueError("there is no deviation yet: rewards so far do not tell how large values may be")
         if points.ndim == 1:
             # All rewards of one state, or the value alone.
             value = mean if len(mean) > 1 else mean[0]

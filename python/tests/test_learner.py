@@ -383,6 +383,8 @@ def test_questions_that_come_too_early_or_do_not_fit() -> None:
         assert refused.value.code == "not_ready"
     learner.learn([0.0, 0.0], 1.0, [0.1, 0.0])
     assert np.isfinite(learner([0.0, 0.0]))
+    with pytest.raises(ValueError, match="how large values may be"):
+        learner([[0.0, 0.0], [1.0, 0.0]], std=True)
     with pytest.raises(Invalid, match="states have 2 numbers here, these have 3"):
         learner([0.0, 0.0, 0.0])
     with pytest.raises(Invalid, match="states"):

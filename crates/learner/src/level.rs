@@ -86,7 +86,8 @@ impl About {
         heads.iter().map(|head| Head { level: self.level_of(head), ..head.clone() }).collect()
     }
 
-    /// mu (1 - gamma) / (1 - gamma_h) of a head that sums a reward of the critic under the discount gamma_h, (B6); else 0.
+    /// mu min(1, (1 - gamma) / (1 - gamma_h)) of a head that sums a reward of the critic under the discount gamma_h, (B6); else 0. Where
+    /// rows terminate mu says nothing of longer returns: times more than 1 it would be far from all values.
     fn level_of(&self, head: &Head) -> f64 {
         let (Cumulant::Reward(column), Rate::Discount(discount), Continuation::Constant(share)) =
             (&head.cumulant, head.rate, &head.continuation)
@@ -95,7 +96,7 @@ impl About {
         };
         let lost = 1.0 - discount * share;
         let mu = self.columns.iter().position(|of| of == column).map_or(0.0, |h| self.level[h]);
-        if lost > LOST_MIN { mu * (1.0 - self.discount) / lost } else { 0.0 }
+        if lost > LOST_MIN { mu * ((1.0 - self.discount) / lost).min(1.0) } else { 0.0 }
     }
 }
 
