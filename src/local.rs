@@ -52,8 +52,8 @@ pub struct Critic {
     refit: Option<Refit>,
     /// Of the last refit that has ended.
     outcome: Option<Outcome>,
-    /// What evaluates the newest model, once it has been asked for.
-    evaluator: Option<Evaluator>,
+    /// What evaluates the newest model, once it has been asked for, and whether with its variance, which it may lack.
+    evaluator: Option<(Evaluator, bool)>,
 }
 
 /// A critic as files have it.
@@ -222,16 +222,15 @@ impl Critic {
     pub fn evaluator(&mut self, variance: bool) -> Result<&Evaluator, WireError> {
         self.settle();
         self.check()?;
-        let serves = |of: &Evaluator| !variance || of.snapshot().variance.is_some();
-        if !self.evaluator.as_ref().is_some_and(serves) {
+        if !self.evaluator.as_ref().is_some_and(|&(_, asked)| asked || !variance) {
             let learner = self.learner();
             let snapshot = learner.snapshot(variance).map_err(|e| not_ready(&e))?;
             let reward_names = self.config.reward_names(learner.settings());
             // Each row makes another model: its number tells them apart.
             let snapshot = Snapshot { revision: snapshot.offset, time: now(), reward_names, ..snapshot };
-            self.evaluator = Some(Evaluator::new(snapshot));
+            self.evaluator = Some((Evaluator::new(snapshot), variance));
         }
-        Ok(self.evaluator.as_ref().expect("made above"))
+        Ok(&self.evaluator.as_ref().expect("made above").0)
     }
 
     /// All of it, for [`Critic::read`]. A refit that runs is not kept: it is due again there.

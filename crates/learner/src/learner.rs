@@ -545,7 +545,8 @@ impl Learner {
         let first = self.first_row.max(window.start());
         // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
         let known = (self.settings.warmup_rows as u64).min(end - first);
-        self.model = Some(Box::new(self.guess(self.settings.clone(), window, first..first + known)));
+        let guess = self.guess(self.settings.clone(), &window.flatten_since(first), known as usize, first);
+        self.model = Some(Box::new(guess));
         (self.early, self.learned) = (None, first + known);
         self.generation = 1;
         events.push(Event::FirstModel);

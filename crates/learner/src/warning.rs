@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 const GAIN: f64 = 0.1;
 /// A: ... and how far it may move.
 const MOVED_MAX: f64 = 3.0;
-/// Scores that are remembered: so many times 1 / alpha, between these.
+/// A warner remembers the last SCORES / alpha scores, at least SCORES_MIN and at most SCORES_MAX.
 const SCORES: f64 = 8.0;
 const SCORES_MIN: usize = 250;
 const SCORES_MAX: usize = 4000;
@@ -508,7 +508,7 @@ impl Warner {
     }
 }
 
-/// Scores that are remembered at this share of false alarms.
+/// How many scores a warner with this share of false alarms remembers.
 fn capacity(share: f64) -> usize {
     ((SCORES / share).ceil() as usize).clamp(SCORES_MIN, SCORES_MAX)
 }

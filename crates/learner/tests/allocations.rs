@@ -181,7 +181,7 @@ fn alarms_allocate_only_where_they_are_raised_or_end() {
         allocating += u64::from(counted > 0 && events.is_empty());
     }
     assert!(told > 10, "{told} alarms were raised or ended");
-    // The weights of heads that predict are made anew each time that rows have grown by an eighth: three times.
+    // The bank solves for the weights of its heads again whenever there are an eighth more rows, here three times.
     assert!(allocating <= 3, "{allocating} rows have allocated without an alarm");
 }
 

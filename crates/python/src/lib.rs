@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Vector<'py> = Bound<'py, PyArray1<f64>>;
 
-/// Keys of settings that do not belong to a critic, of those that mean something without a daemon.
+/// Settings beside a critic's own that a learner without a daemon takes.
 const GENERAL: [&str; 7] =
     ["state_dim", "state_names", "reward_names", "window_rows", "refit_threads", "streams_max", "streams_idle_rows"];
 /// How long signals wait at most while a refit is waited for.

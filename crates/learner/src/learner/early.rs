@@ -10,7 +10,6 @@ use crate::settings::Settings;
 use crate::transition::Rows;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 
 /// One over the share of the rows that it may lack, where they are more: else a long warm-up would make as many models as it has rows.
 const LACKING: u64 = 16;
@@ -24,11 +23,10 @@ pub(super) struct Early {
 }
 
 impl Learner {
-    /// A model of the rows of `window` with these offsets, before anything has been selected.
-    pub(super) fn guess(&self, settings: Settings, window: &Window, offsets: Range<u64>) -> Model {
-        let all = window.flatten_since(offsets.start);
+    /// A model of the first `count` of `all` rows, which begin at offset `first`, before anything has been selected.
+    pub(super) fn guess(&self, settings: Settings, all: &Rows, count: usize, first: u64) -> Model {
         let mut rows = Rows::new(all.dim, all.rewards_per_row);
-        rows.extend(&all, 0..(offsets.end - offsets.start) as usize);
+        rows.extend(all, 0..count);
         let level = settings.level_of(&rows);
         let (inputs, guess) = refit::first_hyperparameters(&rows, &settings, &level, self.names.clone());
         let mut model = Model::new(settings.clone(), inputs, &guess);
@@ -42,7 +40,7 @@ impl Learner {
             model.track(&rows);
         }
         // With their actions and labels, which the rows that are only looked at lack.
-        model.learn(&all, 0..rows.len(), offsets.start);
+        model.learn(all, 0..count, first);
         model.refresh();
         model
     }
@@ -66,8 +64,8 @@ impl Learner {
             backfill_rows: most(self.settings.backfill_rows),
             ..self.settings.clone()
         };
-        let mut model = Box::new(self.guess(settings, window, first..first + rows));
         let seen = &window.flatten_since(first);
+        let mut model = Box::new(self.guess(settings, seen, rows as usize, first));
         let rewards = |i: usize| self.settings.rewards.iter().map(move |&column| seen.reward(i)[column]);
         if !(1..rows as usize).any(|i| seen.terminated[i - 1] || rewards(i).ne(rewards(0))) {
             // Their returns cannot differ, and so few do not tell whether others will.

@@ -20,7 +20,8 @@ pub(super) struct Mixed {
 
 impl Model {
     /// Track the stream from the first of `rows` on, which it is about to learn. A critic of action values has no trackers: clients ask
-    /// it about actions that nobody takes. A critic under white noise has none either: its rows give only differences of two values.
+    /// for values of actions that nobody takes. A critic under white noise has no trackers either: each of its rows gives only the
+    /// difference of two values.
     ///
     /// # Panics
     /// If rows have been learned already.

@@ -85,13 +85,17 @@ fn hyperparameters() -> Hyperparameters {
 }
 
 fn learned(of: &ActionValue, rows: &Rows, lambda: f64) -> Model {
-    let (settings, inputs, hyperparameters) = (settings(of, lambda), Inputs::identity(3), hyperparameters());
-    let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
-    let given =
-        Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
-    let mut model = given.model(dictionary, &|| true).unwrap();
+    let mut model = model(&settings(of, lambda), &hyperparameters(), rows, lambda);
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model
+}
+
+/// With every state and action as an element.
+fn model(settings: &Settings, hyperparameters: &Hyperparameters, rows: &Rows, lambda: f64) -> Model {
+    let inputs = Inputs::identity(3);
+    let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
+    let given = Given { settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
+    given.model(dictionary, &|| true).unwrap()
 }
 
 fn values(model: &Model) -> (Vec<f64>, Vec<f64>) {
@@ -300,19 +304,10 @@ fn copies_agree_on_what_rows_have_shown_though_returns_were_noisy() {
     let (rows, columns) = corridor(40, 3);
     let of = discrete(Successor::Improve, Trace::OnPolicy);
     let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
-    let (settings, inputs) = (settings(&of, 0.0), Inputs::identity(3));
+    let settings = settings(&of, 0.0);
     let kernel = Kernel::gaussian(4e6, 1e6, Metric::Ard(vec![200.0, 1.0, 1.0]));
     let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 100.0 };
-    let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
-    let given = Given {
-        settings: &settings,
-        rows: &rows,
-        inputs: &inputs,
-        hyperparameters: &hyperparameters,
-        lambda: 0.0,
-        first: 0,
-    };
-    let model = given.model(dictionary, &|| true).unwrap();
+    let model = model(&settings, &hyperparameters, &rows, 0.0);
     let improvement = Improvement { model: &model, rows: &rows, space: &of.space, before: None, copies: 8, seed: 5 };
     let found = improvement.run(&|| true).unwrap();
     let values = values_of_copies(&model, &found);
@@ -329,18 +324,9 @@ fn copies_go_on_from_where_they_were() {
     let of = discrete(Successor::Improve, Trace::OnPolicy);
     let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
     // So much noise that the copies differ, and rewards that reach over all of the corridor.
-    let (settings, inputs) = (Settings { discount: 0.98, ..settings(&of, 0.0) }, Inputs::identity(3));
+    let settings = Settings { discount: 0.98, ..settings(&of, 0.0) };
     let hyperparameters = Hyperparameters { noise_variance: 1.0, ..hyperparameters() };
-    let dictionary = Dictionary::from_elements(hyperparameters.kernel.clone(), 3, &everywhere()).unwrap();
-    let given = Given {
-        settings: &settings,
-        rows: &rows,
-        inputs: &inputs,
-        hyperparameters: &hyperparameters,
-        lambda: 0.0,
-        first: 0,
-    };
-    let model = given.model(dictionary, &|| true).unwrap();
+    let model = model(&settings, &hyperparameters, &rows, 0.0);
     let improve = |before: Option<&Evaluator>| {
         let improvement = Improvement { model: &model, rows: &rows, space: &of.space, before, copies: 3, seed: 5 };
         improvement.run(&|| true).unwrap()
