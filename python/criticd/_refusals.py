@@ -186,6 +186,7 @@ class Watch(threading.Thread):
     ) -> None:
         super().__init__(name="criticd-refusals", daemon=True)
         self.auditor = Auditor()
+        self.refusals: tuple[Refusal, ...] = ()
         self._client = Client(control.endpoint, data_dir=control.data_dir, timeout_s=1.0, keys=keys, context=context)
         self._publish, self._keys, self._context = publish, keys, context
         self._sent, self._tell = sent, tell
@@ -264,9 +265,12 @@ class Watch(threading.Thread):
         except CriticdError as error:
             log.debug("what the daemon has taken is not known: %s", error)
             return
-        for found in self.auditor.compare(sent, positions, dim, time.monotonic()):
-            log.warning("%s", found)
+        new = self.auditor.compare(sent, positions, dim, time.monotonic())
+        # Whoever sees a refusal finds its rows counted.
         self._tell(self.auditor.refused)
+        self.refusals = tuple(self.auditor.found.values())
+        for found in new:
+            log.warning("%s", found)
 
     def _taken(self, sent: list[Sent]) -> dict[str, Position]:
         """Where these streams stand, as far as the daemon knows them. Notes what it has refused of them."""

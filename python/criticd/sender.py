@@ -332,7 +332,7 @@ class Sender:
         Without `reliable` it takes a second or so until a refusal is known.
         """
         if self._watch is not None:
-            return tuple(self._watch.auditor.found.values())
+            return self._watch.refusals
         errors = [(book.name, book.error) for book in list(self._streams.values())]
         return tuple(refusal(name, e.code, e.message) for name, e in errors if e is not None)
 

@@ -172,9 +172,9 @@ class Daemon:
         return control
 
     def shared_control(self) -> Control:
-        """One and the same connection at each call."""
+        """One and the same connection at each call, never idle: what is asked as it is closed has no reply."""
         if self._shared is None:
-            self._shared = self.control()
+            self._shared = self.control(heartbeat_ms=100)
         return self._shared
 
     def _socket(self, kind: int, name: str, options: dict[str, int]) -> zmq.Socket[bytes]:

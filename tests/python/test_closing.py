@@ -67,10 +67,10 @@ def held(daemon: Daemon) -> Iterator[None]:
     resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def look_again(daemon: Daemon) -> None:
+def look_again(daemon: Daemon, seconds: float = TURNS_S) -> None:
     """Wait until the daemon has looked several times at the connections that wait."""
     control = daemon.shared_control()
-    end = control.ask("status")["uptime_s"] + TURNS_S
+    end = control.ask("status")["uptime_s"] + seconds
     when(lambda: control.ask("status")["uptime_s"] > end, "it has looked again")
 
 
@@ -128,7 +128,7 @@ def test_pyzmq(daemon: Daemon) -> None:
 def test_pyzmq_encrypted(start: Start, ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "BINARY", CURVE_BINARY)
     # It is held for longer than a connection may be idle: that is not the producer's fault.
-    daemon = start(*SETTINGS, "limits.idle_timeout_ms=200", config=ring.config({"arm": ["append"]}))
+    daemon = start(*SETTINGS, "limits.idle_timeout_ms=1000", config=ring.config({"arm": ["append"]}))
 
     def prepare(push: Any) -> None:
         push.curve_publickey, push.curve_secretkey = ring.pair("arm")
@@ -136,7 +136,7 @@ def test_pyzmq_encrypted(start: Start, ring: Ring, monkeypatch: pytest.MonkeyPat
 
     with held(daemon):
         producer = pushed(daemon.endpoints["curve_ingest"], ROWS, prepare)
-        look_again(daemon)
+        look_again(daemon, 2.0)
     producer.join()
     all_learned(daemon, ROWS)
 
