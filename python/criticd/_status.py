@@ -261,6 +261,7 @@ class AlarmStatus(TypedDict):
     """An alarm about returns that fall too low, and what has come of it since its settings hold."""
 
     head: str | None
+    unknown: bool
     below: float
     false_alarms: float
     missing: int

@@ -20,7 +20,7 @@ use crate::model::{Counts, Model, Score};
 use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger, TrialReport};
 use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningSettings};
 use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use actions::ActionRows;
@@ -454,6 +454,13 @@ impl Learner {
             model.set_settings(&settings);
         }
         self.following.let_heads_go(&settings.heads);
+        let head = |of: &Settings, alarm: &WarningSettings| {
+            of.heads.iter().find(|head| Some(&head.name) == alarm.head.as_ref()).cloned()
+        };
+        let stays = |alarm: &WarningSettings| {
+            settings.alarms.contains(alarm) && head(&settings, alarm) == head(&self.settings, alarm)
+        };
+        self.following.keep_warnings(self.learned, stays);
         let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
         let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;

@@ -236,7 +236,8 @@ impl Model {
             heads: self.heads.as_deref_mut(),
             tracking: self.tracking.as_deref_mut(),
             foretold: self.hearers.foretold.as_mut(),
-            warnings: self.hearers.warnings.as_deref_mut(),
+            // Before anything is known of a scale, nothing is known of what falls too low.
+            warnings: self.hearers.warnings.as_deref_mut().filter(|_| !self.level.unscaled),
         }
     }
 

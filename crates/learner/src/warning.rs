@@ -12,9 +12,11 @@
 //! raise = the quantile of the scores at rank beta (k + 1), clear = that at rank 2 beta (k + 1)                    (Q9)
 //! a    <- a + G (alpha - [the alarm was on at the start row])      for each return that stayed, |a| at most A     (Q10)
 //! ```
-//! Below rank 1 there is no alarm, so that none is raised before 1 / alpha returns are known. (Q9) alone keeps the share while the
-//! rows are exchangeable. (Q10) keeps it in any other order: of n returns that stayed, the alarm was on at alpha n start rows, but for
-//! at most 2 A / G + 1 of them and what is still under way.
+//! Below rank 1 there is no alarm, so that none is raised before 1 / alpha returns are known; at a = -A there is none either. (Q9)
+//! alone keeps the share while the rows are exchangeable. (Q10) keeps it in any other order: of n returns that stayed, the alarm was on
+//! at no more than alpha n start rows, but for 2 A / G + 1 of them and what is still under way.
+//!
+//! What a stream began that is silent now counts for nothing: its alarm ends.
 //!
 //! **Verdicts.** The row that raises an alarm is followed too: the alarm is a *hit* if the return from that row fell below x, else
 //! *false*. A return is *in* at the row after which the rewards gathered since its start, discounted, lie below x for good; where they
@@ -42,6 +44,9 @@ const STARTS: f64 = 16.0;
 const FOLLOWED_MAX: usize = 24;
 /// Rows that raised an alarm that are followed at once.
 const RAISED_MAX: usize = 16;
+/// A stream is silent when the others have brought the rows of so many returns' lengths, at least SILENT_ROWS, since its last row.
+const SILENT_LENGTHS: f64 = 16.0;
+const SILENT_ROWS: f64 = 1000.0;
 /// Most alarms of a critic: each is asked at every row.
 const WARNERS_MAX: usize = 16;
 
@@ -198,6 +203,9 @@ struct Trial {
     crossed: Option<(u64, f64)>,
     /// Whether its row raised an alarm; else it is a sample of all rows.
     raised: bool,
+    /// Number of the last row of its stream.
+    #[serde(default)]
+    last: u64,
 }
 
 /// An alarm that is on.
@@ -205,6 +213,9 @@ struct Trial {
 struct On {
     stream: u32,
     since: u64,
+    /// Number of the last row of its stream.
+    #[serde(default)]
+    last: u64,
 }
 
 /// The alarm about one return, on all streams. Written and read back it goes on bit for bit.
@@ -299,6 +310,17 @@ impl Warner {
         self.end(stream, offset, None);
     }
 
+    /// What streams have begun that are silent now keeps no place: their alarms end, their returns do not count.
+    fn give_up_silent(&mut self, offset: u64) {
+        let patience = (SILENT_LENGTHS * self.length).max(SILENT_ROWS);
+        let rows = self.rows;
+        let silent = |last: u64| (rows - last) as f64 > patience;
+        self.trials.retain(|trial| !silent(trial.last));
+        while let Some(stream) = self.on.iter().find(|on| silent(on.last)).map(|on| on.stream) {
+            self.end(stream, offset, None);
+        }
+    }
+
     /// Rows of all streams are missing: nothing that was under way can be finished.
     fn cut_all(&mut self, offset: u64) {
         self.trials.clear();
@@ -333,7 +355,7 @@ impl Warner {
         match self.on.iter().any(|on| on.stream == row.stream) {
             true if score >= self.clear => self.end(row.stream, row.offset, Some(mean)),
             false if score < self.raise => {
-                self.on.push(On { stream: row.stream, since: row.offset });
+                self.on.push(On { stream: row.stream, since: row.offset, last: self.rows });
                 self.record.raised += 1;
                 self.tell(row.stream, row.offset, row.offset, true, Some(mean));
                 return true;
@@ -359,6 +381,9 @@ impl Warner {
     fn begin(&mut self, row: &Seen, score: Option<f64>, raised: bool) {
         let due = self.wait == 0 && row.ratio == 1.0;
         self.wait = self.wait.saturating_sub(1);
+        if due {
+            self.give_up_silent(row.offset);
+        }
         let Some(score) = score else { return };
         let followed = |raised: bool| self.trials.iter().filter(|trial| trial.raised == raised).count();
         let (sampled, of_alarm) = (due && followed(false) < FOLLOWED_MAX, raised && followed(true) < RAISED_MAX);
@@ -368,17 +393,29 @@ impl Warner {
         }
         let on = self.on.iter().any(|on| on.stream == row.stream);
         for raised in [sampled.then_some(false), of_alarm.then_some(true)].into_iter().flatten() {
-            let (stream, start, time) = (row.stream, self.rows, row.time);
-            let (warned, crossed) = (None, None);
-            let trial =
-                Trial { stream, start, time, rows: 0, weight: 1.0, gathered: 0.0, score, on, warned, crossed, raised };
-            self.trials.push(trial);
+            self.trials.push(Trial {
+                stream: row.stream,
+                start: self.rows,
+                time: row.time,
+                rows: 0,
+                weight: 1.0,
+                gathered: 0.0,
+                score,
+                on,
+                warned: None,
+                crossed: None,
+                raised,
+                last: self.rows,
+            });
         }
     }
 
     /// The reward of the row goes into what is followed.
     fn take(&mut self, row: &Seen) {
-        let (below, on) = (self.settings.below, self.on.iter().any(|on| on.stream == row.stream));
+        let below = self.settings.below;
+        let now = self.on.iter_mut().find(|on| on.stream == row.stream);
+        let on = now.is_some();
+        now.into_iter().for_each(|on| on.last = self.rows);
         let mut k = 0;
         while k < self.trials.len() {
             let trial = &mut self.trials[k];
@@ -390,6 +427,7 @@ impl Warner {
                 self.trials.swap_remove(k);
                 continue;
             }
+            trial.last = self.rows;
             let before = trial.gathered;
             trial.gathered += trial.weight * row.reward;
             trial.crossed = match (before < below, trial.gathered < below) {
@@ -476,6 +514,10 @@ impl Warner {
         self.moved = (self.moved + step).clamp(-MOVED_MAX, MOVED_MAX);
         let share = alpha * self.moved.exp();
         (self.raise, self.clear) = (quantile(&self.sorted, share), quantile(&self.sorted, 2.0 * share));
+        if self.moved == -MOVED_MAX {
+            // Where scores fall without end, no quantile of those that were is low enough.
+            (self.raise, self.clear) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        }
     }
 
     /// Sort the scores that were read from a file.
@@ -488,12 +530,14 @@ impl Warner {
 
     fn is_consistent(&self) -> bool {
         let ring = capacity(self.settings.false_alarms);
-        let trial =
-            |trial: &Trial| trial.start <= self.rows && trial.rows <= ROWS_MAX && trial.score.abs() <= SCORE_MAX;
+        let trial = |trial: &Trial| {
+            trial.start.max(trial.last) <= self.rows && trial.rows <= ROWS_MAX && trial.score.abs() <= SCORE_MAX
+        };
         let next = if self.scores.len() < ring { self.scores.len() } else { self.oldest as usize };
         self.settings.check().is_ok()
             && self.trials.len() <= FOLLOWED_MAX + RAISED_MAX
             && self.trials.iter().all(trial)
+            && self.on.iter().all(|on| on.last <= self.rows)
             && self.length.is_finite()
             && self.length >= 0.0
             && self.lengths <= LENGTHS_MAX
@@ -532,6 +576,16 @@ pub struct Warnings {
 }
 
 impl Warnings {
+    /// Let those go that do not stay, and end their alarms at `offset`: what they foretold is wanted no more, or is another return now.
+    /// Returns what has happened.
+    pub(crate) fn keep(&mut self, offset: u64, stays: impl Fn(&WarningSettings) -> bool) -> Vec<Warning> {
+        let leaving = self.of.iter_mut().filter(|warner| !stays(&warner.settings));
+        leaving.for_each(|warner| warner.cut_all(offset));
+        let events = self.take_events();
+        self.of.retain(|warner| stays(&warner.settings));
+        events
+    }
+
     /// Those that are `wanted`, each as it was among those `before` if it was there; none if none is. `discount` is the critic's: it says how
     /// long returns are until some have ended.
     pub(crate) fn settle(before: Option<Box<Self>>, wanted: &[WarningSettings], discount: f64) -> Option<Box<Self>> {
@@ -696,6 +750,39 @@ mod tests {
         let missed = warner.record();
         // Chance alone raises an alarm before some of them.
         assert!(4 * (missed.missed - before.missed) > 3 * (missed.fell - before.fell), "{before:?}, {missed:?}");
+    }
+
+    #[test]
+    fn a_stream_that_falls_silent_keeps_no_place() {
+        let mut warner = Warner::new(QUIET, 0.9);
+        let mut see = |warner: &mut Warner, stream: u32, rows: std::ops::Range<u64>, value: f64| {
+            for t in rows {
+                let seen = Seen { stream, ..row(t, 0.0, 0.9) };
+                warner.see(&seen, says(value + normal(mix(&[u64::from(stream), t]))));
+            }
+        };
+        see(&mut warner, 0, 0..2000, 0.0);
+        see(&mut warner, 1, 2000..2001, -50.0);
+        assert_eq!(warner.streams().collect::<Vec<_>>(), [1]);
+        warner.events.clear();
+        see(&mut warner, 0, 2001..2500, 0.0);
+        assert!(warner.streams().any(|stream| stream == 1), "it may go on yet");
+        see(&mut warner, 0, 2500..4000, 0.0);
+        assert!(warner.streams().all(|stream| stream != 1) && warner.trials.iter().all(|trial| trial.stream == 0));
+        let ended = warner.events.iter().find(|event| event.stream == 1).unwrap();
+        assert_eq!((ended.raised, ended.since, ended.value), (false, 2000, None));
+    }
+
+    #[test]
+    fn the_share_is_kept_where_scores_fall_without_end() {
+        let wide = WarningSettings { false_alarms: 0.3, ..QUIET };
+        let mut warner = Warner::new(wide, 0.0);
+        for t in 0..40_000 {
+            // Each value is lower than all before it, and every return stays.
+            warner.see(&row(t, 0.0, 0.0), says(-0.01 * t as f64));
+        }
+        let share = warner.record().false_share().unwrap();
+        assert!((0.25..0.35).contains(&share), "{share}");
     }
 
     #[test]

@@ -8,6 +8,12 @@ pub(super) fn line(alarm: &AlarmStatus) -> (String, String) {
     let AlarmStatus { head, below, missing, on, raised, hits, mistaken, fell, missed, .. } = alarm;
     let whose = head.as_ref().map(|head| format!(" of {head}")).unwrap_or_default();
     let what = format!("return{whose} below {}", digits(*below));
+    if alarm.unknown {
+        return said(
+            "alarm",
+            format!("{what}: there is no head of this name; declare it, or mend `alarm` in the settings"),
+        );
+    }
     if *missing > 0 {
         let fallen = if *fell > 0 { format!("; {fell} of {} fell below", fell + alarm.stayed) } else { String::new() };
         return said("alarm", format!("{what}: not before {missing} more returns at or above it are known{fallen}"));

@@ -28,11 +28,13 @@ pub(super) fn report(learner: &Learner, streams: &Streams, of: Warning, now: Now
 
 /// What `status` says of the alarms of a critic.
 pub(super) fn status(learner: &Learner, streams: &Streams) -> Vec<AlarmStatus> {
+    let known = |name: &str| learner.settings().heads.iter().any(|head| head.name == name);
     let of = |warner: &Warner| {
         let (settings, record) = (warner.settings(), warner.record());
         let on = warner.streams();
         AlarmStatus {
             head: settings.head.clone(),
+            unknown: settings.head.as_ref().is_some_and(|head| !known(head)),
             below: settings.below,
             false_alarms: settings.false_alarms,
             missing: warner.missing(),

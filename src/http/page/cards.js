@@ -25,6 +25,7 @@ function follows(/** @type {any} */ c) {
 /** What an alarm says now, and what has come of those before. @returns {any[]} */
 function foretold(/** @type {import('./status').AlarmStatus} */ a) {
   const words = a.head ? `alarm about ${a.head}` : 'alarm';
+  if (a.unknown) return [term('alarm', words), 'no such head', small('declare it, or mend alarm in the settings')];
   if (a.missing > 0) {
     const fell = a.fell ? `; ${grouped(a.fell)} of ${grouped(a.fell + a.stayed)} were below` : '';
     return [term('alarm', words), 'not yet', small(`return below ${format(a.below)}; ${grouped(a.missing)} more at or above it must come first${fell}`)];

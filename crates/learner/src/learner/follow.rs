@@ -21,7 +21,7 @@ use crate::math::drift::split;
 use crate::model::Model;
 use crate::settings::rows_of_its_own;
 use crate::transition::Rows;
-use crate::warning::Warnings;
+use crate::warning::{WarningSettings, Warnings};
 use crate::watch::Alarm;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
@@ -224,6 +224,12 @@ impl Following {
         }
         self.kept_from = self.kept_from.map(|from| from.max(offset));
         self.cut_warnings(offset);
+    }
+
+    /// Of the alarms those that do not stay end at `offset`.
+    pub(super) fn keep_warnings(&mut self, offset: u64, stays: impl Fn(&WarningSettings) -> bool) {
+        let Some(warnings) = &mut self.warnings else { return };
+        self.events.extend(warnings.keep(offset, stays).into_iter().map(Event::Warning));
     }
 
     /// What alarms have followed up to the row at `offset` does not go on there.

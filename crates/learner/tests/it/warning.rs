@@ -144,3 +144,26 @@ fn other_settings_begin_anew_and_none_leave_nothing() {
         assert!(!String::from_utf8_lossy(&bytes(learner)).contains(key), "{key}");
     }
 }
+
+#[test]
+fn an_alarm_ends_with_the_head_that_it_is_about() {
+    let rows = failing();
+    let (mut learner, mut window) = (Learner::new(settings(), None), Window::new(2, 1, ROWS));
+    let on = |learner: &Learner| learner.warnings().unwrap().iter().nth(1).unwrap().streams().len();
+    let mut at = 5000;
+    learn(&mut learner, &mut window, &rows, (0, at), 100);
+    while on(&learner) == 0 {
+        learn(&mut learner, &mut window, &rows, (at, at + 1), 1);
+        at += 1;
+    }
+    let (raised, value) = (on(&learner), learner.warnings().unwrap().iter().next().unwrap().record());
+    // Another head of the same name has other returns.
+    let heads = vec![Head::new("paid", Cumulant::Reward(0), Rate::Discount(0.5))];
+    learner.set_settings(Settings { heads, ..settings() });
+    assert_eq!(on(&learner), 0);
+    let records: Vec<_> = learner.warnings().unwrap().iter().map(|warner| warner.record()).collect();
+    assert_eq!((records[0], records[1].stayed, records[1].raised), (value, 0, 0));
+    let told = learn(&mut learner, &mut window, &rows, (at, at + 1), 1);
+    let ended = told.iter().filter(|warning| warning.head.as_deref() == Some("paid") && !warning.raised);
+    assert_eq!(ended.count(), raised, "{told:?}");
+}

@@ -620,6 +620,8 @@ pub struct ReturnsStatus {
 pub struct AlarmStatus {
     /// Name of the head that it is about; nil for the first of the critic's rewards.
     pub head: Option<String>,
+    /// Whether the critic has no head of this name: nothing is foretold until it is declared.
+    pub unknown: bool,
     /// The setting `below`: what the return is not to fall below.
     pub below: f64,
     /// The setting `false_alarms`, 0.001 to 0.5.
