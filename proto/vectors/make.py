@@ -723,7 +723,7 @@ def return_snapshots(name, weights, c, returns, provisional):
             about = returns["factor"] ** 2 * (variance + scatter)
             expected["variance"].append(variance)
             expected["return_variance"].append(float(about[0]) if weights.ndim == 1 else about.tolist())
-            expected["known"].append(min(max(1 - variance / (v0 + b), 0.0), 1.0))
+            expected["known"].append(max(1 - variance / v0, 0.0))
     assert any(expected["extrapolates"]) and not all(expected["extrapolates"])
     assert all(v > 0 for v in expected.get("variance", ()))
     put_json(f"snapshot_{name}.json", expected)

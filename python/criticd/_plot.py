@@ -24,8 +24,8 @@ _POINTS = 200
 _AVERAGED = 40
 """Points along each side of a map of averages, and states that an average goes over: each cell takes as many."""
 
-_UNKNOWN = 0.5
-"""Share of the prior's standard deviation from which on a value counts as not known."""
+_UNKNOWN = 0.25
+"""Share of the signal's prior variance that is left from which on a value counts as not known."""
 
 _RUG = 300
 """Visited states below a curve."""
@@ -231,7 +231,7 @@ def _deviation(view: _View, ax: Any) -> None:
     variance = snapshot.evaluate(view.states(places), variance=True)[1]
     assert variance is not None
     deviation = np.sqrt(view.means(variance))
-    away = deviation / np.sqrt(view.means(_priors(snapshot, view.states(places))))
+    away = _away(view, snapshot, view.states(places), True)
     label = _of(view, "standard deviation of the value")
     if len(chosen) == 1:
         _unknown_along(ax, ticks[0], away, "not known")
@@ -349,18 +349,13 @@ def _unknown_along(ax: Any, ticks: Array, amount: Array, meaning: str) -> None:
         ax.fill_between(ticks, 0, 1, label=f"hatched: {meaning}", **where, **ground)
 
 
-def _priors(snapshot: Snapshot, states: Array) -> Array:
-    """Variances of V (n,) at raw states (n, D) before anything was learned."""
-    return snapshot.kernel.prior(snapshot.normalised(np.atleast_2d(states)))
-
-
 def _away(view: _View, model: Snapshot, states: Array, certain: bool) -> Array:
-    """How little is known, (p,): deviation over the prior's; if not `certain`, whether it is extrapolated."""
+    """The share that is not known, (p,): none of a provisional model; if not `certain`, whether it is extrapolated."""
     said = model(states, certain, known=True)
     assert said.extrapolates is not None
     if certain and said.variance is not None:
-        share: Array = np.sqrt(view.means(said.variance) / view.means(_priors(model, states)))
-        return share
+        shares = 1.0 - model.kernel.known(view.means(said.variance))
+        return np.zeros_like(shares) if model.provisional else shares
     return view.means(said.extrapolates.astype(np.float64))
 
 

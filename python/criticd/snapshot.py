@@ -61,6 +61,11 @@ class Kernel:
         """k(a, a) (n,) at normalised states (n, D), columns and all: the variance of V before anything was learned."""
         return self.diagonal + self.functions(states) ** 2 @ self.column_variances
 
+    def known(self, variances: Array) -> Array:
+        """The share of the signal's prior variance (n,) that is gone where V has these `variances`: 0 far from all data."""
+        share: Array = np.maximum(1.0 - variances / self.signal_variance, 0.0)
+        return share
+
     def functions(self, states: Array) -> Array:
         """f(a) of the columns (n, q) at normalised states (n, D)."""
         return np.column_stack(
@@ -163,8 +168,8 @@ class Values:
 
     `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is that of V, `return_variance`, shaped like
     `mean`, that of the return to come: what is not known of V and how returns scatter about it, together. `known` (n,)
-    is the share of V's prior variance that data removed; `extrapolates` (n,) is true where no dictionary state is
-    near. For a single state all of them have one axis less.
+    is the share of the signal's prior variance that data removed, 0 far from all of them; `extrapolates` (n,) is true
+    where no dictionary state is near. For a single state all of them have one axis less.
     """
 
     mean: Array
@@ -389,7 +394,7 @@ class Snapshot:
         self._check(points)
         covariance = self.covariance if variance or returns or known else None
         spread = self.returns if returns and covariance is not None else None
-        basis, priors = self.kernel.project(self.dictionary), np.empty(len(points))
+        basis = self.kernel.project(self.dictionary)
         means = np.empty((len(points), self.weights.shape[1]))
         variances, scatter = np.empty(len(points)), np.empty_like(means)
         extrapolates = np.empty(len(points), np.bool_)
@@ -401,9 +406,8 @@ class Snapshot:
             means[part] += self.level if len(self.level) else 0.0
             if covariance is not None:
                 explained = np.einsum("ij,ij->i", k @ covariance, k)
-                priors[part] = self.kernel.prior(self.normalised(points[part]))
                 # Rounding may leave a variance a hair below zero next to a row of the dictionary.
-                variances[part] = np.maximum(priors[part] - explained, 0.0)
+                variances[part] = np.maximum(self.kernel.prior(self.normalised(points[part])) - explained, 0.0)
             if spread is not None:
                 scatter[part] = np.maximum(spread.floor, spread.level + k @ spread.weights)
             if known:
@@ -418,7 +422,7 @@ class Snapshot:
             mean=shaped(means),
             variance=shaped(variances) if variance and covariance is not None else None,
             return_variance=None if spread is None else shaped(spread.factor**2 * (variances[:, None] + scatter)),
-            known=shaped(np.maximum(1.0 - variances / priors, 0.0)) if known and covariance is not None else None,
+            known=shaped(self.kernel.known(variances)) if known and covariance is not None else None,
             extrapolates=shaped(extrapolates) if known else None,
         )
 
@@ -511,8 +515,8 @@ class Snapshot:
         `variables` are numbers or names; by default the two with the largest relevance, the total Sobol index over the
         states that the model keeps. The others stay at the state `at` (D,), by default the median of those states, and
         the title says where. One variable gives curves with a band of two standard deviations, two a map of the value
-        of one `reward` (number or name). Both are hatched where the value is not known: where its standard deviation is
-        at least half of the prior's, or, in a snapshot without variance, where it is extrapolated. `std` draws the
+        of one `reward` (number or name). Both are hatched where less than three quarters of the value are `known`, or,
+        in a snapshot without variance, where it is extrapolated; a provisional one is not. `std` draws the
         standard deviation in place of the value. `marginal` averages the value over the others, as those states have
         them. `visited` are states (n, D) that take the place of those that the model keeps in relevances, medians and
         averages, and below curves: a snapshot does not have the states that its rows visited. `against` is

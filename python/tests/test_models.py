@@ -110,7 +110,7 @@ def test_columns_are_what_the_protocol_writes_down(kinds: str, tmp_path: Path) -
         variance = max(prior - row @ snapshot.covariance @ row, 0.0)
         np.testing.assert_allclose(said.mean[k], snapshot.level + row @ snapshot.weights, rtol=1e-12)
         np.testing.assert_allclose(said.variance[k], variance, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(said.known[k], max(1 - variance / prior, 0.0), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(said.known[k], max(1 - variance / kernel.signal_variance, 0.0), rtol=1e-9, atol=1e-9)
     again = Snapshot.load(tmp_path / "model.msgpack")
     np.testing.assert_array_equal(again(states), said.mean)
     for wrong in ("linear:3", "square:0", "cosine:0", "linear:1" if kinds != "columns" else "sine:1"):

@@ -112,7 +112,10 @@ def test_returns_and_what_is_known_are_those_of_the_formula(rewards: int) -> Non
     scatter = np.maximum(spread.floor, spread.level + rows @ spread.weights)
     expected = 1.25**2 * ((deviation**2)[:, None] + scatter)
     np.testing.assert_allclose(values.return_variance, expected.reshape(mean.shape), rtol=1e-12)
-    np.testing.assert_allclose(values.known, 1 - deviation**2 / 2.5, atol=1e-12)
+    np.testing.assert_allclose(values.known, np.maximum(1 - deviation**2 / 2.0, 0.0), atol=1e-12)
+    # Far from all data nothing is known, however well the constant is.
+    far = snapshot(np.full((1, 3), 1e3), known=True)
+    assert far.known is not None and far.known.item() < 0.05
     assert np.array_equal(values.extrapolates, ((rows - 0.5) / 2.0).max(axis=1) < 0.3)
     assert 0 < values.extrapolates.sum() < 200
     low, high = values.return_interval(0.9)

@@ -164,7 +164,7 @@ struct View {
 struct Drawn {
     mean: Vec<f64>,
     deviation: Option<Vec<f64>>,
-    /// (n,): the deviation as a share of the prior's; none without deviations.
+    /// (n,): the deviation as a share of the prior's signal, sqrt(v0); none without deviations, or while they are the prior's.
     unknown: Option<Vec<f64>>,
 }
 
@@ -450,7 +450,8 @@ impl View {
         let deviation: Option<Vec<f64>> = variance.map(|variance| variance.into_iter().map(f64::sqrt).collect());
         let prior = model.snapshot().hyperparameters.kernel.signal_variance.sqrt();
         let share = |deviation: &Vec<f64>| deviation.iter().map(|s| (s / prior).min(1.0)).collect();
-        let unknown = deviation.as_ref().map(share);
+        // Before a refit has selected the model, its deviations are the prior's and say nothing about places.
+        let unknown = deviation.as_ref().filter(|_| !model.snapshot().provisional).map(share);
         Ok(Drawn { mean: mean.column(self.reward).iter().copied().collect(), deviation, unknown })
     }
 
@@ -594,7 +595,7 @@ impl View {
     }
 }
 
-/// Where the deviation is at least half of the prior's.
+/// Where the deviation is at least half of sqrt(v0): less than three quarters are known.
 fn not_known(amount: Vec<f64>) -> Fade {
     Fade { label: "hatched: not known".into(), amount }
 }

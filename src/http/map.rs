@@ -221,7 +221,7 @@ impl Grid {
             "known_rows": surface.coarse.1,
             "extrapolates": surface.far,
             "prior_deviation": snapshot.hyperparameters.kernel.signal_variance.sqrt(),
-            "prior_variance": snapshot.hyperparameters.kernel.typical(),
+            "provisional": snapshot.provisional,
             "range": self.range,
             "dictionary": self.project(dictionary.iter().map(Vec::as_slice)),
             "recent": self.project(visited.iter().take(VISITED).copied()),
@@ -421,7 +421,7 @@ pub(super) mod tests {
         let model = Snapshot { returns, ..model(5) };
         let grid = View { head: 1, ..view(0, None, "0,40") }.grid(3, 2).unwrap();
         let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), &[]).unwrap());
-        assert_eq!((&head["return_deviation"], &head["prior_variance"]), (&json!(true), &json!(4.0)));
+        assert_eq!((&head["return_deviation"], &head["provisional"]), (&json!(true), &json!(false)));
         assert_eq!(numbers.len(), 3 * CURVE);
         let far = head["extrapolates"].as_str().unwrap().to_owned();
         assert!(far.len() == CURVE && far.starts_with('0') && far.ends_with('1'), "{far}");

@@ -569,7 +569,7 @@ impl Layout {
                 priors.clear();
                 priors.extend(points.chunks_exact(width).map(|point| kernel.prior(point)));
                 variance.iter_mut().zip(&*priors).for_each(|(v, prior)| *v = (prior - *v).max(0.0));
-                out.take_variance(first, variance, priors);
+                out.take_variance(first, variance, kernel.signal_variance);
                 if let (Some(spread), Some(found)) = (returns, &mut out.return_variance) {
                     for h in 0..heads {
                         let found = &mut found.as_mut_slice()[h * count + first..][..len];
@@ -625,15 +625,15 @@ impl Evaluation {
         });
     }
 
-    /// What Var V at some states from `first` on says, where it is wanted; `priors` are k(x, x) there.
-    fn take_variance(&mut self, first: usize, variance: &[f64], priors: &[f64]) {
+    /// What Var V at some states from `first` on says, where it is wanted; `signal` is v0.
+    fn take_variance(&mut self, first: usize, variance: &[f64], signal: f64) {
         if let Some(all) = &mut self.variance {
             all[first..first + variance.len()].copy_from_slice(variance);
         }
         if let Some(all) = &mut self.known {
             let known = all[first..first + variance.len()].iter_mut();
             // No number, where a kernel overflows, counts as nothing known.
-            known.zip(variance.iter().zip(priors)).for_each(|(known, (v, prior))| *known = (1.0 - v / prior).max(0.0));
+            known.zip(variance).for_each(|(known, v)| *known = (1.0 - v / signal).max(0.0));
         }
     }
 
@@ -802,7 +802,10 @@ pub(crate) mod tests {
                         let expected = 1.25 * 1.25 * (variance + about.max(spread.floor[h]));
                         assert!(close(returns[h * 61 + j], expected), "{dim} {m} {j}");
                     }
-                    assert!(close(known[j], (1.0 - variance / kernel.diagonal()).clamp(0.0, 1.0)), "{dim} {m} {j}");
+                    assert!(
+                        close(known[j], (1.0 - variance / kernel.signal_variance).clamp(0.0, 1.0)),
+                        "{dim} {m} {j}"
+                    );
                     let nearest =
                         k.iter().map(|k| (k - kernel.bias_variance) / kernel.signal_variance).fold(0.0, f64::max);
                     let far = found.extrapolates.as_ref().unwrap()[j];

@@ -33,7 +33,7 @@ const MEANINGS = {
   drift: ['drift', 'The errors of the model have changed: the world or the policy is another.'],
   alarm: ['alarm', 'The return from here will probably fall below the value that the settings name. False alarms keep the share that they state.'],
   provisional: ['provisional', 'No refit has selected this model yet, so that its deviations are rough.'],
-  unknown: ['not known', 'Too few rows were near: the deviation is nearly what it was before any data.'],
+  unknown: ['not known', 'The deviation is large: the darker, the nearer it is to what it was before any data.'],
 };
 
 /** A word with its meaning, for a keyboard as well. @param {string} key @param {string} [words] */

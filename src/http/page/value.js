@@ -8,7 +8,7 @@ import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
 import { axesNow, chosen, critic, dim, inUnit, inValue, plain, valueUnit, variable } from '/known.js';
-import { format, round } from '/words.js';
+import { format, grouped, round } from '/words.js';
 
 /** Where a stream is now: its place on the axes, whether its trajectory is shown, whether it has fallen silent.
  * @typedef {{stream: string, at: number[], own: boolean, silent: boolean}} Marker */
@@ -203,10 +203,11 @@ export function scaleOf(/** @type {string} */ name, /** @type {number[]} */ [low
 }
 
 /**
- * How much of its colour each place loses: nothing where the deviation is small, all where it is that of the prior. Of an earlier model,
- * whose deviations are not kept, all where no element of its dictionary is near.
+ * How much of its colour each place loses: nothing where the deviation is small, all where it is the signal's of the prior. Of an earlier
+ * model, whose deviations are not kept, all where no element of its dictionary is near; of a provisional one, nothing.
  */
-function fading(/** @type {any} */ { deviation, prior_deviation: prior, far }) {
+function fading(/** @type {any} */ { deviation, prior_deviation: prior, far, provisional }) {
+  if (provisional) return null;
   if (!deviation) return far;
   const share = deviation.values.map((/** @type {number} */ s) => Math.min(1, Math.max(0, (s / prior - 0.08) / 0.85)));
   return new Field(deviation.columns, deviation.rows, share);
@@ -240,6 +241,13 @@ export function show() {
 /** "Value of angle and speed, generation 3" */
 const subject = () => `${drawn.named !== null ? `Head ${drawn.named}` : ofActions() ? 'Largest Q' : 'Value'} of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
 
+/** What a provisional model waits for before it says how much of its value is known. */
+function waiting() {
+  const at = critic().refit.next_at;
+  if (!drawn.provisional) return [];
+  return [`provisional: the first refit says what is known${critic().refit.running ? ', and runs' : at === null ? '' : `, at row ${grouped(at)}`}`];
+}
+
 /** @param {any[]} points */
 function showCurve(points) {
   const { generation, range } = drawn;
@@ -254,7 +262,7 @@ function showCurve(points) {
   // The same for every slice, so that a slider does not move the range.
   const scale = scaleOf(`curve ${drawn.used} ${chosen.against}`, [Math.min(...heights), Math.max(...heights)]);
   const apart = other && new Field(mean.length, 1, mean.map((v, k) => v - other[k]));
-  const words = [summed(), ...(spread.length ? ['with one and two standard deviations'] : [])];
+  const words = [summed(), ...(spread.length ? ['with one and two standard deviations'] : []), ...waiting()];
   if (drawn.earlier) words.unshift(`generation ${generation}, not the present one`);
   if (shown.length) words.push('dots: returns that came');
   if (apart) words.push(`dashed: ${againstWords()}; they differ ${differs(apart, drawn)}`);
@@ -282,9 +290,11 @@ function showCurve(points) {
 /** @param {any[]} points */
 function showMaps(points) {
   const { generation, range } = drawn;
-  say($('value-note'), drawn.other ? `of generation ${generation}` : drawn.earlier ? `of generation ${generation}, not the present one; ${summed()}` : summed());
-  for (const legend of document.querySelectorAll('.maps .legend')) /** @type {HTMLElement} */ (legend).hidden = !$('fade', HTMLInputElement).checked;
+  const notes = drawn.other ? [`of generation ${generation}`] : [...(drawn.earlier ? [`of generation ${generation}, not the present one`] : []), summed(), ...waiting()];
+  say($('value-note'), notes.join('; '));
   const fade = fading(drawn);
+  const veils = $('fade', HTMLInputElement).checked && !drawn.provisional;
+  for (const legend of document.querySelectorAll('.maps .legend')) /** @type {HTMLElement} */ (legend).hidden = !veils;
   const ends = extent(drawn.value, fade);
   const others = drawn.other ? extent(drawn.other, drawn.otherFade) : ends;
   // Both maps have one scale, and its colour bar is drawn once.
@@ -385,7 +395,7 @@ const NINETY = 1.644854;
 
 /** Further facts about the place: where returns will lie, how much of V is known, whether it extrapolates. */
 function certainty(/** @type {import('./types').At} */ { value, across, up }) {
-  const { deviation, returns, far, prior_variance: prior } = drawn;
+  const { deviation, returns, far, prior_deviation: prior, provisional } = drawn;
   /** @type {string[]} */
   const words = [];
   if (drawn.other) {
@@ -394,12 +404,13 @@ function certainty(/** @type {import('./types').At} */ { value, across, up }) {
   }
   if (drawn.chosen) words.push(`action ${actionWords(drawn.chosen.cell(across, up), format)}`);
   if (drawn.otherChosen) words.push(`${againstWords()}: ${actionWords(drawn.otherChosen.cell(across, up), format)}`);
-  if (!deviation) return words;
+  // Before a refit has selected the model, its deviations are the prior's and say nothing about places.
+  if (!deviation || provisional) return words;
   if (returns) {
     const reach = NINETY * returns.at(across, up);
     words.push(`90 % of returns ${format(value - reach, 3)} to ${inValue(format(value + reach, 3))}`);
   }
-  const known_ = Math.max(0, 1 - deviation.at(across, up) ** 2 / prior);
+  const known_ = Math.max(0, 1 - (deviation.at(across, up) / prior) ** 2);
   words.push(`${format(100 * known_, 3)} % known`);
   if (far?.cell(across, up)) words.push('extrapolated');
   return words;
