@@ -6,7 +6,7 @@ use criticd::learner::{Lambda, Settings};
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::Inputs;
-use criticd::table::{self, AssumeTerminated, Columns, Reading, Summary, Table};
+use criticd::table::{self, AssumeTerminated, Columns, Missing, Reading, Summary, Table};
 use criticd::transition::Rows;
 use criticd::wire::hyperparameters_from_str;
 use serde_json::json;
@@ -81,10 +81,10 @@ pub(super) struct ColumnOptions {
     /// Numbers or times that order the rows of an episode
     #[arg(long, value_name = "COLUMN")]
     time: Option<String>,
-    /// True where the episode is over and no reward can follow
+    /// True where the episode is over and no reward can follow: a column of flags, or a condition: 'outcome == arrived', 'soc < 5'
     #[arg(long, value_name = "COLUMN")]
     terminated: Option<String>,
-    /// True where the episode was cut off from outside
+    /// True where the episode was cut off from outside: a column of flags, or a condition
     #[arg(long, value_name = "COLUMN")]
     truncated: Option<String>,
     /// True where the episode ended; --done gives the meaning
@@ -93,6 +93,12 @@ pub(super) struct ColumnOptions {
     /// Discount of each row
     #[arg(long, value_name = "COLUMN")]
     discount_column: Option<String>,
+    /// Rows that lack a number of the state or the reward
+    #[arg(long, value_name = "HOW")]
+    missing: Option<Absent>,
+    /// Format of a table whose name does not tell it: csv, jsonl, npz, parquet or hdf5
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
     /// Columns to ignore
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     ignore: Vec<String>,
@@ -130,6 +136,8 @@ impl ColumnOptions {
             ignore: said.ignore,
             names: said.names,
             units: said.units,
+            missing: said.missing.map_or(Missing::Refuse, Absent::meant),
+            format: said.format,
         };
         Ok(match &self.columns {
             Some(path) => said.or(read_columns(path)?),
@@ -142,6 +150,26 @@ impl ColumnOptions {
 pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
     Columns::from_toml(&text).map_err(|e| in_file(path, e))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Absent {
+    /// Refuse the table
+    Refuse,
+    /// Leave these rows out; chains are cut there
+    Drop,
+    /// Repeat the last number of the variable in the episode; without a reward, leave the row out
+    Hold,
+}
+
+impl Absent {
+    fn meant(self) -> Missing {
+        match self {
+            Self::Refuse => Missing::Refuse,
+            Self::Drop => Missing::Drop,
+            Self::Hold => Missing::Hold,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -243,6 +271,7 @@ impl TableOptions {
                 "rows": summary.rows,
                 "transitions": summary.transitions,
                 "copies": summary.copies,
+                "dropped": summary.dropped,
                 "told": table.told(),
                 "episodes": summary.episodes,
                 "ends": {"terminated": terminated, "truncated": truncated, "cut": cut},
@@ -282,7 +311,7 @@ impl TableOptions {
         said: Vec<(String, String)>,
         names: &Option<Vec<String>>,
     ) -> String {
-        let only = match summary.rows - summary.copies - summary.transitions {
+        let only = match summary.rows - summary.copies - summary.dropped - summary.transitions {
             0 => String::new(),
             1 => " (1 gives only its state, as successor of the row before it)".to_owned(),
             dropped => format!(" ({dropped} give only their states, as successors of the rows before them)"),

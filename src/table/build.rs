@@ -1,18 +1,19 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
-use super::cell::{Cell, coordinate, flag, number, policy, position, session, stream};
+use super::cell::{Cell, coordinate, flag, is_missing, number, policy, position, session, stream};
 use super::contradictions::{End, Sight};
 use super::extras::{Extras, Wide};
+use super::gaps::{At, Standing};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
 use super::judge::Judge;
 use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
+use super::row::{OneRow, Said};
 use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// Rows between two reports of progress.
 const REPORT_ROWS: u64 = 4096;
@@ -28,23 +29,6 @@ enum Part<'a> {
     First(&'a [u64]),
     /// Those that no later row can change, in whatever order.
     Settled,
-}
-
-/// What the cells of one row say, beside its numbers.
-#[derive(Default)]
-struct Said {
-    /// Whether a column names the stream.
-    named: bool,
-    terminated: bool,
-    truncated: bool,
-    done: bool,
-    itself: bool,
-    otherwise: bool,
-    absorbing: bool,
-    last: bool,
-    starts_chain: bool,
-    discount: f64,
-    seq: Option<u64>,
 }
 
 /// Takes rows of cells, checks them, and makes a table of them.
@@ -73,42 +57,10 @@ pub(super) struct Builder {
     /// Rows kept at which a piece is handed over.
     enough: usize,
     row: OneRow,
-    /// Of each row whether its state is terminal, so that it is no transition.
-    absorbing: Vec<bool>,
+    /// Of each row what it is.
+    standings: Vec<Standing>,
     order: Order,
     judge: Judge,
-}
-
-/// What the cells of one row say; the memory of the row before is used again.
-struct OneRow {
-    state: Vec<f64>,
-    next: Vec<f64>,
-    reward: Vec<f64>,
-    /// As a table of one row.
-    extra: Extras,
-    /// Of sums.
-    terms: Vec<f64>,
-    /// Of its stream.
-    name: String,
-    /// Of its policy.
-    policy: String,
-    /// Of the run that it is of.
-    session: String,
-}
-
-impl OneRow {
-    /// A hash of what is learned from it: equal ones are of copies.
-    fn print(&self, has_next: bool, end: Option<End>, said: &Said) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        let next = if has_next { &self.next[..] } else { &[] };
-        let extras = self.extra.columns().into_iter().flat_map(|column| &column.values);
-        for value in self.state.iter().chain(next).chain(&self.reward).chain([&said.discount]).chain(extras) {
-            // The two zeros are equal.
-            (value + 0.0).to_bits().hash(&mut hasher);
-        }
-        (end.map(|end| end == End::Terminated), said.absorbing).hash(&mut hasher);
-        hasher.finish()
-    }
 }
 
 impl Builder {
@@ -118,6 +70,7 @@ impl Builder {
         let (terms, in_pieces) = (header.terms, header.in_pieces);
         let named = header.columns.contains(&Column::Episode);
         let judge = Judge::new(&header);
+        let watched = header.watched.len();
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
@@ -142,11 +95,12 @@ impl Builder {
                 reward: vec![0.0; h],
                 extra,
                 terms: vec![f64::NAN; terms],
+                watched: vec![0; watched],
                 name: String::new(),
                 policy: String::new(),
                 session: String::new(),
             },
-            absorbing: Vec::new(),
+            standings: Vec::new(),
             order: Order::new(named, in_pieces),
             judge,
         }
@@ -192,7 +146,6 @@ impl Builder {
     }
 
     /// Tell something of the file beside what its rows say.
-    #[cfg(feature = "hdf5")]
     pub(super) fn tell(&mut self, said: String) {
         self.judge.told.push(said);
     }
@@ -222,7 +175,10 @@ impl Builder {
         for k in 0..self.header.columns.len() {
             let column = self.header.columns[k];
             let cell = if column == Column::Skipped { Cell::Empty } else { cell(k) };
-            let taken = self.take(column, cell, &mut said);
+            let taken = match &self.header.conditions[k] {
+                Some(condition) => condition.met(cell).and_then(|met| self.take(column, Cell::Flag(met), &mut said)),
+                None => self.take(column, cell, &mut said),
+            };
             taken.map_err(|message| self.fault(place, &self.header.names[k], message))?;
         }
         if !said.named {
@@ -241,7 +197,7 @@ impl Builder {
             (terminated, truncated) = (true, false);
         }
         self.add_up(place)?;
-        self.check_successor(place, terminated)?;
+        self.check_successor(place, terminated, &mut said)?;
         let ratio = self.check_extras(place)?;
         let id = self.stream_id(place);
         let row = self.sight(place, id, End::of(terminated, truncated), &said);
@@ -255,8 +211,18 @@ impl Builder {
             self.check_sortable(place)?;
         }
         let seq = self.number_row(place, id, said.seq, starts_chain)?;
+        let header = &self.header;
+        let standing = match said.absorbing {
+            true => Standing::Terminal,
+            false => {
+                self.judge.gaps.stand(place, said.lacks, || said.lacks.map_or_else(String::new, |c| header.name_of(c)))
+            }
+        };
+        if standing == Standing::Step && said.lacks.is_none() {
+            self.judge.watch(id, place, &self.row.state, &self.row.watched, terminated || truncated);
+        }
         self.sessions[id as usize].1 = terminated || truncated;
-        self.absorbing.push(said.absorbing);
+        self.standings.push(standing);
         self.rows.states.extend_from_slice(&self.row.state);
         if self.header.has_next {
             self.rows.next_states.extend_from_slice(&self.row.next);
@@ -274,12 +240,31 @@ impl Builder {
         self.places.push(Place { line: place, seq: own });
         self.seen += 1;
         self.seen_of[id as usize] += 1;
+        if self.header.in_pieces {
+            self.hold(self.rows.len() - 1);
+        }
         Ok(())
+    }
+
+    /// Have the numbers that row i of those kept lacks repeat the ones of the row before it, or leave it out where there are none.
+    fn hold(&mut self, i: usize) {
+        if self.standings[i] == Standing::Absent {
+            return;
+        }
+        let (d, rows) = (self.header.dim, &mut self.rows);
+        let ended = rows.terminated[i] || rows.truncated[i];
+        let (stream, episode, seq) = (rows.streams[i], self.order.episodes.get(i).copied(), self.seqs[i]);
+        if !self.judge.gaps.hold(At { stream, episode, seq, ended }, &mut rows.states[i * d..(i + 1) * d]) {
+            self.standings[i] = Standing::Absent;
+        }
     }
 
     /// Take in what one cell says.
     fn take(&mut self, column: Column, mut cell: Cell<'_>, said: &mut Said) -> Result<(), String> {
         if self.nan_is_blank && column.may_be_blank() && matches!(cell, Cell::Number(value) if value.is_nan()) {
+            cell = Cell::Empty;
+        }
+        if self.judge.gaps.allowed() && column.is_number() && is_missing(cell) {
             cell = Cell::Empty;
         }
         // NaN stands for a blank cell until it is known whether the row needs it.
@@ -292,7 +277,11 @@ impl Builder {
             }
             Column::State(i) => {
                 let value = coordinate(cell, MAGNITUDE_MAX)?;
-                self.row.state[i] = value.ok_or_else(|| "empty; a number is needed here".to_owned())?;
+                if value.is_none() && !self.judge.gaps.allowed() {
+                    return Err(self.header.unstated().to_owned());
+                }
+                said.lacks = said.lacks.or_else(|| value.is_none().then_some(column));
+                self.row.state[i] = value.unwrap_or(f64::NAN);
             }
             Column::NextState(i) => self.row.next[i] = part(MAGNITUDE_MAX)?,
             Column::Reward(i) => self.row.reward[i] = optional(MAGNITUDE_MAX)?,
@@ -343,6 +332,7 @@ impl Builder {
             Column::EndedItself => said.itself = flag(cell)?,
             Column::EndedOtherwise => said.otherwise = flag(cell)?,
             Column::Term(i) => self.row.terms[i] = optional(f64::MAX)?,
+            Column::Watched(i) => self.row.watched[i] = cell.print(),
             Column::Skipped | Column::Cuts => {}
         }
         Ok(())
@@ -362,7 +352,7 @@ impl Builder {
     }
 
     /// Whether the row has the successor that it needs; a terminated one gets its own state as a placeholder.
-    fn check_successor(&mut self, place: u64, terminated: bool) -> Result<(), Fault> {
+    fn check_successor(&mut self, place: u64, terminated: bool, said: &mut Said) -> Result<(), Fault> {
         if !self.header.has_next {
             return Ok(());
         }
@@ -370,6 +360,11 @@ impl Builder {
             self.row.next.copy_from_slice(&self.row.state);
         }
         match self.row.next.iter().position(|v| v.is_nan()) {
+            Some(i) if self.judge.gaps.allowed() => {
+                // A successor has no row before it to repeat: the row is left out.
+                said.lacks = Some(Column::NextState(i));
+                Ok(())
+            }
             Some(i) => {
                 let name = self.header.name_of(Column::NextState(i));
                 let message = "only terminated rows may omit their whole next state";
@@ -468,7 +463,7 @@ impl Builder {
             self.extras.push_from(&extras, i);
         }
         self.places = order.iter().map(|&i| self.places[i]).collect();
-        self.absorbing = order.iter().map(|&i| self.absorbing[i]).collect();
+        self.standings = order.iter().map(|&i| self.standings[i]).collect();
         self.order.permute(&order);
         let mut last: Vec<Option<(u64, u32)>> = vec![None; self.streams.len()];
         self.seqs.clear();
@@ -486,7 +481,7 @@ impl Builder {
 
     /// What was seen of row i.
     fn sight_of(&self, i: usize) -> Sight {
-        let ended = End::of(self.rows.terminated[i] || self.absorbing[i], self.rows.truncated[i]);
+        let ended = End::of(self.rows.terminated[i] || self.standings[i] == Standing::Terminal, self.rows.truncated[i]);
         let bare = self.rows.reward(i).iter().all(|value| value.is_nan());
         self.order.sight(i, self.places[i].line, ended, bare)
     }
@@ -582,12 +577,16 @@ impl Builder {
         if self.order.disordered {
             self.sort();
         }
-        let told = self.judge.judge(&self.header, &self.order)?;
+        if !self.header.in_pieces {
+            (0..self.rows.len()).for_each(|i| self.hold(i));
+        }
         let mut table = self.resolve(Part::All)?;
+        let told = self.judge.judge(&self.header, &self.order)?;
         if table.rows.is_empty() {
             return Err(Fault::Empty);
         }
         (table.told, table.copies) = (told, self.judge.left_out());
+        table.dropped = self.judge.gaps.dropped();
         (table.streams, table.policies) = (self.streams, self.policies);
         table.read = self.seen as usize;
         table.episode_names = self.order.names;
@@ -650,14 +649,14 @@ impl Builder {
             if !within[i] {
                 continue;
             }
-            let after = after.filter(|&j| self.seqs[i] + 1 == self.seqs[j]);
+            let after = after.filter(|&j| self.seqs[i] + 1 == self.seqs[j] && self.standings[j] != Standing::Absent);
             let after = after.filter(|&j| !has_next || rows.next_state(i) == rows.state(j));
-            if self.absorbing[i] {
+            if self.standings[i] != Standing::Step {
                 keep[i] = false;
                 continue;
             }
             // The next row only says that its state is terminal.
-            if after.is_some_and(|j| self.absorbing[j]) && !rows.truncated[i] {
+            if after.is_some_and(|j| self.standings[j] == Standing::Terminal) && !rows.truncated[i] {
                 rows.terminated[i] = true;
             }
             if last_terminates && after.is_none() && !rows.truncated[i] {
@@ -681,9 +680,23 @@ impl Builder {
         for i in cut {
             rows.truncated[i] = true;
         }
-        let out: Vec<bool> = (0..n).map(|i| within[i] && keep[i]).collect();
+        let mut out: Vec<bool> = (0..n).map(|i| within[i] && keep[i]).collect();
+        if self.judge.gaps.allowed() {
+            self.drop_unpaid(&rows, &mut out, &mut keep);
+        }
         self.check_needed(&rows, &out)?;
         Ok(self.hand_out(rows, &out, &keep))
+    }
+
+    /// Leave out transitions without a reward: they only give their states.
+    fn drop_unpaid(&mut self, rows: &Rows, out: &mut [bool], keep: &mut [bool]) {
+        for i in 0..out.len() {
+            let lacking = rows.reward(i).iter().position(|v| v.is_nan()).filter(|_| out[i]);
+            if let Some(k) = lacking {
+                (out[i], keep[i]) = (false, false);
+                self.judge.gaps.drop(self.places[i].line, || self.header.name_of(Column::Reward(k)));
+            }
+        }
     }
 
     /// Whether rows that are transitions have rewards, and whole actions or none.
@@ -716,7 +729,7 @@ impl Builder {
             episodes: std::mem::take(&mut self.order.episodes),
             frames: std::mem::take(&mut self.order.frames),
         };
-        let absorbing = std::mem::take(&mut self.absorbing);
+        let standings = std::mem::take(&mut self.standings);
         let mut table = Table { rows: Rows::new(d, h), ..Table::default() };
         if out.iter().all(|&out| out) {
             table.rows = rows;
@@ -737,7 +750,7 @@ impl Builder {
                 self.extras.push_from(&before.extras, i);
                 self.seqs.push(before.seqs[i]);
                 self.places.push(before.places[i]);
-                self.absorbing.push(absorbing[i]);
+                self.standings.push(standings[i]);
                 self.order.episodes.extend(before.episodes.get(i));
                 self.order.frames.extend(before.frames.get(i));
             }

@@ -2,6 +2,19 @@
 
 use serde::Deserialize;
 
+/// What to do with a row that lacks a number which is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missing {
+    /// Refuse the table.
+    #[default]
+    Refuse,
+    /// Leave the row out: chains are cut there.
+    Drop,
+    /// Repeat the last number of the state variable in the episode; leave the row out where there is none, or where the reward is missing.
+    Hold,
+}
+
 /// Which columns hold what, where their names do not say. What is empty is looked for under its own name and the names that
 /// other programs give it. A column is named as it is in the file; `name[k]` is one number of a column that holds lists,
 /// counted from 0.
@@ -22,11 +35,11 @@ pub struct Columns {
     pub episode: Option<String>,
     /// Rising within an episode: numbers, or times as ISO 8601 writes them.
     pub time: Option<String>,
-    /// Flag: the successor is absorbing.
+    /// Flag: the successor is absorbing. A condition may stand in the place of a flag: `outcome == arrived`, `soc < 5`.
     pub terminated: Option<String>,
-    /// Flag: the episode was cut off from outside.
+    /// Flag or condition: the episode was cut off from outside.
     pub truncated: Option<String>,
-    /// Flag: the episode ended, in one of the two ways.
+    /// Flag or condition: the episode ended, in one of the two ways.
     pub done: Option<String>,
     /// Discount of each row, in \[0, 1\].
     pub discount: Option<String>,
@@ -36,6 +49,10 @@ pub struct Columns {
     pub names: Vec<String>,
     /// Their units.
     pub units: Vec<String>,
+    /// What to do with rows that lack a number.
+    pub missing: Missing,
+    /// The format, where the name of the file does not tell it: csv, jsonl, npz, parquet or hdf5.
+    pub format: Option<String>,
 }
 
 impl Columns {
@@ -71,6 +88,8 @@ impl Columns {
             ignore: list(self.ignore, other.ignore),
             names: list(self.names, other.names),
             units: list(self.units, other.units),
+            missing: if self.missing == Missing::Refuse { other.missing } else { self.missing },
+            format: self.format.or(other.format),
         }
     }
 
@@ -89,7 +108,8 @@ impl Columns {
 
     /// Whether a column is named: what is not needed is left alone then.
     pub(super) fn names_any(&self) -> bool {
-        *self != Self { names: self.names.clone(), units: self.units.clone(), ..Self::default() }
+        let Self { names, units, missing, format, .. } = self.clone();
+        *self != Self { names, units, missing, format, ..Self::default() }
     }
 }
 
@@ -115,6 +135,8 @@ pub struct Summary {
     pub rows: usize,
     /// Those of them that are exact copies of others, and are left out.
     pub copies: usize,
+    /// Those that lack a number, and are left out.
+    pub dropped: usize,
     /// Transitions; the other rows give only their states, as successors of the rows before them.
     pub transitions: usize,
     /// Episodes, or where the table has none, chains of transitions.

@@ -8,28 +8,33 @@ use super::roles::{Source, assign};
 use super::{Fault, TableError, text};
 use crate::transition::Batch;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    let mut file = File::open(path).map_err(Fault::Io)?;
+    let file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);
-    let head = text::head(&mut file)?;
+    let (text, dialect) = text::open(file)?;
     // Rows of other lengths are looked at here, to say why.
     let mut reader = ::csv::ReaderBuilder::new();
-    let reader = reader.trim(::csv::Trim::All).flexible(true).buffer_capacity(1 << 16);
-    let mut reader = reader.from_reader(head.as_slice().chain(file));
+    let reader = reader.trim(::csv::Trim::All).flexible(true).buffer_capacity(1 << 16).delimiter(dialect.separator);
+    let mut reader = reader.from_reader(text);
     let sources = sources(reader.headers().map_err(fault)?);
     if sources.is_empty() {
         return Err(Fault::Empty);
     }
-    text::check_header(&sources, &head, job)?;
+    text::check_header(&sources, job)?;
     let roles = assign(job, &sources)?;
     let (columns, places) = roles.columns(&sources, job.format)?;
     let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
-    let mut record = ::csv::StringRecord::new();
+    dialect.told.into_iter().for_each(|told| builder.tell(told));
+    let (mut record, mut plain) = (::csv::StringRecord::new(), ::csv::StringRecord::new());
     while reader.read_record(&mut record).map_err(fault)? {
-        let line = record.position().map_or(0, ::csv::Position::line);
+        let line = record.position().map_or(0, ::csv::Position::line) + dialect.skipped;
+        if dialect.decimal_commas {
+            plain.clear();
+            record.iter().for_each(|cell| plain.push_field(text::pointed(cell).as_deref().unwrap_or(cell)));
+            std::mem::swap(&mut record, &mut plain);
+        }
         if record.len() != sources.len() {
             // A line of blanks.
             if record.len() == 1 && record[0].is_empty() {
@@ -38,11 +43,16 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
             let last = !reader.read_record(&mut ::csv::StringRecord::new()).unwrap_or(true);
             return Err(Fault::Line { line, message: text::of_other_length(&record, sources.len(), last) });
         }
-        builder.push(line, |k| Cell::Written(&record[places[k].0])).map_err(|fault| match has_zeros(&record) {
+        let cell = |k: usize| match &record[places[k].0] {
+            // As it was before.
+            cell if dialect.decimal_commas && text::in_thousands(&plain[places[k].0]) => Cell::Ambiguous(cell),
+            cell => Cell::Written(cell),
+        };
+        builder.push(line, cell).map_err(|fault| match has_zeros(&record) {
             true => Fault::Line { line, message: text::ZEROS.to_owned() },
             false => fault,
         })?;
-        builder.advance(job, reader.position().byte() as f64 / bytes as f64)?;
+        builder.advance(job, (reader.position().byte() as f64 / bytes as f64).min(1.0))?;
     }
     Ok(builder)
 }

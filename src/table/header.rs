@@ -1,6 +1,7 @@
 //! The columns of a table, understood: which there are, whether they go together, and what they leave open.
 
-use super::columns::Understood;
+use super::columns::{Missing, Understood};
+use super::condition::Condition;
 use super::extras::{Extras, Wide};
 use super::job::{Column, Job, Want};
 use super::roles::{Reckoned, Roles};
@@ -25,6 +26,12 @@ pub(super) struct Header {
     pub(super) sums: Vec<Reckoned>,
     /// How many columns these sums are over.
     pub(super) terms: usize,
+    /// Of each column the condition that makes a flag of it.
+    pub(super) conditions: Vec<Option<Condition>>,
+    /// Names of the columns that are watched.
+    pub(super) watched: Vec<String>,
+    /// What to do with rows that lack a number.
+    pub(super) missing: Missing,
     /// Whether rows come in pieces, so that they cannot be sorted.
     pub(super) in_pieces: bool,
     /// Whether rows are told apart by a number, so that several may have one time.
@@ -49,7 +56,12 @@ impl Header {
             }
         }
         let extras = Extras::default();
-        let Roles { sums, understood, placed, .. } = roles;
+        let Roles { sums, understood, placed, conditions, watched, .. } = roles;
+        let condition = |(name, column): (&String, &Column)| {
+            conditions.iter().find(|condition| column.is_end() && condition.text == *name).cloned()
+        };
+        let conditions = names.iter().zip(&columns).map(condition).collect();
+        let missing = if want == Want::States { Missing::Refuse } else { job.columns.missing };
         let numbered = placed || columns.contains(&Column::Seq);
         let terms = sums.iter().flat_map(|sum| &sum.terms).map(|(_, term)| term + 1).max().unwrap_or(0);
         let mut header = Self {
@@ -63,6 +75,9 @@ impl Header {
             rewards_per_row: 0,
             sums,
             terms,
+            conditions,
+            watched,
+            missing,
             in_pieces: job.pieces.is_some(),
             numbered,
             understood,
@@ -182,6 +197,17 @@ impl Header {
             )
         };
         self.columns.iter().any(says)
+    }
+
+    /// What to do about a state that lacks a number.
+    pub(super) fn unstated(&self) -> &'static str {
+        match self.want {
+            Want::States => "empty; a number is needed here",
+            Want::Transitions(_) => {
+                "empty; a number is needed here, or a word on rows without one: --missing drop leaves them out, --missing hold \
+                 repeats the last number"
+            }
+        }
     }
 
     /// Number of columns of one group, whose numbers must count from 0 without a gap.

@@ -45,6 +45,8 @@ pub(super) enum Column {
     EndedOtherwise,
     /// Part of a reward that is a sum.
     Term(usize),
+    /// What nothing needs, looked at for whether it tells episodes apart.
+    Watched(usize),
     /// Rows at which trajectories begin, but for the first one: for an array that has no entry for each row.
     Cuts,
     Skipped,
@@ -117,6 +119,17 @@ impl Column {
                 | Self::Last
                 | Self::StartsChain
         )
+    }
+
+    /// Whether it is a number of the state, the action or the reward.
+    pub(super) fn is_number(self) -> bool {
+        matches!(self, Self::State(_) | Self::NextState(_) | Self::Action(_) | Self::Reward(_) | Self::Term(_))
+    }
+
+    /// Whether it says that an episode ends.
+    pub(super) fn is_end(self) -> bool {
+        use Column::{Done, EndedItself, EndedOtherwise, Terminated, Truncated};
+        matches!(self, Terminated | Truncated | Done | EndedItself | EndedOtherwise)
     }
 
     /// Which of several it is, from 0.

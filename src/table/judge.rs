@@ -2,8 +2,10 @@
 
 use super::alike::Alike;
 use super::contradictions::{Contradictions, Sight, Words};
+use super::gaps::Gaps;
 use super::header::Header;
 use super::job::{Column, Want};
+use super::jumps::Jumps;
 use super::order::Order;
 use super::runs::{Number, Runs};
 use super::{Fault, Reading};
@@ -20,6 +22,10 @@ pub(super) struct Judge {
     streams: Alike,
     /// Whether times are written as dates.
     pub(super) calendar: bool,
+    /// Numbers that are missing.
+    pub(super) gaps: Gaps,
+    /// Where states jump, in a table whose rows lead to the next ones and whose episodes have no names.
+    jumps: Option<Jumps>,
     /// What the reader of the file has to tell.
     pub(super) told: Vec<String>,
 }
@@ -31,7 +37,10 @@ impl Judge {
             Want::Transitions(Reading { independent, keep_all, .. }) => (!independent, keep_all),
             Want::States => (false, true),
         };
+        let watches = judges && !keeps_all && !named && !header.has_next;
         Self {
+            gaps: Gaps::new(header.missing),
+            jumps: watches.then(|| Jumps::new(header.watched.clone(), header.dim)),
             keeps_all,
             judges,
             contradictions: Contradictions::new(named, keeps_all),
@@ -82,6 +91,13 @@ impl Judge {
         self.streams.see(0, name, line);
     }
 
+    /// Look at a step from a row to the next one of its stream: the state (D,) at `line`, and what the columns that nothing needs hold.
+    pub(super) fn watch(&mut self, stream: u32, line: u64, state: &[f64], held: &[u64], ended: bool) {
+        if let Some(jumps) = &mut self.jumps {
+            jumps.take(stream as usize, line, state, held, ended);
+        }
+    }
+
     /// Begin again, with rows in the order in which they are learned.
     pub(super) fn restart(&mut self) {
         self.contradictions.restart();
@@ -130,6 +146,9 @@ impl Judge {
             calendar: self.calendar,
             episodes: &order.names,
         })?);
+        let row = header.format.words().0;
+        told.extend(self.gaps.say(row));
+        told.extend(self.jumps.as_ref().and_then(|jumps| jumps.say(row)));
         Ok(told)
     }
 }

@@ -126,7 +126,7 @@ impl LargeTable {
         progress: &mut dyn FnMut(Progress) -> bool,
         take: &mut dyn FnMut(&Table) -> Result<(), Fault>,
     ) -> Result<(Vec<u64>, Vec<String>), Fault> {
-        let format = Format::to_read(&self.path)?;
+        let format = Format::to_read(&self.path, self.columns.format.as_deref())?;
         let pieces = Some(Pieces { totals, take });
         let (want, columns) = (Want::Transitions(self.reading), &self.columns);
         let mut job = Job { format, want, columns, progress, pieces };

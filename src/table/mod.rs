@@ -62,17 +62,20 @@ mod arrays;
 mod build;
 mod cell;
 mod columns;
+mod condition;
 mod contradictions;
 mod csv;
 mod export;
 mod extras;
 mod fingerprint;
+mod gaps;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod header;
 mod job;
 mod jsonl;
 mod judge;
+mod jumps;
 mod labels;
 mod large;
 mod moment;
@@ -82,11 +85,12 @@ mod order;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod roles;
+mod row;
 mod runs;
 mod sidecar;
 mod text;
 
-pub use self::columns::{Columns, Summary, Understood};
+pub use self::columns::{Columns, Missing, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
@@ -169,7 +173,8 @@ impl std::fmt::Display for TableError {
             Fault::Line { line, message } => write!(f, ", line {line}: {message}"),
             Fault::Content(message) => write!(f, ": {message}"),
             Fault::Extension => f.write_str(
-                ": not a table that can be read; its name must end in .csv, .jsonl, .npz, .parquet or .hdf5",
+                ": not a table that can be read; its name must end in .csv, .tsv, .txt, .jsonl, .npz, .parquet or .hdf5, or say \
+                 what it is: --format csv",
             ),
             Fault::Column { column: name, message } => write!(f, ", {column} {name}: {message}"),
             Fault::Cell { row: at, column: name, message } => write!(f, ", {row} {at}, {column} {name}: {message}"),
@@ -202,6 +207,9 @@ const DATASETS: &str = "a directory of the package datasets; write it as a file.
                         numpy.savez(\"NEW.npz\", obs=steps.obs, acts=steps.acts, rews=steps.rews, next_obs=steps.next_obs, \
                         terminated=steps.dones)";
 
+/// How names of texts end that may be tables beside CSV's own; only to be read.
+const TEXTS: [&str; 4] = ["tsv", "tab", "txt", "dat"];
+
 /// A format of tables, told by the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -213,10 +221,16 @@ enum Format {
 }
 
 impl Format {
-    /// The format of a file that is to be read.
-    fn to_read(path: &Path) -> Result<Self, Fault> {
+    /// The format of a file that is to be read: `said`, or as its name tells.
+    fn to_read(path: &Path, said: Option<&str>) -> Result<Self, Fault> {
+        if let Some(said) = said {
+            return Self::of_extension(said).ok_or_else(|| {
+                Fault::column("format", format!("there is no {said:?}, only csv, jsonl, npz, parquet and hdf5"))
+            });
+        }
         let of_datasets = |path: &Path| ["dataset_info.json", "dataset_dict.json"].map(|name| path.join(name));
-        Self::of(path).ok_or_else(|| match path.is_dir() {
+        let text = || path.extension().is_some_and(|of| TEXTS.iter().any(|text| of.eq_ignore_ascii_case(text)));
+        Self::of(path).or_else(|| text().then_some(Self::Csv)).ok_or_else(|| match path.is_dir() {
             true if of_datasets(path).iter().any(|file| file.is_file()) => Fault::Content(DATASETS.to_owned()),
             true => Fault::Content(
                 "a directory, but no Minari dataset in HDF5: it has no data/main_data.hdf5; name the file, or let Minari \
@@ -228,8 +242,11 @@ impl Format {
     }
 
     fn of(path: &Path) -> Option<Self> {
-        let extension = path.extension().and_then(OsStr::to_str)?.to_ascii_lowercase();
-        Some(match extension.as_str() {
+        Self::of_extension(path.extension().and_then(OsStr::to_str)?)
+    }
+
+    fn of_extension(extension: &str) -> Option<Self> {
+        Some(match extension.to_ascii_lowercase().as_str() {
             "csv" => Self::Csv,
             "jsonl" | "ndjson" => Self::Jsonl,
             "npz" => Self::Npz,
@@ -356,6 +373,8 @@ pub struct Table {
     read: usize,
     /// Rows of the file that are copies of others, and are not here.
     copies: usize,
+    /// Those that lack a number, and are not here.
+    dropped: usize,
     /// What there is to tell of the order of the rows.
     told: Vec<String>,
     understood: Understood,
@@ -431,6 +450,7 @@ impl Table {
         Summary {
             rows: self.read,
             copies: self.copies,
+            dropped: self.dropped,
             transitions: rows.len(),
             episodes,
             ends,
@@ -661,7 +681,7 @@ pub fn read_states_as(
 }
 
 fn read(path: &Path, want: Want, columns: &Columns, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
-    let format = Format::to_read(path)?;
+    let format = Format::to_read(path, columns.format.as_deref())?;
     let progress = &mut |done| {
         progress(done);
         true
@@ -856,7 +876,7 @@ mod tests {
         assert!(message("state_0,reward,done\n").contains("--done terminated"));
         assert!(message("state_0,reward,value\n").contains("underscore"));
         assert!(message("State_0,reward\n").contains("state_0"));
-        assert!(message("state_0;reward\n").contains("separated by commas"));
+        assert!(message("state_0 reward\n").contains("separated by blanks"));
         assert!(message("state,reward\n").contains("state_0"));
         assert!(message("state_0,state_2,reward\n").contains("column state_1: missing"));
         assert!(message("state_0,next_state_0,next_state_1,reward\n").contains("must agree"));

@@ -194,7 +194,7 @@ pub(super) fn episode(cell: Cell<'_>, key: &mut String) -> Result<(), String> {
         Cell::Written("") | Cell::Text("") | Cell::Empty => {
             return Err("empty; every row belongs to an episode".to_owned());
         }
-        Cell::Written(text) | Cell::Text(text) => key.push_str(text),
+        Cell::Written(text) | Cell::Ambiguous(text) | Cell::Text(text) => key.push_str(text),
         Cell::Whole(value) => key.push_str(&value.to_string()),
         Cell::Number(value) if value.fract() == 0.0 && value.abs() < 9e15 => key.push_str(&format!("{value:.0}")),
         Cell::Number(_) | Cell::Flag(_) => {

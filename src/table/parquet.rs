@@ -40,7 +40,8 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
         let width = if list { Some(width(&reader, k).map_err(damaged)?) } else { None };
         sources.push(Source::new(&name, width));
     }
-    let roles = assign(job, &sources)?;
+    let mut roles = assign(job, &sources)?;
+    roles.look_away(|k| unreadable(&schema.column(k)).is_some());
     check_readable(&schema, &sources, &roles)?;
     let (columns, at) = roles.columns(&sources, job.format)?;
     let used: Vec<bool> = roles.of.iter().map(|roles| !roles.is_empty()).collect();

@@ -1,7 +1,9 @@
 //! Which column of a file holds what: by the user's word, by our own names, or by those that other programs write.
 
 use super::columns::{Columns, Understood};
+use super::condition::Condition;
 use super::job::{Column, Job, Want, skipped};
+use super::jumps::WATCHED_MAX;
 use super::names::{self, missing, nearest};
 use super::{Done, Fault, Format};
 use crate::learner::expression::{NotASum, Sum, Variable};
@@ -23,6 +25,8 @@ pub(super) struct Role {
     pub(super) column: Column,
     /// Of a list this number alone.
     pub(super) only: Option<usize>,
+    /// Which of the conditions it must meet, where it is a flag by one.
+    condition: Option<usize>,
 }
 
 /// What all sources of a file are used for.
@@ -32,6 +36,10 @@ pub(super) struct Roles {
     pub(super) of: Vec<Vec<Role>>,
     /// Rewards that are sums: as they were written, and their parts as numbers of [`Column::Term`].
     pub(super) sums: Vec<Reckoned>,
+    /// Conditions that make flags of columns.
+    pub(super) conditions: Vec<Condition>,
+    /// Names of the columns that are watched ([`Column::Watched`]).
+    pub(super) watched: Vec<String>,
     /// Whether rows have their places in a journal.
     pub(super) placed: bool,
     pub(super) understood: Understood,
@@ -116,7 +124,11 @@ const ENDS: [&str; 12] = [
 
 impl Role {
     fn whole(column: Column) -> Self {
-        Self { column, only: None }
+        Self::part(column, None)
+    }
+
+    fn part(column: Column, only: Option<usize>) -> Self {
+        Self { column, only, condition: None }
     }
 }
 
@@ -163,6 +175,17 @@ impl Source {
 }
 
 impl Roles {
+    /// Do not watch the sources that cannot be read.
+    #[cfg(feature = "parquet")]
+    pub(super) fn look_away(&mut self, unread: impl Fn(usize) -> bool) {
+        let watched = |role: &Role| matches!(role.column, Column::Watched(_));
+        self.of
+            .iter_mut()
+            .enumerate()
+            .filter(|(k, _)| unread(*k))
+            .for_each(|(_, roles)| roles.retain(|role| !watched(role)));
+    }
+
     /// All columns of these sources with their names, and where each is: source, and number of the row.
     ///
     /// # Errors
@@ -177,6 +200,8 @@ impl Roles {
         for (at, (source, roles)) in sources.iter().zip(&self.of).enumerate() {
             for role in roles {
                 for (name, column, k) in source.spread(*role, format)? {
+                    // A condition is named as it was written.
+                    let name = role.condition.map_or(name, |k| self.conditions[k].text.clone());
                     columns.push((name, column));
                     places.push((at, k));
                 }
@@ -241,7 +266,7 @@ fn own(format: Format, name: &str) -> Option<Column> {
 pub(super) fn assign(job: &Job<'_>, sources: &[Source]) -> Result<Roles, Fault> {
     let (format, want, columns) = (job.format, job.want, job.columns);
     let of = vec![Vec::new(); sources.len()];
-    let mut find = Finder { format, want, sources, columns, of, terms: Vec::new() };
+    let mut find = Finder { format, want, sources, columns, of, terms: Vec::new(), conditions: Vec::new() };
     let by_model = job.want == Want::States
         && job.columns.state.is_empty()
         && !job.columns.names.is_empty()
@@ -268,6 +293,7 @@ struct Finder<'a> {
     columns: &'a Columns,
     of: Vec<Vec<Role>>,
     terms: Vec<Variable>,
+    conditions: Vec<Condition>,
 }
 
 impl Finder<'_> {
@@ -326,7 +352,7 @@ impl Finder<'_> {
             if found.contains(&(at, only)) {
                 return Err(Fault::column(name, format!("{option} names it twice")));
             }
-            let role = Role { column: first.from(count).unwrap_or(first), only };
+            let role = Role::part(first.from(count).unwrap_or(first), only);
             count += self.sources[at].numbers(role);
             self.of[at].push(role);
             found.push((at, only));
@@ -362,8 +388,10 @@ impl Finder<'_> {
         ];
         for (option, name, column) in one {
             if let Some(name) = name {
-                let (at, only) = self.variable(option, name)?;
-                self.of[at].push(Role { column, only });
+                let condition = self.condition(option, name, column)?;
+                let named = condition.map_or(name, |k| &self.conditions[k].column).clone();
+                let (at, only) = self.variable(option, &named)?;
+                self.of[at].push(Role { column, only, condition });
             }
         }
         let mut sums = Vec::new();
@@ -388,6 +416,20 @@ impl Finder<'_> {
         Ok(sums)
     }
 
+    /// Number of the condition that a text is, where an end is wanted and no column is called so.
+    fn condition(&mut self, option: &str, text: &str, column: Column) -> Result<Option<usize>, Fault> {
+        if !column.is_end() || self.locate(text).is_some() {
+            return Ok(None);
+        }
+        let Some(condition) = Condition::parse(text) else { return Ok(None) };
+        let condition = condition.map_err(|what| Fault::column(text, format!("{option}: {what}")))?;
+        if self.format.has_arrays() {
+            return Err(Fault::column(text, format!("{option}: conditions are for columns; make an array of flags")));
+        }
+        self.conditions.push(condition);
+        Ok(Some(self.conditions.len() - 1))
+    }
+
     /// Number of a part of a reward.
     fn term(&mut self, variable: Variable) -> Result<usize, Fault> {
         if let Some(known) = self.terms.iter().position(|term| *term == variable) {
@@ -400,7 +442,7 @@ impl Finder<'_> {
             let message = format!("reward: a list; name one of its numbers: {}[0]", variable.name);
             return Err(Fault::Column { column: variable.name, message });
         }
-        self.of[at].push(Role { column: Column::Term(self.terms.len()), only });
+        self.of[at].push(Role::part(Column::Term(self.terms.len()), only));
         self.terms.push(variable);
         Ok(self.terms.len() - 1)
     }
@@ -444,7 +486,7 @@ impl Finder<'_> {
         if let Some(at) = self.sources.iter().position(is_next).filter(|_| arrays) {
             let mut count = 0;
             for (_, only) in states {
-                let role = Role { column: Column::NextState(count), only };
+                let role = Role::part(Column::NextState(count), only);
                 count += self.sources[at].numbers(role);
                 self.of[at].push(role);
             }
@@ -585,7 +627,7 @@ impl Finder<'_> {
             });
         }
         let ignored = (0..self.of.len()).filter(|&at| self.of[at].is_empty());
-        let ignored = ignored.map(|at| self.sources[at].name.clone()).collect();
+        let ignored: Vec<String> = ignored.map(|at| self.sources[at].name.clone()).collect();
         let mut variables: Vec<(usize, String)> = Vec::new();
         for (source, roles) in self.sources.iter().zip(&self.of) {
             for role in roles.iter().filter(|role| matches!(role.column, Column::State(_))) {
@@ -621,9 +663,31 @@ impl Finder<'_> {
         };
         let units = (!columns.units.is_empty()).then(|| columns.units.clone());
         let roles = self.say(&sums);
+        let watched = self.watch();
         let understood = Understood { roles, ignored, foreign, names, units };
         let placed = self.sources.iter().any(|s| matches!(s.name.as_str(), "offset" | "offsets"));
-        Ok(Roles { of: self.of, sums, placed, understood })
+        Ok(Roles { of: self.of, sums, conditions: self.conditions, watched, placed, understood })
+    }
+
+    /// Look at the columns that nothing needs, where rows lead to the next ones and no column tells episodes apart. Their names.
+    fn watch(&mut self) -> Vec<String> {
+        let has = |of: &[Vec<Role>], fits: fn(Column) -> bool| of.iter().flatten().any(|role| fits(role.column));
+        let follows = matches!(self.want, Want::Transitions(reading) if !reading.independent && !reading.keep_all)
+            && !has(&self.of, |c| {
+                matches!(c, Column::NextState(_) | Column::Episode | Column::StartsChain | Column::Session)
+            });
+        let mut watched = Vec::new();
+        if !follows || self.format.has_arrays() {
+            return watched;
+        }
+        for (source, roles) in self.sources.iter().zip(&mut self.of) {
+            let said = self.columns.ignore.contains(&source.name) || source.name.is_empty();
+            if roles.is_empty() && source.width.is_none() && !said && watched.len() < WATCHED_MAX {
+                roles.push(Role::whole(Column::Watched(watched.len())));
+                watched.push(source.name.clone());
+            }
+        }
+        watched
     }
 
     /// What is where, in words.
@@ -657,6 +721,9 @@ impl Finder<'_> {
             let name = |&(k, at): &(usize, usize)| {
                 let source = &self.sources[at];
                 let role = self.of[at].iter().find(|role| fits(role.column) && role.column.number() == k);
+                if let Some(k) = role.and_then(|role| role.condition) {
+                    return self.conditions[k].text.clone();
+                }
                 match (source.width, role.and_then(|role| role.only)) {
                     (Some(_), Some(k)) => format!("{}[{k}]", source.name),
                     (Some(width), None) => format!("{} ({width} numbers)", source.name),

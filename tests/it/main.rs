@@ -19,6 +19,7 @@ mod kinds_of_heads;
 mod labelled_heads;
 mod limits;
 mod live_heads;
+mod logs;
 mod manners;
 mod operation;
 mod outlook;

@@ -646,7 +646,7 @@ fn of_csv(bytes: &[u8]) -> [String; 2] {
 }
 
 #[test]
-fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
+fn texts_are_read_as_spreadsheets_of_other_lands_write_them() {
     let utf16 = |text: &str, big: bool, mark: bool| -> Vec<u8> {
         let marked = if mark { format!("\u{feff}{text}") } else { text.to_owned() };
         let bytes = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
@@ -654,28 +654,66 @@ fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
     };
     let text = "state_0,reward,terminated\n0.5,1,0\n0.25,1,1\n";
     let with = |separator: &str, decimal: &str| text.replace(',', separator).replace('.', decimal).into_bytes();
+    let (_directory, path) = written("t.csv", text.as_bytes());
+    let expected = read(&path, STRICT).unwrap();
+    for (bytes, told) in [
+        (utf16(text, false, true), "the text is in UTF-16LE"),
+        (utf16(text, true, true), "the text is in UTF-16BE"),
+        (utf16(text, false, false), "the text is in UTF-16LE"),
+        (utf16(text, true, false), "the text is in UTF-16BE"),
+        (utf16(&text.replace(',', "\t"), false, true), "the text is in UTF-16LE, columns are separated by tabs"),
+        (with(";", ","), "columns are separated by semicolons, decimals have commas"),
+        (with(";", "."), "columns are separated by semicolons"),
+        (
+            [b"\xef\xbb\xbf".to_vec(), with(";", ",")].concat(),
+            "columns are separated by semicolons, decimals have commas",
+        ),
+        (with("\t", "."), "columns are separated by tabs"),
+        (with("|", "."), "columns are separated by bars"),
+        ([b"sep=;\r\n".to_vec(), with(";", ",")].concat(), "columns are separated by semicolons, decimals have commas"),
+        ([b"sep=,\n", text.as_bytes()].concat(), ""),
+        (b"state_0,reward,terminated,_h\xf6he\n0.5,1,0,1\n0.25,1,1,1\n".to_vec(), "the text is in windows-1252"),
+        (b"state_0,reward,terminated,_note\n0.5,1,0,a\n0.25,1,1,h\xf6he\n".to_vec(), "the text is in windows-1252"),
+    ] {
+        for name in ["t.csv", "t.tsv", "t.txt"] {
+            let (_directory, path) = written(name, &bytes);
+            let found = read(&path, STRICT).unwrap_or_else(|e| panic!("{told}: {e}"));
+            assert!(same(&expected, &found), "{told}");
+            let said = found.told().join("");
+            assert_eq!(said.strip_prefix("written in another way: ").unwrap_or_default(), told);
+        }
+    }
+    // Where rows are in the file, its own first line counts.
+    let wrong = [b"sep=;\n".to_vec(), with(";", ",").into_iter().collect(), b"high;1;0\n".to_vec()].concat();
+    assert!(of_csv(&wrong)[0].contains(", line 5, column state_0: \"high\" is not a number"), "{:?}", of_csv(&wrong));
+}
+
+#[test]
+fn points_beside_decimal_commas_are_thousands_or_refused() {
+    let of = |cell: &str| format!("state_0;reward;terminated\n{cell};1;0\n0,25;1;1\n");
+    let states = |cell: &str| {
+        let (_directory, path) = written("t.csv", of(cell).as_bytes());
+        read(&path, STRICT).map(|table| table.rows().states[0]).map_err(|e| e.to_string())
+    };
+    assert_eq!(states("1.234,5"), Ok(1234.5));
+    assert_eq!(states("-1.234.567,5"), Ok(-1_234_567.5));
+    assert_eq!(states("1,234"), Ok(1.234));
+    assert_eq!(states("1e3"), Ok(1000.0));
+    let said = states("1.234").unwrap_err();
+    assert!(
+        said.contains("line 2, column state_0: decimals have commas in this file: is 1.234 meant to be 1234 or 1,234?"),
+        "{said}"
+    );
+    assert!(states("1,2,3").unwrap_err().contains("is not a number"));
+    // A file whose decimals have points has no decimal commas.
+    assert!(states("0.5").unwrap_err().contains("\"0,25\" is not a number"));
+}
+
+#[test]
+fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
+    let text = "state_0,reward,terminated\n0.5,1,0\n0.25,1,1\n";
+    let with = |separator: &str, decimal: &str| text.replace(',', separator).replace('.', decimal).into_bytes();
     for (bytes, words) in [
-        (utf16(text, false, true), "in UTF-16; save it as \"CSV UTF-8\", or convert it: iconv -f UTF-16 -t UTF-8"),
-        (utf16(text, true, true), "in UTF-16"),
-        (utf16(text, false, false), "in UTF-16"),
-        (utf16(text, true, false), "in UTF-16"),
-        (
-            with(";", ","),
-            "columns are separated by semicolons, and decimals by commas; they must be separated by commas. In Python: \
-             pandas.read_csv(\"OLD\", sep=\";\", decimal=\",\").to_csv(\"NEW\", index=False)",
-        ),
-        (
-            with(";", "."),
-            "separated by semicolons; they must be separated by commas. In Python: pandas.read_csv(\"OLD\", sep=\";\")",
-        ),
-        ([b"\xef\xbb\xbf".to_vec(), with(";", ",")].concat(), "separated by semicolons, and decimals by commas"),
-        (
-            with("\t", "."),
-            "separated by tabs; they must be separated by commas. In Python: pandas.read_csv(\"OLD\", sep=\"\\t\")",
-        ),
-        (with("|", "."), "separated by bars"),
-        ([b"sep=;\r\n".to_vec(), with(";", ",")].concat(), "sep=\";\", decimal=\",\", skiprows=1)"),
-        ([b"sep=,\n", text.as_bytes()].concat(), "separated by commas; the first line must name them. In Python"),
         (
             b"0.5,1,0\n0.25,1,1\n".to_vec(),
             "no header: the first line holds numbers only, or flags and times beside them. Put a line before it that names",
@@ -690,13 +728,10 @@ fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
         }
     }
     assert!(of_csv(&with(" ", "."))[0].contains("separated by blanks"));
-    let latin = b"state_0,reward,terminated,_h\xf6he\n0,1,1,1\n".to_vec();
-    let later = b"state_0,reward,terminated,_note\n0,1,0,a\n1,1,1,h\xf6he\n".to_vec();
-    for (bytes, line) in [(latin, 1), (later, 3)] {
-        let said = of_csv(&bytes);
-        let words = format!(", line {line}: not UTF-8; if it is in the encoding of Western Windows");
-        assert!(said[0].contains(&words), "{said:?}");
-    }
+    // What is in another encoding further down than is looked at.
+    let rows = "0,1,0,a\n".repeat(10_000);
+    let later = [b"state_0,reward,terminated,_note\n", rows.as_bytes(), b"1,1,1,h\xf6he\n"].concat();
+    assert!(of_csv(&later)[0].contains(", line 10002: not UTF-8; if it is in the encoding of Western Windows"));
     // Whoever names columns by numbers has a header.
     let (_directory, path) = written("t.csv", b"0,1,2\n5,1,0\n6,1,1\n");
     let named = |name: &str| vec![name.to_owned()];
