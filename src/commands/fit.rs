@@ -61,7 +61,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,
     /// A constant and linear columns beside the kernel: auto (where held-out returns are predicted better with them), never or always
-    #[arg(long, value_name = "WHETHER", default_value = "never", value_parser = linear_columns)]
+    #[arg(long, value_name = "WHETHER", default_value = "auto", value_parser = linear_columns)]
     linear_columns: LinearColumns,
     /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit) or category
     /// (equal or different, never near) [default: all real]

@@ -390,8 +390,8 @@ pub(super) static CRITIC: [Setting<Settings>; 43] = [
         linear_columns,
         Restart,
         [("auto", LinearColumns::Auto), ("never", LinearColumns::Never), ("always", LinearColumns::Always)],
-        "A constant and linear columns beside the kernel, with which values go on where no row has been: \"never\"; \"auto\", \
-         where held-out returns are predicted better with them and no actions are improved; or \"always\". Selection by \
+        "A constant and linear columns beside the kernel, with which values go on where no row has been: \"auto\", where \
+         held-out returns are predicted better with them and no actions are improved; \"never\"; or \"always\". Selection by \
          evidence has none."
     ),
     setting!(

@@ -102,9 +102,9 @@ pub enum OnNewPolicy {
 pub enum LinearColumns {
     /// Held-out returns compare kernels with them and without; action values that improve a policy have none, since the largest of
     /// several extrapolated lines is no estimate.
+    #[default]
     Auto,
     /// None.
-    #[default]
     Never,
     /// Every model that a selection by held-out returns makes has them.
     Always,
@@ -305,7 +305,7 @@ impl Default for Settings {
             rewards: vec![0],
             kernel: KernelKind::default(),
             profile: Profile::Matern52,
-            linear_columns: LinearColumns::Never,
+            linear_columns: LinearColumns::default(),
             action_value: None,
             action_names: Vec::new(),
             improve_rows: 200,
@@ -355,6 +355,7 @@ impl Settings {
             lambda: Lambda::Fixed(1.0),
             selection: SelectionKind::Evidence,
             profile: Profile::Gaussian,
+            linear_columns: LinearColumns::Never,
             centred: false,
             dictionary_by: Some(DictionaryBy::Icd),
             drift_sensitivity: DriftSensitivity::Off,

@@ -182,17 +182,21 @@ struct Shape {
 struct Kind {
     directed: bool,
     profile: Profile,
+    linear: bool,
 }
 
 impl Kind {
     fn differences(self, other: Self) -> usize {
-        usize::from(self.directed != other.directed) + usize::from(self.profile != other.profile)
+        [self.directed != other.directed, self.profile != other.profile, self.linear != other.linear]
+            .map(usize::from)
+            .iter()
+            .sum()
     }
 }
 
 impl Shape {
     fn kind(&self) -> Kind {
-        Kind { directed: !self.metric.factors().is_empty(), profile: self.profile }
+        Kind { directed: !self.metric.factors().is_empty(), profile: self.profile, linear: self.linear }
     }
 
     /// `name` is that of the metric.
@@ -261,11 +265,16 @@ fn choose_with_pool<'a>(
         let shape = Shape { metric: present.kernel.metric.clone(), profile: present.kernel.profile, linear };
         pool.add("present".into(), shape, Some(ratio))?;
     }
+    // Kernels beside columns join when all others are there, which are then the same whether columns are compared or not.
+    let (mut beside, mut best_beside, both) = (Vec::new(), None, compared.len() > 1);
     for (c, linear) in BEGIN {
         let linear = linear || compared == [true];
         let (name, shape) = (format!("isotropic {c}"), question.shape(question.isotropic(c), linear));
-        if compared.contains(&linear) && pool.has_not(&shape.name(&name)) && in_time(&pool) {
-            pool.add(shape.name(&name), shape, None)?;
+        let name = shape.name(&name);
+        if linear && both {
+            beside.push((name, shape));
+        } else if compared.contains(&linear) && pool.has_not(&name) && in_time(&pool) {
+            pool.add(name, shape, None)?;
         }
     }
     let evidence = Evidence::new(question, &pool.pieces);
@@ -282,7 +291,10 @@ fn choose_with_pool<'a>(
         if !in_time(&pool) {
             break;
         }
-        for proposal in joining(proposals) {
+        let (aside, plain): (Vec<_>, Vec<_>) =
+            proposals.into_iter().partition(|proposal| both && proposal.shape.linear);
+        best_beside = aside.into_iter().next().map(|proposal| (proposal.name, proposal.shape)).or(best_beside);
+        for proposal in joining(plain) {
             if pool.has_not(&proposal.name) && in_time(&pool) {
                 pool.add(proposal.name, proposal.shape, None)?;
             }
@@ -295,6 +307,11 @@ fn choose_with_pool<'a>(
         && let Some((name, shape)) = pool.smooth(&evidence)?
     {
         pool.add(name, shape, None)?;
+    }
+    for (name, shape) in beside.into_iter().chain(best_beside) {
+        if pool.has_not(&name) && in_time(&pool) {
+            pool.add(name, shape, None)?;
+        }
     }
     let (hyperparameters, lambda, mut report) = pool.decide()?;
     report.out_of_time = !all_there;
@@ -435,7 +452,7 @@ impl<'a> Pool<'a> {
     }
 
     /// The best of `among`, and those of its kind. It is of the kind of the present model, or the plain one, unless another is better by
-    /// [`OF_ANOTHER_KIND`] and by more than chance; what is more unlike must be so much better than what is less.
+    /// more than chance and, but for linear columns, by [`OF_ANOTHER_KIND`]; what is more unlike must be so much better than what is less.
     fn of_one_kind(
         &self,
         jury: &Jury<'_>,
@@ -446,7 +463,8 @@ impl<'a> Pool<'a> {
     ) -> (usize, Vec<usize>) {
         let candidates = jury.candidates();
         let kind = |k: usize| self.members[candidates[k].kernel].shape.kind();
-        let plain = Kind { directed: false, profile: self.question.settings.profile };
+        let linear = self.question.compared() == [true];
+        let plain = Kind { directed: false, profile: self.question.settings.profile, linear };
         let usual = self.question.present.map_or(plain, |_| self.members[0].shape.kind());
         let mut order = among.to_vec();
         order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));
@@ -459,7 +477,10 @@ impl<'a> Pool<'a> {
         kinds.sort_by_key(|&k| kind(k).differences(usual));
         let better = |before: usize, k: usize| {
             let (gain, error) = jury.difference(candidates[before], candidates[k], verdicts, spread);
-            let clearly = scores[k] < (1.0 - OF_ANOTHER_KIND) * scores[before] && gain > error;
+            // Columns are no other search, whose luck a percent stands for.
+            let alike = Kind { linear: kind(before).linear, ..kind(k) } == kind(before);
+            let share = if alike { 0.0 } else { OF_ANOTHER_KIND };
+            let clearly = scores[k] < (1.0 - share) * scores[before] && gain > error;
             if clearly { k } else { before }
         };
         let best = kinds.into_iter().reduce(better).expect("the reference is of candidates");

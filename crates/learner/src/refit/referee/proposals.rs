@@ -214,7 +214,7 @@ impl<'a> Evidence<'a> {
             room: question.room,
             seed: question.seed,
             profiled: None,
-            linear: if question.compared().contains(&true) { LINEAR } else { 0.0 },
+            linear: if question.compared() == [true] { LINEAR } else { 0.0 },
         };
         let mut search = Search::new(&settings, &data)?;
         search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };

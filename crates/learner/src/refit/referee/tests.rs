@@ -3,6 +3,7 @@ use crate::diagnostics::Diagnostic;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
 use crate::random::{mix, normal, uniform};
+use crate::settings::LinearColumns;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -563,4 +564,50 @@ fn a_model_of_another_kind_must_be_better_by_a_percent() {
     let [stays, others] = [true, false].map(|has| best(&later.report, "present", has));
     assert!((stays / others - 1.0).abs() < OF_ANOTHER_KIND, "nothing tells them apart: {stays} {others}");
     assert_eq!(later.hyperparameters.kernel.profile, Profile::Gaussian);
+}
+
+/// Chains of ten rows, each row's state drawn anew; the reward is `of` the state, and noise.
+fn drawn(n: usize, of: impl Fn(f64) -> f64) -> Rows {
+    let mut rng = ChaCha8Rng::seed_from_u64(90);
+    let mut rows = Rows::new(1, 1);
+    let mut state = rng.random_range(-1.0..1.0);
+    for i in 0..n {
+        let next = rng.random_range(-1.0..1.0);
+        let reward = of(state) + rng.random_range(-1.0..1.0);
+        push(&mut rows, 0, [state, next], reward, [i % 10 == 0, false, i % 10 == 9]);
+        state = next;
+    }
+    rows
+}
+
+#[test]
+fn columns_are_chosen_where_they_pay_and_stay_where_nothing_speaks_against_them() {
+    let settings = Settings { linear_columns: LinearColumns::Auto, ..settings() };
+    let inputs = Inputs { scale: vec![0.6], ..Inputs::identity(1) };
+    let has_columns = |choice: &Choice| choice.hyperparameters.kernel.linear_share() > 0.0;
+    let (line, noise) = (drawn(2000, |x| 2.0 * x), drawn(2000, |_| 0.0));
+    let straight = asked(&question(&line, &settings, &inputs));
+    assert!(has_columns(&straight), "{:?}", straight.report.candidates);
+    let nothing = asked(&question(&noise, &settings, &inputs));
+    assert!(!has_columns(&nothing), "{:?}", nothing.report.candidates);
+    let present = Some((&straight.hyperparameters, straight.lambda));
+    let later = asked(&Question { present, ..question(&noise, &settings, &inputs) });
+    assert!(has_columns(&later), "{:?}", later.report.candidates);
+}
+
+#[test]
+fn kernels_without_columns_are_those_that_there_are_without_the_others() {
+    let (inputs, rows) = (inputs(), walk(1000, 40, 2, 91));
+    let with = |linear_columns| Settings { linear_columns, ..settings() };
+    let [auto, never] = [LinearColumns::Auto, LinearColumns::Never].map(with);
+    let names = |settings: &Settings| -> Vec<String> {
+        let report = asked(&question(&rows, settings, &inputs)).report;
+        let mut names: Vec<String> = report.candidates.into_iter().map(|candidate| candidate.name).collect();
+        names.sort();
+        names
+    };
+    let (with, without): (Vec<String>, Vec<String>) =
+        names(&auto).into_iter().partition(|name| name.ends_with(" + linear"));
+    assert_eq!(without, names(&never));
+    assert!(!with.is_empty());
 }
