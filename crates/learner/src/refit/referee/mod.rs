@@ -474,7 +474,8 @@ impl<'a> Pool<'a> {
                 kinds.push(k);
             }
         }
-        kinds.sort_by_key(|&k| kind(k).differences(usual));
+        // Columns before the others: they are the simplest of what explains a trend.
+        kinds.sort_by_key(|&k| (kind(k).differences(usual), kind(k).linear == usual.linear));
         let better = |before: usize, k: usize| {
             let (gain, error) = jury.difference(candidates[before], candidates[k], verdicts, spread);
             // Columns are no other search, whose luck a percent stands for.
