@@ -566,26 +566,28 @@ fn a_model_of_another_kind_must_be_better_by_a_percent() {
     assert_eq!(later.hyperparameters.kernel.profile, Profile::Gaussian);
 }
 
-/// Chains of ten rows, each row's state drawn anew; the reward is `of` the state, and noise.
-fn drawn(n: usize, of: impl Fn(f64) -> f64) -> Rows {
-    let mut rng = ChaCha8Rng::seed_from_u64(90);
-    let mut rows = Rows::new(1, 1);
-    let mut state = rng.random_range(-1.0..1.0);
-    for i in 0..n {
-        let next = rng.random_range(-1.0..1.0);
-        let reward = of(state) + rng.random_range(-1.0..1.0);
-        push(&mut rows, 0, [state, next], reward, [i % 10 == 0, false, i % 10 == 9]);
-        state = next;
+/// Chains of ten rows, each at a place of its own among eight variables; the reward is `of` the state, and noise.
+fn scattered(chains: usize, of: impl Fn(&[f64]) -> f64) -> Rows {
+    let mut rows = Rows::new(8, 1);
+    for chain in 0..chains as u64 {
+        let state = |t: u64| -> Vec<f64> {
+            (0..8).map(|d| normal(mix(&[90, chain, d])) + 0.1 * normal(mix(&[91, chain, t, d]))).collect()
+        };
+        for t in 0..10 {
+            let (here, next) = (state(t), state(t + 1));
+            let reward = of(&here) + 0.3 * normal(mix(&[92, chain, t]));
+            push_states(&mut rows, 0, [&here, &next], reward, [t == 0, false, t == 9]);
+        }
     }
     rows
 }
 
 #[test]
 fn columns_are_chosen_where_they_pay_and_stay_where_nothing_speaks_against_them() {
-    let settings = Settings { linear_columns: LinearColumns::Auto, ..settings() };
-    let inputs = Inputs { scale: vec![0.6], ..Inputs::identity(1) };
+    let settings = Settings { linear_columns: LinearColumns::Auto, discount: 0.0, ..settings() };
+    let inputs = Inputs::identity(8);
     let has_columns = |choice: &Choice| choice.hyperparameters.kernel.linear_share() > 0.0;
-    let (line, noise) = (drawn(2000, |x| 2.0 * x), drawn(2000, |_| 0.0));
+    let (line, noise) = (scattered(60, |x| x.iter().sum()), scattered(60, |_| 0.0));
     let straight = asked(&question(&line, &settings, &inputs));
     assert!(has_columns(&straight), "{:?}", straight.report.candidates);
     let nothing = asked(&question(&noise, &settings, &inputs));
