@@ -2,7 +2,7 @@
 //!
 //! Evidence of lambda-returns proposes kernels, a ladder of isotropic ones guards against what it cannot see, and all of them
 //! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them
-//! and stays unless another is better by more than the standard error of the difference.
+//! and stays unless another is better by more than the standard error of the difference, and by more than rounding.
 
 mod change;
 mod folds;
@@ -48,6 +48,9 @@ const ROUNDS: usize = 2;
 const JOINING: usize = 2;
 /// A kind of model other than the present one must score lower by this share, and by a standard error.
 const OF_ANOTHER_KIND: f64 = 0.01;
+/// A gain of less than this share of the present score, or of less than this score, a 300th of the deviation of returns, is rounding.
+const UNNOTICED_SHARE: f64 = 1e-3;
+const UNNOTICED: f64 = 1e-5;
 /// Lambda of the targets by which a round's reference follows the best candidates.
 const FOLLOWING: f64 = 0.95;
 /// Lambda of the targets of the evidence.
@@ -506,9 +509,9 @@ impl<'a> Pool<'a> {
             let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
             (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)
         });
-        // What is no better than chance stays as it is: a model that changes has its price.
+        // What is no better than chance, or than anybody would notice, stays as it is: a model that changes has its price.
         let (stays, chosen) = match present {
-            Some((place, gain, error)) if place == best || gain <= error => (true, place),
+            Some((place, gain, error)) if place == best || gain <= error.max(unnoticed(scores[place])) => (true, place),
             _ => (false, steadiest),
         };
         let Candidate { kernel, lambda, ratio } = candidates[chosen];
@@ -558,6 +561,11 @@ fn out_of_fold(
         }
     }
     Some(out)
+}
+
+/// The gain over a score that nobody would notice.
+fn unnoticed(score: f64) -> f64 {
+    (UNNOTICED_SHARE * score).max(UNNOTICED)
 }
 
 /// Where a number stands in a list, to a percent.

@@ -347,6 +347,23 @@ fn what_is_as_good_stays_and_what_is_worse_goes() {
 }
 
 #[test]
+fn nobody_changes_a_model_for_rounding() {
+    let (settings, inputs) = (Settings { discount: 0.0, ..settings() }, Inputs::identity(1));
+    let mut rows = Rows::new(1, 1);
+    for i in 0..600u64 {
+        let [state, next] = [i, i + 1].map(|t| 2.0 * uniform(mix(&[93, t])) - 1.0);
+        push(&mut rows, 0, [state, next], (3.0 * state).sin(), [i % 10 == 0, false, i % 10 == 9]);
+    }
+    let choice = asked(&question(&rows, &settings, &inputs));
+    let mut worse = choice.hyperparameters.clone();
+    worse.noise_variance *= 10.0;
+    let later = asked(&Question { present: Some((&worse, choice.lambda)), ..question(&rows, &settings, &inputs) });
+    let (gain, error) = (later.report.gain.unwrap(), later.report.standard_error.unwrap());
+    assert!(gain > error && gain < UNNOTICED, "no more than rounding tells them apart: {gain} {error}");
+    assert!(later.report.present_stays && later.hyperparameters == worse, "{:?}", later.report);
+}
+
+#[test]
 fn a_lambda_that_is_given_is_what_is_given_back() {
     let (settings, inputs, rows) = (settings(), inputs(), walk(1000, 40, 2, 50));
     for lambda in [0.0, 0.5, 0.9, 1.0] {
