@@ -244,9 +244,13 @@ impl Fit {
         if let (Some(held_out), Some(returns)) = (&held_out, &mut snapshot.returns) {
             returns.factor *= held_out.factor;
         }
+        let shares = report::shares(&snapshot, &rows.states);
+        let spared = match &held_out {
+            Some(_) if of_actions.is_none() => self.spared(&fitted.model, &shares, &rows, &episodes)?,
+            _ => Vec::new(),
+        };
         out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
         fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
-        let shares = report::shares(&snapshot, &rows.states);
         drop(progress);
         let report = Report {
             fit: &self,
@@ -256,6 +260,7 @@ impl Fit {
             evidence,
             exact,
             held_out,
+            spared,
             shares,
             of_actions,
             improved: improved.as_ref(),
@@ -432,9 +437,25 @@ impl Fit {
         self.out.as_deref().unwrap_or(Path::new(""))
     }
 
+    /// Share of the episodes that is held out.
+    fn share_held_out(&self) -> f64 {
+        self.hold_out.unwrap_or(if self.no_optimise { 0.0 } else { HOLD_OUT })
+    }
+
+    /// State variables that explain hardly any of the value, if held-out episodes are predicted as well without them.
+    fn spared(&self, model: &Model, shares: &[f64], rows: &Rows, episodes: &[u32]) -> Result<Vec<usize>, Failure> {
+        let idle: Vec<usize> = (0..shares.len()).filter(|&d| shares[d] < report::IDLE).collect();
+        if idle.is_empty() || idle.len() == shares.len() {
+            return Ok(Vec::new());
+        }
+        let held = (self.share_held_out(), self.seed);
+        let can = held_out::can_spare(&Like::of(model), &idle, rows, episodes, held, &self.dictionary)?;
+        Ok(if can { idle } else { Vec::new() })
+    }
+
     /// How well held-out episodes are predicted, where that was asked for and there are enough.
     fn held_out(&self, model: &Model, rows: &Rows, episodes: &[u32], settings: &Settings) -> Option<HeldOut> {
-        let share = self.hold_out.unwrap_or(if self.no_optimise { 0.0 } else { HOLD_OUT });
+        let share = self.share_held_out();
         if share == 0.0 {
             return None;
         }

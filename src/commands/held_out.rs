@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 
 /// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
 pub(super) const CLOSED: f64 = 0.2;
+/// An error without a variable of this one with it is as good: those of few episodes scatter by more.
+const SPARED: f64 = 1.01;
 /// Fewer returns than this say nothing.
 const ROWS_MIN: usize = 10;
 /// Nine of ten of a normal distribution lie within so many standard deviations.
@@ -76,6 +78,30 @@ impl Like {
         let (settings, inputs) = (Settings { heads: Vec::new(), ..model.settings().clone() }, model.inputs().clone());
         Self { settings, inputs, hyperparameters: model.hyperparameters(), lambda: model.lambda() }
     }
+
+    /// The same, but for these state variables.
+    fn without(&self, variables: &[usize]) -> Self {
+        let mut hyperparameters = self.hyperparameters.clone();
+        let kernel = &mut hyperparameters.kernel;
+        kernel.metric = kernel.metric.without(variables, self.inputs.dim());
+        kernel.columns.retain(|column| column.function.variable().is_none_or(|d| !variables.contains(&d)));
+        Self { settings: self.settings.clone(), inputs: self.inputs.clone(), hyperparameters, lambda: self.lambda }
+    }
+}
+
+/// Whether a model without these state variables predicts the returns of held-out episodes as well as one with them. Both have kernel,
+/// noise and lambda of `like`, and hold out the same episodes.
+pub(super) fn can_spare(
+    like: &Like,
+    variables: &[usize],
+    rows: &Rows,
+    episodes: &[u32],
+    (share, seed): (f64, u64),
+    dictionary: &DictionaryOptions,
+) -> Result<bool, Failure> {
+    let found = |like: &Like| hold_out(rows, episodes, share, seed, |learned| relearn(like, learned, dictionary));
+    let (Some(with), Some(without)) = (found(like)?, found(&like.without(variables))?) else { return Ok(false) };
+    Ok(with.heads.iter().zip(&without.heads).all(|(with, without)| without.error <= SPARED * with.error))
 }
 
 /// A model of these rows with kernel, noise and lambda of `like`, and a dictionary of its own.

@@ -227,3 +227,23 @@ fn fit_learns_the_policy_that_is_asked_for() {
     walk(&desk, 100, |_| 1.0, |_| None);
     assert!(said(&format!("{fit} x.model --policy soft")).contains("no row of the table names a policy"));
 }
+
+/// A variable that explains a 400th of the variance matters where nothing else is uncertain; one that is noise does not.
+#[test]
+fn a_variable_is_advised_to_go_only_where_nothing_is_lost() {
+    let desk = Bench::new();
+    let noise = |k: usize| 2.0 * (k as f64 * 0.618_033_988_749_894_8).fract() - 1.0;
+    for (name, weight, said) in [("load.csv", 0.05, false), ("paint.csv", 0.0, true)] {
+        let mut text = "run,x,extra,cost,over\n".to_owned();
+        for k in 0..300 {
+            let (x, extra) = (noise(k), noise(1000 + 7 * k));
+            text += &format!("r{},{x},{extra},{},{}\n", k / 5, x + weight * extra, k % 5 == 4);
+        }
+        desk.file(name, &text);
+        let options = "--state x,extra --reward=-cost --episode run --terminated over --discount 0 --out m.model";
+        let answer = desk.text(&format!("fit {name} {options}"));
+        assert!(answer.contains("extra < 1 %"), "{answer}");
+        let advised = "advice: extra could be removed: held-out episodes are predicted as well without";
+        assert_eq!(answer.contains(advised), said, "{name}: {answer}");
+    }
+}

@@ -20,6 +20,8 @@ use serde_json::{Map, Value, json};
 const SAMPLES: usize = 2000;
 /// Trace gap, in nats, from which a dictionary is coarse for its table.
 const TRACE_GAP: f64 = 5.0;
+/// Share of the variance of V below which a variable is tried to be left out.
+pub(super) const IDLE: f64 = 0.005;
 /// Variables that are named with their shares.
 const SHOWN: usize = 12;
 
@@ -34,6 +36,8 @@ pub(super) struct Report<'a> {
     /// Whether that is the exact one.
     pub(super) exact: bool,
     pub(super) held_out: Option<HeldOut>,
+    /// State variables without which held-out episodes are predicted as well.
+    pub(super) spared: Vec<usize>,
     /// Share of the variance of V that each state variable explains (D,).
     pub(super) shares: Vec<f64>,
     /// Where it is the value of actions.
@@ -48,6 +52,7 @@ impl Report<'_> {
     pub(super) fn document(&self) -> Result<Value, Failure> {
         let mut document = self.selected();
         document["explained"] = json!(self.shares);
+        document["spared"] = json!(self.spared);
         if let Some(held_out) = &self.held_out {
             document["held_out"] = held_out.document();
         }
@@ -89,7 +94,10 @@ impl Report<'_> {
         }
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
-        let share = |&d: &usize| format!("{} {:.0} %", names[d], 100.0 * shares[d]);
+        let share = |&d: &usize| match shares[d] {
+            little if little < 0.01 => format!("{} < 1 %", names[d]),
+            share => format!("{} {:.0} %", names[d], 100.0 * share),
+        };
         let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
         let more =
             if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
@@ -103,8 +111,8 @@ impl Report<'_> {
 
     /// What to do next; the first `states` of the inputs called `names` are state variables.
     fn advice(&self, names: &[String], states: usize) -> Vec<String> {
-        let Self { fitted, snapshot, shares, held_out, .. } = self;
-        let idle: Vec<&str> = (0..states).filter(|&d| shares[d] < 0.005).map(|d| names[d].as_str()).collect();
+        let Self { fitted, snapshot, held_out, .. } = self;
+        let idle: Vec<&str> = self.spared.iter().filter(|&&d| d < states).map(|&d| names[d].as_str()).collect();
         let mut advice = Vec::new();
         if fitted.change.is_some() {
             advice.push(
@@ -136,8 +144,9 @@ impl Report<'_> {
         if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
             advice.push("the search ran out of time: a larger --budget may find a better model");
         }
-        let idle = (!idle.is_empty() && idle.len() < names.len())
-            .then(|| format!("{} could be removed: the value does not depend on it", given::listed(&idle)));
+        let idle = (!idle.is_empty()).then(|| {
+            format!("{} could be removed: held-out episodes are predicted as well without", given::listed(&idle))
+        });
         advice.into_iter().map(str::to_owned).chain(coarse).chain(idle).collect()
     }
 

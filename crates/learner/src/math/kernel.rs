@@ -160,6 +160,21 @@ impl Metric {
         }
     }
 
+    /// The same for states (`dim`,) without these coordinates: their relevances are 0, and no direction goes along them.
+    pub fn without(&self, coordinates: &[usize], dim: usize) -> Self {
+        let clear = |mut of: Vec<f64>| {
+            coordinates.iter().for_each(|&d| of[d] = 0.0);
+            of
+        };
+        let relevance = clear(self.relevance(dim));
+        match self {
+            Self::Isotropic(_) | Self::Ard(_) => Self::Ard(relevance),
+            Self::Factor { factors, .. } => {
+                Self::Factor { relevance, factors: factors.iter().cloned().map(clear).collect() }
+            }
+        }
+    }
+
     /// Diagonal part of Omega at coordinate `d`.
     fn relevance_of(&self, d: usize) -> f64 {
         match self {
