@@ -326,8 +326,8 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     setting!(
         stall_timeout_ms,
         Restart,
-        within(100..=600_000),
-        "The daemon disconnects a peer that accepts no waiting byte for so many milliseconds, 100 to 600000."
+        within(100..=3_600_000),
+        "The daemon disconnects a peer that accepts no waiting byte for so many milliseconds, 100 to 3600000."
     ),
     setting!(
         saturated_timeout_ms,

@@ -245,9 +245,9 @@ class Full:
             "critic.tolerance=1e-6",
             "window_rows=10000",
             "snapshot_interval_ms=50",
-            # Peers stay although nothing goes on.
-            "limits.stall_timeout_ms=600000",
-            "limits.saturated_timeout_ms=600000",
+            # Peers stay although nothing goes on, however long a busy machine takes.
+            "limits.stall_timeout_ms=3600000",
+            "limits.saturated_timeout_ms=3600000",
             config=ADVISOR,
         )
         self.rows = 0
