@@ -27,16 +27,6 @@ pub enum Given {
     Sine(usize),
 }
 
-impl Given {
-    /// The state variable that it is a function of; none of the constant.
-    pub fn variable(self) -> Option<usize> {
-        match self {
-            Self::Constant => None,
-            Self::Linear(d) | Self::Cosine(d) | Self::Sine(d) => Some(d),
-        }
-    }
-}
-
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
