@@ -755,7 +755,7 @@ mod tests {
     #[test]
     fn a_stream_that_falls_silent_keeps_no_place() {
         let mut warner = Warner::new(QUIET, 0.9);
-        let mut see = |warner: &mut Warner, stream: u32, rows: std::ops::Range<u64>, value: f64| {
+        let see = |warner: &mut Warner, stream: u32, rows: std::ops::Range<u64>, value: f64| {
             for t in rows {
                 let seen = Seen { stream, ..row(t, 0.0, 0.9) };
                 warner.see(&seen, says(value + normal(mix(&[u64::from(stream), t]))));
