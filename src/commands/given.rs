@@ -229,6 +229,24 @@ impl TableOptions {
         self.reading.columns.reward = vec![target.to_owned()];
     }
 
+    /// Read further columns, or sums of them, behind the reward, as if they were rewards.
+    pub(super) fn beside_reward(&mut self, more: &[String]) -> Result<(), Failure> {
+        let mut reward = self.reading.columns()?.reward;
+        if reward.is_empty() {
+            let arrays = self
+                .table
+                .extension()
+                .is_some_and(|of| ["npz", "hdf5", "h5"].iter().any(|a| of.eq_ignore_ascii_case(a)));
+            reward.push(if arrays { "rewards" } else { "reward" }.to_owned());
+        }
+        if let [_, _, ..] = reward[..] {
+            return Err(Failure::usage("--reward: targets are of one reward; name that one"));
+        }
+        reward.extend_from_slice(more);
+        self.reading.columns.reward = reward;
+        Ok(())
+    }
+
     /// The table. Where its columns have names that are not ours, what was understood goes to standard error.
     pub(super) fn read(&self) -> Result<Table, Failure> {
         let columns = self.reading.columns()?;

@@ -6,6 +6,7 @@ mod answers;
 mod backup;
 mod bench;
 mod check_config;
+mod check_targets;
 mod client;
 mod compact;
 mod demo;
@@ -85,6 +86,7 @@ enum Command {
     Label(Box<label::Label>),
     Evaluate(Box<evaluate::Evaluate>),
     Score(score::Score),
+    CheckTargets(check_targets::CheckTargets),
     Value(value::Value),
     Act(act::Act),
     Inspect(inspect::Inspect),
@@ -127,6 +129,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Label(label) => label.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
         Command::Score(score) => score.run(),
+        Command::CheckTargets(check) => check.run(),
         Command::Value(value) => value.run(),
         Command::Act(act) => act.run(),
         Command::Inspect(inspect) => inspect.run(),

@@ -1,4 +1,5 @@
-//! What a model said of rows, and what then came: returns, values along a trajectory, and where the model errs most.
+//! What a model said of rows, and what then came: returns, values along a trajectory, and where the model errs most. And what others made
+//! of rows: their targets.
 //!
 //! The page and `criticd plot` show the same, computed here.
 
@@ -6,6 +7,7 @@ mod along;
 mod following;
 mod returns;
 mod scattered;
+pub mod targets;
 mod worst;
 
 pub use along::{Along, Single, Stretch};

@@ -426,6 +426,14 @@ impl Table {
         &self.episode_names
     }
 
+    /// Where row i stands in the file: its line from 1, or in binary formats its row from 0.
+    ///
+    /// # Panics
+    /// If there are fewer rows.
+    pub fn place(&self, i: usize) -> u64 {
+        self.places[i].line
+    }
+
     /// Of each row its number in its episode, from 0 or as the file has it.
     pub fn frames(&self) -> &[u64] {
         &self.frames

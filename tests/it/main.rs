@@ -30,6 +30,7 @@ mod simulation;
 mod split_heads;
 mod support;
 mod tables;
+mod targets;
 mod transport;
 mod warm_start;
 mod windows;
