@@ -332,8 +332,8 @@ impl Builder {
             Column::EndedItself => said.itself = flag(cell)?,
             Column::EndedOtherwise => said.otherwise = flag(cell)?,
             Column::Term(i) => self.row.terms[i] = optional(f64::MAX)?,
-            Column::Watched(i) => self.row.watched[i] = cell.print(),
-            Column::Skipped | Column::Cuts => {}
+            Column::Watched(i) if self.judge.watches() => self.row.watched[i] = cell.print(),
+            Column::Watched(_) | Column::Skipped | Column::Cuts => {}
         }
         Ok(())
     }

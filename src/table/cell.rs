@@ -37,7 +37,10 @@ impl Cell<'_> {
     /// A hash of what it holds.
     pub(super) fn print(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.to_string().hash(&mut hasher);
+        match self {
+            Cell::Written(text) | Cell::Ambiguous(text) | Cell::Text(text) => text.hash(&mut hasher),
+            other => other.to_string().hash(&mut hasher),
+        }
         hasher.finish()
     }
 }

@@ -91,9 +91,14 @@ impl Judge {
         self.streams.see(0, name, line);
     }
 
+    /// Whether steps are looked at, and not enough of them yet.
+    pub(super) fn watches(&self) -> bool {
+        self.jumps.as_ref().is_some_and(|jumps| !jumps.is_full())
+    }
+
     /// Look at a step from a row to the next one of its stream: the state (D,) at `line`, and what the columns that nothing needs hold.
     pub(super) fn watch(&mut self, stream: u32, line: u64, state: &[f64], held: &[u64], ended: bool) {
-        if let Some(jumps) = &mut self.jumps {
+        if let Some(jumps) = self.jumps.as_mut().filter(|jumps| !jumps.is_full()) {
             jumps.take(stream as usize, line, state, held, ended);
         }
     }

@@ -41,11 +41,13 @@ impl Jumps {
         Self { columns, dim, ..Self::default() }
     }
 
+    /// Whether no more steps are kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.steps.len() + self.dim > NUMBERS_MAX
+    }
+
     /// Take in the row at `line`, and what the columns hold there, as hashes.
     pub(super) fn take(&mut self, stream: usize, line: u64, state: &[f64], held: &[u64], ended: bool) {
-        if self.steps.len() + self.dim > NUMBERS_MAX {
-            return;
-        }
         if self.before.len() <= stream {
             self.before.resize(stream + 1, None);
         }
