@@ -3,8 +3,8 @@
 use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
-use super::job::Job;
-use super::roles::{Source, assign};
+use super::job::{Column, Job};
+use super::roles::{Role, Source, assign};
 use super::{Fault, text};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::map::Entry;
@@ -52,7 +52,9 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         other => other,
     };
     let roles = assign(job, &sources).map_err(located)?;
-    let used = names.iter().zip(&roles.of).filter(|(_, roles)| !roles.is_empty());
+    // What is only watched may be anything.
+    let needed = |roles: &Vec<Role>| roles.iter().any(|role| !matches!(role.column, Column::Watched(_)));
+    let used = names.iter().zip(&roles.of).filter(|(_, roles)| needed(roles));
     let wrong = used.filter_map(|(name, _)| keys[name].fault.as_ref().map(|(line, message)| (line, name, message)));
     if let Some((line, name, message)) = wrong.min() {
         return Err(Fault::Cell { row: *line, column: name.clone(), message: message.clone() });
