@@ -17,6 +17,7 @@ mod fit;
 mod given;
 mod heads;
 mod held_out;
+mod init;
 mod inspect;
 mod keys;
 mod label;
@@ -85,6 +86,7 @@ enum Command {
     Fit(Box<fit::Fit>),
     Label(Box<label::Label>),
     Evaluate(Box<evaluate::Evaluate>),
+    Init(init::Init),
     Score(score::Score),
     CheckTargets(check_targets::CheckTargets),
     Value(value::Value),
@@ -128,6 +130,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Fit(fit) => fit.run(),
         Command::Label(label) => label.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
+        Command::Init(init) => init.run(),
         Command::Score(score) => score.run(),
         Command::CheckTargets(check) => check.run(),
         Command::Value(value) => value.run(),

@@ -8,6 +8,7 @@ use super::gaps::{At, Standing};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
 use super::judge::Judge;
+use super::look::Looked;
 use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
 use super::row::{OneRow, Said};
@@ -171,6 +172,10 @@ impl Builder {
 
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
+        if self.header.want == Want::Look {
+            self.seen += 1;
+            return Ok(self.judge.looks.iter_mut().enumerate().for_each(|(k, look)| look.take(cell(k))));
+        }
         let mut said = Said { discount: f64::NAN, ..Said::default() };
         for k in 0..self.header.columns.len() {
             let column = self.header.columns[k];
@@ -567,6 +572,13 @@ impl Builder {
         }
     }
 
+    /// What the columns hold, rows of the file, and what there is to tell.
+    pub(super) fn into_looks(self) -> Result<Looked, Fault> {
+        let (lists, columns, told, rows) =
+            (self.header.understood.ignored, self.judge.looks, self.judge.told, self.seen);
+        if rows == 0 { Err(Fault::Empty) } else { Ok(Looked { columns, lists, rows, told }) }
+    }
+
     /// The states (n, D) and D.
     pub(super) fn into_states(self) -> Result<(Vec<f64>, usize), Fault> {
         if self.rows.is_empty() { Err(Fault::Empty) } else { Ok((self.rows.states, self.header.dim)) }
@@ -691,8 +703,7 @@ impl Builder {
     /// Leave out transitions without a reward: they only give their states.
     fn drop_unpaid(&mut self, rows: &Rows, out: &mut [bool], keep: &mut [bool]) {
         for i in 0..out.len() {
-            let lacking = rows.reward(i).iter().position(|v| v.is_nan()).filter(|_| out[i]);
-            if let Some(k) = lacking {
+            if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()).filter(|_| out[i]) {
                 (out[i], keep[i]) = (false, false);
                 self.judge.gaps.drop(self.places[i].line, || self.header.name_of(Column::Reward(k)));
             }

@@ -61,7 +61,7 @@ impl Header {
             conditions.iter().find(|condition| column.is_end() && condition.text == *name).cloned()
         };
         let conditions = names.iter().zip(&columns).map(condition).collect();
-        let missing = if want == Want::States { Missing::Refuse } else { job.columns.missing };
+        let missing = if let Want::Transitions(_) = want { job.columns.missing } else { Missing::Refuse };
         let numbered = placed || columns.contains(&Column::Seq);
         let terms = sums.iter().flat_map(|sum| &sum.terms).map(|(_, term)| term + 1).max().unwrap_or(0);
         let mut header = Self {
@@ -82,6 +82,9 @@ impl Header {
             numbered,
             understood,
         };
+        if want == Want::Look {
+            return Ok(header);
+        }
         header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
         let next = header.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
         header.extras = header.extras()?;
@@ -202,7 +205,7 @@ impl Header {
     /// What to do about a state that lacks a number.
     pub(super) fn unstated(&self) -> &'static str {
         match self.want {
-            Want::States => "empty; a number is needed here",
+            Want::States | Want::Look => "empty; a number is needed here",
             Want::Transitions(_) => {
                 "empty; a number is needed here, or a word on rows without one: --missing drop leaves them out, --missing hold \
                  repeats the last number"

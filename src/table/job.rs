@@ -155,6 +155,8 @@ pub(super) fn skipped(name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     Transitions(Reading),
+    /// What each column holds.
+    Look,
     /// States alone.
     States,
 }

@@ -6,6 +6,7 @@ use super::gaps::Gaps;
 use super::header::Header;
 use super::job::{Column, Want};
 use super::jumps::Jumps;
+use super::look::Look;
 use super::order::Order;
 use super::runs::{Number, Runs};
 use super::{Fault, Reading};
@@ -26,6 +27,8 @@ pub(super) struct Judge {
     pub(super) gaps: Gaps,
     /// Where states jump, in a table whose rows lead to the next ones and whose episodes have no names.
     jumps: Option<Jumps>,
+    /// What columns hold, where that is wanted.
+    pub(super) looks: Vec<Look>,
     /// What the reader of the file has to tell.
     pub(super) told: Vec<String>,
 }
@@ -35,10 +38,15 @@ impl Judge {
         let named = header.columns.contains(&Column::Episode);
         let (judges, keeps_all) = match header.want {
             Want::Transitions(Reading { independent, keep_all, .. }) => (!independent, keep_all),
-            Want::States => (false, true),
+            Want::States | Want::Look => (false, true),
         };
         let watches = judges && !keeps_all && !named && !header.has_next;
         Self {
+            looks: if header.want == Want::Look {
+                header.watched.iter().map(|name| Look::new(name)).collect()
+            } else {
+                Vec::new()
+            },
             gaps: Gaps::new(header.missing),
             jumps: watches.then(|| Jumps::new(header.watched.clone(), header.dim)),
             keeps_all,

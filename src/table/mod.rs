@@ -78,6 +78,7 @@ mod judge;
 mod jumps;
 mod labels;
 mod large;
+mod look;
 mod moment;
 mod names;
 mod npz;
@@ -95,6 +96,7 @@ pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
 pub use self::large::LargeTable;
+pub use self::look::{Guess, Look, Looked, guess};
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
@@ -685,6 +687,17 @@ pub fn read_states_as(
     let path = &locate(path);
     read(path, Want::States, columns, progress)
         .and_then(Builder::into_states)
+        .map_err(|fault| TableError { path: path.to_owned(), fault })
+}
+
+/// Look at what the columns of a file hold, for which nothing needs to be known of it but its `format`, where its name does not tell that.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn look(path: &Path, format: Option<&str>, progress: &mut dyn FnMut(Progress)) -> Result<Looked, TableError> {
+    let (path, columns) = (&locate(path), Columns { format: format.map(str::to_owned), ..Columns::default() });
+    read(path, Want::Look, &columns, progress)
+        .and_then(Builder::into_looks)
         .map_err(|fault| TableError { path: path.to_owned(), fault })
 }
 

@@ -175,6 +175,21 @@ impl Source {
 }
 
 impl Roles {
+    /// Every source that has one value for each row is watched; lists are only named.
+    fn to_look(sources: &[Source]) -> Self {
+        let mut roles = Self::default();
+        for source in sources {
+            if let Some(width) = source.width {
+                roles.understood.ignored.push(format!("{} ({width} numbers)", source.name));
+                roles.of.push(Vec::new());
+            } else {
+                roles.of.push(vec![Role::whole(Column::Watched(roles.watched.len()))]);
+                roles.watched.push(source.name.clone());
+            }
+        }
+        roles
+    }
+
     /// Do not watch the sources that cannot be read.
     #[cfg(feature = "parquet")]
     pub(super) fn look_away(&mut self, unread: impl Fn(usize) -> bool) {
@@ -265,6 +280,9 @@ fn own(format: Format, name: &str) -> Option<Column> {
 /// If a column that was named is missing, or one that was not is not known and may be of importance.
 pub(super) fn assign(job: &Job<'_>, sources: &[Source]) -> Result<Roles, Fault> {
     let (format, want, columns) = (job.format, job.want, job.columns);
+    if want == Want::Look {
+        return Ok(Roles::to_look(sources));
+    }
     let of = vec![Vec::new(); sources.len()];
     let mut find = Finder { format, want, sources, columns, of, terms: Vec::new(), conditions: Vec::new() };
     let by_model = job.want == Want::States
@@ -305,7 +323,7 @@ impl Finder<'_> {
     fn done(&self) -> Option<Done> {
         match self.want {
             Want::Transitions(reading) => reading.done,
-            Want::States => None,
+            Want::States | Want::Look => None,
         }
     }
 

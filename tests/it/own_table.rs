@@ -247,3 +247,29 @@ fn a_variable_is_advised_to_go_only_where_nothing_is_lost() {
         assert_eq!(answer.contains(advised), said, "{name}: {answer}");
     }
 }
+
+#[test]
+fn init_writes_the_file_that_fit_takes() {
+    let desk = missions();
+    let text = desk.text("init missions.csv --yes");
+    for words in ["Next: criticd fit missions.csv --columns missions.toml --dry-run", "numbers: ", "Written to "] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    let written = std::fs::read_to_string(desk.path("missions.toml")).unwrap();
+    assert_eq!(
+        written,
+        "state = [\"x\", \"battery\", \"wind\", \"paint\"]\naction = \"u\"\nreward = \"-cost\"\nepisode = \"mission\"\ntime = \"t\"\n\
+         done = \"over\"  # add --done terminated or --done truncated\n"
+    );
+    let dry = desk.text("fit missions.csv --columns missions.toml --done terminated --dry-run");
+    assert!(dry.contains("60; ends: "), "{dry}");
+    // Whoever is not there cannot be asked, and a table is not written over.
+    let asked = desk.run("init missions.csv --out other.toml");
+    assert!(String::from_utf8(asked.stderr).unwrap().contains("add --yes, or answer on a terminal"));
+    assert!(!desk.run("init missions.csv --yes --out missions.csv").status.success());
+    desk.file("outcomes.csv", "run,x,cost,outcome\n1,0.5,1,\n1,0.7,1,docked\n2,,1,\n2,0.1,1,lost\n");
+    desk.text("init outcomes.csv --yes");
+    let written = std::fs::read_to_string(desk.path("outcomes.toml")).unwrap();
+    assert!(written.contains("# terminated = \"outcome == docked\"  # of docked, lost\n"), "{written}");
+    assert!(written.contains("# missing = \"drop\"  # x is empty in 1 rows; or \"hold\"\n"), "{written}");
+}

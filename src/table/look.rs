@@ -1,0 +1,249 @@
+//! What the columns of a table hold, and what each of them may be: for somebody who has still to say it.
+
+use super::cell::Cell;
+use super::columns::Columns;
+use super::moment;
+use std::collections::HashSet;
+
+/// Rows that are looked at, at most.
+const ROWS: u64 = 100_000;
+/// Different values that are counted, and those that are named.
+const DISTINCT: usize = 10_000;
+const NAMED: usize = 8;
+/// Rows of an episode in the mean, at least.
+const EPISODE: f64 = 4.0;
+
+/// A column as its cells have it.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Its name.
+    pub name: String,
+    /// Rows looked at, and those without a value.
+    pub rows: u64,
+    /// Of these.
+    pub blank: u64,
+    /// Rows with a number (finite), with a flag (true, false), and with a time that is written as a date.
+    pub numbers: u64,
+    /// Of these.
+    pub flags: u64,
+    /// Of these.
+    pub dates: u64,
+    /// Rows at which it is another one than in the row before, and those at which it is higher.
+    pub changes: u64,
+    /// Of these.
+    pub rises: u64,
+    /// How many different values there are, up to ten thousand.
+    pub distinct: usize,
+    /// The first of them.
+    pub values: Vec<String>,
+    seen: HashSet<u64>,
+    last: Option<(u64, f64)>,
+}
+
+/// A table that was looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// The columns with one value for each row.
+    pub columns: Vec<Look>,
+    /// Those that hold lists, each with how many numbers.
+    pub lists: Vec<String>,
+    /// Rows of the file.
+    pub rows: u64,
+    /// What is odd about the file: a sentence each.
+    pub told: Vec<String>,
+}
+
+/// Which column is what, as far as names and values tell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Guess {
+    /// What was found.
+    pub columns: Columns,
+    /// Columns of texts that say how episodes end, perhaps, each with some of its values.
+    pub outcomes: Vec<(String, Vec<String>)>,
+    /// What is left: neither a number that varies nor anything else of use.
+    pub left: Vec<String>,
+}
+
+impl Look {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    pub(super) fn take(&mut self, cell: Cell<'_>) {
+        if self.rows == ROWS {
+            return;
+        }
+        self.rows += 1;
+        let text = match cell {
+            Cell::Empty | Cell::Written("") | Cell::Text("") => {
+                self.blank += 1;
+                String::new()
+            }
+            Cell::Written(text) | Cell::Ambiguous(text) | Cell::Text(text) => text.to_owned(),
+            other => other.to_string(),
+        };
+        let number = match cell {
+            Cell::Number(value) => Some(value),
+            Cell::Whole(value) => Some(value as f64),
+            Cell::Written(text) => text.parse().ok(),
+            _ => None,
+        };
+        let date = if number.is_none() { moment::time(cell).ok().map(|time| time.seconds) } else { None };
+        let flag =
+            matches!(cell, Cell::Flag(_)) || ["true", "false"].iter().any(|flag| text.eq_ignore_ascii_case(flag));
+        self.numbers += u64::from(number.is_some_and(f64::is_finite));
+        self.dates += u64::from(date.is_some());
+        self.flags += u64::from(flag);
+        let (print, size) = (cell.print(), number.or(date).unwrap_or(f64::NAN));
+        if let Some((before, size_before)) = self.last.replace((print, size)) {
+            self.changes += u64::from(before != print);
+            self.rises += u64::from(size > size_before);
+        }
+        if self.seen.len() < DISTINCT && self.seen.insert(print) {
+            self.distinct = self.seen.len();
+            if self.values.len() < NAMED && !text.is_empty() {
+                self.values.push(text);
+            }
+        }
+    }
+
+    /// Whether it holds numbers alone, but for gaps.
+    pub fn is_number(&self) -> bool {
+        self.numbers > 0 && self.numbers + self.blank >= self.rows.saturating_sub(self.rows / 50)
+    }
+
+    /// Whether it holds flags, as words or as 0 and 1.
+    pub fn is_flag(&self) -> bool {
+        let bits = |value: &String| matches!(value.parse(), Ok(0.0 | 1.0));
+        let filled = self.rows - self.blank;
+        filled > 0
+            && (self.flags == filled || (self.numbers == filled && self.distinct <= 3 && self.values.iter().all(bits)))
+    }
+
+    /// Whether it rises from row to row for most of the time, and now and then begins again.
+    fn is_clock(&self) -> bool {
+        (self.dates + self.numbers == self.rows) && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
+    }
+
+    /// Whether it stays for some rows, then changes for good.
+    fn tells_runs(&self) -> bool {
+        let runs = self.changes + 1;
+        self.blank == 0 && self.changes > 0 && self.distinct as u64 == runs && self.rows as f64 / runs as f64 >= EPISODE
+    }
+
+    fn named(&self, words: &[&str]) -> bool {
+        let name = self.name.to_lowercase();
+        let parts: Vec<&str> = name.split(|c: char| !c.is_alphanumeric()).collect();
+        words.iter().any(|word| parts.contains(word))
+    }
+}
+
+const EPISODES: [&str; 12] =
+    ["episode", "ep", "mission", "run", "trial", "trip", "traj", "trajectory", "rollout", "lap", "flight", "job"];
+const TIMES: [&str; 10] = ["time", "t", "timestamp", "stamp", "date", "datetime", "step", "second", "seconds", "frame"];
+const COSTS: [&str; 5] = ["cost", "costs", "loss", "penalty", "expense"];
+const REWARDS: [&str; 4] = ["reward", "rewards", "rew", "r"];
+const TERMINATED: [&str; 12] = [
+    "terminated",
+    "terminal",
+    "arrived",
+    "success",
+    "succeeded",
+    "failed",
+    "failure",
+    "fail",
+    "crash",
+    "crashed",
+    "collision",
+    "goal",
+];
+const TRUNCATED: [&str; 5] = ["truncated", "truncation", "timeout", "timeouts", "limit"];
+const DONES: [&str; 6] = ["done", "dones", "over", "end", "ended", "finished"];
+const ACTIONS: [&str; 10] =
+    ["u", "action", "actions", "act", "cmd", "command", "throttle", "steering", "torque", "control"];
+const OUTCOMES: [&str; 6] = ["outcome", "result", "status", "event", "reason", "verdict"];
+
+/// What the columns may be. A reward is guessed by its name alone, and so is an end.
+pub fn guess(looks: &[Look]) -> Guess {
+    let mut free: Vec<&Look> = looks.iter().collect();
+    let mut take = |fits: &dyn Fn(&Look) -> bool| -> Option<String> {
+        let at = free.iter().position(|look| fits(look))?;
+        Some(free.remove(at).name.clone())
+    };
+    let mut columns = Columns::default();
+    let flag = |words: &'static [&'static str]| move |look: &Look| look.is_flag() && look.named(words);
+    columns.terminated = take(&flag(&TERMINATED));
+    columns.truncated = take(&flag(&TRUNCATED));
+    columns.done = if columns.terminated.is_none() { take(&flag(&DONES)) } else { None };
+    let cost = take(&|look| look.is_number() && look.named(&REWARDS))
+        .or_else(|| take(&|look| look.is_number() && look.named(&COSTS)).map(|name| format!("-{name}")));
+    columns.reward = cost.into_iter().collect();
+    columns.episode = take(&|look| look.named(&EPISODES) && look.changes > 0 && !look.is_flag())
+        .or_else(|| take(&|look| look.tells_runs() && !look.is_flag()));
+    columns.time = take(&|look| look.named(&TIMES) && look.is_clock()).or_else(|| take(&Look::is_clock));
+    while let Some(name) = take(&|look| look.named(&ACTIONS) && look.is_number()) {
+        columns.action.push(name);
+    }
+    let mut outcomes = Vec::new();
+    while let Some(name) = take(&|look| look.named(&OUTCOMES) && !look.is_number()) {
+        let values = looks.iter().find(|look| look.name == name).map(|look| look.values.clone()).unwrap_or_default();
+        outcomes.push((name, values));
+    }
+    while let Some(name) = take(&|look| look.is_number() && look.distinct > 1 && !look.is_clock()) {
+        columns.state.push(name);
+    }
+    let left = free.iter().map(|look| look.name.clone()).collect();
+    Guess { columns, outcomes, left }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(text: &str) -> Vec<Look> {
+        let mut lines = text.lines();
+        let mut looks: Vec<Look> = lines.next().unwrap().split(',').map(Look::new).collect();
+        for line in lines {
+            line.split(',').zip(&mut looks).for_each(|(cell, look)| look.take(Cell::Written(cell)));
+        }
+        looks
+    }
+
+    #[test]
+    fn columns_are_guessed_by_name_and_by_what_they_hold() {
+        let mut text = "stamp,vehicle run,x_m,soc,note,firmware,cmd_v,energy cost,outcome,arrived\n".to_owned();
+        for i in 0..40 {
+            let (run, t) = (i / 10, i % 10);
+            let end = t == 9;
+            text += &format!(
+                "2026-01-01T00:00:{i:02},R{run},{}.5,{},,v1,0.{t},1.25,{},{}\n",
+                (i * 7) % 13,
+                90 - t,
+                if end { "docked" } else { "" },
+                if end { 1 } else { 0 }
+            );
+        }
+        let Guess { columns, outcomes, left } = guess(&looks(&text));
+        let text = |name: &str| Some(name.to_owned());
+        assert_eq!(
+            (columns.episode, columns.time, columns.terminated),
+            (text("vehicle run"), text("stamp"), text("arrived"))
+        );
+        assert_eq!(
+            (&columns.state[..], &columns.action[..]),
+            (&["x_m".to_owned(), "soc".to_owned()][..], &["cmd_v".to_owned()][..])
+        );
+        assert_eq!(columns.reward, ["-energy cost"]);
+        assert_eq!(outcomes, [("outcome".to_owned(), vec!["docked".to_owned()])]);
+        assert_eq!(left, ["note", "firmware"]);
+    }
+
+    #[test]
+    fn a_column_without_a_name_that_says_it_tells_runs() {
+        let rows: String = (0..60).map(|i| format!("{},{},{}\n", 700 + i / 12, i * 37 % 11, i)).collect();
+        let found = guess(&looks(&format!("batch,level,k\n{rows}")));
+        assert_eq!(found.columns.episode.as_deref(), Some("batch"));
+        assert_eq!((found.columns.time.as_deref(), &found.columns.state[..]), (Some("k"), &["level".to_owned()][..]));
+        assert_eq!((found.columns.reward.len(), found.columns.terminated), (0, None));
+    }
+}
