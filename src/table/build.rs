@@ -173,8 +173,9 @@ impl Builder {
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
         if self.header.want == Want::Look {
+            self.judge.looks.iter_mut().enumerate().for_each(|(k, look)| look.take(cell(k)));
             self.seen += 1;
-            return Ok(self.judge.looks.iter_mut().enumerate().for_each(|(k, look)| look.take(cell(k))));
+            return Ok(());
         }
         let mut said = Said { discount: f64::NAN, ..Said::default() };
         for k in 0..self.header.columns.len() {
@@ -574,8 +575,7 @@ impl Builder {
 
     /// What the columns hold, rows of the file, and what there is to tell.
     pub(super) fn into_looks(self) -> Result<Looked, Fault> {
-        let (lists, columns, told, rows) =
-            (self.header.understood.ignored, self.judge.looks, self.judge.told, self.seen);
+        let (lists, rows, Judge { looks: columns, told, .. }) = (self.header.understood.ignored, self.seen, self.judge);
         if rows == 0 { Err(Fault::Empty) } else { Ok(Looked { columns, lists, rows, told }) }
     }
 
@@ -589,9 +589,7 @@ impl Builder {
         if self.order.disordered {
             self.sort();
         }
-        if !self.header.in_pieces {
-            (0..self.rows.len()).for_each(|i| self.hold(i));
-        }
+        (0..self.rows.len()).for_each(|i| self.hold(i));
         let mut table = self.resolve(Part::All)?;
         let told = self.judge.judge(&self.header, &self.order)?;
         if table.rows.is_empty() {
