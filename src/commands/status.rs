@@ -815,18 +815,21 @@ mod tests {
     fn trust_is_said_in_the_words_of_the_page_on_a_narrow_screen() {
         let reason = json!({"level": "warn", "text": "values are too low by 0.3 on average", "remedy": "See the worst states on the page. Do it."});
         let trust = json!([
-            {"level": "warn", "sign": "▲", "title": "Believe the values with care", "sentence": "Values of energy are right to about 0.4 J.",
+            {"level": "warn", "sign": "▲", "title": "Believe the values with care", "sentence": "Returns of energy were predicted to within 0.4 J (rms).",
              "reasons": [reason, reason]},
-            {"level": "good", "sign": "●", "title": "The values can be believed", "sentence": "Values of comfort are right to about 2."},
+            {"level": "good", "sign": "●", "title": "The values can be believed", "sentence": "Returns of comfort were predicted to within 2 (rms)."},
         ]);
         let status = of(json!({"critics": [{"name": "a", "trust": trust}, {"name": "b"}]}));
         let text = summary(&status, "tcp://h:1", Room::ALL);
         let told = "critic a\n\
-                    ▲ Believe the values with care. Values of energy are right to about 0.4 J.\n  \
+                    ▲ Believe the values with care. Returns of energy were predicted to within 0.4 J (rms).\n  \
                       – values are too low by 0.3 on average. See the worst states on the page. Do\n    \
                         it.\n";
         assert!(text.contains(told), "{text}");
-        assert!(text.contains("● The values can be believed. Values of comfort are right to about 2.\n"), "{text}");
+        assert!(
+            text.contains("● The values can be believed. Returns of comfort were predicted to within 2 (rms).\n"),
+            "{text}"
+        );
         assert!(text.contains("critic b\n○ Nothing says yet whether to believe the values."), "{text}");
         let short = summary(&status, "tcp://h:1", Room::of_screen(24));
         assert!(short.contains("Do\n    it.\n  – and 1 more: criticd status\n● The"), "{short}");

@@ -27,6 +27,8 @@ const BIAS_REACH: f64 = 3.0;
 const BIAS_SHARE: f64 = 0.4;
 /// Seconds for which a change of single streams is a reason for care.
 const STREAM_DRIFT_S: f64 = 600.0;
+/// Seconds for which a drift is told that the model in use has followed.
+const FOLLOWED_S: f64 = 600.0;
 /// Seconds without rows from which on nothing is said of drift.
 const NO_ROWS_S: f64 = 600.0;
 
@@ -84,7 +86,7 @@ impl Case<'_> {
         let mut words = vec![match (&never, evidence, self.came) {
             (Some(why), ..) => format!("Not verified: {why}"),
             (_, Some(Evidence { verdict, .. }), _) => format!(
-                "Values{} are right to about {}; {:.0} % of returns fell in their 90 % interval",
+                "Returns{} were predicted to within {} (rms); {:.0} % of them fell in their 90 % interval",
                 self.named(),
                 self.in_unit(verdict.error),
                 100.0 * verdict.coverage
@@ -288,6 +290,12 @@ impl Case<'_> {
             self.adopted.map_or(self.status.uptime_s, |time| (self.status.time - time).min(self.status.uptime_s));
         let (what, seconds) = match self.drifted.map(|time| self.status.time - time) {
             Some(seconds) if seconds < watched => ("no further drift", seconds),
+            Some(seconds) if seconds < FOLLOWED_S => {
+                return format!(
+                    "a drift {} ago was followed: the model was made of newer rows since",
+                    lasting(seconds)
+                );
+            }
             // "In the last 5 s" would read as if nothing else had been looked at.
             _ if watched < 60.0 && watched < self.status.uptime_s => {
                 return "nothing has drifted since the last adoption".into();
@@ -460,7 +468,7 @@ mod tests {
         let sentence = |came| found(&status, &critic, came, 0).1;
         assert_eq!(
             sentence(evidence(100, 0.4, 0.0, 0.91)),
-            "Values are right to about 0.4; 91 % of returns fell in their 90 % interval; nothing has drifted in the last 2 h."
+            "Returns were predicted to within 0.4 (rms); 91 % of them fell in their 90 % interval; nothing has drifted in the last 2 h."
         );
         assert_eq!(
             sentence(Came::TooFew(12)),
@@ -558,6 +566,8 @@ mod tests {
         }
         assert_eq!(quiet(watched(), Some(9700.0), Some(9000.0), Some(9990.0)), "nothing has drifted in the last 5 min");
         assert_eq!(quiet(watched(), Some(9000.0), Some(9700.0), Some(9990.0)), "no further drift in the last 5 min");
+        let followed = quiet(watched(), Some(9900.0), Some(9700.0), Some(9990.0));
+        assert_eq!(followed, "a drift 5 min ago was followed: the model was made of newer rows since");
         assert_eq!(quiet(watched(), Some(9000.0), None, Some(2000.0)), "no rows have come for 2 h");
         let off = DriftStatus { sensitivity: "off".into(), ..DriftStatus::default() };
         assert_eq!(quiet(ModelStatus { drift: off, ..watched() }, None, None, Some(0.0)), "drift is not watched");
@@ -619,10 +629,12 @@ mod tests {
             let came = evidence(100, error, 0.9 * error, 0.91);
             Case { reward, ..case(&status, critic, came) }.judge()
         };
-        assert!(judge(&critic, 1, 4.0).sentence.starts_with("Values of reward 1 are right to about 4;"));
+        assert!(judge(&critic, 1, 4.0).sentence.starts_with("Returns of reward 1 were predicted to within 4 (rms);"));
         let named = CriticStatus { reward_names: vec!["energy [J]".into(), "comfort".into()], ..critic };
-        assert!(judge(&named, 0, 0.0412).sentence.starts_with("Values of energy are right to about 0.041 J;"));
+        assert!(
+            judge(&named, 0, 0.0412).sentence.starts_with("Returns of energy were predicted to within 0.041 J (rms);")
+        );
         assert_eq!(judge(&named, 0, 12_345.0).reasons[0].text, "values are too low by 11\u{202f}110 J on average");
-        assert!(judge(&named, 1, 2.0).sentence.starts_with("Values of comfort are right to about 2;"));
+        assert!(judge(&named, 1, 2.0).sentence.starts_with("Returns of comfort were predicted to within 2 (rms);"));
     }
 }

@@ -120,7 +120,7 @@ FIXED = r"""(async (planted) => {
                 bad: ['■', 'Do not believe the values'] }[level];
             const quiet = planted.length ? '' : '; nothing has drifted in the last 2 h';
             if (critic.kernel) Object.assign(trust, { level, sign, title,
-                sentence: `Values are right to about 0.4; 92 % of returns fell in their 90 % interval${quiet}.` });
+                sentence: `Returns were predicted to within 0.4 (rms); 92 % of them fell in their 90 % interval${quiet}.` });
         });
     });
     // All parts are drawn again.

@@ -346,7 +346,7 @@ def test_a_planted_bias_is_seen_over_time(start: Start, page: Browser) -> None:
     feed_until(lambda: abs(bias()) < 0.1, "no bias", 0.0)
     level = "document.getElementById('trust').dataset.level"
     page.wait(f"{level} === 'good'", "a green line")
-    page.wait("document.getElementById('trust-line').textContent.includes('Values are right to about')", "how right")
+    page.wait("document.getElementById('trust-line').textContent.includes('Returns were predicted to within')", "how right")
     seconds = "import('/known.js').then(({series}) => series('bias').length)"
     good = page.run(seconds)
     # From here on returns are higher by 3. The model weighs all rows alike and follows slowly.

@@ -146,7 +146,7 @@ def test_values_of_the_policy_that_acts_are_verified(start: Start, page: Browser
         sent += 100
         time.sleep(0.3)
         return page.run(
-            "(document.getElementById('trust-line')?.textContent ?? '').includes('Values are right to about')"
+            "(document.getElementById('trust-line')?.textContent ?? '').includes('Returns were predicted to within')"
         )
 
     when(sent_and_verified, "values that are verified")

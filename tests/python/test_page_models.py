@@ -74,7 +74,7 @@ def test_nothing_is_believed_of_a_daemon_that_does_not_answer(start: Start, page
     page.run("document.getElementById('pause').click()")
     page.run(
         "import('/known.js').then(({known}) => { Object.assign(known.status.critics[0].trust[0], {level: 'good', sign: '●',"
-        " title: 'The values can be believed', sentence: 'Values are right to about 0.4.'}); })"
+        " title: 'The values can be believed', sentence: 'Returns were predicted to within 0.4 (rms).'}); })"
     )
     daemon.terminate()
     page.wait("document.body.classList.contains('gone')", "that it is gone")

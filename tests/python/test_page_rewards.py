@@ -46,7 +46,7 @@ def send(daemon: Daemon, rows: int, sent: int = 0) -> int:
 
 def send_until_verified(page: Browser, daemon: Daemon, sent: int) -> None:
     """Rows until returns say whether to believe the values of both rewards: each second some states are followed."""
-    said = "known.status?.critics[0].trust?.every(({sentence}) => sentence.includes('are right to about'))"
+    said = "known.status?.critics[0].trust?.every(({sentence}) => sentence.includes('were predicted to within'))"
 
     def sent_and_verified() -> bool:
         nonlocal sent
@@ -63,7 +63,7 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     page.open(address(daemon))
     page.wait("document.getElementById('value-note')?.textContent.includes('sum of energy [J]')", "what is summed")
     send_until_verified(page, daemon, sent)
-    page.wait("/of energy are right to about [0-9.]+ J/.test(document.getElementById('trust-line').textContent)", "trust")
+    page.wait("/of energy were predicted to within [0-9.]+ J/.test(document.getElementById('trust-line').textContent)", "trust")
     options = "[...document.querySelectorAll('#head option')].map((each) => each.textContent)"
     shown(page, "head-choice")
     when(lambda: page.run(options) == ["energy [J]", "comfort"], "both rewards")
@@ -89,7 +89,7 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     page.wait("document.getElementById('value-note').textContent.endsWith('sum of comfort')", "the other reward")
     page.wait("!document.getElementById('map-value-out').textContent.includes(' J')", "a value without a unit")
     # Trust, calibration and errors are its own: it lies between -3 and -1.
-    page.wait("/Values of comfort are right to about [0-9.]+;/.test(document.getElementById('trust-line').textContent)", "trust")
+    page.wait("/Returns of comfort were predicted to within [0-9.]+ .rms.;/.test(document.getElementById('trust-line').textContent)", "trust")
     pairs = "import('/known.js').then(({compared}) => compared().pairs.map(([predicted, realised]) => realised))"
 
     def are_its_own() -> None:
