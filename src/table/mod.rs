@@ -907,7 +907,7 @@ mod tests {
         assert!(message("state_0,reward\n1,2,3\n").contains(", line 2: has 3 cells, the first line has 2"));
         assert!(message("state_0,reward\n1,2\n").contains("holds no transition"));
         assert!(message("").contains("holds no transition"));
-        let (_directory, path) = file("t.txt", "");
+        let (_directory, path) = file("t.old", "");
         assert!(open(&path, NEVER).unwrap_err().to_string().contains("must end in .csv"));
         let absent = open(Path::new("absent.csv"), NEVER).unwrap_err();
         assert!(matches!(absent.fault, Fault::Io(_)) && absent.to_string().starts_with("absent.csv: "));

@@ -640,7 +640,7 @@ fn wrong_usage_is_told_from_failure() {
         ("score unsaid.csv --hyperparameters h.json".into(), 1, "--assume-terminated last"),
         ("replay unsaid.csv".into(), 2, "--assume-terminated never"),
         ("replay done.jsonl".into(), 2, "key done: says that an episode ended, not how; say it: --done terminated"),
-        ("fit table.txt --out m".into(), 1, "must end in .csv, .jsonl, .npz, .parquet or .hdf5"),
+        ("fit table.old --out m".into(), 1, "must end in .csv, .tsv, .txt, .jsonl, .npz, .parquet or .hdf5"),
         ("fit table.csv --out m --kernel factor:0".into(), 2, "isotropic, ard"),
         ("fit table.csv --out m --kernel rbf".into(), 2, "isotropic, ard"),
         ("fit table.csv --out m --no-optimise".into(), 2, "--hyperparameters"),
