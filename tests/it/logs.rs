@@ -101,17 +101,29 @@ fn rows_without_a_number_are_left_out_or_repeat_it() {
 
         let dropped = with(Missing::Drop);
         // Row 1 leads to one that is not there; row 5 to one without a cost, whose state is there.
-        assert_eq!(first(&dropped), [0.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0]);
-        assert_eq!(dropped.rows().next_state(3), [6.0, 14.0]);
-        assert_eq!(dropped.rows().starts_chain, [true, true, false, true, true, false, false]);
+        let (mission, other) = ([0.0, 3.0, 4.0], [5.0, 7.0, 8.0, 9.0]);
+        // Episodes stand in the order in which the file begins them.
+        assert_eq!(
+            first(&dropped),
+            if in_order { [&mission[..], &other].concat() } else { [&other[..], &mission].concat() }
+        );
+        let place = |x: f64| first(&dropped).iter().position(|&other| other == x).unwrap();
+        assert_eq!(dropped.rows().next_state(place(5.0)), [6.0, 14.0]);
+        let starts = [0.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0].map(|x| dropped.rows().starts_chain[place(x)]);
+        assert_eq!(starts, [true, true, false, true, true, false, false]);
         let summary = dropped.summary();
         assert_eq!((summary.rows, summary.dropped, summary.transitions), (10, 2, 7));
         let told = dropped.told().join("\n");
         assert!(told.contains("2 rows lack a number and are left out; the first: line "), "{told}");
 
         let held = with(Missing::Hold);
-        assert_eq!(first(&held), [0.0, 1.0, 1.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0]);
-        assert_eq!((held.rows().next_state(1), held.rows().starts_chain[2]), (&[1.0, 18.0][..], false));
+        let (mission, other) = ([0.0, 1.0, 1.0, 3.0, 4.0], [5.0, 7.0, 8.0, 9.0]);
+        assert_eq!(
+            first(&held),
+            if in_order { [&mission[..], &other].concat() } else { [&other[..], &mission].concat() }
+        );
+        let one = first(&held).iter().position(|&x| x == 1.0).unwrap();
+        assert_eq!((held.rows().next_state(one), held.rows().starts_chain[one + 1]), (&[1.0, 18.0][..], false));
         assert!(
             held.told().join("\n").contains("1 missing number repeats the one before it, 1 row lacks"),
             "{:?}",
@@ -156,7 +168,8 @@ fn tables_in_pieces_are_read_as_whole_ones() {
             batches.iter().flat_map(|batch| (0..batch.len()).map(|i| batch.state(i).to_vec())).collect()
         };
         assert_eq!(states(&found), states(&whole.batches("", 256).collect::<Vec<_>>()));
-        assert_eq!(large.told(), whole.told());
+        // What is told of breaks needs the whole table.
+        assert_eq!(large.told(), &whole.told()[..1]);
         assert!(whole.summary().dropped > 2000, "{:?}", whole.summary());
     }
 }

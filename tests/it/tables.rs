@@ -771,7 +771,7 @@ fn a_log_that_was_cut_off_says_so() {
         ("2,1\n", ", line 4: cut off: it is the last line, and has 2 of 4 cells; delete it"),
         (
             "2,1\n3,1,1,0\n",
-            ", line 4: has 2 cells, the first line has 4; a text with a comma in it must stand in quotes",
+            ", line 4: has 2 cells, the first line has 4; a text with a separator in it must stand in quotes",
         ),
         ("2,1,0,5,1,0\n", ", line 4: has 6 cells, the first line has 4"),
         ("2,1,1,0\0\0\0\0", ", line 4: holds zero bytes, as files do whose writer was cut off"),

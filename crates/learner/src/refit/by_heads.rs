@@ -24,6 +24,8 @@ struct Own {
     lambda: f64,
     /// sigma0^2 / v0.
     ridge: f64,
+    /// The kernel that was given, or the same beside linear columns.
+    kernel: Kernel,
     /// How held-out returns chose them, if they did.
     selection: Option<SelectionReport>,
 }
@@ -92,7 +94,7 @@ pub(super) fn select(
     let (lambda, first) = (own.lambda, job.first());
     // The dictionary is fine enough for half of the heads, and for the critic.
     let noise = own.ridge.min(kernels.ratio.unwrap_or_else(|| median(ratios)));
-    let hyperparameters = &Hyperparameters { noise_variance: own.ridge, ..found };
+    let hyperparameters = &Hyperparameters { noise_variance: own.ridge, kernel: own.kernel, ..found };
     let given = Given { settings: &kernels.settings, rows, inputs, hyperparameters, lambda, first };
     let mut model = rebuild_for(job, &given, noise, &mut rule, keep_going)?;
     if chosen.rewards == 0 {
@@ -192,7 +194,8 @@ fn own(
     let settings = &job.settings;
     let of_rewards = if chosen.rewards == 0 { ratios } else { &ratios[..chosen.rewards] };
     if chosen.rewards == 0 || !settings.selects_by_returns() {
-        return Ok(Own { lambda: settings.first_lambda(), ridge: median(of_rewards.to_vec()), selection: None });
+        let (lambda, ridge) = (settings.first_lambda(), median(of_rewards.to_vec()));
+        return Ok(Own { lambda, ridge, kernel: kernel.clone(), selection: None });
     }
     let question = Question {
         settings,
@@ -206,8 +209,15 @@ fn own(
         seed: job.seed,
     };
     let choice = referee::choose(&question, &mut |_, _, _, _| {}, keep_going, time_left)?;
-    let Choice { hyperparameters, lambda, report, .. } = choice;
-    Ok(Own { lambda, ridge: hyperparameters.noise_variance, selection: Some(report) })
+    let Choice {
+        hyperparameters: Hyperparameters { kernel: with_columns, noise_variance: ridge, .. },
+        lambda,
+        report,
+        ..
+    } = choice;
+    // The ridge is that of values beside the columns, where these were chosen.
+    let kernel = if with_columns.columns() > 0 { with_columns } else { kernel.clone() };
+    Ok(Own { lambda, ridge, kernel, selection: Some(report) })
 }
 
 /// What is to be said of the search and of the rebuilt model.
