@@ -6,8 +6,10 @@ all streams; `load` makes one from a seed, or takes it from the cache.
 """
 
 import dataclasses
+import importlib.util
 import math
 import os
+import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -510,6 +512,34 @@ def acrobot(rng, rows=20_000):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The rover of the README
+
+
+def rover(rng, rows=7_500, test=200, repeats=200):
+    """Missions of `examples/python/rover.py`, the last one whole; discount 1. The tested states are of other missions."""
+    place = Path(__file__).resolve().parents[2] / "examples" / "python" / "rover.py"
+    spec = importlib.util.spec_from_file_location("rover", place)
+    simulator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(simulator)
+    source = random.Random(new_seed(rng))
+
+    def chains(count):
+        """Rows (state, reward, next state, terminated) of whole missions; the state behind an end is of no account."""
+        found = []
+        while len(found) < count:
+            mission = list(simulator.mission(source, *simulator.start(source)))
+            after = [row[:3] for row in mission[1:]] + [mission[-1][:3]]
+            found += [(row[:3], -row[3], follows, row[4]) for row, follows in zip(mission, after, strict=True)]
+        return found
+
+    states, rewards, after, terminated = zip(*chains(rows), strict=True)
+    tested = [state for state, *_ in source.sample(chains(4000), test)]
+    returns = [[-sum(row[3] for row in simulator.mission(source, *state)) for _ in range(repeats)] for state in tested]
+    truncated = np.zeros(len(states), bool)
+    return with_returns(np.array(returns), states, rewards, after, terminated, truncated, 1.0, tested)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Environments of Gymnasium that move one copy at a time
 
 
@@ -649,6 +679,7 @@ FAMILIES = {
     "nav/switch": lambda rng, seed, **o: nav(rng, "switch", **o),
     "normal/oblique": lambda rng, seed, **o: normals(rng, "oblique", **o),
     "normal/bent": lambda rng, seed, **o: normals(rng, "bent", **o),
+    "rover": lambda rng, seed, **o: rover(rng, **o),
     "Pendulum": lambda rng, seed, **o: pendulum(rng, **o),
     "Pendulum/raw": lambda rng, seed, **o: pendulum(rng, raw=True, **o),
     "MountainCar": lambda rng, seed, **o: mountain_car(rng, **o),

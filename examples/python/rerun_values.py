@@ -1,6 +1,6 @@
 """Show the value of where a robot is, and how sure it is, in Rerun beside its state.
 
-    pip install criticd rerun-sdk
+    pip install rerun-sdk
     python rerun_values.py [--steps 2000] [--out run.rrd]
     rerun run.rrd
 

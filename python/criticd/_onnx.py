@@ -57,7 +57,7 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
     try:
         import onnx
     except ImportError as error:
-        raise ImportError("Snapshot.to_onnx needs the package onnx: pip install criticd[onnx]") from error
+        raise ImportError("Snapshot.to_onnx needs the package onnx: pip install onnx") from error
     graph = _Graph()
     _values(graph, snapshot)
     states = graph.helper.make_tensor_value_info("states", onnx.TensorProto.DOUBLE, ["n", snapshot.dim])

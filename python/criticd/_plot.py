@@ -107,7 +107,7 @@ def draw(
     try:
         from matplotlib import pyplot
     except ImportError as missing:
-        raise ImportError("Snapshot.plot needs matplotlib: pip install criticd[plot]") from missing
+        raise ImportError("Snapshot.plot needs matplotlib: pip install matplotlib") from missing
     drawn = _reward(snapshot, reward)
     states = _states(snapshot, visited)
     chosen = _chosen(snapshot, variables, drawn, states)

@@ -7,7 +7,7 @@
         for episode in agent.run(60):
             print(episode.number, episode.total)
 
-Needs Gymnasium 1.1 (`pip install criticd[gym]`).
+Needs Gymnasium 1.1 (`pip install gymnasium`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gymnasium environments whose every step is sent to the daemon. Needs Gymnasium 1.1 (`pip install criticd[gym]`).
+"""Gymnasium environments whose every step is sent to the daemon. Needs Gymnasium 1.1 (`pip install gymnasium`).
 
 What is learned is exactly what happened: `terminated` and `truncated` are kept apart, the successor of a last step is
 the state the episode ended in and not the one after the reset, and a step that merely resets is not learned at all.

@@ -1,6 +1,6 @@
 """Stable-Baselines3: a callback that streams what an agent learns from, and compares its critic with the daemon's.
 
-Needs Stable-Baselines3 2 (`pip install criticd[sb3]`).
+Needs Stable-Baselines3 2 (`pip install stable-baselines3`).
 """
 
 from __future__ import annotations

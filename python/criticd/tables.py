@@ -1,7 +1,7 @@
 """Recordings of robots as tables for `criticd fit`, `label`, `replay` and `serve --warm-start`.
 
 `read_mcap`, `read_rosbag` and `read_lerobot` return columns by name; `write` writes them to a file that `criticd`
-reads. The extra `logs` (`pip install criticd[logs]`) installs the packages that they need; none needs ROS.
+reads. They need the packages mcap (and mcap-ros2-support for messages of ROS 2), rosbags and pyarrow; none needs ROS.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_mcap(
         from mcap.reader import NonSeekingReader, make_reader
         from mcap.well_known import MessageEncoding
     except ImportError as error:
-        raise ImportError("read_mcap needs the package mcap: pip install criticd[logs]") from error
+        raise ImportError("read_mcap needs the package mcap: pip install mcap mcap-ros2-support") from error
 
     class Json(DecoderFactory):
         def decoder_for(self, message_encoding: str, schema: Any) -> Any:
@@ -181,7 +181,7 @@ def read_rosbag(
         from rosbags.rosbag2 import ReaderError
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
-        raise ImportError("read_rosbag needs the package rosbags: pip install criticd[logs]") from error
+        raise ImportError("read_rosbag needs the package rosbags: pip install rosbags") from error
     try:
         types = get_typestore(Stores(distribution))
     except ValueError:
@@ -224,7 +224,7 @@ def read_lerobot(directory: str | os.PathLike[str], *, episodes: Iterable[int] |
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise ImportError("read_lerobot needs the package pyarrow: pip install criticd[logs]") from error
+        raise ImportError("read_lerobot needs the package pyarrow: pip install pyarrow") from error
     features = _lerobot_features(directory)
     files = sorted(Path(directory, "data").rglob("*.parquet"))
     if not files:

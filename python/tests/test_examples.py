@@ -83,6 +83,23 @@ def test_an_agent_in_ten_lines(tmp_path: Path) -> None:
     assert len(lines) <= 10
 
 
+def test_a_rovers_log_gives_a_value_that_fresh_missions_confirm(tmp_path: Path) -> None:
+    script, model, columns = EXAMPLES / "rover.py", str(tmp_path / "rover.model"), str(EXAMPLES / "rover.toml")
+    log = tmp_path / "missions.csv"
+    run(None, script, str(log), "--missions", "150")
+    header, *rows = log.read_text().splitlines()
+    assert header == "mission,step,x,y,battery,minutes,ended" and sum(row.endswith(",1") for row in rows) == 150
+    # The wood is where no rover was.
+    assert not any(float(row.split(",")[2]) > 1.35 and float(row.split(",")[3]) > 0.85 for row in rows)
+    command = [str(binary()), "fit", str(log), "--columns", columns, "--discount", "1", "--out", model]
+    subprocess.run(command, check=True, timeout=5 * PATIENCE_S)
+    said = run(None, script, "--judge", model)
+    ((error, spread),) = re.findall(r"^error ([0-9.]+) min .* spread of ([0-9.]+)$", said, re.M)
+    assert float(error) < 0.3 * float(spread)
+    (means, missions) = re.findall(r"^(\d+)% of the", said, re.M)
+    assert int(means) > 70 and 80 <= int(missions) <= 98
+
+
 def test_vector_environment(start: Start) -> None:
     daemon = start("critic.discount=0.95")
     said = run(daemon, EXAMPLES / "vector_environment.py", "--copies", "16", "--steps", "2000")

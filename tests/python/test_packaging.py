@@ -96,6 +96,32 @@ def test_the_wheel_runs_where_its_tag_says_without_a_compiler(tmp_path: Path) ->
     assert run(str(home / "bin" / "python"), "-I", "-c", program) == "0\n"
 
 
+def test_rust_alone_makes_a_wheel_for_this_machine(tmp_path: Path) -> None:
+    # A cargo that puts another program of this machine's where that command would put ours.
+    tools, target = tmp_path / "tools", tmp_path / "target"
+    tools.mkdir()
+    place = target / f"{os.uname().machine}-unknown-linux-gnu" / "dist"
+    cargo = tools / "cargo"
+    cargo.write_text(f'#!/bin/sh\n[ "$1 $2" = "build --locked" ] || exit 3\nmkdir -p {place}\ncp /bin/true {place}/criticd\n')
+    cargo.chmod(0o755)
+    search = f"{tools}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {**os.environ, "PATH": search, "CARGO_TARGET_DIR": str(target)}
+    command = [sys.executable, PACKAGING / "build", "wheel", "--out", tmp_path / "dist"]
+
+    def made(*arguments: str) -> subprocess.CompletedProcess[str]:
+        whole = [*command, *arguments]
+        return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_S)
+
+    assert shutil.which("cargo-zigbuild", path=search) is None
+    for arguments in (["--glibc", "2.28"], ["--target", {"x86_64": "aarch64"}.get(os.uname().machine, "x86_64")]):
+        refused = made(*arguments)
+        assert refused.returncode == 1 and "pip install ziglang cargo-zigbuild" in refused.stderr
+    done = made()
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    assert re.search(r"-manylinux_2_\d+_", wheel.name)
+
+
 def test_the_tarball_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
         build(tmp_path / name, "tarball")

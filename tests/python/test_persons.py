@@ -114,7 +114,7 @@ def test_an_engineer_with_a_robots_log_gets_a_value_that_holds(tmp_path: Path) -
     print(f"{time.monotonic() - began:6.1f} s  in all")
 
 
-# Stable-Baselines3 brings gigabytes that the gate does without: pip install 'criticd[sb3]' tensorboard.
+# Stable-Baselines3 brings gigabytes that the gate does without: pip install stable-baselines3 tensorboard.
 if importlib.util.find_spec("stable_baselines3"):
 
     def test_a_researcher_sees_a_second_critic_beside_ppo(tmp_path: Path) -> None:
