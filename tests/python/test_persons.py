@@ -1,6 +1,7 @@
-"""Three people on their first day: each path from an empty environment to an answer, by what the documents say.
+"""Four people on their first day: each path from an empty environment to an answer, by what the documents say.
 
-Each step prints its time. What they install is the wheel of the program under test, and nothing else of this checkout.
+Each step prints its time, and for a stranger how many lines were typed. What they install is the wheel of the program
+under test, and nothing else of this checkout.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ pytestmark = [pytest.mark.nightly, pytest.mark.long]
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
-    """Print how long it takes."""
+def step(what: str, *typed: str) -> Iterator[None]:
+    """Print how long it takes, and of how many lines what was typed is."""
     began = time.monotonic()
     yield
-    print(f"{time.monotonic() - began:6.1f} s  {what}")
+    lines = [line for text in typed for line in text.replace("\\\n", "").splitlines() if line.strip(" \n")]
+    print(f"{time.monotonic() - began:6.1f} s  {what}" + (f", {len(lines)} lines typed" if typed else ""))
 
 
 class Desk:
@@ -66,6 +68,40 @@ class Desk:
         """What a program of theirs prints."""
         (self.folder / name).write_text(code)
         return self.run(f"python {name}")
+
+
+def test_a_stranger_gets_pictures_and_values_from_the_readme(tmp_path: Path) -> None:
+    shown = snippets(ROOT / "README.md")
+    rover, install, own = [found.code for found in shown if found.language == "sh"]
+    load, live = [found.code for found in shown if found.language == "python"]
+    began = time.monotonic()
+    desk = Desk(tmp_path, "gymnasium[classic-control]")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    demo = "criticd demo pendulum --seconds 5 --out first.png"
+    assert "pip install" in install and "criticd demo pendulum" in install
+    with step("first picture, of a demo", demo):
+        desk.run(demo)
+    print(f"{time.monotonic() - began:6.1f} s  from wheel to first picture, {len(install.splitlines())} lines typed")
+    with step("a robot's log to a picture with errors", rover):
+        said = desk.run(rover)
+    assert "held-out episodes" in said and (tmp_path / "rover.png").read_bytes().startswith(b"\x89PNG")
+    with step("what is understood, values, labels of the log", own):
+        desk.run(own)
+    with step("a value in Python", load):
+        desk.python("value.py", load)
+    environment = (ROOT / "examples" / "python" / "gymnasium_ten_lines.py").read_text()
+    for name, program in {"a live value": live, "an environment's value": environment}.items():
+        (tmp_path / "live.py").write_text(program)
+        with step(name, "criticd serve", program):
+            desk.run(f"""
+                export CRITICD_DATA_DIR="$PWD/{name}" CRITICD_HTTP=127.0.0.1:0
+                export CRITICD_INGEST=tcp://127.0.0.1:0 CRITICD_CONTROL=tcp://127.0.0.1:0 CRITICD_PUBLISH=tcp://127.0.0.1:0
+                criticd serve > serve.log 2>&1 &
+                until criticd status > /dev/null 2>&1; do sleep 0.1; done
+                python live.py
+                criticd stop "$CRITICD_DATA_DIR"
+            """)
+    print(f"{time.monotonic() - began:6.1f} s  in all")
 
 
 def test_an_engineer_with_a_robots_log_gets_a_value_that_holds(tmp_path: Path) -> None:
