@@ -166,6 +166,43 @@ def test_every_page_with_programs_is_run_or_says_why_not() -> None:
                 assert len(snippet.note) > 30, page
 
 
+def test_no_document_installs_what_is_not_there() -> None:
+    # A package of this name on a public index would be somebody else's.
+    wrong = re.compile(r"(?:(?:pip|conda|brew|apt(?:-get)?|cargo|uv) install|uvx|pipx run)[^\n`#]* '?criticd(?![-\w*/]|_\*)")
+    sources = [path for folder in ("docs", "examples", "python", "proto") for path in (ROOT / folder).rglob("*.*")]
+    for path in [ROOT / "README.md", *sources]:
+        if path.suffix in (".md", ".py", ".toml", ".rs"):
+            assert wrong.findall(path.read_text()) == [], path
+
+
+def test_documents_name_commands_and_options_that_exist() -> None:
+    known: dict[str, set[str]] = {}
+
+    def options(*command: str) -> set[str]:
+        name = " ".join(command)
+        if name not in known:
+            done = subprocess.run([BINARY, *command, "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
+            known[name] = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])\b", done.stdout)) if done.returncode == 0 else set()
+        return known[name]
+
+    count = 0
+    for page in [ROOT / "README.md", ROOT / "python" / "README.md", ROOT / "proto" / "README.md", *DOCS.rglob("*.md")]:
+        text = page.read_text().replace("\\\n", " ")
+        commands = re.findall(r"`(criticd [a-z][^`]*)`", text)
+        for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL):
+            commands += re.findall(r"(?:^|[|;&] *|nohup )(criticd [a-z][^\n#|;&>]*)", block, re.MULTILINE)
+        for command in commands:
+            words = re.sub(r"'[^']*'|\"[^\"]*\"", "TEXT", command).split()[1:]
+            there = options(words[0])
+            assert there, (page, command)
+            if words[1:] and re.fullmatch("[a-z-]+", words[1]):
+                there = there | options(*words[:2])
+            named = {word.split("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z=-].*|-[a-z]", word)}
+            assert named <= there, (page, command, named - there)
+            count += 1
+    assert count > 150
+
+
 def headings() -> set[str]:
     """What the headings of the troubleshooting page name in code."""
     lines = re.findall(r"^### (.*)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
