@@ -122,14 +122,15 @@ def test_an_engineer_with_a_robots_log_gets_a_value_that_holds(tmp_path: Path) -
     columns = (
         "--state x,battery --units m,V --action u --reward=-cost --episode mission --time second --terminated arrived"
     )
-    with step("what is understood"):
-        said = desk.run(f"criticd fit missions.csv {columns} --dry-run")
+    understand, fit = (f"criticd fit missions.csv {columns} {rest}" for rest in ("--dry-run", "--discount 0.95 --out missions.model"))
+    with step("what is understood", understand):
+        said = desk.run(understand)
         assert "x" in said and "battery" in said and "80" in said
-    with step("fit"):
-        said = desk.run(f"criticd fit missions.csv {columns} --discount 0.95 --out missions.model")
+    with step("fit", fit):
+        said = desk.run(fit)
     found = re.match(r"predicts the returns of 8 held-out episodes: correlation ([0-9.]+).* holds (\d+) %", said)
     assert found is not None and float(found[1]) > 0.9, said
-    with step("check against missions that were never seen"):
+    with step("check against missions that were never seen", programs["check.py"]):
         said += "\n" + desk.python("check.py", programs["check.py"])
     (correlation,), (share,) = re.findall(r"^correlation (\S+)", said, re.M), re.findall(r"interval holds (\d+)%", said)
     print(f"         held-out {found[1]}, {found[2]} %; fresh missions {correlation}, {share} %")
