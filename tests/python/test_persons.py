@@ -72,7 +72,7 @@ class Desk:
 
 def test_a_stranger_gets_pictures_and_values_from_the_readme(tmp_path: Path) -> None:
     shown = snippets(ROOT / "README.md")
-    rover, install, own = [found.code for found in shown if found.language == "sh"]
+    install, rover, own = [found.code for found in shown if found.language == "sh"]
     load, live = [found.code for found in shown if found.language == "python"]
     began = time.monotonic()
     desk = Desk(tmp_path, "gymnasium[classic-control]")
