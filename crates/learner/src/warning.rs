@@ -10,9 +10,9 @@
 //! ```text
 //! beta  = alpha e^a                                                alpha: the stated share of false alarms
 //! raise = the quantile of the scores at rank beta (k + 1), clear = that at rank 2 beta (k + 1)                    (Q9)
-//! a    <- a + G (alpha - [the alarm was on at the start row])      for each return that stayed, |a| at most A     (Q10)
+//! a    <- a + G (alpha - [the alarm was on at the start row])      for each return that stayed, a at most A       (Q10)
 //! ```
-//! Below rank 1 there is no alarm, so that none is raised before 1 / alpha returns are known; at a = -A there is none either. (Q9)
+//! Below rank 1 there is no alarm, so that none is raised before 1 / alpha returns are known; from a = -A down there is none either. (Q9)
 //! alone keeps the share while the rows are exchangeable. (Q10) keeps it in any other order: of n returns that stayed, the alarm was on
 //! at no more than alpha n start rows, but for 2 A / G + 1 of them and what is still under way.
 //!
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 /// G: what a false alarm at a start row moves the logarithm of beta / alpha by ...
 const GAIN: f64 = 0.1;
-/// A: ... and how far it may move.
+/// A: ... how far it may rise, and how far it has fallen where there is no alarm any more.
 const MOVED_MAX: f64 = 3.0;
 /// A warner remembers the last SCORES / alpha scores, at least SCORES_MIN and at most SCORES_MAX.
 const SCORES: f64 = 8.0;
@@ -511,10 +511,10 @@ impl Warner {
         let at = self.sorted.partition_point(|&other| other.total_cmp(&score).is_lt());
         self.sorted.insert(at, score);
         let step = GAIN * (alpha - f64::from(u8::from(on)));
-        self.moved = (self.moved + step).clamp(-MOVED_MAX, MOVED_MAX);
+        self.moved = (self.moved + step).min(MOVED_MAX);
         let share = alpha * self.moved.exp();
         (self.raise, self.clear) = (quantile(&self.sorted, share), quantile(&self.sorted, 2.0 * share));
-        if self.moved == -MOVED_MAX {
+        if self.moved <= -MOVED_MAX {
             // Where scores fall without end, no quantile of those that were is low enough.
             (self.raise, self.clear) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
         }
@@ -545,7 +545,8 @@ impl Warner {
             && self.scores.iter().all(|score| score.abs() <= SCORE_MAX)
             && self.oldest < ring as u64
             && self.oldest as usize == next % ring
-            && self.moved.abs() <= MOVED_MAX
+            && self.moved <= MOVED_MAX
+            && self.moved.is_finite()
             && !self.raise.is_nan()
             && !self.clear.is_nan()
             && self.record.is_consistent()
@@ -763,7 +764,7 @@ mod tests {
         };
         see(&mut warner, 0, 0..2000, 0.0);
         see(&mut warner, 1, 2000..2001, -50.0);
-        assert_eq!(warner.streams().collect::<Vec<_>>(), [1]);
+        assert!(warner.streams().any(|stream| stream == 1));
         warner.events.clear();
         see(&mut warner, 0, 2001..2500, 0.0);
         assert!(warner.streams().any(|stream| stream == 1), "it may go on yet");

@@ -131,7 +131,11 @@ fn where_the_gate_is_shut_the_answer_is_the_bases() {
 
 /// `count` labelled states of [-1, 1], whose labels are the state and a level that drifts by `drift` in 100 rows.
 fn labelled(count: usize, drift: f64) -> Rows {
-    let (mut rows, mut rng) = (Rows::new(1, 1), rand_chacha::ChaCha8Rng::seed_from_u64(7));
+    labelled_by(7, count, drift)
+}
+
+fn labelled_by(seed: u64, count: usize, drift: f64) -> Rows {
+    let (mut rows, mut rng) = (Rows::new(1, 1), rand_chacha::ChaCha8Rng::seed_from_u64(seed));
     for i in 0..count {
         let x = 2.0 * rng.random::<f64>() - 1.0;
         let label = x + drift * i as f64 / 100.0 + 0.2 * (rng.random::<f64>() - 0.5);
@@ -196,12 +200,18 @@ fn at_discount_0_a_stream_is_tracked_before_the_first_refit() {
 
 #[test]
 fn on_a_stream_that_stays_the_answers_are_the_bases_bit_for_bit() {
-    let rows = labelled(800, 0.0);
-    let (learner, _) = learned(&rows);
-    let snapshot = learner.snapshot(true).unwrap();
-    assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
-    assert!(snapshot.tracked.is_none());
-    assert_eq!(snapshot.base_weights(), &snapshot.weights);
+    let mut shut = 0;
+    for seed in 0..8 {
+        let (learner, _) = learned(&labelled_by(seed, 800, 0.0));
+        let snapshot = learner.snapshot(true).unwrap();
+        assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
+        if snapshot.tracked.is_none() {
+            assert_eq!(snapshot.base_weights(), &snapshot.weights);
+            shut += 1;
+        }
+    }
+    // Chance may open it.
+    assert!(shut >= 6, "{shut} of 8");
 }
 
 #[test]

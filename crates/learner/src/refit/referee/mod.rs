@@ -269,7 +269,7 @@ fn choose_with_pool<'a>(
         pool.add("present".into(), shape, Some(ratio))?;
     }
     // Kernels beside columns join when all others are there, which are then the same whether columns are compared or not.
-    let (mut beside, mut best_beside, both) = (Vec::new(), None, compared.len() > 1);
+    let (mut beside, mut best_beside, both) = (Vec::new(), Vec::new(), compared.len() > 1);
     for (c, linear) in BEGIN {
         let linear = linear || compared == [true];
         let (name, shape) = (format!("isotropic {c}"), question.shape(question.isotropic(c), linear));
@@ -296,7 +296,9 @@ fn choose_with_pool<'a>(
         }
         let (aside, plain): (Vec<_>, Vec<_>) =
             proposals.into_iter().partition(|proposal| both && proposal.shape.linear);
-        best_beside = aside.into_iter().next().map(|proposal| (proposal.name, proposal.shape)).or(best_beside);
+        if !aside.is_empty() {
+            best_beside = best_of_each(aside).map(|proposal| (proposal.name, proposal.shape)).collect();
+        }
         for proposal in joining(plain) {
             if pool.has_not(&proposal.name) && in_time(&pool) {
                 pool.add(proposal.name, proposal.shape, None)?;
@@ -327,6 +329,12 @@ fn joining(proposals: Vec<Proposal>) -> impl Iterator<Item = Proposal> {
     let (directed, plain): (Vec<_>, Vec<_>) = proposals.into_iter().partition(|found| found.shape.kind().directed);
     let count = if directed.is_empty() || plain.is_empty() { JOINING } else { JOINING / 2 };
     plain.into_iter().take(count).chain(directed.into_iter().take(count))
+}
+
+/// The best of the proposals without directions, and that with some.
+fn best_of_each(proposals: Vec<Proposal>) -> impl Iterator<Item = Proposal> {
+    let (directed, plain): (Vec<_>, Vec<_>) = proposals.into_iter().partition(|found| found.shape.kind().directed);
+    plain.into_iter().take(1).chain(directed.into_iter().take(1))
 }
 
 impl<'a> Pool<'a> {
@@ -455,7 +463,8 @@ impl<'a> Pool<'a> {
     }
 
     /// The best of `among`, and those of its kind. It is of the kind of the present model, or the plain one, unless another is better by
-    /// more than chance and, but for linear columns, by [`OF_ANOTHER_KIND`]; what is more unlike must be so much better than what is less.
+    /// more than chance: first it is decided whether there are linear columns, then, by [`OF_ANOTHER_KIND`], on the rest; what is more unlike
+    /// must be so much better than what is less.
     fn of_one_kind(
         &self,
         jury: &Jury<'_>,
@@ -477,17 +486,21 @@ impl<'a> Pool<'a> {
                 kinds.push(k);
             }
         }
-        // Columns before the others: they are the simplest of what explains a trend.
-        kinds.sort_by_key(|&k| (kind(k).differences(usual), kind(k).linear == usual.linear));
-        let better = |before: usize, k: usize| {
-            let (gain, error) = jury.difference(candidates[before], candidates[k], verdicts, spread);
-            // Columns are no other search, whose luck a percent stands for.
-            let alike = Kind { linear: kind(before).linear, ..kind(k) } == kind(before);
-            let share = if alike { 0.0 } else { OF_ANOTHER_KIND };
-            let clearly = scores[k] < (1.0 - share) * scores[before] && gain > error;
-            if clearly { k } else { before }
+        kinds.sort_by_key(|&k| kind(k).differences(usual));
+        let better = |share: f64| {
+            move |before: usize, k: usize| {
+                let (gain, error) = jury.difference(candidates[before], candidates[k], verdicts, spread);
+                let clearly = scores[k] < (1.0 - share) * scores[before] && gain > error;
+                if clearly { k } else { before }
+            }
         };
-        let best = kinds.into_iter().reduce(better).expect("the reference is of candidates");
+        // Columns first, and for good: they are what a trend is. Other kinds may fit the window better, and not what comes behind it.
+        // They are no other search, whose luck a percent stands for.
+        let like_usual = kinds.iter().copied().filter(|&k| Kind { linear: usual.linear, ..kind(k) } == usual);
+        if let Some(best) = like_usual.reduce(better(0.0)) {
+            kinds.retain(|&k| kind(k).linear == kind(best).linear);
+        }
+        let best = kinds.into_iter().reduce(better(OF_ANOTHER_KIND)).expect("the reference is of candidates");
         (best, among.iter().copied().filter(|&k| kind(k) == kind(best)).collect())
     }
 
