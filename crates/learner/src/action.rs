@@ -147,7 +147,7 @@ impl ActionSpace {
 }
 
 /// Index of the first of the largest numbers; 0 where there are none.
-pub(crate) fn first_largest(values: &[f64]) -> usize {
+pub fn first_largest(values: &[f64]) -> usize {
     (1..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 

@@ -77,6 +77,7 @@ pub mod verification;
 pub mod warning;
 mod watch;
 pub mod window;
+pub mod world;
 
 pub use learner::*;
 pub use settings::*;

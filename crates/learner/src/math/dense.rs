@@ -16,7 +16,7 @@ pub use factor::{
 };
 pub(crate) use matrix::tight;
 pub use matrix::{Matrix, View, ViewMut};
-pub use spectrum::{Tridiagonal, symmetric_eigen};
+pub use spectrum::{Tridiagonal, spectral_radius, symmetric_eigen};
 pub use triangular::{PanelInverses, SINGLY, solve_lower, solve_lower_transposed};
 
 use super::vector;

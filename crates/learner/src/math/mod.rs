@@ -43,6 +43,7 @@ pub mod exp;
 pub mod forgetting;
 pub mod form;
 pub mod heads;
+pub mod hull;
 pub mod inflation;
 pub mod kernel;
 mod lanes;

@@ -3,7 +3,11 @@
 //! [`by_returns`] chooses elements of a dictionary by orthogonal least squares on returns, docs/mathematics.md (D7), (D8);
 //! [`by_fixed_point`] is OMP-TD and [`by_residual`] OMP-BRM, (D9), (D10) \[PP12\]: C. Painter-Wakefield, R. Parr, *Greedy Algorithms for
 //! Sparse Reinforcement Learning*, ICML 2012. Incomplete Cholesky ([`super::dictionary`]) uses states alone; these also
-//! use returns or rewards.
+//! use returns or rewards. [`by_targets`] chooses columns for many targets at once.
+
+mod vectors;
+
+pub use vectors::{Pursued, Pursuit, by_targets};
 
 use super::dense::{Matrix, Op, Singular, View, ViewMut, axpy, dot, multiply, product, solve_general};
 use super::evidence::KeepGoing;
