@@ -1,7 +1,7 @@
 //! What a model of the transition says of a reference case: `cargo run --example golden_world -- FILE`.
 //!
-//! Reads the given part of a case of tests/golden-world and prints, as JSON, what its `expected` has, by the functions that the daemon
-//! and the commands use. What stands under `expected` is not looked at.
+//! Reads the given part of a case of tests/golden-world and prints, as JSON, what its `expected` has, by the public functions of the
+//! learner. What stands under `expected` is not looked at.
 
 use serde_json::Value;
 use std::error::Error;
