@@ -309,11 +309,8 @@ mod tests {
     fn rewards_that_hold_the_value_are_right() {
         let (mut rows, values) = episodes();
         let raw = targets(&rows, &values, 1.0, |i, _| if rows.terminated[i] { 0.0 } else { values[i] });
-        for i in 0..rows.len() {
-            if rows.truncated[i] {
-                rows.rewards[i] += DISCOUNT * values[i];
-            }
-        }
+        let held = values.iter().zip(&rows.truncated).map(|(value, cut)| if *cut { DISCOUNT * value } else { 0.0 });
+        rows.rewards.iter_mut().zip(held).for_each(|(reward, held)| *reward += held);
         let found = check(&rows, &raw, Some(&values), DISCOUNT).unwrap();
         let cuts = found.cut.unwrap();
         assert_eq!((cuts.behind, cuts.off), (Behind::InReward, None));
