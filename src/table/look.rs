@@ -189,7 +189,8 @@ pub fn guess(looks: &[Look]) -> Guess {
         let values = looks.iter().find(|look| look.name == name).map(|look| look.values.clone()).unwrap_or_default();
         outcomes.push((name, values));
     }
-    while let Some(name) = take(&|look| look.is_number() && look.distinct > 1 && !look.is_clock()) {
+    let is_time = |look: &Look| look.is_clock() && look.named(&TIMES);
+    while let Some(name) = take(&|look| look.is_number() && look.distinct > 1 && !is_time(look)) {
         columns.state.push(name);
     }
     let left = free.iter().map(|look| look.name.clone()).collect();
