@@ -28,6 +28,8 @@ PATIENCE_S = 120.0
 # After which a connection whose heartbeats are not answered is given up: short enough for a test to outlast it.
 HEARTBEAT_TIMEOUT_MS = 5000
 BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
+PACKAGED = os.environ.get("CRITICD_PACKAGED_BIN", BINARY)
+"""The program that packages hold: without what needs a library of the system."""
 
 
 def pack(message: Map) -> bytes:

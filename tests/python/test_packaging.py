@@ -18,7 +18,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from client import BINARY, PATIENCE_S, ROOT, when
+from client import BINARY, PACKAGED, PATIENCE_S, ROOT, when
 from conftest import Start
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
@@ -33,7 +33,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the
 
 def build(out: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """packaging/build with the program under test."""
-    command = [sys.executable, PACKAGING / "build", *arguments, "--binary", BINARY, "--out", out]
+    command = [sys.executable, PACKAGING / "build", *arguments, "--binary", PACKAGED, "--out", out]
     done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert not check or done.returncode == 0, done.stderr
     return done
@@ -243,7 +243,7 @@ kill "$daemon"; wait "$daemon"
 @AS_ROOT
 def test_the_images_root_runs_without_root_and_without_a_shell(tmp_path: Path) -> None:
     root, said = tmp_path / "rootfs", dockerfile()
-    subprocess.run([PACKAGING / "rootfs", BINARY, root], check=True, timeout=PATIENCE_S)
+    subprocess.run([PACKAGING / "rootfs", PACKAGED, root], check=True, timeout=PATIENCE_S)
     # It is the script that the Dockerfile runs, and everything in it is what the image has.
     assert "RUN /build/rootfs /build/criticd /rootfs" in (PACKAGING / "Dockerfile").read_text()
     programs = {path.name for path in root.rglob("*") if path.is_file() and os.access(path, os.X_OK)}

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from client import BINARY, PATIENCE_S, ROOT, Control, pack, when
+from client import BINARY, PACKAGED, PATIENCE_S, ROOT, Control, pack, when
 from test_packaging import PACKAGING, build
 from test_site import record, snippets
 
@@ -189,7 +189,7 @@ class Pod:
         (self.container,) = found["containers"]
         self.user = found["securityContext"]["runAsUser"]
         self.grace_s = found.get("terminationGracePeriodSeconds", 30)
-        subprocess.run([PACKAGING / "rootfs", BINARY, self.root], check=True, timeout=PATIENCE_S)
+        subprocess.run([PACKAGING / "rootfs", PACKAGED, self.root], check=True, timeout=PATIENCE_S)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
