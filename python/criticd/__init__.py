@@ -1,9 +1,18 @@
 """Client of criticd, the daemon that learns a value function from a live stream of transitions.
 
+`fit` learns a value function from a table, and `Learner` row by row, both without a daemon:
+
+```python
+model = criticd.fit(
+    missions, state=["x", "battery"], reward="-cost", episode="mission", terminated="arrived", discount=0.95
+)
+value, deviation = model(missions, std=True)
+```
+
 `Sender` sends experience, `wrap` and `wrap_vector` (in `criticd.gym`) do so for Gymnasium environments; `Subscriber`
 keeps the newest `Snapshot` of the value function at hand and tells each `Change` of the world and each `Alarm` before a
-failure; `Client` asks and administers; `Daemon` starts a daemon on free ports. `Learner` learns in this process,
-without a daemon. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
+failure; `Client` asks and administers; `Daemon` starts a daemon on free ports. `criticd.aio` has the same for asyncio,
+`criticd.sb3` a callback for Stable-Baselines3.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from criticd._act import Decisions
 from criticd._delivery import Counters
+from criticd._fit import FitReport, Fitted, fit
 from criticd._protocol import (
     CriticdError,
     Endpoints,
@@ -44,6 +54,8 @@ __all__ = [
     "Daemon",
     "Decisions",
     "Endpoints",
+    "FitReport",
+    "Fitted",
     "Full",
     "HeadModels",
     "HeadValues",
@@ -71,6 +83,7 @@ __all__ = [
     "Value",
     "Values",
     "__version__",
+    "fit",
 ]
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from criticd import _trajectory
+from criticd._frames import states_of
 from criticd._protocol import Array, Invalid
 from criticd._sobol import total_indices
 from criticd._units import split_name
@@ -420,7 +421,8 @@ def _rows(
     field: str, snapshot: Snapshot, parts: tuple[Any, ...], names: tuple[str, ...], called: str = "states"
 ) -> tuple[Array, list[Array]]:
     """States (n, D), and the numbers (n,) of these names that go with them."""
-    states, *columns = (np.asarray(part, np.float64) for part in parts)
+    states = states_of(parts[0], snapshot.names, field)
+    columns = [np.asarray(part, np.float64) for part in parts[1:]]
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
         raise Invalid(field, f"{called} must be (n, {snapshot.dim}), not {states.shape}")
     for name, column in zip(names, columns, strict=False):
@@ -439,7 +441,7 @@ def _states(snapshot: Snapshot, visited: Any) -> Array:
     """(n, D): what averages, medians and relevances are taken over, in no order."""
     if visited is None:
         return _kept(snapshot)
-    states = np.asarray(visited, np.float64)
+    states = states_of(visited, snapshot.names, "visited")
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
         raise Invalid("visited", f"must be (n, {snapshot.dim}), not {states.shape}")
     # Every so many of them would always be the same step of episodes of one length.
@@ -473,7 +475,7 @@ def _centre(snapshot: Snapshot, states: Array, at: Any) -> Array:
     """The state that holds the variables which are not drawn."""
     if at is None:
         return np.median(states, axis=0) if len(states) else snapshot.shift.copy()
-    centre = np.array(at, np.float64)
+    centre = states_of(at, snapshot.names, "at").copy()
     if centre.shape != (snapshot.dim,):
         raise Invalid("at", f"must be ({snapshot.dim},), not {centre.shape}")
     return centre
@@ -490,7 +492,7 @@ def shares(snapshot: Snapshot, states: Any, seed: int, samples: int, reward: int
     drawn = _reward(snapshot, reward)
     if snapshot.actions is not None:
         raise Invalid("states", "are those of values of states, and this is a model of values of actions")
-    visited = np.asarray(states, np.float64)
+    visited = states_of(states, snapshot.names)
     if visited.ndim != 2 or visited.shape[1] != snapshot.dim or len(visited) == 0 or not np.isfinite(visited).all():
         raise Invalid("states", f"must be finite states (n, {snapshot.dim}), not {visited.shape}")
     if samples < 2:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from criticd._frames import states_of
 from criticd._protocol import Array, Invalid
 from criticd._values import flags, numbers
 
@@ -50,7 +51,7 @@ class Path:
 
 def checked(snapshot: Snapshot, trajectory: Any, rewards: Any, ends: Any) -> Path:
     """A trajectory with what is given of it."""
-    states = numbers(trajectory, "trajectory")
+    states = states_of(trajectory, snapshot.names, "trajectory")
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) < 2 or not np.isfinite(states).all():
         raise Invalid("trajectory", f"must be two finite states or more, (n, {snapshot.dim}), not {states.shape}")
     paid = None if rewards is None else numbers(rewards, "rewards")

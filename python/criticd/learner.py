@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd._act import Decisions
+from criticd._frames import States, names_of, states_of
 from criticd._protocol import Array, Invalid, Malformed, pack, unpack
 from criticd._values import flag, flags, numbers
 from criticd.client import RefitOutcome
@@ -129,31 +130,31 @@ class Learner:
             self._critic.learn(f"{stream}/{k}", False, beside)
 
     @overload
-    def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
+    def __call__(self, states: States, std: Literal[False] = False) -> Array: ...
     @overload
-    def __call__(self, states: npt.ArrayLike, std: Literal[True]) -> tuple[Array, Array]: ...
+    def __call__(self, states: States, std: Literal[True]) -> tuple[Array, Array]: ...
     @overload
-    def __call__(
-        self, states: npt.ArrayLike, std: bool = False, *, returns: Literal[True], known: bool = False
-    ) -> Values: ...
+    def __call__(self, states: States, std: bool = False, *, returns: Literal[True], known: bool = False) -> Values: ...
     @overload
+    def __call__(self, states: States, std: bool = False, *, returns: bool = False, known: Literal[True]) -> Values: ...
     def __call__(
-        self, states: npt.ArrayLike, std: bool = False, *, returns: bool = False, known: Literal[True]
-    ) -> Values: ...
-    def __call__(
-        self, states: npt.ArrayLike, std: bool = False, *, returns: bool = False, known: bool = False
+        self, states: States, std: bool = False, *, returns: bool = False, known: bool = False
     ) -> Array | tuple[Array, Array] | Values:
         """The value of `states`, as a `Snapshot` of this moment has it: see there.
 
-        `states` may have further axes in front, (n, N, D). The first call after new rows solves for the weights, with
-        `std` for the covariance as well; later ones only evaluate.
+        `states` may have further axes in front, (n, N, D), or be a table with the columns `state_names`. The
+        first call after new rows solves for the weights, with `std` for the covariance as well; later ones only
+        evaluate.
 
         Raises `Refused` with code `not_ready` before the first row, `Invalid` for states of another dimension, and
         ValueError for `std` while rewards do not tell how large values may be.
         """
         if returns or known:
             return self.snapshot()(states, std, returns=returns, known=known)  # type: ignore[call-overload, no-any-return]
-        points = numbers(states, "states")
+        if type(states) is np.ndarray and states.dtype.names is None:
+            points = numbers(states, "states")
+        else:
+            points = states_of(states, self.snapshot(False).names if names_of(states) else None)
         mean, variance = self._critic.value(points, std)
         if std and variance is None:
             raise ValueError("there is no deviation yet: rewards so far do not tell how large values may be")
@@ -179,11 +180,11 @@ class Learner:
         """The other predictions by name, `learner.heads["contact"](states)`, those of a `Snapshot` of this moment."""
         return self.snapshot().heads
 
-    def inputs(self, states: npt.ArrayLike, actions: npt.ArrayLike) -> Array:
+    def inputs(self, states: States, actions: npt.ArrayLike) -> Array:
         """What a learner of action values is asked about: `learner(learner.inputs(states, actions))` is Q(s, a)."""
         return self.snapshot(variance=False).inputs(states, actions)
 
-    def act(self, states: npt.ArrayLike, exploration: str = "greedy", **options: Any) -> Decisions:
+    def act(self, states: States, exploration: str = "greedy", **options: Any) -> Decisions:
         """Decisions in raw `states` (n, D), or one state, by `Snapshot.act`, whose `options` these are."""
         return self.snapshot().act(states, exploration, **options)
 

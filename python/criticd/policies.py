@@ -14,7 +14,6 @@ import contextlib
 import csv
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,16 +26,17 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
+from criticd import _frames, _program
 from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, evaluation_of
+from criticd._frames import Table
 from criticd._network import Network
-from criticd._protocol import CriticdError, Invalid, pack, unpack
-from criticd.daemon import binary
+from criticd._protocol import Invalid, pack, unpack
 
 __all__ = ["Estimate", "Evaluation", "Policy", "PolicyServer", "Weights", "ask", "evaluate", "write_policy"]
 
 
 def evaluate(
-    rows: Mapping[str, npt.ArrayLike],
+    rows: Table,
     policy: Policy | None = None,
     *,
     actions: str | None = None,
@@ -48,42 +48,50 @@ def evaluate(
 
     - `rows`: arrays by the names of NPZ tables: "states" (n, D), "actions" (n,) or (n, A), "rewards", "terminated" and
       "truncated" (n,), and where known "next_states", "streams", "behavior_probs" (or "action_prob", "pscore", ...) and
-      "target_probs" (n,).
-    - `policy`: the other policy's answers in `rows["states"]`; without it "target_probs" has the probabilities with
-      which it takes the actions.
+      "target_probs" (n,). Or any table that `criticd.fit` takes, with `options` that name its columns.
+    - `policy`: the other policy, asked in the state of each transition. An array has its answers in `rows["states"]`,
+      or, for tables without, one for each transition. Without it "target_probs" has the probabilities with which it
+      takes the actions.
     - `actions`: "discrete:N" or "box": with it a Q is fitted. Needed with `policy`.
-    - `options`: further options of `criticd evaluate`, such as {"ess-min": 50, "rho-max": 20}.
+    - `options`: further options of `criticd evaluate`, such as {"ess_min": 50, "state": ["x", "battery"]}.
 
-    Raises `Invalid` for arrays of the wrong shape, `CriticdError` with the message of `criticd evaluate`, or if that
-    has not ended within `timeout_s`, FileNotFoundError without the program; and what `ask` raises for the policy.
+    Raises `Invalid` for arrays of the wrong shape, and with the column or the option at fault, `CriticdError` with the
+    message of `criticd evaluate`, or if that has not ended within `timeout_s`, FileNotFoundError without the program;
+    and what `ask` raises for the policy.
     """
-    arrays = {name: np.asarray(values) for name, values in rows.items()}
-    if "states" not in arrays:
-        raise Invalid("states", "missing")
-    words = ["--discount", repr(float(discount))]
-    if actions is not None:
-        words += ["--actions", actions]
-    for name, value in (options or {}).items():
-        words += [f"--{name}", str(value)]
-    with tempfile.TemporaryDirectory(prefix="criticd-") as name:
+    named = {"discount": float(discount), "actions": actions, **(options or {})}
+    with tempfile.TemporaryDirectory(prefix="criticd-") as name, contextlib.ExitStack() as opened:
         directory = Path(name)
-        # numpy types the arrays' names as its own flags.
-        np.savez(directory / "rows.npz", **arrays)  # type: ignore[arg-type]
+        words = _program.words_of(named, directory)
+        table = _frames.written(rows, directory)
         if policy is not None:
-            states = np.asarray(arrays["states"], dtype=np.float64)
-            answers = ask(policy, states[:, np.newaxis] if states.ndim == 1 else states)
-            write_policy(directory / "policy.csv", answers, actions)
-            words += ["--policy", str(directory / "policy.csv")]
-        command = [str(binary()), "evaluate", str(directory / "rows.npz"), "--json", *words]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise CriticdError(
-                f"`criticd evaluate` has not ended within {timeout_s:g} s: allow more with timeout_s"
-            ) from error
-    if done.returncode != 0:
-        raise CriticdError(done.stderr.strip())
-    return evaluation_of(json.loads(done.stdout))
+            states = rows["states"] if isinstance(rows, Mapping) and "states" in rows else None
+            words.append(f"--policy={_asked(policy, states, actions, directory, opened)}")
+        printed, _ = _program.run(
+            "evaluate", table, [*words, "--json"], given=not table.is_relative_to(directory), timeout_s=timeout_s
+        )
+    return evaluation_of(json.loads(printed))
+
+
+def _asked(
+    policy: Policy,
+    states: npt.ArrayLike | None,
+    actions: str | None,
+    directory: Path,
+    opened: contextlib.ExitStack,
+) -> str | Path:
+    """What `criticd evaluate` takes answers from: a file of those in `states`, or the endpoint of who gives them."""
+    if states is not None:
+        at = np.asarray(states, dtype=np.float64)
+        policy = ask(policy, at[:, np.newaxis] if at.ndim == 1 else at)
+    elif isinstance(policy, str) and "://" in policy:
+        return policy
+    elif callable(policy) or isinstance(policy, str | os.PathLike):
+        # The program alone knows which rows of the table are transitions.
+        return opened.enter_context(PolicyServer(policy)).endpoint
+    answers = np.asarray(policy, dtype=np.float64)
+    write_policy(directory / "policy.csv", answers[:, np.newaxis] if answers.ndim == 1 else answers, actions)
+    return directory / "policy.csv"
 
 
 def write_policy(path: str | os.PathLike[str], answers: Array, actions: str | None) -> None:

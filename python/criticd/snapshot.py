@@ -14,9 +14,11 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from criticd import _onnx, _plot
+from criticd import _frames, _onnx, _plot
 from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
+from criticd._evaluation import Evaluation, Policy
+from criticd._frames import States, Table
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
 from criticd._tracked import Tracked, checked
@@ -277,29 +279,26 @@ class Snapshot:
         return Heads(self)
 
     @overload
-    def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
+    def __call__(self, states: States, std: Literal[False] = False) -> Array: ...
     @overload
-    def __call__(self, states: npt.ArrayLike, std: Literal[True]) -> tuple[Array, Array]: ...
+    def __call__(self, states: States, std: Literal[True]) -> tuple[Array, Array]: ...
     @overload
-    def __call__(
-        self, states: npt.ArrayLike, std: bool = False, *, returns: Literal[True], known: bool = False
-    ) -> Values: ...
+    def __call__(self, states: States, std: bool = False, *, returns: Literal[True], known: bool = False) -> Values: ...
     @overload
+    def __call__(self, states: States, std: bool = False, *, returns: bool = False, known: Literal[True]) -> Values: ...
     def __call__(
-        self, states: npt.ArrayLike, std: bool = False, *, returns: bool = False, known: Literal[True]
-    ) -> Values: ...
-    def __call__(
-        self, states: npt.ArrayLike, std: bool = False, *, returns: bool = False, known: bool = False
+        self, states: States, std: bool = False, *, returns: bool = False, known: bool = False
     ) -> Array | tuple[Array, Array] | Values:
         """The value of `states`, and with `std` its standard deviation; with `returns` or `known`, `Values`.
 
-        `states` is (n, D), raw as the environment gives them, or one state (D,). The result is (n,), or a single number
-        for one state; with several rewards it has one more axis of length H, the standard deviation never: all rewards
-        share one kernel. The deviation is that of V, not of the returns, which scatter by noise as well: `returns` asks
-        for theirs, `known` for how much of V is known and where it is extrapolated.
+        `states` is (n, D), raw as the environment gives them, or one state (D,). In a table (a frame, a dict) they are
+        the columns of the model's `names`, in any order: `snapshot({"x": 1.0, "battery": 12.0})`. The result is (n,),
+        or a single number for one state; with several rewards it has one more axis of length H, the standard deviation
+        never: all rewards share one kernel. The deviation is that of V, not of the returns, which scatter by noise as
+        well: `returns` asks for theirs, `known` for how much of V is known and where it is extrapolated.
 
-        Raises `Invalid` if the states have another dimension or are not finite, `ValueError` if a deviation is asked of
-        a snapshot without one. `Values` have None there instead.
+        Raises `Invalid` if the states have another dimension or are not finite, with the name of a column that is
+        missing, `ValueError` if a deviation is asked of a snapshot without one. `Values` have None there instead.
         """
         if returns or known:
             return self._values(states, std, returns, known)
@@ -309,33 +308,134 @@ class Snapshot:
         return mean, np.sqrt(variance)
 
     @overload
-    def evaluate(self, states: npt.ArrayLike, variance: bool = True) -> tuple[Array, Array | None]: ...
+    def evaluate(self, states: States, variance: bool = True) -> tuple[Array, Array | None]: ...
     @overload
     def evaluate(
-        self, states: npt.ArrayLike, variance: bool = True, *, returns: Literal[True], known: bool = False
+        self, states: States, variance: bool = True, *, returns: Literal[True], known: bool = False
     ) -> Values: ...
     @overload
     def evaluate(
-        self, states: npt.ArrayLike, variance: bool = True, *, returns: bool = False, known: Literal[True]
+        self, states: States, variance: bool = True, *, returns: bool = False, known: Literal[True]
     ) -> Values: ...
+    @overload
+    def evaluate(self, states: Table, *, policy: Policy, **options: Any) -> Evaluation: ...
     def evaluate(
-        self, states: npt.ArrayLike, variance: bool = True, *, returns: bool = False, known: bool = False
-    ) -> tuple[Array, Array | None] | Values:
+        self,
+        states: Any,
+        variance: bool = True,
+        *,
+        returns: bool = False,
+        known: bool = False,
+        policy: Policy | None = None,
+        **options: Any,
+    ) -> tuple[Array, Array | None] | Values | Evaluation:
         """Mean and variance, in the shapes of a call, as `Values` with `returns` or `known`.
 
         The variance is None if it was not wanted.
+
+        With `policy`, `states` is a table of transitions, and the result is what that other policy would earn in this
+        world, by `criticd.policies.evaluate`, with the discount and the actions of this model. `options` are those of
+        `criticd evaluate`, with underscores. A model of `fit` reads the table as it read its own.
         """
+        if not isinstance(variance, bool | np.bool_):
+            raise Invalid("variance", "must be True or False; name a policy: evaluate(table, policy=...)")
+        if policy is not None:
+            return self._judged(states, policy, options)
+        if options:
+            raise TypeError(f"evaluate() has no argument {next(iter(options))!r} without a policy")
         if returns or known:
-            return self._values(states, variance, returns, known)
+            return self._values(states, bool(variance), returns, known)
         if variance and self.covariance is None:
             raise ValueError(
                 "this snapshot came without its variance: ask with `client.snapshot(variance=True)`; while all rewards"
                 " have been 0 there is none, since nothing tells how large values may be"
             )
-        values = self._values(states, variance, False, False)
+        values = self._values(states, bool(variance), False, False)
         return values.mean, values.variance
 
-    def inputs(self, states: npt.ArrayLike, actions: npt.ArrayLike) -> Array:
+    def _judged(self, table: Table, policy: Policy, options: Mapping[str, Any]) -> Evaluation:
+        # It needs this module.
+        from criticd import policies
+
+        asked = {**self._reading(), **options}
+        actions = asked.pop("actions", None)
+        if actions is None and self.actions is not None:
+            actions = f"discrete:{self.actions.count}" if self.actions.count else "box"
+        discount = asked.pop("discount", self.discount)
+        return policies.evaluate(table, policy, actions=actions, discount=discount, options=asked)
+
+    def _reading(self) -> Mapping[str, Any]:
+        """Options by which tables like that of this model are read, where they are known."""
+        return {}
+
+    def value(self, table: Table) -> Any:
+        """What the model says of each row, as a table of the kind of `table`.
+
+        Its columns are `value`, `std` and `return_std` (standard deviations of the value and of the return to come, in
+        the unit of rewards), `known` (share of the prior variance that data removed, from 0 to 1) and `extrapolates`
+        (true where no data are near). What the model cannot say is left out. With several rewards there are `value_0`,
+        `value_1`, ... The columns of the state are found by name. A frame of pandas has the index of `table`; an array
+        (n, D) or a list gives a dict of arrays.
+
+        Raises `Invalid` as a call does.
+        """
+        found = self._values(table, True, True, True)
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for name, values in (
+            ("value", found.mean),
+            ("std", found.std),
+            ("return_std", found.return_std),
+            ("known", found.known),
+            ("extrapolates", found.extrapolates),
+        ):
+            if values is None:
+                continue
+            if np.shape(values) == np.shape(found.mean) and self.weights.shape[1] > 1:
+                columns |= {f"{name}_{k}": column for k, column in enumerate(np.atleast_2d(values).T)}
+            else:
+                columns[name] = np.atleast_1d(values)
+        return _frames.like(table, columns)
+
+    def label(self, table: Table, **options: Any) -> Any:
+        """Labels of each transition of a table, as a table of its kind: `criticd label` with this model's kernel.
+
+        The columns are `episode`, `frame`, `value`, `std`, `advantage`, `return`, `td_error` and `known`. Each episode
+        is labelled by a model that has not learned from it, with kernel, noise, lambda and discount of this one. There
+        is a row for each transition: rows that only give the next state of the one before have no labels.
+
+        `options` are those of `criticd label`, with underscores, such as `state`, `reward`, `episode` and `terminated`.
+        A model of `fit` reads the table as it read its own, unless they say otherwise. A file or a list of them gives a
+        dict of arrays.
+
+        Raises `Invalid` with the column or the option at fault, FileNotFoundError without the program.
+        """
+        from criticd import _program
+
+        with tempfile.TemporaryDirectory(prefix="criticd-") as place:
+            folder = Path(place)
+            model, out = folder / "model.model", folder / "labels.npz"
+            words = _program.words_of({**self._reading(), **options}, folder)
+            path = _frames.written(table, folder)
+            self.save(model)
+            given = not path.is_relative_to(folder)
+            _program.run("label", path, [*words, f"--model={model}", f"--out={out}"], given=given)
+            with np.load(out) as labels:
+                return _frames.like(table, dict(labels))
+
+    def to_torch(self) -> Any:
+        """The model as a `torch.nn.Module` of 64-bit floats, to be asked and differentiated beside a network.
+
+        It takes raw states (n, D), a tensor of any float, and gives the mean (n,), or (n, H) with several rewards, and
+        the standard deviation (n,), None for a snapshot without its variance. Its numbers are buffers: they move with
+        `.to(device)`, are saved in `state_dict`, and do not train. Gradients go to the states.
+
+        Raises ImportError without the package torch.
+        """
+        from criticd import _torch
+
+        return _torch.module(self)
+
+    def inputs(self, states: States, actions: npt.ArrayLike) -> Array:
         """What a model of action values is asked about: `snapshot(snapshot.inputs(states, actions))` is Q(s, a).
 
         `states` are (n, D) without the action, or one state; `actions` (n,), or (n, A) of a box. One state goes with
@@ -343,11 +443,11 @@ class Snapshot:
         """
         if self.actions is None:
             raise ValueError("this is the value of states: it has no actions")
-        return self.actions.inputs(states, actions)
+        return self.actions.inputs(self._points(states, self.dim - self.actions.width), actions)
 
     def act(
         self,
-        states: npt.ArrayLike,
+        states: States,
         exploration: str = "greedy",
         *,
         epsilon: float | None = None,
@@ -372,7 +472,7 @@ class Snapshot:
         Raises `Invalid` for what cannot be asked.
         """
         actor = Actor.new(self, exploration, epsilon=epsilon, temperature=temperature, beta=beta)
-        points = numbers(states, "states")
+        points = self._points(states, self.dim - (0 if self.actions is None else self.actions.width))
         single, points = points.ndim == 1, np.atleast_2d(points)
         given = None
         if candidates is not None:
@@ -387,8 +487,8 @@ class Snapshot:
         found = actor.decide(points, int(seed), places[0], places[1], given, unknown_above, other)
         return single_of(found) if single else found
 
-    def _values(self, states: npt.ArrayLike, variance: bool, returns: bool, known: bool) -> Values:
-        points = numbers(states, "states")
+    def _values(self, states: States, variance: bool, returns: bool, known: bool) -> Values:
+        points = self._points(states)
         single = points.ndim == 1
         points = np.atleast_2d(points)
         self._check(points)
@@ -459,7 +559,7 @@ class Snapshot:
         head = "<tr><th>state variable</th><th>kind</th><th>lengthscale</th></tr>"
         return f"<table>{rows}</table><table>{head}{variables}</table>"
 
-    def gradient(self, states: npt.ArrayLike) -> Array:
+    def gradient(self, states: States) -> Array:
         """The derivative of the value by each number of the state.
 
         ```text
@@ -469,7 +569,7 @@ class Snapshot:
         state variable, and one more axis of length H with several rewards. A category has no derivative: there it is 0.
         Raises `Invalid` as a call does.
         """
-        points = numbers(states, "states")
+        points = self._points(states)
         single = points.ndim == 1
         points = np.atleast_2d(points)
         self._check(points)
@@ -567,7 +667,7 @@ class Snapshot:
         """
         return _plot.errors_of(self, error, td_error, reward)
 
-    def shares(self, states: npt.ArrayLike, seed: int = 0, *, samples: int = 4000, reward: int | str = 0) -> Array:
+    def shares(self, states: States, seed: int = 0, *, samples: int = 4000, reward: int | str = 0) -> Array:
         """Share (D,) of the variance of V over `states` (n, D) that hangs on each state variable: total Sobol indices.
 
         The relevance that the dashboard and `criticd status` show, from half as many samples. What two variables do
@@ -794,6 +894,12 @@ class Snapshot:
         if self.reward_names is not None:
             message["reward_names"] = list(self.reward_names)
         return message
+
+    def _points(self, states: Table, count: int | None = None) -> Array:
+        """States as numbers: an array as it is, of a table the first `count` of the columns `names`."""
+        if type(states) is np.ndarray and states.dtype.names is None:
+            return numbers(states, "states")
+        return _frames.states_of(states, None if self.names is None else self.names[:count])
 
     def _check(self, states: Array) -> None:
         if states.ndim != 2 or states.shape[1] != self.dim:

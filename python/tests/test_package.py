@@ -20,10 +20,13 @@ PACKAGE = ROOT / "python"
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     # The one marked `with-keys` needs a daemon that has some: test_keys.py has it. `with-sb3` brings PyTorch.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
-    assert len(snippets) == 8
+    assert len(snippets) == 9
     first, second = start(), start("critic.discount=0.9")
-    # The first is of another environment than the others, whose states are of one number; the last starts its own.
-    for daemon, snippet in zip((first, second, second, first, second, second, second, second), snippets, strict=True):
+    rows = [f"{k // 20},{k % 20},{12 - k % 20 / 10},{k % 3},{k % 20 == 19}" for k in range(200)]
+    (tmp_path / "missions.csv").write_text("\n".join(["mission,x,battery,cost,arrived", *rows, ""]))
+    # The second is of another environment than the others, whose states are of one number; the last starts its own.
+    daemons = (second, first, second, second, first, second, second, second, second)
+    for daemon, snippet in zip(daemons, snippets, strict=True):
         environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
             [sys.executable, "-c", snippet],

@@ -116,7 +116,7 @@ def test_what_a_policy_cannot_answer_is_said() -> None:
         evaluate(rows, lambda states: np.full((len(states), 2), np.nan), actions="discrete:2")
     with pytest.raises(CriticdError, match="row 1: "):
         evaluate(rows, lambda states: np.full((len(states), 2), 0.9), actions="discrete:2")
-    with pytest.raises(CriticdError, match="--policy needs --actions"):
+    with pytest.raises(CriticdError, match="policy: needs actions"):
         evaluate(rows, policy)
     with pytest.raises(CriticdError, match="has not ended within 0 s: allow more with timeout_s"):
         evaluate(rows, policy, actions="discrete:2", timeout_s=0)
