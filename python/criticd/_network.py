@@ -14,13 +14,16 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from criticd import _network_process as process
 from criticd._protocol import CriticdError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TIMEOUT_S = 30.0
 """How long loading may take, and each answer."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Message
 from criticd._values import flag, flags, numbers
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LARGEST = float(np.finfo(np.float64).max)
 _SMALLEST = float(np.nextafter(0.0, 1.0))

@@ -5,9 +5,16 @@ Daemons add keys, and older ones lack some: at run time these are plain dictiona
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict, cast
+import sys
+from typing import Any, TypedDict, cast
 
 from criticd._protocol import Message
+
+# Type checkers read the annotations at run time too.
+if sys.version_info >= (3, 11):
+    from typing import NotRequired
+else:
+    from typing_extensions import NotRequired
 
 
 class QueueStatus(TypedDict):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -29,6 +29,9 @@ from criticd._protocol import Array, NoReply, Refused, Unreachable
 from criticd.daemon import Daemon
 from criticd.gym import Flat, wrap, wrap_vector
 from criticd.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Explore = Callable[[Array, Decisions | None, np.random.Generator], npt.ArrayLike]
 """Own exploration: actions (n,) or (n, A) from states (n, D) and the model's decisions.

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from criticd._values import checked
 from criticd.client import Appended, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Client", "Sender", "Subscriber"]
 
@@ -333,15 +336,19 @@ class Client:
         number = next(self._numbers)
         payload = pack({"id": number, "op": op, **fields})
         sent = False
+
+        async def asked() -> Message:
+            nonlocal sent
+            socket = await self._connected()
+            reply = self._open[number] = asyncio.get_running_loop().create_future()
+            await socket.send(payload)
+            sent = True
+            found: Message = await reply
+            return found
+
         try:
-            async with asyncio.timeout(timeout_s):
-                socket = await self._connected()
-                reply = self._open[number] = asyncio.get_running_loop().create_future()
-                await socket.send(payload)
-                sent = True
-                found: Message = await reply
-                return found
-        except TimeoutError as late:
+            return await asyncio.wait_for(asked(), timeout_s)
+        except asyncio.TimeoutError as late:
             if sent:
                 raise NoReply(str(self._address), op, timeout_s) from late
             raise Unreachable(str(self._address), timeout_s) from late
@@ -440,14 +447,17 @@ class Subscriber:
     async def wait(self, timeout_s: float | None = 10.0, *, generation: int = 0, offset: int = 0) -> Snapshot:
         """As `criticd.Subscriber.wait`."""
         with _Bell(self._inner) as bell:
+
+            async def there() -> Snapshot:
+                while True:
+                    latest = self._inner.latest
+                    if latest is not None and latest.generation >= generation and latest.offset >= offset:
+                        return latest
+                    await bell.rung()
+
             try:
-                async with asyncio.timeout(timeout_s):
-                    while True:
-                        latest = self._inner.latest
-                        if latest is not None and latest.generation >= generation and latest.offset >= offset:
-                            return latest
-                        await bell.rung()
-            except TimeoutError:
+                return await asyncio.wait_for(there(), timeout_s)
+            except asyncio.TimeoutError:
                 # The other one has the words for it.
                 return self._inner.wait(0.0, generation=generation, offset=offset)
 

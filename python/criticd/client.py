@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,9 @@ from criticd._status import Status, status_of
 from criticd._values import checked, numbers
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot, Values
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PAGE_ATTEMPTS = 8
 """How often a model that was replaced while its pages were fetched is asked for again."""

@@ -12,13 +12,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from criticd._binary import binary as binary
 from criticd._protocol import CriticdError, Endpoints
 from criticd.client import Client
 from criticd.sender import Sender
 from criticd.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SOCKETS = ("ingest", "control", "publish")
 

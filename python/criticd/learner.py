@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from criticd._values import flag, flags, numbers
 from criticd.client import RefitOutcome
 from criticd.heads import Heads
 from criticd.snapshot import Snapshot, Values, write_whole
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 try:
     from criticd import _learner

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, as
 from criticd._frames import Table
 from criticd._network import Network
 from criticd._protocol import Invalid, pack, unpack
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Estimate", "Evaluation", "Policy", "PolicyServer", "Weights", "ask", "evaluate", "write_policy"]
 

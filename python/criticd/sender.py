@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import zmq
@@ -26,6 +26,9 @@ from criticd._rows import Rows
 from criticd._spool import Spool
 from criticd.client import Client
 from criticd.keys import Keys
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger("criticd")
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -19,6 +19,9 @@ from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
 from criticd.client import Client, monitor_of
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger("criticd")
 
