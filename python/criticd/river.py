@@ -1,6 +1,6 @@
 """A regressor with the interface of river: rows are dicts, and come one by one. It learns in this process.
 
-Needs river 0.22 (`pip install criticd[river]`).
+Needs river 0.22 (`pip install river`).
 """
 
 from __future__ import annotations

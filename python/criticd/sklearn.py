@@ -1,6 +1,6 @@
 """Estimators with the interface of scikit-learn: regression, and value functions. They learn in this process.
 
-Needs scikit-learn 1.6 (`pip install criticd[sklearn]`).
+Needs scikit-learn 1.6 (`pip install scikit-learn`).
 """
 
 from __future__ import annotations
