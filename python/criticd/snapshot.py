@@ -64,7 +64,7 @@ class Kernel:
         return self.diagonal + self.functions(states) ** 2 @ self.column_variances
 
     def known(self, variances: Array) -> Array:
-        """The share of the signal's prior variance (n,) that is gone where V has these `variances`: 0 far from all data."""
+        """The share of the signal's prior variance (n,) that is gone where V has these `variances`: 0 far from data."""
         share: Array = np.maximum(1.0 - variances / self.signal_variance, 0.0)
         return share
 
