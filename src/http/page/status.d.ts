@@ -352,6 +352,8 @@ export interface AlarmStatus {
   stayed: number;
   /** Names of streams whose alarm is on, at most 8. */
   streams: string[];
+  /** Whether the critic has no head of this name: nothing is foretold until it is declared. */
+  unknown: boolean;
 }
 
 /** Counts of what happened to the present model. */
