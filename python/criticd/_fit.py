@@ -130,8 +130,9 @@ def fit(
     ```
 
     `table` has one row for each step. It is a frame of pandas or polars, a table of pyarrow or anything else with
-    `__arrow_c_stream__`, a dict of arrays (n,) or (n, k), a structured array, a dataset of Hugging Face, or a file that
-    `criticd fit` reads. In a list of several of them each begins new episodes.
+    `__arrow_c_stream__`, a dict of arrays (n,) or (n, k), a structured array, a dataset of Hugging Face, a replay
+    buffer of Stable-Baselines3, a dataset of d3rlpy, Minari or LeRobot, or a file that `criticd fit` reads. In a list
+    of several of them each begins new episodes.
 
     - `state`: the columns of the state, in order. Columns (n, k) hold k numbers of it.
     - `reward`: a column, or a sum such as "-cost" or "reward - 0.1*energy"; several in a list.

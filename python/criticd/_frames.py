@@ -13,8 +13,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from criticd import _buffers
 from criticd._protocol import Array, Invalid
 from criticd._values import numbers
+from criticd.tables import read_lerobot
 
 Table: TypeAlias = Any
 """Columns by name: a frame of pandas or polars, a dict of arrays, a structured array, a dataset of Hugging Face, or
@@ -181,10 +183,11 @@ def written(table: Table, folder: Path) -> Path:
     Several files or tables, in a list, become one: each is a stream of its own, so that no episode goes on from one to
     the next. Raises `Invalid` for what is no table.
     """
-    if isinstance(table, str | os.PathLike):
+    if isinstance(table, str | os.PathLike) and not _is_lerobot(Path(table)):
         return Path(table)
     if isinstance(table, list | tuple):
         return _joined(table, folder / "table.parquet")
+    table = _kept(table)
     if names_of(table) is None:
         raise Invalid(
             "table",
@@ -200,6 +203,18 @@ def written(table: Table, folder: Path) -> Path:
     else:
         _parquet().write_table(_readable(_as_arrow(table)), path, compression="none")
     return path
+
+
+def _is_lerobot(path: Path) -> bool:
+    return (path / "meta" / "info.json").is_file()
+
+
+def _kept(table: Table) -> Table:
+    """The columns of a buffer, or of the directory of a LeRobot dataset; any other table as it is."""
+    if isinstance(table, str | os.PathLike):
+        return read_lerobot(table)
+    found = None if names_of(table) is not None else _buffers.columns_of(table)
+    return getattr(table, "hf_dataset", table) if found is None else found
 
 
 def _parquet() -> Any:
@@ -236,6 +251,9 @@ def _readable(table: Any) -> Any:
     """The same without types that the program does not read."""
     arrow = _arrow()
     types = arrow.types
+    # Pictures and the like.
+    unread = [column.name for column in table.schema if types.is_binary(column.type) or types.is_struct(column.type)]
+    table = table.drop_columns(unread)
     for place, column in enumerate(table.schema):
         kind = column.type
         if types.is_decimal(kind):
@@ -293,11 +311,11 @@ def _joined(tables: Sequence[Table], path: Path) -> Path:
     arrow, writer = _arrow(), None
     try:
         for place, table in enumerate(tables):
-            found = _as_arrow(_read(Path(table)) if isinstance(table, str | os.PathLike) else table)
+            found = _as_arrow(_read(Path(table)) if isinstance(table, str | os.PathLike) else _kept(table))
             streams = [f"{place}"] * len(found)
-            if "stream" in found.column_names:
-                streams = [f"{place}/{name}" for name in found["stream"].to_pylist()]
-                found = found.drop_columns(["stream"])
+            for own in {"stream", "streams"} & set(found.column_names):
+                streams = [f"{place}/{name}" for name in found[own].to_pylist()]
+                found = found.drop_columns([own])
             found = _readable(found).append_column("stream", arrow.array(streams, arrow.string()))
             if writer is None:
                 writer = _parquet().ParquetWriter(path, found.schema, compression="none")
@@ -315,7 +333,9 @@ def _joined(tables: Sequence[Table], path: Path) -> Path:
 
 
 def _read(path: Path) -> Table:
-    """The table of a file."""
+    """The table of a file, or of the directory of a LeRobot dataset."""
+    if _is_lerobot(path):
+        return read_lerobot(path)
     kind = path.suffix.lower()
     if kind == ".parquet":
         return _parquet().read_table(path)
