@@ -148,7 +148,8 @@ def _stderr(heard: list[str]) -> Iterator[Any]:
 
     Where this program's own is a terminal it is one too, so that progress is drawn, which is passed on.
     """
-    if not sys.stderr.isatty():
+    # A program without a console has none.
+    if sys.stderr is None or not sys.stderr.isatty():
         with tempfile.TemporaryFile() as file:
             yield file
             file.seek(0)

@@ -151,6 +151,18 @@ def test_a_column_may_hold_several_numbers(quick: dict[str, Any]) -> None:
     assert mapped.dim == 2
 
 
+def test_options_may_be_dicts_and_lists() -> None:
+    frame = missions()
+    heads = [{"name": "ahead", "cumulant": {"kind": "state", "index": 0}, "discount": 0.5}]
+    fitted = criticd.fit(frame, **{**READ, "reward": ["-cost", "go"]}, **SEARCH, heads=heads, names=["place", "volts"])
+    turned = frame.rename(columns={"x": "place", "battery": "volts"})[["volts", "place"]]
+    assert fitted(turned).shape == (len(frame), 2) and fitted.reward_names == ("-cost", "go")
+    assert np.array_equal(fitted.heads["ahead"](turned), fitted.heads["ahead"](frame[["x", "battery"]].to_numpy()))
+    assert fitted.report.held_out is None or len(fitted.report.held_out["error"]) == 2
+    assert "reward 1: predicts" in str(fitted.report) or "prediction error unknown" in str(fitted.report)
+    assert list(fitted.value(turned))[:2] == ["value_0", "value_1"]
+
+
 def test_each_of_a_list_begins_new_episodes(quick: dict[str, Any], tmp_path: Path) -> None:
     frame = missions()
     # Cut in the middle of an episode, which then is two: the row before the cut has no successor.
