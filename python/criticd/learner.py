@@ -154,7 +154,8 @@ class Learner:
         """
         if returns or known:
             return self.snapshot()(states, std, returns=returns, known=known)  # type: ignore[call-overload, no-any-return]
-        if type(states) is np.ndarray and states.dtype.names is None:
+        # What is no table, at once: this is on the way of every value.
+        if isinstance(states, list) or (type(states) is np.ndarray and states.dtype.names is None):
             points = numbers(states, "states")
         else:
             points = states_of(states, self.snapshot(False).names if names_of(states) else None)

@@ -389,3 +389,15 @@ def test_questions_that_come_too_early_or_do_not_fit() -> None:
         learner([0.0, 0.0, 0.0])
     with pytest.raises(Invalid, match="states"):
         learner([np.inf, 0.0])
+
+
+def test_states_are_found_by_name() -> None:
+    learner = Learner(**CRITIC, state_dim=2, state_names=["x", "speed [m/s]"])
+    learner.learn(**walk(100))
+    frame = {"speed": STATES[:, 1], "x": STATES[:, 0]}
+    for std in (False, True):
+        for mine, theirs in zip(learner(frame, std), learner(STATES, std), strict=True):
+            assert np.array_equal(mine, theirs)
+    assert learner({"x": 0.5, "speed": 0.0}) == learner([0.5, 0.0])
+    with pytest.raises(Invalid, match="speed: there is no such column"):
+        learner({"x": 0.5})
