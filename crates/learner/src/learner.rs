@@ -11,6 +11,7 @@ mod heads;
 mod models;
 mod policy;
 mod rebuild;
+mod removal;
 
 use crate::improve::Acting;
 use crate::math::drift::Finding;
@@ -33,6 +34,7 @@ use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
 pub use heads::{HeadsChange, LabelPart};
 use policy::Policies;
+pub use removal::Residue;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -128,6 +130,8 @@ pub enum Rejection {
     ErrsMore(TrialReport),
     /// Its system could not be solved.
     NoPosterior,
+    /// It has learned rows that were taken back meanwhile.
+    RowsRemoved,
     /// It was made of rows from before the world changed, or before another policy began to act.
     Outdated {
         /// Offset of its first row.
@@ -154,6 +158,7 @@ impl fmt::Display for Rejection {
                 -gain
             ),
             Self::NoPosterior => write!(f, "its system could not be solved"),
+            Self::RowsRemoved => write!(f, "made of rows that were taken back meanwhile"),
             Self::Outdated { from, changed_at } => {
                 write!(f, "made of rows from {from} on, while the world changed at {changed_at}")
             }
@@ -561,7 +566,7 @@ impl Learner {
 
     /// Watch the errors of a model that has been selected, or that will stay without that: those of a stopgap shrink.
     fn begin_watch(&mut self) {
-        let stays = self.generation > 1 || self.settings.refit_first_rows == 0;
+        let stays = self.generation_adopted() > 1 || self.settings.refit_first_rows == 0;
         if let Some(model) = self.model.as_mut().filter(|model| stays && model.watch().is_none()) {
             model.start_watch();
         }
@@ -582,6 +587,7 @@ impl Learner {
     /// can be dropped elsewhere, unless it is kept for a world that may come back.
     pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
         let old = self.install(adoption.model, adoption.alarm);
+        self.clear_residue();
         // An improvement selects nothing.
         let selected = !adoption.improves_alone || self.is_selected();
         (self.generation, self.refits) = (adoption.generation, adoption.refits);
@@ -663,6 +669,10 @@ impl Learner {
     pub fn judge(&self, mut candidate: Candidate, window: &Window) -> Judgement {
         let window = self.rows(window);
         assert_eq!(self.learned, window.end(), "both models are judged on the same rows");
+        let removed = self.residue().offsets();
+        if !removed.is_empty() && candidate.model.has_learned_any(removed) {
+            return Judgement::Reject { report: candidate.report, why: Rejection::RowsRemoved };
+        }
         let (from, changed_at) = (candidate.from, self.following.changed_at());
         if from < changed_at {
             return Judgement::Reject { report: candidate.report, why: Rejection::Outdated { from, changed_at } };
@@ -695,12 +705,12 @@ impl Learner {
     /// Whether a new model is tried beside the present one on rows that chose neither: where the latter was selected, and is of the
     /// policy that acts.
     fn tries(&self) -> bool {
-        self.generation > 1 && self.settings.selects_by_returns() && !self.settings.leaves_chain()
+        self.generation_adopted() > 1 && self.settings.selects_by_returns() && !self.settings.leaves_chain()
     }
 
     fn rejection(&self, candidate: &Candidate) -> Option<Rejection> {
         // The data-driven first model is only a stopgap: any fitted model replaces it.
-        let stopgap = self.generation <= 1;
+        let stopgap = self.generation_adopted() <= 1;
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
         }
@@ -763,8 +773,10 @@ impl Learner {
         }
         // No refit has checked yet what the data support: until then the prior's deviation is the honest one.
         // Improvements make generations, and select nothing.
-        let selected = self.generation > 1 && (!self.settings.improves() || self.is_selected());
-        let settled = selected || self.settings.refit_first_rows == 0 || self.settings.variance == VarianceKind::Model;
+        let selected = self.generation_adopted() > 1 && (!self.settings.improves() || self.is_selected());
+        let settled = selected && !self.lacks_rows()
+            || self.settings.refit_first_rows == 0
+            || self.settings.variance == VarianceKind::Model;
         snapshot.provisional = self.early.is_some() || !settled;
         if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {
             variance.fill(0.0);

@@ -7,12 +7,15 @@ mod errors;
 mod heads;
 mod held_out;
 mod late;
+mod learned;
 mod level;
+mod merge;
 mod nodes;
 mod out_of_fold;
 mod pass;
 mod pieces;
 mod published;
+mod removal;
 mod returns;
 mod rule;
 mod scoring;
@@ -24,7 +27,9 @@ mod weights;
 mod written;
 
 pub use late::{LateHeads, Unlike};
+pub use merge::{HeadSums, MergeError, Sums};
 pub use pass::Counts;
+pub use removal::{Removed, Unremovable};
 pub use scoring::Score;
 
 use crate::contest::Foretold;
@@ -270,6 +275,7 @@ impl Model {
             && self.weights.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
             && self.weights.arrivals.is_consistent(m, rewards)
             && self.heads.as_ref().is_none_or(|heads| heads.is_consistent(m, slots, dim))
+            && self.basis.learned.as_ref().is_none_or(|learned| learned.is_consistent(m))
             && self.is_branch_consistent()
             && self.tracking.as_ref().is_none_or(|tracking| tracking.is_consistent(m, rewards, slots))
             && self.errors.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
@@ -459,24 +465,6 @@ impl Model {
             self.statistics.cut_all(slots.iter().enumerate().map(cut));
         }
         slots.iter().for_each(|&slot| self.streams.chains[slot].reset());
-    }
-
-    /// Let the rows so far count `factor` times as often, above 0 and at most 1; chains end, as at a cut.
-    pub fn discount(&mut self, factor: f64) {
-        self.cut_running_chains();
-        self.history = None;
-        self.statistics.discount(factor);
-        if let Some(heads) = &mut self.heads {
-            heads.discount(factor);
-        }
-        self.recent.discount(factor);
-        self.errors.scatter.scale(factor, &mut self.streams.slots);
-        self.weights.tuned.rows = self.weights.tuned.rows.min(self.statistics.rows);
-        self.weights.arrivals.miss();
-        self.weights.posterior = None;
-        self.branch.iter_mut().for_each(|branch| branch.discount(factor));
-        self.refresh();
-        self.reset_score();
     }
 
     /// The running chains as they would be closed now, valued at their last successors. `points` and the rest are scratch.

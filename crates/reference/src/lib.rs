@@ -2,6 +2,7 @@
 
 pub mod golden_heads;
 pub mod golden_q;
+pub mod golden_remove_merge;
 pub mod golden_world;
 
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};

@@ -1,6 +1,7 @@
 //! What a model knows of its heads: statistics, scales, and how rows change them.
 
 mod changed;
+mod pieces;
 mod rule;
 mod scales;
 mod warned;
@@ -241,12 +242,7 @@ impl Bank {
         if start == end {
             return;
         }
-        if let Some(forgetting) = &mut self.forgetting
-            && let Some(factor) = forgetting.advance(block.offset + (end - start) as u64 - 1)
-        {
-            self.statistics.scale(factor);
-            self.ring.iter_mut().for_each(|ring| ring.scale(factor));
-        }
+        self.age(block.offset + (end - start) as u64 - 1);
         self.verified.settle(self.rules.iter().map(|rule| rule.columns.len()));
         let mut work = std::mem::take(&mut self.work);
         let mut warned = self.warned(warnings, std::mem::take(&mut work.warned));

@@ -81,8 +81,11 @@ impl Learner {
     pub fn may_select_early(&self) -> bool {
         let Settings { refit_first_rows: first, .. } = self.settings;
         let of_states = self.settings.action_value.is_none();
-        let never_tried =
-            of_states && self.generation == 1 && self.refits == 0 && !self.refit_running() && !self.is_forked();
+        let never_tried = of_states
+            && self.generation_adopted() == 1
+            && self.refits == 0
+            && !self.refit_running()
+            && !self.is_forked();
         never_tried && first > 0 && self.learned - self.first_row >= first.div_ceil(EARLY_SHARE)
     }
 

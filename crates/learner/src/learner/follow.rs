@@ -13,6 +13,7 @@
 //! All of it happens where the weights are refreshed, and is a function of rows, offsets and settings: no record of it is
 //! needed to do it again.
 
+use super::removal::Residue;
 use super::{Event, Learner, Score, Settings};
 use crate::contest::{Contest, Foretold};
 use crate::heads::Head;
@@ -105,6 +106,9 @@ pub(super) struct Following {
     /// The alarms of the settings, of whichever model answers; none where none are wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) warnings: Option<Box<Warnings>>,
+    /// What is left of rows that were taken back.
+    #[serde(skip_serializing_if = "Residue::is_none")]
+    pub(super) residue: Residue,
     /// What happened and has not been reported yet.
     #[serde(skip)]
     pub(super) events: Vec<Event>,
@@ -192,6 +196,13 @@ impl Following {
 
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u64)> {
         self.kept.iter().map(|kept| (kept.name.as_str(), kept.until))
+    }
+
+    /// Drop the models that do not stay; offset of the first row of the fork, if that is one of them.
+    pub(super) fn drop_models(&mut self, stays: impl Fn(&Model) -> bool) -> Option<u64> {
+        self.kept.retain(|kept| stays(&kept.model));
+        self.copies.retain(|copy| stays(&copy.model));
+        self.fork.take_if(|fork| !stays(&fork.model)).map(|fork| fork.from)
     }
 
     /// No longer wanted.
@@ -484,6 +495,8 @@ impl Learner {
         let kept = self.set_aside(since);
         self.model = Some(model);
         self.generation += 1;
+        self.following.residue.variance_stale = false;
+        self.drop_removed();
         self.full_reported = false;
         self.no_room_before = self.counts().novel_when_full;
         // A refit that is running goes on; its model is compared with this one from here on.

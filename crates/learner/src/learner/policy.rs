@@ -58,6 +58,11 @@ impl Policies {
         self.kept.iter().map(|kept| &*kept.model)
     }
 
+    /// Drop the models that do not stay.
+    pub(super) fn drop_models(&mut self, stays: impl Fn(&Model) -> bool) {
+        self.kept.retain(|kept| stays(&kept.model));
+    }
+
     /// Whether what was read from a file is of one piece.
     pub(super) fn is_consistent(&self) -> bool {
         self.kept.iter().all(|kept| kept.model.is_consistent())
@@ -153,6 +158,7 @@ impl Learner {
                 // What its errors were under another policy says nothing of what they will be.
                 model.stop_watch();
                 self.model = Some(model);
+                self.drop_removed();
             }
         }
         self.following.restart_at(offset);
@@ -172,9 +178,9 @@ impl Learner {
                 model
             }
             OnNewPolicy::Keep => {
+                let selected = self.generation_adopted() > 1;
                 let kept = &mut self.policies.kept;
                 let known = kept.iter().position(|kept| Some(&kept.policy) == self.policies.present.as_ref());
-                let selected = self.generation > 1;
                 let next = match known.and_then(|index| kept.remove(index)) {
                     // A kernel that was a stopgap then is not taken back for one that was selected since.
                     Some(Kept { mut model, selected: theirs, .. }) if theirs || !selected => {

@@ -10,6 +10,8 @@
 //! g is the discount of the row before in the chain. Chains that are cut are closed as those of a critic are ([`BootstrapTerms`]), each
 //! head with its own weights. With w = 1 and one head this is [`super::statistics::Statistics::absorb`].
 
+mod sums;
+
 use super::dense::{
     Accuracy, Matrix, Op, Scratch, Singular, View, ViewMut, axpy, dot, gain_targets, multiply, product, rank_k,
     solve_in_place, symmetric_eigen,

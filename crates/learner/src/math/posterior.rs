@@ -208,6 +208,11 @@ impl Posterior {
         Ok(out)
     }
 
+    /// These weights u (m, H) of features at this scale, which were solved for elsewhere: they predict, and that is all.
+    pub(crate) fn of_weights(feature_weights: Matrix, scale: Scale) -> Self {
+        Self { scale, feature_weights, has_evidence: false, ..Self::default() }
+    }
+
     /// Replace this by the result of [`Posterior::solve`], reusing its memory.
     ///
     /// # Errors

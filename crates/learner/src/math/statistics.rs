@@ -183,6 +183,9 @@ pub struct Statistics {
     /// How much rows count, where they are forgotten.
     #[serde(default)]
     forgetting: Option<Forgetting>,
+    /// Whether q, h and E are kept where rows are followed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    keeps_targets: bool,
 }
 
 impl Statistics {
@@ -204,6 +207,7 @@ impl Statistics {
             weight: 0.0,
             waiting: Waiting::default(),
             forgetting: None,
+            keeps_targets: false,
         }
     }
 
@@ -219,6 +223,11 @@ impl Statistics {
     /// Whether rows are forgotten.
     pub fn forgets(&self) -> bool {
         self.forgetting.is_some()
+    }
+
+    /// Offset of the newest row, where rows are forgotten.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.forgetting.map(|forgetting| forgetting.newest())
     }
 
     /// How often the row at `offset` counts, as sums are kept.
@@ -271,6 +280,17 @@ impl Statistics {
             self.follows_rows = true;
             self.feature_sum = vec![0.0; self.features()];
         }
+    }
+
+    /// Keep q, h and E where rows are followed, too, from here on, docs/mathematics.md (S14). A row then costs three rank-one updates
+    /// more. The dictionary must not grow: a new element lacks what these sums have of the rows before it.
+    pub fn keep_targets(&mut self) {
+        self.keeps_targets = true;
+    }
+
+    /// Whether they are kept there.
+    pub fn keeps_targets(&self) -> bool {
+        self.keeps_targets
     }
 
     /// Whether its parts are of sizes that fit m features and H rewards.
@@ -362,6 +382,9 @@ impl Statistics {
         if chain.rows > 0 {
             boundaries.push(chain, row.successor, row.carry, row.features);
         }
+        if self.keeps_targets {
+            self.follow_targets(chain, &row, boundaries);
+        }
         let (decay, share) = (chain.discount * row.carry, row.weight * row.ratio);
         for (z, phi) in chain.trace.iter_mut().zip(row.features) {
             *z = decay * *z + share * phi;
@@ -376,6 +399,36 @@ impl Statistics {
         chain.rows += 1;
         if row.ratio > 0.0 {
             self.count(row.weight);
+        }
+    }
+
+    /// What the row adds to squared targets where it is followed; the bracket before it is the last of `boundaries`.
+    /// ```text
+    /// C <- gamma c_t (C + d g);   c <- gamma c_t c;   d <- (gamma c_t)^2 d                      docs/mathematics.md (S14)
+    /// d <- d + w rho;   q <- q + 2 r c + r^2 d;   h <- h + r C;   c <- c + r d
+    /// ```
+    fn follow_targets(&mut self, chain: &mut Chain, row: &Followed<'_>, boundaries: &Boundaries) {
+        chain.value_trace.resize(row.features.len(), 0.0);
+        if chain.rows > 0 {
+            let (_, bracket) = boundaries.last().expect("a row that continues its chain has pushed one");
+            self.closed.add_bracket(chain, bracket);
+            axpy(&mut chain.value_trace, chain.discount * chain.weight_energy, bracket);
+        }
+        let decay = chain.discount * row.carry;
+        chain.value_trace.iter_mut().chain(&mut chain.weighted_target).for_each(|sum| *sum *= decay);
+        chain.weight_energy = decay * decay * chain.weight_energy + row.weight * row.ratio;
+        for (h, &r) in row.rewards.iter().enumerate() {
+            let c = chain.weighted_target[h];
+            self.energy[h] += 2.0 * r * c + r * r * chain.weight_energy;
+            axpy(self.closed.response.col_mut(h), r, &chain.value_trace);
+            chain.weighted_target[h] = c + r * chain.weight_energy;
+        }
+    }
+
+    /// A chain that is followed is closed with the value at features (m,): what that adds to squared targets, where these are kept.
+    pub fn close_targets(&mut self, chain: &Chain, features: &[f64]) {
+        if self.keeps_targets {
+            self.closed.add_bracket(chain, features);
         }
     }
 
@@ -401,6 +454,13 @@ impl Statistics {
             add_products(&mut self.closed.coupling, 1.0, traces.view(), brackets.view());
             self.waiting.resize(0, 0);
         }
+    }
+
+    /// B (m, m), with what waits.
+    pub fn coupling(&self) -> Matrix {
+        let mut out = Matrix::zeros(self.features(), self.features());
+        self.add_coupling(&mut out, 1.0);
+        out
     }
 
     /// out <- out + sign B, with what waits.
@@ -435,6 +495,10 @@ impl Statistics {
 
     /// One more feature, which nothing absorbed so far has: predictions do not move, docs/mathematics.md (G1).
     pub fn grow(&mut self) {
+        assert!(
+            !(self.keeps_targets && self.follows_rows),
+            "a dictionary that grows keeps no targets of rows followed"
+        );
         self.flush();
         let m = self.features() + 1;
         self.gram.resize(m, m);
@@ -462,6 +526,19 @@ impl Statistics {
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, -1.0);
         self.rows = self.rows.checked_sub(other.rows).expect("a piece is not larger than the whole");
+    }
+
+    /// Let sums be 0 that nothing is left of: all of them without a row, and B, h, E and a without a row that adds to them.
+    pub fn clear_rounding(&mut self) {
+        let (m, rewards) = (self.features(), self.rewards());
+        if self.rows == 0 {
+            let Self { follows_rows, keeps_targets, mut forgetting, .. } = *self;
+            forgetting.iter_mut().for_each(|forgetting| forgetting.discount(0.0));
+            let feature_sum = vec![0.0; self.feature_sum.len()];
+            *self = Self { follows_rows, keeps_targets, forgetting, feature_sum, ..Self::new(m, rewards, m) };
+        } else if self.closed.chains == 0 && !self.follows_rows {
+            self.closed = BootstrapTerms::new(m, rewards, m);
+        }
     }
 
     fn combine(&mut self, other: &Self, sign: f64) {
@@ -509,7 +586,7 @@ impl Statistics {
     }
 
     /// Sum of squared targets of reward column h and their sum, chains closed as in [`Statistics::closed_response`].
-    pub(super) fn closed_targets(&self, running: &Running, u: &Matrix, h: usize) -> (f64, f64) {
+    pub fn closed_targets(&self, running: &Running, u: &Matrix, h: usize) -> (f64, f64) {
         let (u, closed) = (u.col(h), &self.closed);
         let (mut energy, mut total) = (self.energy[h], self.target_sum[h]);
         if closed.chains > 0 {

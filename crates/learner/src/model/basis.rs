@@ -1,5 +1,6 @@
 //! From states to features: normalisation, kernel and dictionary.
 
+use super::learned::Learned;
 use crate::math::dense::{Matrix, ViewMut};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::Kernel;
@@ -15,11 +16,27 @@ pub(super) struct Basis {
     pub(super) dictionary: Dictionary,
     /// Number of discrete actions, where a successor may be a distribution over them.
     mixed: Option<usize>,
+    /// Features that count: the first ones. Others are 0, while rows from before they were admitted are learned again.
+    counted: usize,
+    /// Which rows were learned with which features; none where that is not known.
+    pub(super) learned: Option<Learned>,
 }
 
 impl Basis {
     pub(super) fn new(inputs: Inputs, dictionary: Dictionary, settings: &Settings) -> Self {
-        Self { inputs, dictionary, mixed: settings.mixes_successors().then(|| settings.choices()) }
+        let mixed = settings.mixes_successors().then(|| settings.choices());
+        let learned = Some(Learned::new(dictionary.len()));
+        Self { inputs, dictionary, mixed, counted: usize::MAX, learned }
+    }
+
+    /// The same that knows this of the rows learned.
+    pub(super) fn knowing(self, learned: Option<Learned>) -> Self {
+        Self { learned, ..self }
+    }
+
+    /// The first `features` count, and no others.
+    pub(super) fn count(&mut self, features: usize) {
+        self.counted = features;
     }
 
     /// Features m.
@@ -60,11 +77,14 @@ impl Basis {
         points: &[f64],
         covariances: &mut Matrix,
         mixtures: &mut Mixtures,
-        out: ViewMut<'_>,
+        mut out: ViewMut<'_>,
     ) {
         match self.mixed {
-            Some(choices) => mixtures.features_into(&self.dictionary, choices, states, out),
-            None => self.dictionary.features_into(points, covariances, out),
+            Some(choices) => mixtures.features_into(&self.dictionary, choices, states, out.reborrow()),
+            None => self.dictionary.features_into(points, covariances, out.reborrow()),
+        }
+        if self.counted < out.rows() {
+            (0..out.cols()).for_each(|k| out.col_mut(k)[self.counted..].fill(0.0));
         }
     }
 

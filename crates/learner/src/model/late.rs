@@ -214,6 +214,7 @@ impl LateHeads {
 impl Model {
     /// Rows from `offset` on, `count` of them, are about to be learned.
     pub(super) fn note_rows(&mut self, offset: u64, count: usize) {
+        self.basis.learned.take_if(|learned| !learned.note(offset, count));
         if self.statistics.rows == 0 {
             self.history = Some(History::of(offset, self.basis.len(), self.weights.scale));
         }
@@ -245,8 +246,12 @@ impl Model {
 
     /// Rows that were learned without their offsets in the stream are those from offset `first` on.
     pub(crate) fn began_at(&mut self, first: u64) {
+        if self.history.is_none() {
+            self.basis.learned = None;
+        }
         if let Some(history) = &mut self.history {
             let moved = first - history.first;
+            self.basis.learned.iter_mut().for_each(|learned| learned.shift(moved));
             (history.first, history.end) = (first, history.end + moved);
             history.gaps.iter_mut().for_each(|gap| *gap = gap.start + moved..gap.end + moved);
         }

@@ -95,10 +95,11 @@ impl Pass<'_> {
         let weighted = |i: usize| rule.ratio(rows, i) != 1.0 || rule.carry(rows, i) != rule.lambda;
         if !self.statistics.follows_rows && block.clone().any(weighted) {
             self.follow_rows();
+            self.basis.learned.iter_mut().for_each(|learned| learned.follow_from(offset));
         }
         self.age(offset);
         self.collect(rows, block.clone(), work);
-        self.admit_novel(&mut work.nodes);
+        self.admit_novel(offset, &mut work.nodes);
         self.observe(rows, block.clone(), &mut work.nodes);
         if let Some(posterior) = &self.weights.posterior {
             let (basis, follows_rows) = (&*self.basis, self.statistics.follows_rows);
@@ -149,7 +150,7 @@ impl Pass<'_> {
 
     /// The row at `offset` is about to be learned: where that brings the statistics to another unit, bring all that is made of
     /// weights along.
-    fn age(&mut self, offset: u64) {
+    pub(super) fn age(&mut self, offset: u64) {
         let Some(factor) = self.statistics.advance(offset) else { return };
         self.errors.scatter.scale(factor, &mut self.streams.slots);
         self.streams.chains.iter_mut().for_each(|chain| chain.scale(factor));
@@ -172,7 +173,7 @@ impl Pass<'_> {
 
     /// Admit the block's novel states in arrival order; each gives every other node, the recent rows and the running chains
     /// their new coordinate.
-    fn admit_novel(&mut self, nodes: &mut Nodes) {
+    fn admit_novel(&mut self, offset: u64, nodes: &mut Nodes) {
         for node in 0..nodes.len() {
             let (dictionary, tolerance) = (&self.basis.dictionary, self.basis.dictionary.tolerance());
             // Backfill knows no successor that is a distribution: with these a dictionary is chosen from all rows at once.
@@ -186,12 +187,12 @@ impl Pass<'_> {
             if dictionary.residual(nodes.features.col(node)) <= tolerance {
                 continue; // the running residual had lost its last digits
             }
-            self.admit(node, nodes);
+            self.admit(node, offset, nodes);
         }
     }
 
-    /// Admit the state of a node.
-    fn admit(&mut self, node: usize, nodes: &mut Nodes) {
+    /// Admit the state of a node of the block whose first row has this offset.
+    fn admit(&mut self, node: usize, offset: u64, nodes: &mut Nodes) {
         let m = self.basis.len();
         let admitted = self.basis.dictionary.admit(nodes.state(node), nodes.features.col(node));
         self.statistics.grow();
@@ -199,7 +200,10 @@ impl Pass<'_> {
         let scatter = &mut self.errors.scatter;
         scatter.flush();
         let row = self.recent.end() + nodes.owners[node] as u64;
-        let from = row.saturating_sub(self.recent.keep());
+        let from = row.saturating_sub(self.recent.keep()).max(self.recent.span().start);
+        if let Some(learned) = &mut self.basis.learned {
+            learned.admit(offset + nodes.owners[node] as u64, row - from);
+        }
         if let Some(scatter) = &mut scatter.sum {
             scatter.resize(m + 1, m + 1);
         }
@@ -462,6 +466,7 @@ impl Pass<'_> {
         self.recent.push_cut(slot, row, &self.streams.chains[slot], features, point);
         if self.statistics.follows_rows {
             gathered.boundaries.close(&self.streams.chains[slot], features);
+            self.statistics.close_targets(&self.streams.chains[slot], features);
             self.statistics.closed.chains += 1;
         }
     }

@@ -75,7 +75,7 @@ impl Model {
     }
 
     /// Keep recent rows from here on.
-    fn keep_rows(&mut self) {
+    pub(super) fn keep_rows(&mut self) {
         let (room, settings) = (self.basis.dictionary.max(), &self.settings);
         let width = self.basis.width();
         self.recent =

@@ -3,6 +3,7 @@
 use super::basis::Basis;
 use super::errors::{Errors, Scatter};
 use super::late::History;
+use super::learned::Learned;
 use super::level::Level;
 use super::returns::Returns;
 use super::scoring::Prequential;
@@ -73,6 +74,8 @@ pub(super) struct Written<'a> {
     heads: Cow<'a, Option<Box<Bank>>>,
     #[serde(default, skip_serializing_if = "is_unknown")]
     history: Cow<'a, Option<History>>,
+    #[serde(default, skip_serializing_if = "is_not_known")]
+    learned: Cow<'a, Option<Learned>>,
     #[serde(default)]
     watch: Cow<'a, Option<Box<Watch>>>,
     #[serde(default, skip_serializing_if = "is_whole")]
@@ -99,6 +102,10 @@ fn is_whole(branch: &Option<Box<Model>>) -> bool {
 
 fn is_still(tracking: &Option<Box<Tracking>>) -> bool {
     tracking.is_none()
+}
+
+fn is_not_known(learned: &Option<Learned>) -> bool {
+    learned.is_none()
 }
 
 fn is_unknown(history: &Option<History>) -> bool {
@@ -138,6 +145,7 @@ impl Serialize for Model {
             counts: self.counts,
             heads: Cow::Borrowed(&self.heads),
             history: Cow::Borrowed(&self.history),
+            learned: Cow::Borrowed(&self.basis.learned),
             branch: Cow::Borrowed(&self.branch),
             tracking: Cow::Borrowed(&self.tracking),
             watch: Cow::Borrowed(&self.errors.watch),
@@ -155,7 +163,8 @@ impl From<Written<'_>> for Model {
             noise: of.noise,
             lambda: of.lambda,
             level: Level { about: of.level.into_owned(), unscaled: of.unscaled },
-            basis: Basis::new(of.inputs.into_owned(), of.dictionary.into_owned(), &settings),
+            basis: Basis::new(of.inputs.into_owned(), of.dictionary.into_owned(), &settings)
+                .knowing(of.learned.into_owned()),
             settings,
             statistics: of.statistics.into_owned(),
             recent: of.recent.into_owned(),

@@ -34,6 +34,7 @@ fn chains_closed_together_add_what_each_adds_alone() {
             discount: 0.5 + spread(5 * k),
             rows: 1,
             reach: 0.0,
+            value_trace: Vec::new(),
         };
         let chains: Vec<Chain> = (0..count).map(chain).collect();
         let features: Vec<Vec<f64>> = (0..count).map(|k| (0..m).map(|i| spread(11 * k + i)).collect()).collect();

@@ -151,8 +151,14 @@ fn learned(rows: &Rows) -> (Learner, Window) {
 
 fn learned_with(rows: &Rows, linear_columns: criticd_learner::LinearColumns) -> (Learner, Window) {
     let (drift_sensitivity, dictionary_max) = (DriftSensitivity::Off, 20);
-    let settings =
-        Settings { discount: 0.0, dictionary_max, drift_sensitivity, linear_columns, search_starts: 1, ..Settings::default() };
+    let settings = Settings {
+        discount: 0.0,
+        dictionary_max,
+        drift_sensitivity,
+        linear_columns,
+        search_starts: 1,
+        ..Settings::default()
+    };
     let (mut window, mut learner) = (Window::new(1, 1, rows.len()), Learner::new(settings, None));
     window.extend(rows, 0..400);
     learner.step(&window);
@@ -205,18 +211,18 @@ fn at_discount_0_a_stream_is_tracked_before_the_first_refit() {
 #[test]
 fn on_a_stream_that_stays_the_answers_are_the_bases_bit_for_bit() {
     for columns in [criticd_learner::LinearColumns::Never, criticd_learner::LinearColumns::Auto] {
-    let mut shut = 0;
-    for seed in 0..16 {
-        let (learner, _) = learned_with(&labelled_by(seed, 800, 0.0), columns);
-        let snapshot = learner.snapshot(true).unwrap();
-        assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
-        if snapshot.tracked.is_none() {
-            assert_eq!(snapshot.base_weights(), &snapshot.weights);
-            shut += 1;
+        let mut shut = 0;
+        for seed in 0..16 {
+            let (learner, _) = learned_with(&labelled_by(seed, 800, 0.0), columns);
+            let snapshot = learner.snapshot(true).unwrap();
+            assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
+            if snapshot.tracked.is_none() {
+                assert_eq!(snapshot.base_weights(), &snapshot.weights);
+                shut += 1;
+            }
         }
-    }
-    // Chance may open it.
-    println!("{columns:?}: {shut} of 16");
+        // Chance may open it.
+        println!("{columns:?}: {shut} of 16");
     }
 }
 

@@ -36,6 +36,9 @@ pub struct Chain {
     /// Sum of the weights in z, as if nothing were forgotten; 0 where rows are not followed.
     #[serde(default)]
     pub reach: f64,
+    /// C (m,): what the values behind its rows add to c, where targets of rows that are followed are kept; empty elsewhere.
+    #[serde(default, with = "raw", skip_serializing_if = "<[f64]>::is_empty")]
+    pub value_trace: Vec<f64>,
 }
 
 impl Chain {
@@ -62,13 +65,15 @@ impl Chain {
     pub fn reset(&mut self) {
         self.trace.fill(0.0);
         self.weighted_target.fill(0.0);
+        self.value_trace.fill(0.0);
         (self.weight_energy, self.weight_sum, self.discount, self.rows, self.reach) = (0.0, 0.0, 0.0, 0, 0.0);
     }
 
     /// Let every row so far count `factor` times as much.
     pub fn scale(&mut self, factor: f64) {
-        let Self { trace, weighted_target, weight_energy, weight_sum, .. } = self;
-        trace.iter_mut().chain(weighted_target).chain([weight_energy, weight_sum]).for_each(|sum| *sum *= factor);
+        let Self { trace, weighted_target, value_trace, weight_energy, weight_sum, .. } = self;
+        let sums = trace.iter_mut().chain(weighted_target).chain(value_trace).chain([weight_energy, weight_sum]);
+        sums.for_each(|sum| *sum *= factor);
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Cut<'a> {
 }
 
 impl BootstrapTerms {
-    pub(in crate::math) fn new(m: usize, rewards: usize, capacity: usize) -> Self {
+    pub(crate) fn new(m: usize, rewards: usize, capacity: usize) -> Self {
         let grown = |cols| {
             let mut matrix = Matrix::with_capacity(capacity, if cols == 0 { capacity } else { cols });
             matrix.resize(m, if cols == 0 { m } else { cols });
@@ -53,11 +53,37 @@ impl BootstrapTerms {
             let scale = gamma * gamma * chain.weight_energy * value;
             axpy(&mut self.energy.col_mut(j)[j..], scale, &phi[j..]);
         }
+        self.add_values(chain, phi);
         for (h, &c) in chain.weighted_target.iter().enumerate() {
             axpy(self.response.col_mut(h), gamma * c, phi);
         }
         axpy(&mut self.sum, gamma * chain.weight_sum, phi);
         self.chains += 1;
+    }
+
+    /// E gains C g' + g C' where the chain has C, for g = gamma b of the bracket b (m,) that follows it.
+    fn add_values(&mut self, chain: &Chain, bracket: &[f64]) {
+        for (j, &value) in chain.value_trace.iter().enumerate() {
+            let column = &mut self.energy.col_mut(j)[j..];
+            axpy(column, chain.discount * bracket[j], &chain.value_trace[j..]);
+            axpy(column, chain.discount * value, &bracket[j..]);
+        }
+    }
+
+    /// What the bracket b (m,) that follows a chain adds to squared targets, and to nothing else: for g = gamma b,
+    /// ```text
+    /// h <- h + c g;   E <- E + C g' + g C' + d g g'                                             docs/mathematics.md (S14)
+    /// ```
+    pub(super) fn add_bracket(&mut self, chain: &Chain, bracket: &[f64]) {
+        let gamma = chain.discount;
+        for (j, &value) in bracket.iter().enumerate() {
+            let scale = gamma * gamma * chain.weight_energy * value;
+            axpy(&mut self.energy.col_mut(j)[j..], scale, &bracket[j..]);
+        }
+        self.add_values(chain, bracket);
+        for (h, &c) in chain.weighted_target.iter().enumerate() {
+            axpy(self.response.col_mut(h), gamma * c, bracket);
+        }
     }
 
     /// Add the closings of many chains: [`BootstrapTerms::add`] of each, up to rounding. h, E and a are left out unless `targets` are
@@ -117,7 +143,7 @@ impl BootstrapTerms {
     }
 
     /// Let all chains count `factor` times as often.
-    pub(in crate::math) fn scale(&mut self, factor: f64) {
+    pub(crate) fn scale(&mut self, factor: f64) {
         let Self { coupling, response, energy, sum, .. } = self;
         for matrix in [coupling, response, energy] {
             (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
@@ -126,7 +152,7 @@ impl BootstrapTerms {
     }
 
     /// Whether its parts are of sizes that fit m features and H rewards.
-    pub(in crate::math) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
         let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
         shape(&self.coupling, m) && shape(&self.response, rewards) && shape(&self.energy, m) && self.sum.len() == m
     }
@@ -136,7 +162,11 @@ impl BootstrapTerms {
         self.coupling.bytes() + self.response.bytes() + self.energy.bytes() + size_of::<f64>() * self.sum.len()
     }
 
-    pub(in crate::math) fn merge(&mut self, other: &Self, sign: f64) {
+    /// Add the terms of other chains (`sign` 1), or take them out again (-1).
+    ///
+    /// # Panics
+    /// If dimensions differ.
+    pub fn merge(&mut self, other: &Self, sign: f64) {
         add_matrix(&mut self.coupling, &other.coupling, sign);
         add_matrix(&mut self.response, &other.response, sign);
         add_matrix(&mut self.energy, &other.energy, sign);
