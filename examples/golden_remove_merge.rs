@@ -1,5 +1,5 @@
 //! Removes rows, merges learners and coordinates them as a case of `tests/golden-remove-merge` says, and prints what comes out as JSON
-//! with the keys of what the case expects: `cargo run --release -p criticd-learner --example golden_remove_merge -- FILE`.
+//! with the keys of what the case expects: `cargo run --release --example golden_remove_merge -- FILE`.
 
 use std::process::ExitCode;
 
