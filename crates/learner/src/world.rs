@@ -46,7 +46,8 @@ pub use evaluation::{Deviation, Evaluation, course};
 pub use plan::{Plan, Planning, UNSUPPORTED_ABOVE};
 pub use table::Table;
 
-use crate::math::dense::{Cholesky, Matrix, Op, Scratch, axpy, multiply, rank_k};
+use self::basis::Room;
+use crate::math::dense::{Cholesky, Matrix, Op, Scratch, View, ViewMut, add_outer, axpy, multiply, rank_k};
 use serde::{Deserialize, Serialize};
 
 /// Rows whose features are worked out at once.
@@ -89,6 +90,16 @@ pub struct World {
     /// Those of them that did not terminate, and the sum of what C cannot express of their successors, over the signal variance.
     followed: f64,
     lost: f64,
+    #[serde(skip)]
+    work: Work,
+}
+
+/// Memory for rows while they are learned.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    room: Room,
+    psi: Matrix,
+    phi: Matrix,
 }
 
 impl World {
@@ -113,47 +124,57 @@ impl World {
             rows: 0.0,
             followed: 0.0,
             lost: 0.0,
+            work: Work::default(),
         })
     }
 
-    /// Learn rows: S, X and P gain a term of each. Rows in other pieces or another order give the same sums to rounding.
+    /// Learn rows: S, X and P gain a term of each. Rows in other pieces or another order give the same sums to rounding. Nothing is
+    /// allocated once as many rows have been learned at a time.
     ///
     /// # Errors
     /// Columns of lengths that do not fit; nothing is learned then.
     pub fn learn(&mut self, rows: &Transitions<'_>) -> Result<(), WorldError> {
         self.check(rows)?;
         let (inputs, states, rewards) = (self.before.dim(), self.after.dim(), self.rewards());
+        let mut work = std::mem::take(&mut self.work);
+        let Work { room, psi, phi } = &mut work;
         for from in (0..rows.terminated.len()).step_by(BLOCK) {
             let to = rows.terminated.len().min(from + BLOCK);
-            let psi = self.before.features(&rows.inputs[from * inputs..to * inputs]);
-            let phi = self.after.features(&rows.successors[from * states..to * states]);
-            self.absorb(&psi, phi, &rows.rewards[from * rewards..to * rewards], &rows.terminated[from..to]);
+            self.before.features_into(&rows.inputs[from * inputs..to * inputs], room, psi);
+            self.after.features_into(&rows.successors[from * states..to * states], room, phi);
+            let rewards = &rows.rewards[from * rewards..to * rewards];
+            self.absorb(psi.view(), phi.view_mut(), rewards, &rows.terminated[from..to]);
         }
+        self.work = work;
         Ok(())
     }
 
-    /// [`World::learn`] of rows whose features are known: `psi` (d, n) and `phi` (m, n), of rows that terminated too.
+    /// [`World::learn`] of rows whose features are known: `psi` (d, n) and `phi` (m, n), whose columns become 0 where rows terminated.
+    /// 2 n d (d / 2 + m) operations.
     ///
     /// # Panics
     /// If sizes differ.
-    pub fn absorb(&mut self, psi: &Matrix, mut phi: Matrix, rewards: &[f64], terminated: &[bool]) {
+    pub fn absorb(&mut self, psi: View<'_>, mut phi: ViewMut<'_>, rewards: &[f64], terminated: &[bool]) {
         let (n, width) = (psi.cols(), self.rewards());
         assert!(phi.cols() == n && terminated.len() == n && rewards.len() == n * width, "as many of each");
-        let mut outcomes = Matrix::zeros(n, width + 1);
         for (i, &ends) in terminated.iter().enumerate() {
-            (0..width).for_each(|h| *outcomes.at_mut(i, h) = rewards[i * width + h]);
+            (0..width).for_each(|h| axpy(self.outcomes.col_mut(h), rewards[i * width + h], psi.col(i)));
             if ends {
-                *outcomes.at_mut(i, width) = 1.0;
+                axpy(self.outcomes.col_mut(width), 1.0, psi.col(i));
                 phi.col_mut(i).fill(0.0);
             } else {
                 self.followed += 1.0;
-                self.lost += self.after.lost(phi.col(i));
+                self.lost += self.after.lost(phi.as_view().col(i));
             }
         }
         self.rows += n as f64;
-        rank_k(self.gram.view_mut(), 1.0, psi.view(), Op::Plain);
-        multiply(self.coupling.view_mut(), true, 1.0, psi.view(), Op::Plain, phi.view(), Op::Transposed);
-        multiply(self.outcomes.view_mut(), true, 1.0, psi.view(), Op::Plain, outcomes.view(), Op::Plain);
+        rank_k(self.gram.view_mut(), 1.0, psi, Op::Plain);
+        let (coupling, phi) = (self.coupling.view_mut(), phi.as_view());
+        if n == 1 {
+            add_outer(coupling, 1.0, psi.col(0), phi.col(0));
+        } else {
+            multiply(coupling, true, 1.0, psi, Op::Plain, phi, Op::Transposed);
+        }
     }
 
     /// Add what another world of the same dictionaries has learned.
@@ -208,7 +229,7 @@ impl World {
         Ok(Dynamics::new(self.before.clone(), self.after.clone(), ridge, system, embeddings, outcomes))
     }
 
-    /// sqrt(mean over successors of (l(x', x') - |phi_C(x')|^2) / v0), from 0 to 1: what C cannot express of them. v0 is the signal variance
+    /// sqrt(mean over successors of (l(x', x') - |phi_C(x')|^2) / v0), from 0: what C cannot express of them. v0 is the signal variance
     /// of the kernel of C; its constant is not counted, or it would hide what is lost. None before a row that anything followed.
     pub fn lost(&self) -> Option<f64> {
         (self.followed > 0.0).then(|| (self.lost / self.followed).sqrt())

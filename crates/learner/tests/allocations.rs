@@ -8,9 +8,11 @@ use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::verification::PAIRS_MAX;
 use criticd_learner::window::Window;
+use criticd_learner::world::{Transitions, World};
 use criticd_learner::{
     DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict, WarningSettings,
 };
+use criticd_reference::golden_world::{self, Given};
 use criticd_reference::{push, wander};
 
 const WARM: usize = 6000;
@@ -210,4 +212,26 @@ fn a_snapshot_takes_no_more_than_features_of_the_chains_that_run() {
 fn the_count_counts() {
     let counted = allocation_counter::measure(|| drop(std::hint::black_box(vec![0_u8; 100])));
     assert_eq!(counted.count_total, 1);
+}
+
+#[test]
+fn a_model_of_the_transition_allocates_nothing_row_by_row_nor_in_blocks() {
+    let given = Given::new(&golden_world::read("terminated_106"));
+    let (after, ..) = given.after();
+    let (elements, _) = given.pursue(&after);
+    let mut world = given.empty(after, &elements);
+    let rows = given.rows();
+    let (inputs, states) = (world.before().dim(), world.after().dim());
+    let one = |i: usize| Transitions {
+        inputs: &rows.inputs[i * inputs..(i + 1) * inputs],
+        successors: &rows.successors[i * states..(i + 1) * states],
+        rewards: &rows.rewards[i..i + 1],
+        terminated: &rows.terminated[i..i + 1],
+    };
+    world.learn(&rows).unwrap();
+    let blocks = allocation_counter::measure(|| world.learn(&rows).unwrap()).count_total;
+    world.learn(&one(0)).unwrap();
+    let singly = |world: &mut World| (1..20).for_each(|i| world.learn(&one(i)).unwrap());
+    let singly = allocation_counter::measure(|| singly(&mut world)).count_total;
+    assert_eq!((blocks, singly), (0, 0));
 }

@@ -238,7 +238,7 @@ pub fn answers(case: &Value) -> Value {
     out.insert("X".into(), lists(world.coupling()));
     out.insert("P".into(), lists(world.outcomes()));
     // A case says what is expected of a model, however little its elements express.
-    let dynamics = world.solve(given.ridge(), 1.0).unwrap();
+    let dynamics = world.solve(given.ridge(), f64::INFINITY).unwrap();
     let at_c = dynamics.table(&after.states(), given.actions()).unwrap();
     let at = dynamics.table(&given.query(), given.actions()).unwrap();
     let (states, actions) = (at.states(), given.choices());
@@ -257,11 +257,12 @@ pub fn answers(case: &Value) -> Value {
     }
     let hull = dynamics.hull();
     let projected = at.projected(&hull);
-    let planned = model.plan(&at_c.projected(&hull), &projected).map(|mut plan| {
-        let plan = plan.as_object_mut().unwrap();
-        plan.retain(|key, _| ["V_successors", "Q", "greedy"].contains(&key.as_str()));
-        plan.insert("alpha".into(), alpha(&projected));
-        Value::Object(plan.clone())
+    let planned = model.plan(&at_c.projected(&hull), &projected).map(|plan| {
+        let mut kept = Map::new();
+        kept.insert("alpha".into(), alpha(&projected));
+        let keys = ["V_successors", "Q", "greedy"].into_iter().filter(|key| !plan[key].is_null());
+        kept.extend(keys.map(|key| (key.to_owned(), plan[key].clone())));
+        Value::Object(kept)
     });
     put(&mut out, "projected", planned);
     put(&mut out, "lossy", model.lossy());

@@ -57,6 +57,13 @@ impl Swingup {
     /// Steps of an episode.
     pub const STEPS: u32 = 200;
 
+    /// An episode that begins at `angle`, rad from upright, and `speed`, rad/s within 8; and its state.
+    pub fn at(angle: f64, speed: f64) -> (Self, Vec<f64>) {
+        let task = Self { angle, speed, steps: 0 };
+        let state = task.state();
+        (task, state)
+    }
+
     fn state(&self) -> Vec<f64> {
         vec![self.angle.cos(), self.angle.sin(), self.speed]
     }
@@ -152,6 +159,13 @@ pub struct MountainCar {
     position: f64,
     speed: f64,
     steps: u32,
+}
+
+impl MountainCar {
+    /// An episode that begins at `position`, from -1.2 to 0.5, and `speed`, within 0.07; and its state.
+    pub fn at(position: f64, speed: f64) -> (Self, Vec<f64>) {
+        (Self { position, speed, steps: 0 }, vec![position, speed])
+    }
 }
 
 impl Task for MountainCar {

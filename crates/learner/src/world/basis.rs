@@ -13,6 +13,14 @@ pub struct Basis {
     dictionary: Dictionary,
 }
 
+/// Memory for features while they are worked out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    normal: Vec<f64>,
+    places: Vec<f64>,
+    covariances: Matrix,
+}
+
 impl Basis {
     /// A dictionary of states that `inputs` normalises.
     ///
@@ -42,7 +50,20 @@ impl Basis {
 
     /// Its features (m, n) of `states` (n, D), row-major.
     pub fn features(&self, states: &[f64]) -> Matrix {
-        self.dictionary.features(&self.dictionary.kernel().project(self.dim(), &self.inputs.normalise(states)))
+        let mut out = Matrix::default();
+        self.features_into(states, &mut Room::default(), &mut out);
+        out
+    }
+
+    /// [`Basis::features`] in memory that is kept.
+    pub(super) fn features_into(&self, states: &[f64], room: &mut Room, out: &mut Matrix) {
+        let Room { normal, places, covariances } = room;
+        normal.clear();
+        self.inputs.normalise_into(states, normal);
+        places.clear();
+        self.dictionary.kernel().project_into(self.dim(), normal, places);
+        out.renew(self.len(), states.len() / self.dim());
+        self.dictionary.features_into(places, covariances, out.view_mut());
     }
 
     /// What the elements cannot express of a state with features (m,), over the signal variance.

@@ -4,6 +4,7 @@ use crate::support::error;
 use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::hull::{Reach, cover, nearest};
 use criticd_learner::math::kernel::{Kernel, Metric};
+use criticd_learner::math::pursuit::{Pursuit, by_targets};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::world::{
     Basis, Dynamics, LOST_MAX, Plan, Planning, Table, Transitions, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, World,
@@ -194,6 +195,35 @@ fn a_deviation_does_not_depend_on_the_pieces_that_rows_come_in() {
     assert!(error(&variance(1, Some(0)), &whole) < 1e-12);
     // A reward that is known exactly is not scattered about.
     assert!(error(&variance(n, None), &whole) > 1e-3);
+}
+
+#[test]
+fn weights_of_a_pursuit_leave_what_it_says_and_no_column_is_chosen_twice() {
+    let (n, kinds) = (30, [Pursuit::Matching, Pursuit::Backfitting, Pursuit::Orthogonal]);
+    let wave = |k: usize, i: usize| ((k + 1) as f64 * 0.37 * i as f64 + k as f64).sin() + 0.3;
+    let matrix = |of: &[usize]| {
+        Matrix::from_columns(n, of.len(), of.iter().flat_map(|&k| (0..n).map(move |i| wave(k, i))).collect())
+    };
+    let (columns, targets) = (matrix(&[0, 1, 2, 0, 3, 1, 4]), matrix(&[9, 10, 11]));
+    for pursuit in kinds {
+        assert_eq!(Pursuit::from_name(pursuit.name()), Some(pursuit));
+        let found = by_targets(&columns, &targets, pursuit, (7, 0.0), &|| true).unwrap();
+        let mut chosen = found.chosen.clone();
+        chosen.sort_unstable();
+        assert_eq!(chosen, [0, 1, 2, 4, 6], "{pursuit:?}");
+        let left = |i: usize, h: usize| {
+            let told = found.chosen.iter().enumerate().map(|(k, &j)| columns.at(i, j) * found.weights.at(k, h));
+            targets.at(i, h) - told.sum::<f64>()
+        };
+        let sum: f64 = (0..n).flat_map(|i| (0..3).map(move |h| (i, h))).map(|(i, h)| left(i, h).powi(2)).sum();
+        assert!((sum / found.residuals[4] - 1.0).abs() < 1e-10, "{pursuit:?}: {sum} {:?}", found.residuals);
+        assert!(found.residuals.windows(2).all(|w| w[1] <= w[0]));
+        assert!(by_targets(&columns, &targets, pursuit, (7, 0.0), &|| false).is_none());
+        // A gain that is too small ends it.
+        let share = found.gains[0] / (found.gains[0] + found.residuals[0]);
+        let chosen = |enough: f64| by_targets(&columns, &targets, pursuit, (7, enough), &|| true).unwrap().chosen.len();
+        assert!(chosen(1.001 * share) == 0 && chosen(0.999 * share) > 0, "{pursuit:?}");
+    }
 }
 
 fn delta(dim: usize) -> Kernel {

@@ -54,7 +54,7 @@ pub struct Pursued {
 /// ```text
 /// gain_j = |sum_i g_j(i) q_i|^2 / |g_j|^2       q_i = v_i - sum_k w_k g_k(i)                                   [L16, eq. 2, 3]
 /// ```
-/// [`Pursuit`] says what of g_j stands in the denominator. No column is chosen twice. None if `keep_going`, asked before every choice,
+/// [`Pursuit`] says what of g_j stands in the denominator. No column is chosen that the chosen ones span. None if `keep_going`, asked before every choice,
 /// says so. 2 n (c + p) multiply-adds a choice, after n c p before the first.
 pub fn by_targets(
     columns: &Matrix,
@@ -78,14 +78,14 @@ pub fn by_targets(
 struct State<'a> {
     pursuit: Pursuit,
     columns: &'a Matrix,
-    /// What of the columns the chosen ones do not span (n, c); with [`Pursuit::Matching`] the columns.
+    /// What of the columns the chosen ones do not span (n, c).
     rest: Matrix,
     /// Squared length of each column, and of what is left of it (c,).
     energy: Vec<f64>,
     rest_energy: Vec<f64>,
     /// Q' g_j: residuals along columns, one column for each (p, c).
     along: Matrix,
-    /// Directions q of unit length that the chosen columns add, (n, k), and how the residuals lie along each, (p, k).
+    /// Directions of unit length that the chosen columns add, (n, k), and what of the residuals each choice took away, (p, k).
     directions: Matrix,
     images: Matrix,
     /// |q|^2.
@@ -134,30 +134,36 @@ impl<'a> State<'a> {
     }
 
     fn choose(&mut self, best: usize, gain: f64) {
-        let (keeps, size) = (self.pursuit == Pursuit::Matching, self.out.chosen.len());
-        let mut q = self.rest.col(best).to_vec();
-        if !keeps && size > 0 {
+        let size = self.out.chosen.len();
+        let mut new = self.rest.col(best).to_vec();
+        if size > 0 {
             // Orthogonal to working precision only the second time.
-            let spanned = product(self.directions.view(), Op::Transposed, View::column(&q), Op::Plain);
-            let (to, all) = (ViewMut::column(&mut q), self.directions.view());
+            let spanned = product(self.directions.view(), Op::Transposed, View::column(&new), Op::Plain);
+            let (to, all) = (ViewMut::column(&mut new), self.directions.view());
             multiply(to, true, -1.0, all, Op::Plain, spanned.view(), Op::Plain);
         }
-        let length = dot(&q, &q).sqrt();
-        q.iter_mut().for_each(|value| *value /= length);
+        let length = dot(&new, &new).sqrt();
+        new.iter_mut().for_each(|value| *value /= length);
+        let shares = product(self.rest.view(), Op::Transposed, View::column(&new), Op::Plain);
+        // What residuals lose lies along the new direction, or along the column as it is.
+        let (length, losses) = if self.pursuit == Pursuit::Matching {
+            let own = View::column(self.columns.col(best));
+            let length = self.energy[best].sqrt();
+            let mut losses = product(self.columns.view(), Op::Transposed, own, Op::Plain);
+            losses.col_mut(0).iter_mut().for_each(|loss| *loss /= length);
+            (length, losses)
+        } else {
+            (length, shares.clone())
+        };
         let image: Vec<f64> = self.along.col(best).iter().map(|value| value / length).collect();
-        let shares = product(self.rest.view(), Op::Transposed, View::column(&q), Op::Plain);
-        for (j, &share) in shares.col(0).iter().enumerate() {
-            axpy(self.along.col_mut(j), -share, &image);
-            if !keeps {
-                axpy(self.rest.col_mut(j), -share, &q);
-            }
+        for j in 0..self.columns.cols() {
+            axpy(self.along.col_mut(j), -losses.at(j, 0), &image);
+            axpy(self.rest.col_mut(j), -shares.at(j, 0), &new);
         }
-        if !keeps {
-            self.rest_energy = energies(&self.rest);
-        }
+        self.rest_energy = energies(&self.rest);
         self.left = (self.left - dot(&image, &image)).max(0.0);
-        self.directions.resize(q.len(), size + 1);
-        self.directions.col_mut(size).copy_from_slice(&q);
+        self.directions.resize(new.len(), size + 1);
+        self.directions.col_mut(size).copy_from_slice(&new);
         self.images.resize(image.len(), size + 1);
         self.images.col_mut(size).copy_from_slice(&image);
         self.out.chosen.push(best);
