@@ -1,6 +1,6 @@
 """Buffers of Stable-Baselines3, d3rlpy and Minari, and LeRobot datasets, as tables for `criticd.fit`.
 
-The first two bring PyTorch: where they are not installed, stand-ins with the same attributes take their places.
+The first two bring PyTorch: in the gate stand-ins with the same attributes take their places.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ KERNEL: dict[str, Any] = {
     "noise": {"model": "correlated", "variance": 0.5},
 }
 AT_ONCE: dict[str, Any] = {"hyperparameters": KERNEL, "no_optimise": True, "discount": 0.9}
+STAND_IN_OR_REAL = [pytest.param(False, id="stand-in"), pytest.param(True, id="real", marks=pytest.mark.nightly)]
 STATES = np.array([[0.0, 0.0, 0.0, 0.0], [0.1, -0.5, 0.05, 0.5]])
 
 
@@ -106,7 +107,7 @@ def replay_buffer(real: bool, size: int, rows: dict[str, Any], memory: bool = Fa
     return made
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["stand-in", "stable_baselines3"])
+@pytest.mark.parametrize("real", STAND_IN_OR_REAL)
 def test_replay_buffers(real: bool) -> None:
     rows = table(episodes())
     count = len(rows["rewards"])
@@ -126,7 +127,7 @@ def test_replay_buffers(real: bool) -> None:
         criticd.fit(replay_buffer(real, 5, {name: column[:0] for name, column in rows.items()}), **AT_ONCE)
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["stand-in", "stable_baselines3"])
+@pytest.mark.parametrize("real", STAND_IN_OR_REAL)
 def test_replay_buffers_that_save_memory(real: bool) -> None:
     # They do not tell time limits from other ends.
     rows = table([each for each in episodes(20) if each.terminated])
@@ -162,7 +163,7 @@ def test_rollout_buffers_are_refused_with_what_to_do() -> None:
         criticd.fit(buffer, **AT_ONCE)
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["stand-in", "d3rlpy"])
+@pytest.mark.parametrize("real", STAND_IN_OR_REAL)
 def test_datasets_of_d3rlpy(real: bool) -> None:
     recorded = episodes()
     rows = table(recorded)

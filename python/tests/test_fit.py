@@ -391,6 +391,7 @@ def test_another_policy_is_judged(model: Fitted) -> None:
         model.evaluate(frame, action="go")  # type: ignore[call-overload]
 
 
+@pytest.mark.nightly
 def test_datasets_of_hugging_face_are_tables(model: Fitted, quick: dict[str, Any]) -> None:
     datasets = pytest.importorskip("datasets")
     frame = missions()

@@ -19,10 +19,11 @@ from criticd import Invalid, Learner
 from criticd.sklearn import GaussianProcess, ValueFunction
 
 MODELS = [GaussianProcess(), ValueFunction(), ValueFunction(discount=0.5, kernel="isotropic")]
-CHECKS = [case for model in MODELS for case in estimator_checks_generator(model)]
+# It is for arrays of other libraries, and passes over all estimators unless SCIPY_ARRAY_API is set.
+ELSEWHERE = "check_array_api_input"
+CHECKS = [case for model in MODELS for case in estimator_checks_generator(model) if case[1].func.__name__ != ELSEWHERE]
 
 
-# Without exceptions. One of them skips itself unless SCIPY_ARRAY_API is set: that of arrays of other libraries.
 @pytest.mark.parametrize(("model", "check"), CHECKS, ids=lambda part: getattr(part, "func", type(part)).__name__)
 def test_the_checks_of_scikit_learn_pass(model: Any, check: Any) -> None:
     check(model)

@@ -1,4 +1,4 @@
-"""A snapshot as a module of PyTorch, where that is installed: it is larger than all else together."""
+"""A snapshot as a module of PyTorch. The gate leaves it out: PyTorch is larger than all else together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from test_models import COLUMNS, KINDS, of, states_for
+
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(name="torch")
