@@ -1,5 +1,7 @@
 //! Learners of different streams are together what one learner of all of them is.
 
+#![allow(clippy::single_range_in_vec_init)] // offsets are sets of ranges
+
 use crate::removal::{assert_same, empty, learned, settings, stream};
 use criticd_learner::merge::{Coordinator, Message, Verdict, Version};
 use criticd_learner::model::{MergeError, Model, Sums};
