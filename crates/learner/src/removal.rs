@@ -86,6 +86,12 @@ impl Offsets {
     }
 }
 
+impl From<Range<u64>> for Offsets {
+    fn from(range: Range<u64>) -> Self {
+        std::iter::once(range).collect()
+    }
+}
+
 impl FromIterator<Range<u64>> for Offsets {
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
         let mut all = Self::default();

@@ -1,7 +1,5 @@
 //! Learners of different streams are together what one learner of all of them is.
 
-#![allow(clippy::single_range_in_vec_init)] // offsets are sets of ranges
-
 use crate::removal::{assert_same, empty, learned, settings, stream};
 use criticd_learner::merge::{Coordinator, Message, Verdict, Version};
 use criticd_learner::model::{MergeError, Model, Sums};
@@ -70,7 +68,7 @@ fn the_same_messages_give_the_same_bits_in_any_order() {
     let all = streams(16, true);
     let message = |worker: u32, rows: usize, removals, incarnation| {
         let its = &shards(&all, 4)[worker as usize];
-        let first = its.without(&Offsets::from_iter([its.offsets[rows]..u64::MAX]));
+        let first = its.without(&Offsets::from(its.offsets[rows]..u64::MAX));
         let version = Version { incarnation, removals, offset: rows as u64 };
         Message { epoch: 7, worker, version, sums: learned(&settings, &first).sums() }
     };

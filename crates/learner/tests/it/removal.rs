@@ -1,7 +1,5 @@
 //! A model that rows are taken out of is one that has never learned them.
 
-#![allow(clippy::single_range_in_vec_init)] // offsets are sets of ranges
-
 use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::dictionary::Dictionary;
@@ -147,7 +145,7 @@ fn rows_that_are_removed_have_never_been_learned() {
             let (first, all) = (stream(400, ratios, 7), stream(500, ratios, 7));
             for removed in [
                 stream_of((first.rows.streams[399] + 1) % 5, &first),
-                Offsets::from_iter([1100..1101]),
+                Offsets::from(1100..1101),
                 Offsets::from_iter([1040..1090, 1200..1203, 1300..1301]),
                 Offsets::from_iter([1000..1001, 1350..1399]),
             ] {
@@ -172,7 +170,7 @@ fn what_is_left_of_nothing_is_zero_and_learns_on() {
     for settings in settings() {
         let (first, all) = (stream(300, true, 3), stream(400, true, 3));
         let mut model = learned(&settings, &first);
-        let done = model.remove(&first, &Offsets::from_iter([0..2000])).unwrap();
+        let done = model.remove(&first, &Offsets::from(0..2000)).unwrap();
         assert_eq!((done.subtracted, done.put_back, model.running_chains()), (300, 0, 0));
         for (name, numbers) in all_sums(&model.sums(), 1.0, true) {
             assert!(numbers.iter().all(|&v| v == 0.0), "{name}");
@@ -230,7 +228,7 @@ fn nothing_and_what_is_gone_already_change_no_bit() {
     assert!(bits(&model) == once);
     // In two steps, which overlap, as in one.
     let (mut steps, mut at_once) = (learned(settings, &rows), learned(settings, &rows));
-    let (one, two) = (Offsets::from_iter([1050..1120]), Offsets::from_iter([1100..1160, 1200..1210]));
+    let (one, two) = (Offsets::from(1050..1120), Offsets::from_iter([1100..1160, 1200..1210]));
     steps.remove(&rows, &one).unwrap();
     steps.remove(&rows.without(&one), &two).unwrap();
     at_once.remove(&rows, &Offsets::from_iter(one.ranges().iter().chain(two.ranges()).cloned())).unwrap();
@@ -247,8 +245,8 @@ fn rows_that_lack_a_part_of_their_chain_are_refused() {
     let mut model = learned(&settings()[1], &rows);
     let before = rmp_serde::to_vec_named(&model).unwrap();
     // Some of these rows are not there, or the first rows of a chain that runs.
-    assert_eq!(model.remove(&tail(&rows, 1200), &Offsets::from_iter([1190..1210])), Err(Unremovable::Incomplete));
-    let last = Offsets::from_iter([1299..1300]);
+    assert_eq!(model.remove(&tail(&rows, 1200), &Offsets::from(1190..1210)), Err(Unremovable::Incomplete));
+    let last = Offsets::from(1299..1300);
     let chains = rows.chains();
     let first = chains.iter().position(|&chain| chain == chains[299]).unwrap();
     assert!(first < 299);
@@ -364,17 +362,18 @@ fn selectors_name_their_union_once() {
         || (0..6).map(|i| Place { offset: 10 + i as u64, stream: streams[i], session: sessions[i], time: times[i] });
     let found = |selectors: &[Selector]| {
         let found = resolve(selectors, places());
-        (found.offsets.ranges().to_vec(), found.without_time)
+        (found.offsets, found.without_time)
     };
+    let of = |ranges: &[[u64; 2]]| ranges.iter().map(|&[from, to]| from..to).collect::<Offsets>();
     let stream = Selector::Stream("a".into());
     let session = Selector::Session { stream: "a".into(), session: "r".into() };
-    assert_eq!(found(&[]), (vec![], 0));
-    assert_eq!(found(std::slice::from_ref(&stream)), (vec![10..11, 12..14], 0));
-    assert_eq!(found(std::slice::from_ref(&session)), (vec![12..13], 0));
-    assert_eq!(found(&[session, stream.clone(), Selector::Offsets(11..12)]), (vec![10..14], 0));
+    assert_eq!(found(&[]), (of(&[]), 0));
+    assert_eq!(found(std::slice::from_ref(&stream)), (of(&[[10, 11], [12, 14]]), 0));
+    assert_eq!(found(std::slice::from_ref(&session)), (of(&[[12, 13]]), 0));
+    assert_eq!(found(&[session, stream.clone(), Selector::Offsets(11..12)]), (of(&[[10, 14]]), 0));
     // The end of a range of times is not in it; rows without a time are counted unless they are named otherwise.
-    assert_eq!(found(&[Selector::Times(2.0..4.0)]), (vec![12..14], 2));
-    assert_eq!(found(&[Selector::Times(2.0..4.0), Selector::Stream("c".into())]), (vec![12..14, 15..16], 1));
+    assert_eq!(found(&[Selector::Times(2.0..4.0)]), (of(&[[12, 14]]), 2));
+    assert_eq!(found(&[Selector::Times(2.0..4.0), Selector::Stream("c".into())]), (of(&[[12, 14], [15, 16]]), 1));
 }
 
 proptest! {
@@ -464,7 +463,7 @@ fn a_critic_answers_at_once_as_if_it_had_never_seen_what_is_taken_back() {
     assert_eq!((read.residue(), read.is_stale()), (learner.residue(), false));
     // With too few rows for a selection the answer is provisional again.
     assert!(!learner.snapshot(false).unwrap().provisional);
-    let most = Offsets::from_iter([1000..1390]);
+    let most = Offsets::from(1000..1390);
     learner.remove(&rows.without(&removed), &most).unwrap();
     assert!(learner.snapshot(false).unwrap().provisional);
 }
@@ -482,7 +481,7 @@ fn a_refit_that_has_learned_what_is_taken_back_is_not_adopted() {
     let its = running.max_by_key(Vec::len).unwrap();
     assert!(its.len() > 2);
     let second = rows.offsets[its[1]];
-    let removed = Offsets::from_iter([second..second + 1]);
+    let removed = Offsets::from(second..second + 1);
     let refit = |learner: &mut Learner, window: &Window| {
         let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
         refit::run(&job, crate::support::GO, crate::support::GO).unwrap()
