@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from criticd import _frames, _program
 from criticd._frames import Table
 from criticd._protocol import Message
@@ -35,6 +33,8 @@ READING = (
     "assume_terminated",
     "done",
     "order",
+    "missing",
+    "format",
 )
 """Options that say how a table is read: other commands read tables like it with the same."""
 
@@ -73,28 +73,9 @@ class FitReport:
 
     def __str__(self) -> str:
         document = self.document
-        depends = ", ".join(f"{name} {100 * share:.0f} %" for name, share in self.shares.items())
         size, seconds = document["dictionary_size"], document["seconds"]
         learned = f"{document['transitions']} transitions, {size} dictionary states, {seconds:.1f} s"
-        return "\n".join([*_predictions(self.held_out), f"value depends on: {depends}", learned, *self.notes])
-
-
-def _predictions(held_out: Message | None) -> list[str]:
-    """How well held-out returns are predicted, in a sentence for each reward."""
-    if held_out is None:
-        return ["prediction error unknown: no episodes were held out"]
-    lines = []
-    figures = [
-        np.atleast_1d(np.array(held_out[name], object)) for name in ("correlation", "error", "spread", "coverage_90")
-    ]
-    for place, (correlation, error, spread, coverage) in enumerate(zip(*figures, strict=True)):
-        which = f"reward {place}: " if len(figures[0]) > 1 else ""
-        interval = "" if coverage is None else f", 90 % interval holds {100 * coverage:.0f} %"
-        lines.append(
-            f"{which}predicts the returns of {held_out['episodes']} held-out episodes: correlation {correlation:.2f}, "
-            f"error {error:.3g} of a spread of {spread:.3g}{interval}"
-        )
-    return lines
+        return "\n".join([document["text"].strip(), learned, *self.notes])
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

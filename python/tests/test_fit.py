@@ -159,7 +159,7 @@ def test_options_may_be_dicts_and_lists() -> None:
     assert fitted(turned).shape == (len(frame), 2) and fitted.reward_names == ("-cost", "go")
     assert np.array_equal(fitted.heads["ahead"](turned), fitted.heads["ahead"](frame[["x", "battery"]].to_numpy()))
     assert fitted.report.held_out is None or len(fitted.report.held_out["error"]) == 2
-    assert "reward 1: predicts" in str(fitted.report) or "prediction error unknown" in str(fitted.report)
+    assert "go: predicts" in str(fitted.report) or "prediction error unknown" in str(fitted.report)
     assert list(fitted.value(turned))[:2] == ["value_0", "value_1"]
 
 

@@ -53,6 +53,7 @@ impl Report<'_> {
         let mut document = self.selected();
         document["explained"] = json!(self.shares);
         document["spared"] = json!(self.spared);
+        document["text"] = json!(self.answer());
         if let Some(held_out) = &self.held_out {
             document["held_out"] = held_out.document();
         }
