@@ -663,6 +663,12 @@ impl Model {
                 start = block.end;
             }
         }
+        // Chains that end here although no row says so, as where their last rows were taken out.
+        let ended = |&slot: &usize| self.streams.chains.get(slot).is_some_and(|chain| chain.rows == 0);
+        let ended: Vec<usize> = shadow.streams.running().map(|(slot, _)| slot).filter(ended).collect();
+        if !ended.is_empty() {
+            shadow.end_chains(&ended, &ended, &mut work.gathered);
+        }
         shadow.errors.scatter.flush();
         self.errors = shadow.errors;
         match &mut self.errors.watch {
