@@ -119,7 +119,7 @@ impl Lately {
     /// The larger of T and X among those of the pairs of the last `rows` rows that count; 0 if none does.
     fn look(&self, rows: f64, normal: f64, horizon: f64, work: &mut Work) -> f64 {
         let Some(newest) = self.backwards().next().map(|pair| pair.start) else { return 0.0 };
-        let recent = |pair: &Pair<'_>| (newest - pair.start) as f64 <= rows;
+        let recent = |pair: &Pair<'_>| newest.saturating_sub(pair.start) as f64 <= rows;
         work.places.clear();
         let (mut least, mut place) = (u64::MAX, 0);
         for pair in self.backwards().take_while(recent) {
