@@ -9,7 +9,7 @@ use criticd_learner::tracking::{Seen, Tracking};
 use criticd_learner::transition::Rows;
 use criticd_learner::verification::Verified;
 use criticd_learner::window::Window;
-use criticd_learner::{DriftSensitivity, Learner, Settings, Verdict};
+use criticd_learner::{DriftSensitivity, Learner, LinearColumns, Settings, Verdict};
 use criticd_reference::{TESTS, numbers, push};
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
@@ -146,10 +146,10 @@ fn labelled_by(seed: u64, count: usize, drift: f64) -> Rows {
 
 /// A learner of labels that has selected a model at row 400 and learned those up to 800.
 fn learned(rows: &Rows) -> (Learner, Window) {
-    learned_with(rows, criticd_learner::LinearColumns::Auto)
+    learned_with(rows, LinearColumns::Auto)
 }
 
-fn learned_with(rows: &Rows, linear_columns: criticd_learner::LinearColumns) -> (Learner, Window) {
+fn learned_with(rows: &Rows, linear_columns: LinearColumns) -> (Learner, Window) {
     let (drift_sensitivity, dictionary_max) = (DriftSensitivity::Off, 20);
     let settings = Settings {
         discount: 0.0,
@@ -210,20 +210,34 @@ fn at_discount_0_a_stream_is_tracked_before_the_first_refit() {
 
 #[test]
 fn on_a_stream_that_stays_the_answers_are_the_bases_bit_for_bit() {
-    for columns in [criticd_learner::LinearColumns::Never, criticd_learner::LinearColumns::Auto] {
-        let mut shut = 0;
-        for seed in 0..16 {
-            let (learner, _) = learned_with(&labelled_by(seed, 800, 0.0), columns);
-            let snapshot = learner.snapshot(true).unwrap();
-            assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
-            if snapshot.tracked.is_none() {
-                assert_eq!(snapshot.base_weights(), &snapshot.weights);
-                shut += 1;
-            }
-        }
-        // Chance may open it.
-        println!("{columns:?}: {shut} of 16");
+    for seed in 0..8 {
+        let (learner, _) = learned_with(&labelled_by(seed, 800, 0.0), LinearColumns::Never);
+        let snapshot = learner.snapshot(true).unwrap();
+        assert!(learner.model().unwrap().openings().is_some(), "trackers are there");
+        assert!(snapshot.tracked.is_none(), "seed {seed}");
+        assert_eq!(snapshot.base_weights(), &snapshot.weights);
     }
+}
+
+/// Beside linear columns the gate of a straight line opens now and then: what it lets in is no worse.
+#[test]
+fn what_is_let_in_on_a_stream_that_stays_does_no_harm() {
+    let states: Vec<f64> = (-20..=20).map(|k| 0.05 * f64::from(k)).collect();
+    let (mut answers, mut base) = (0.0, 0.0);
+    for seed in 0..16 {
+        let (learner, _) = learned_with(&labelled_by(seed, 800, 0.0), LinearColumns::Auto);
+        let snapshot = learner.snapshot(false).unwrap();
+        let error = |ask| -> f64 {
+            let found = snapshot.evaluate(&states, ask).unwrap().mean;
+            states.iter().zip(found.iter()).map(|(x, v)| (v - x).powi(2)).sum::<f64>() / states.len() as f64
+        };
+        answers += error(Ask::MEAN);
+        base += error(Ask { base: true, ..Ask::MEAN });
+    }
+    let [answers, base] = [answers, base].map(|sum: f64| (sum / 16.0).sqrt());
+    println!("{answers} and {base} of the base alone");
+    // Labels scatter by 0.058.
+    assert!(answers < 1.2 * base && answers < 0.01, "{answers} and {base} of the base alone");
 }
 
 #[test]
