@@ -259,7 +259,8 @@ impl Tracking {
             let first = self.first_of(slot);
             self.conclude(first, Some((seen.features, seen.weights)));
         }
-        if self.is_due(ratio) {
+        // A base without weights says nothing yet: the zeros it stands for are no predictions that can lose.
+        if seen.weights.is_some() && self.is_due(ratio) {
             self.start(seen);
         }
         if self.places[slot].followed > 0 {
