@@ -259,8 +259,9 @@ impl Tracking {
             let first = self.first_of(slot);
             self.conclude(first, Some((seen.features, seen.weights)));
         }
-        // A base without weights says nothing yet: the zeros it stands for are no predictions that can lose.
-        if seen.weights.is_some() && self.is_due(ratio) {
+        // While a refit's rows are learned, a base without weights says nothing yet: its zeros are no predictions that can lose.
+        let of_refit = self.rows as f64 <= self.from as f64 / REMEMBERED;
+        if (seen.weights.is_some() || !of_refit) && self.is_due(ratio) {
             self.start(seen);
         }
         if self.places[slot].followed > 0 {
