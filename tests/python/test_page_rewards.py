@@ -149,7 +149,7 @@ def test_the_terminal_says_what_the_page_says(start: Start, page: Browser) -> No
     def is_the_same() -> None:
         shell = said()
         assert "1 message was refused" in shell
-        assert "▲ Believe the values with care. Values of energy" in shell
+        assert "▲ Believe the values with care. Returns of energy" in shell
         for words in ("trust-line", "trust-why"):
             # What lasts goes on while it is compared.
             lasting = r"; (?:nothing has drifted (?:in the last|since the) [^.]+|drift is not watched yet)\."

@@ -207,8 +207,7 @@ export function scaleOf(/** @type {string} */ name, /** @type {number[]} */ [low
  * model, whose deviations are not kept, all where no element of its dictionary is near; of a provisional one, nothing.
  */
 function fading(/** @type {any} */ { deviation, prior_deviation: prior, far, provisional }) {
-  if (provisional) return null;
-  if (!deviation) return far;
+  if (provisional || !deviation) return provisional ? null : far;
   const share = deviation.values.map((/** @type {number} */ s) => Math.min(1, Math.max(0, (s / prior - 0.08) / 0.85)));
   return new Field(deviation.columns, deviation.rows, share);
 }
@@ -243,9 +242,8 @@ const subject = () => `${drawn.named !== null ? `Head ${drawn.named}` : ofAction
 
 /** What a provisional model waits for before it says how much of its value is known. */
 function waiting() {
-  const at = critic().refit.next_at;
-  if (!drawn.provisional) return [];
-  return [`provisional: the first refit says what is known${critic().refit.running ? ', and runs' : at === null ? '' : `, at row ${grouped(at)}`}`];
+  const { running, next_at: at } = critic().refit;
+  return drawn.provisional ? [`provisional: the first refit says what is known${running ? ', and runs' : at === null ? '' : `, at row ${grouped(at)}`}`] : [];
 }
 
 /** @param {any[]} points */
