@@ -103,8 +103,14 @@ class Regressor(base.Regressor):
             "forgetting": self.forgetting,
             "seed": self.seed,
         }
-        # Selection by held-out targets, since streams drift: the marginal likelihood takes all rows for one world.
-        regression = {"discount": 0.0, "selection": "returns", "refit_first_rows": ROWS_FIRST}
+        # Selection by held-out targets, since streams drift: the marginal likelihood takes all rows for one world. Columns, since
+        # what drifts leaves the features seen so far.
+        regression = {
+            "discount": 0.0,
+            "selection": "returns",
+            "refit_first_rows": ROWS_FIRST,
+            "linear_columns": "always",
+        }
         about: dict[str, Any] = {"state_dim": len(names), "state_names": [str(name) for name in names]}
         if self._places:
             about["state_kinds"] = kinds

@@ -44,7 +44,7 @@ def test_rows_are_copied() -> None:
 def test_it_runs_in_the_evaluation_of_river() -> None:
     found = evaluate.progressive_val_score(datasets.TrumpApproval(), Regressor(), metrics.MAE())
     # river's linear regression of standardised features has 0.56, its nearest neighbours 0.64.
-    assert found.get() < 0.27
+    assert found.get() < 0.25
     again = evaluate.progressive_val_score(datasets.TrumpApproval(), Regressor(), metrics.MAE())
     assert again.get() == found.get()
     beside = evaluate.progressive_val_score(datasets.TrumpApproval(), Regressor(background=True), metrics.MAE())
