@@ -103,8 +103,8 @@ class Regressor(base.Regressor):
             "forgetting": self.forgetting,
             "seed": self.seed,
         }
-        # Selection by held-out targets, since streams drift: the marginal likelihood takes all rows for one world. Columns, since
-        # what drifts leaves the features seen so far.
+        # Selection by held-out targets, since streams drift: the marginal likelihood takes all rows for one world.
+        # Columns, since what drifts leaves the features seen so far.
         regression = {
             "discount": 0.0,
             "selection": "returns",
