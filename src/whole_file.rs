@@ -125,6 +125,15 @@ impl Output {
         }
     }
 
+    /// Whether the two are one file.
+    pub fn is(&self, other: &Self) -> bool {
+        let place = |target: &Target| match target {
+            Target::File(file) => Some((parent(file).canonicalize().ok()?, file.file_name()?.to_owned())),
+            _ => None,
+        };
+        place(&self.target).is_some_and(|own| place(&other.target) == Some(own))
+    }
+
     /// Whether the result goes to the process's standard output, where nothing else may go then.
     pub fn is_standard(&self) -> bool {
         self.target == Target::Standard

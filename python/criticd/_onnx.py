@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from criticd._output import whole
 
 if TYPE_CHECKING:
     from criticd.heads import HeadModels
@@ -61,9 +61,9 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
     graph = _Graph()
     _values(graph, snapshot)
     states = graph.helper.make_tensor_value_info("states", onnx.TensorProto.DOUBLE, ["n", snapshot.dim])
-    whole = graph.helper.make_graph(graph.nodes, "value", [states], graph.outputs, graph.constants)
+    value = graph.helper.make_graph(graph.nodes, "value", [states], graph.outputs, graph.constants)
     model = graph.helper.make_model(
-        whole,
+        value,
         producer_name="criticd",
         doc_string="Value function learned by criticd: expected discounted sum of rewards from a state on.",
         opset_imports=[graph.helper.make_opsetid("", _OPSET)],
@@ -71,15 +71,8 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
     )
     graph.helper.set_model_props(model, _metadata(snapshot))
     onnx.checker.check_model(model)
-    path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        try:
-            file.write(model.SerializeToString())
-            file.flush()
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    with whole(path) as file:
+        file.write(model.SerializeToString())
 
 
 def _metadata(snapshot: Snapshot) -> dict[str, str]:

@@ -170,9 +170,9 @@ class Rows:
         if policies is not NO_POLICIES:
             row[layout.said : layout.said + policies.width] = values
         if discount is not None:
-            row[-1 - layout.time] = discount
+            row[-1 - layout.time] = discount if type(discount) is float else float(_scalar(discount, "discount"))
         if time is not None:
-            row[-1] = time
+            row[-1] = time if type(time) is float else float(_scalar(time, "time"))
         # No number is too large if the sum of all squares is not: one cheap test for nearly all rows.
         if discount is not None or policies is not NO_POLICIES or not row.dot(row) <= MAGNITUDE_MAX**2:
             _check(layout, row[None], plural=False)
@@ -281,10 +281,7 @@ def _said_once(
     parts = []
     for value, name in ((behavior_prob, "behavior_prob"), (target_prob, "target_prob")):
         if value is not None:
-            number = numbers(value, name)
-            if number.ndim:
-                raise Invalid(name, f"must be a number, not {number.shape}")
-            parts.append(number)
+            parts.append(_scalar(value, name))
     act = None if next_action is None else numbers(next_action, "next_action")
     probs = None if next_action_probs is None else numbers(next_action_probs, "next_action_probs")
     if probs is not None and (probs.ndim != 1 or not probs.size):
@@ -333,6 +330,14 @@ def _said_of_rows(
         0 if probs is None else probs.shape[1],
     )
     return policies, np.concatenate(parts, axis=1)
+
+
+def _scalar(value: npt.ArrayLike, name: str) -> Array:
+    """A number, as an array ()."""
+    number = numbers(value, name)
+    if number.ndim:
+        raise Invalid(name, f"must be a number, not {number.shape}")
+    return number
 
 
 def _length(value: Any, name: str) -> int:

@@ -170,10 +170,10 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step with every copy and send them all in one go. Raises as `Streamed.step` does."""
+        if self._state is None:
+            raise CriticdError("a step without a reset: call reset() of what wrap_vector() returned, then step()")
         probabilities, self.behavior_probs = self.behavior_probs, None
         observed, rewards, terminated, truncated, info = self.env.step(actions)
-        if self._state is None:
-            return observed, rewards, terminated, truncated, info
         state = self._flat(observed)
         ends = np.logical_or(terminated, truncated)
         after = state

@@ -30,6 +30,7 @@ from criticd import _frames, _program
 from criticd._evaluation import Array, Estimate, Evaluation, Policy, Weights, ask, evaluation_of
 from criticd._frames import Table
 from criticd._network import Network
+from criticd._output import text_of, whole
 from criticd._protocol import Invalid, pack, unpack
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def write_policy(path: str | os.PathLike[str], answers: Array, actions: str | No
         names = [f"prob_{k}" for k in range(count)]
     else:
         names = ["action"] if count == 1 else [f"action_{k}" for k in range(count)]
-    with Path(path).open("w", newline="") as file:
-        writer = csv.writer(file)
+    with whole(path) as file, text_of(file) as text:
+        writer = csv.writer(text)
         writer.writerow(names)
         writer.writerows([repr(float(value)) for value in row] for row in answers)
 

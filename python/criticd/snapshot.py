@@ -19,6 +19,7 @@ from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._evaluation import Evaluation, Policy
 from criticd._frames import States, Table
+from criticd._output import whole
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
 from criticd._tracked import Tracked, checked
@@ -199,20 +200,6 @@ class Values:
             raise ValueError("how returns scatter was not asked for, or is not known to the model")
         reach = NormalDist().inv_cdf(0.5 + level / 2) * self.return_std
         return self.mean - reach, self.mean + reach
-
-
-def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that is there with all of `data`, or as it was."""
-    path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 BRANCH = ("noise", "kernel", "inputs", "dictionary", "heads")
@@ -738,7 +725,8 @@ class Snapshot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a MODEL file, which `criticd value`, `criticd inspect` and `load` read. Replaces the file whole."""
-        write_whole(path, pack(self.message()))
+        with whole(path) as file:
+            file.write(pack(self.message()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], head: str | None = None) -> Snapshot:

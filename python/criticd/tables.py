@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
+from criticd._output import text_of, whole
 from criticd._protocol import Invalid
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -272,7 +273,8 @@ def write(path: str | os.PathLike[str], columns: Mapping[str, npt.ArrayLike]) ->
         lengths = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
         raise Invalid("columns", f"all must have as many rows, and these have: {lengths}")
     if path.suffix == ".npz":
-        np.savez_compressed(path, allow_pickle=False, **arrays)
+        with whole(path) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         return
     if path.suffix != ".csv":
         raise Invalid("path", f"{path.name} must end in .csv or .npz")
@@ -282,8 +284,8 @@ def write(path: str | os.PathLike[str], columns: Mapping[str, npt.ArrayLike]) ->
             flat[name] = array
         else:
             flat |= {f"{name}_{k}": array[:, k] for k in range(array.shape[1])}
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
+    with whole(path) as file, text_of(file) as text:
+        table = csv.writer(text)
         table.writerow(flat)
         # `tolist` gives Python's numbers, which are written with all their digits.
         table.writerows(zip(*(array.tolist() for array in flat.values()), strict=True))

@@ -236,6 +236,19 @@ def test_an_environment_that_resets_by_itself_goes_outside(catcher: Catcher, its
         sender.close(0.0)
 
 
+def test_copies_that_were_reset_before_they_were_wrapped_send_nothing_in_silence(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint) as sender:
+        envs = SyncVectorEnv([lambda: Switch(BOX)] * 2)
+        envs.reset(seed=0)
+        streamed = wrap_vector(envs, sender)
+        with pytest.raises(CriticdError, match="a step without a reset"):
+            streamed.step(np.zeros(2, np.int64))
+        streamed.reset(seed=0)
+        streamed.step(np.zeros(2, np.int64))
+        assert streamed.rows == 2
+        sender.close(0.0)
+
+
 def test_a_flag_that_is_none_is_named(catcher: Catcher) -> None:
     class Texts(Switch):
         def step(self, action: Any) -> tuple[Any, Any, Any, bool, dict[str, Any]]:

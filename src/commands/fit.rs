@@ -198,7 +198,9 @@ impl Fit {
         let started = Instant::now();
         let mut table = self.of_policy(self.table.read()?)?;
         let labels = self.heads.read(&mut table, self.discount)?;
-        out.refuse(&labels.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        let labels: Vec<&Path> = labels.iter().map(PathBuf::as_path).collect();
+        out.refuse(&labels)?;
+        self.heads.check_output(&labels, &out)?;
         let learned = Learned::of(&self.action, &self.table.table, table, given::most(self.rho_max))?;
         let Learned { mut rows, episodes, names, mut of_actions } = learned;
         let about = self.settings(&rows)?;
@@ -485,8 +487,9 @@ impl Fit {
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }
-        self.heads.check_output(&self.inputs())?;
-        output(self.out(), &self.inputs())
+        let out = output(self.out(), &self.inputs())?;
+        self.heads.check_output(&self.inputs(), &out)?;
+        Ok(out)
     }
 
     /// The posterior of the hyperparameters in the file.

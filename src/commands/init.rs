@@ -39,6 +39,13 @@ impl Init {
         shown.finish(looked.rows);
         let path = self.out.clone().unwrap_or_else(|| self.table.with_extension("toml"));
         let out = output(&path, &[&self.table])?;
+        if self.out.is_none() && path.exists() {
+            return Err(Failure::usage(format!(
+                "{} is there: to write it anew say --out {}, or name another file",
+                path.display(),
+                path.display()
+            )));
+        }
         looked.told.iter().for_each(|told| note(&format!("{}: {told}", self.table.display())));
         print(&seen(&looked))?;
         let mut guess = guess(&looked.columns);

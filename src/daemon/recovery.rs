@@ -477,13 +477,19 @@ pub(super) fn usable_checkpoints(
     Ok((usable, faults))
 }
 
-/// Whether the journal shows that a checkpoint behind number `group`, which had this checksum, is not its own. One that ends before
-/// that group shows nothing.
+/// Whether the journal shows that a checkpoint behind number `group`, which had this checksum, is not its own.
 pub(super) fn is_foreign(storage: &mut dyn Storage, group: u64, crc: u32) -> Result<bool, StoreError> {
+    Ok(is_own(storage, group, crc)? == Some(false))
+}
+
+/// Whether a checkpoint behind number `group`, which had this checksum, is the journal's own. One that ends before that group does
+/// not show it.
+pub(super) fn is_own(storage: &mut dyn Storage, group: u64, crc: u32) -> Result<Option<bool>, StoreError> {
     // The group may have been forgotten, the ones behind it not.
-    Ok(storage.read(group, 1)?.first().is_some_and(|found| match found.id {
-        id if id == group => found.crc != crc && found.check().is_ok(),
-        id => id != group + 1 || found.previous_crc != crc,
+    Ok(storage.read(group, 1)?.first().and_then(|found| match found.id {
+        id if id == group && found.crc == crc => Some(true),
+        id if id == group => found.check().is_ok().then_some(false),
+        id => Some(id == group + 1 && found.previous_crc == crc),
     }))
 }
 

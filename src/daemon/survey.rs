@@ -1,6 +1,6 @@
 //! What is in a data directory, without a daemon: for `criticd inspect`, and for `criticd repair`, which mends it.
 
-use super::recovery::{RecoverError, check_end, check_group, foreign, is_foreign, usable_checkpoints};
+use super::recovery::{RecoverError, check_end, check_group, foreign, is_own, usable_checkpoints};
 use super::replace::{self, Plan};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
@@ -53,9 +53,10 @@ impl Survey {
         self.known.map_or(0, |known| known.offset).max(seen.unwrap_or(0)).max(self.end.offset)
     }
 
-    /// The newest checkpoint that can be read.
+    /// The newest checkpoint that can be read, of those that the journal shows to be its own if there are any.
     pub fn newest_checkpoint(&self) -> Option<&CheckpointFound> {
-        self.checkpoints.iter().find(|checkpoint| checkpoint.fault.is_none())
+        let sound = || self.checkpoints.iter().filter(|checkpoint| checkpoint.fault.is_none());
+        sound().find(|checkpoint| checkpoint.proven).or_else(|| sound().next())
     }
 }
 
@@ -70,6 +71,8 @@ pub struct CheckpointFound {
     pub bytes: u64,
     /// What is wrong with it.
     pub fault: Option<String>,
+    /// Whether the journal shows that it is its own.
+    pub proven: bool,
 }
 
 /// Whether a daemon has kept anything in `directory`.
@@ -144,13 +147,15 @@ fn look_at(storage: &mut dyn Storage, checkpoints: &Directory, group: u64) -> Ch
     let bytes = checkpoints.read(group);
     let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
     let read = bytes.map_err(|e| e.to_string()).and_then(|b| Checkpoint::decode(&b).map_err(|e| e.to_string()));
+    let fault = |fault| CheckpointFound { group, offset: 0, bytes: length, fault: Some(fault), proven: false };
+    let found = match read {
+        Ok(found) => found,
+        Err(why) => return fault(why),
+    };
     // A journal that cannot be read there does not show whose it is.
-    let mut is_own = |found: &Checkpoint| !is_foreign(storage, group, found.crc).unwrap_or(false);
-    let fault = |fault| CheckpointFound { group, offset: 0, bytes: length, fault: Some(fault) };
-    match read {
-        Ok(found) if is_own(&found) => CheckpointFound { group, offset: found.offset, bytes: length, fault: None },
-        Ok(_) => fault(foreign(group)),
-        Err(why) => fault(why),
+    match is_own(storage, group, found.crc).unwrap_or(None) {
+        Some(false) => fault(foreign(group)),
+        own => CheckpointFound { group, offset: found.offset, bytes: length, fault: None, proven: own.is_some() },
     }
 }
 

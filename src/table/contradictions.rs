@@ -5,6 +5,13 @@
 
 use super::Fault;
 use super::moment::Moment;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// Rows that are remembered to find runs that come again, at most: some 75 MB.
+const REMEMBERED: usize = 1 << 22;
+/// Times from here on, seconds from 1970 or parts of them, come once; smaller ones may count from the start of each run.
+const ABSOLUTE: i64 = 100_000_000;
 
 /// How a row ends its episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +76,59 @@ impl Tally {
     }
 }
 
+/// Rows that were read, of a table where nothing names episodes, and the run that each stream is in.
+#[derive(Debug, Default)]
+struct Remembered {
+    /// Hashes of stream, time and all that is learned.
+    rows: HashSet<u64>,
+    runs: Vec<Option<Run>>,
+    latest: Vec<Option<Moment>>,
+}
+
+/// Rows from an end, or from a time that steps back, to the next one.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: Sight,
+    rows: u64,
+    /// How many of them were there before, time and all.
+    again: u64,
+}
+
+impl Remembered {
+    /// Take in a row; whether it was there before, and whether its clock has stepped back since.
+    fn take(&mut self, stream: u32, row: &Sight) -> (bool, bool) {
+        let mut hasher = DefaultHasher::new();
+        (stream, row.moment, row.print).hash(&mut hasher);
+        let hash = hasher.finish();
+        let known = self.rows.contains(&hash);
+        if !known && self.rows.len() < REMEMBERED {
+            self.rows.insert(hash);
+        }
+        let latest = place(&mut self.latest, stream);
+        let back = latest.is_some_and(|latest| row.moment < latest);
+        if !back {
+            self.latest[stream as usize] = Some(row.moment);
+        }
+        (known, back)
+    }
+
+    /// Let a row go on in its run, or begin one; the run that has ended, if all of it was there before.
+    fn follow(&mut self, stream: u32, row: &Sight, known: bool, begins: bool) -> Option<Run> {
+        let before = place(&mut self.runs, stream).filter(|_| begins);
+        let run = self.runs[stream as usize].filter(|_| !begins);
+        let Run { first, rows, again } = run.unwrap_or(Run { first: *row, rows: 0, again: 0 });
+        self.runs[stream as usize] = Some(Run { first, rows: rows + 1, again: again + u64::from(known) });
+        before.filter(Run::is_again)
+    }
+}
+
+impl Run {
+    /// Runs of one row say too little.
+    fn is_again(&self) -> bool {
+        self.rows > 1 && self.again == self.rows
+    }
+}
+
 /// Finds the contradictions of a table.
 #[derive(Debug)]
 pub(super) struct Contradictions {
@@ -88,6 +148,9 @@ pub(super) struct Contradictions {
     current: Vec<Option<u32>>,
     /// Episodes that come again behind others, where nothing says in which order their rows are.
     again: Tally,
+    remembered: Remembered,
+    /// Runs of which every row was there before, at times that may count from the start of each.
+    repeated: Tally,
 }
 
 /// What things are called in the file.
@@ -148,13 +211,30 @@ impl Contradictions {
             newest: Vec::new(),
             current: Vec::new(),
             again: Tally::default(),
+            remembered: Remembered::default(),
+            repeated: Tally::default(),
         }
     }
 
-    /// Look at the next row of the file; whether it is a copy to be left out.
-    pub(super) fn read(&mut self, stream: u32, row: &Sight) -> bool {
+    /// Look at the next row of the file, with times that are dates or not; whether it is a copy to be left out.
+    pub(super) fn read(&mut self, stream: u32, row: &Sight, calendar: bool) -> bool {
+        if self.named || row.moment.is_none() {
+            self.look_back(stream, row);
+            return self.see(stream, row);
+        }
+        let (known, back) = self.remembered.take(stream, row);
+        if known && back && (calendar || row.moment.is_absolute(ABSOLUTE)) {
+            return self.copied(row);
+        }
+        let before = self.last.get(stream as usize).copied().flatten().map(|last| last.row);
         self.look_back(stream, row);
-        self.see(stream, row)
+        if self.see(stream, row) {
+            return true;
+        }
+        let begins = before.is_some_and(|before| before.end.is_some() || row.opens || row.moment < before.moment);
+        let ended = self.remembered.follow(stream, row, known, begins);
+        ended.iter().for_each(|run| self.repeated.add(&run.first, &run.first));
+        false
     }
 
     /// Look at a row in the order in which it is learned; whether it is a copy to be left out.
@@ -231,7 +311,25 @@ impl Contradictions {
             }
         }
         let kept = wrong.into_iter().filter_map(|(_, _, said, _)| said);
-        Ok(kept.chain(self.say_copies(words)).chain(self.say_back(words)).chain(self.say_again(words)).collect())
+        let order = self.say_back(words).into_iter().chain(self.say_again(words));
+        Ok(kept.chain(self.say_copies(words)).chain(self.say_repeated(words)).chain(order).collect())
+    }
+
+    /// Runs that came again; those that the table ends with among them.
+    fn say_repeated(&self, words: &Words<'_>) -> Option<String> {
+        let last = self.remembered.runs.iter().flatten().filter(|run| run.is_again());
+        let (mut runs, mut first) = (self.repeated.rows, self.repeated.first.map(|(row, _)| row));
+        for run in last {
+            runs += 1;
+            first = first.filter(|row| row.line < run.first.line).or(Some(run.first));
+        }
+        let comes = count(runs, "run comes again", "runs come again");
+        Some(format!(
+            "{comes} with the same {} and the same numbers, and every row is learned; the first: {}. If the file holds an \
+             export twice, leave it out once, or say which column tells runs apart (--episode)",
+            words.time,
+            words.place(&first?)
+        ))
     }
 
     fn say_differing(&self, words: &Words<'_>) -> Option<String> {

@@ -90,7 +90,7 @@ impl Judge {
                 Err(Fault::Cell { row: row.line, column: header.name_of(Column::Seq), message })
             }
             (Number::Copied, _) => Ok(false),
-            _ => Ok(self.contradictions.read(stream, row)),
+            _ => Ok(self.contradictions.read(stream, row, self.calendar)),
         }
     }
 

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 
 /// A place in the order of an episode: a whole number and what is above it. One double would make equal what is a few
 /// nanoseconds apart, half a century after 1970.
@@ -21,6 +22,14 @@ pub(super) struct Time {
     pub(super) seconds: f64,
     /// Whether it is written as a date.
     pub(super) calendar: bool,
+}
+
+impl Hash for Moment {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.whole.hash(state);
+        // Both zeros are equal.
+        (self.rest + 0.0).to_bits().hash(state);
+    }
 }
 
 impl PartialOrd for Moment {
@@ -57,6 +66,11 @@ impl Moment {
 
     pub(super) fn is_none(self) -> bool {
         self.rest.is_nan()
+    }
+
+    /// Whether it is at least `from`.
+    pub(super) fn is_absolute(self, from: i64) -> bool {
+        !self.is_none() && self.whole >= from
     }
 
     /// As people write it; `calendar`: as a date.

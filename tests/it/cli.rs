@@ -1101,11 +1101,22 @@ fn no_command_writes_over_what_it_reads() {
         assert!(status == 2 && message.contains("which the command reads"), "{arguments}: {status}, {message}");
         assert!(contents(&bench) == before, "{arguments}");
     }
+    let (status, message) = bench.failure(&format!("fit log.csv {LOG} --heads heads.json --out new --split ./new"));
+    assert!(status == 2 && message.contains("where --out writes the model"), "{message}");
     // What a file names is read as well.
     bench.file("table.csv", "stream,seq,state_0,reward,terminated\n0,0,0.5,1,0\n0,1,1.5,1,0\n0,2,2.5,1,1\n");
     let before = contents(&bench);
     let (_, message) = bench.failure("fit table.csv --heads heads.json --out labels.csv");
     assert!(message.contains("labels.csv, which the command reads") && contents(&bench) == before, "{message}");
+    let (_, message) = bench.failure("fit table.csv --heads heads.json --out new --split labels.csv");
+    assert!(message.contains("labels.csv, which the command reads") && contents(&bench) == before, "{message}");
+    // Somebody may have changed what `init` once wrote.
+    bench.file("table.toml", "state = [\"state_0\"]\n");
+    let before = contents(&bench);
+    let (status, message) = bench.failure("init table.csv --yes");
+    assert!(status == 2 && message.contains("--out table.toml") && contents(&bench) == before, "{message}");
+    bench.text("init table.csv --yes --out table.toml");
+    assert!(contents(&bench) != before);
 }
 
 /// Names and contents of all files.

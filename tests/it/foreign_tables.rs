@@ -332,6 +332,38 @@ fn rows_that_come_twice_are_left_out_with_a_count() {
 }
 
 #[test]
+fn an_export_that_comes_twice_without_episodes_is_noticed() {
+    let unnamed = Columns { episode: None, ..logged() };
+    let twice = [log(), log()].concat();
+    let (table, told) = said(&twice, STRICT, &unnamed);
+    assert_eq!(table.unwrap().rows().len(), 24);
+    assert_eq!(
+        told,
+        [
+            "3 runs come again with the same t and the same numbers, and every row is learned; the first: line 12, t 0. If the \
+          file holds an export twice, leave it out once, or say which column tells runs apart (--episode)"
+        ]
+    );
+    // Seconds since 1970 come once. An export that overlaps another amid a run is left out to where it goes on.
+    let dated = |log: &[Logged]| -> Vec<Logged> {
+        let at = |(k, row): (usize, &Logged)| Logged { 1: 1.7e9 + 10.0 * k as f64, ..*row };
+        log.iter().enumerate().map(at).collect()
+    };
+    let log = dated(&log());
+    let (base, silent) = said(&log, STRICT, &unnamed);
+    let base = base.unwrap();
+    assert!(silent.is_empty(), "{silent:?}");
+    for (log, copies) in [([log.clone(), log.clone()].concat(), 12), ([&log[..9], &log[2..]].concat(), 7)] {
+        let (table, told) = said(&log, STRICT, &unnamed);
+        let table = table.unwrap();
+        assert_eq!((rows(&table, true), table.summary().copies), (rows(&base, true), copies));
+        assert!(told[0].starts_with(&format!("{copies} rows are exact copies of others and are left out")), "{told:?}");
+        let (all, _) = said(&log, KEEP, &unnamed);
+        assert_eq!(all.unwrap().rows().len(), log.len());
+    }
+}
+
+#[test]
 fn rows_that_differ_at_one_time_are_refused() {
     let mut log = log();
     log.insert(7, Logged(1, 2.0, -3.0, 9.0, false));

@@ -456,6 +456,16 @@ fn checkpoints_of_another_journal_are_passed_over_and_never_continued_from() {
     std::fs::copy(other.join(&ahead), data.join(&ahead)).unwrap();
     let said = done(&format!("repair {name}"));
     assert!(said.contains(&format!("Nothing shows that {ahead} belongs to this journal")), "{said}");
+    // One that the journal shows to be its own comes first.
+    let kept = place.path().join("kept");
+    stopped(&kept);
+    let whole = newest(&kept);
+    std::fs::copy(other.join(&ahead), kept.join(&ahead)).unwrap();
+    damage(&kept, 8);
+    let said = done(&format!("repair {}", show(&kept)));
+    assert!(said.contains("The models continue as of offset 2048") && !said.contains("Nothing shows"), "{said}");
+    done(&format!("repair --from-checkpoint {} --yes", show(&kept)));
+    assert!(kept.join(&whole).exists() && !kept.join(&ahead).exists(), "{:?}", files(&kept));
     let again = place.path().join("again");
     stopped(&again);
     std::fs::copy(other.join(&ahead), again.join(&ahead)).unwrap();

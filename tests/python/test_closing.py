@@ -142,8 +142,20 @@ def test_pyzmq_encrypted(start: Start, ring: Ring, monkeypatch: pytest.MonkeyPat
 
 
 def test_sender(daemon: Daemon) -> None:
-    ends = [daemon.endpoints[name] for name in ("ingest", "control", "publish")]
-    command = [sys.executable, "-c", SENDER, *ends, str(ROWS)]
+    sender_closes(daemon, [daemon.endpoints[name] for name in ("ingest", "control", "publish")], SENDER)
+
+
+@pytest.mark.skipif(not Path(CURVE_BINARY).exists(), reason="there is no criticd built with --features curve")
+def test_sender_encrypted(start: Start, ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "BINARY", CURVE_BINARY)
+    daemon = start(*SETTINGS, config=ring.config({"arm": ["append", "query"]}))
+    keys = f'"keys": Keys.load({str(ring.secret_file("arm"))!r}, {ring.pair("daemon")[0].decode()!r}), '
+    code = SENDER.replace("import Sender", "import Keys, Sender").replace("options = {", "options = {" + keys)
+    sender_closes(daemon, [daemon.endpoints[f"curve_{name}"] for name in ("ingest", "control", "publish")], code)
+
+
+def sender_closes(daemon: Daemon, ends: list[str], code: str) -> None:
+    command = [sys.executable, "-c", code, *ends, str(ROWS)]
     with held(daemon):
         program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert program.stdout is not None and select.select([program.stdout], [], [], PATIENCE_S)[0]

@@ -16,6 +16,7 @@ use criticd::snapshot::Snapshot;
 use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
+use criticd::whole_file::Output;
 use criticd::wire::{self, ArrayForm, encode_snapshot, head_list_from_str, heads_from_list};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -50,8 +51,15 @@ impl HeadOptions {
     }
 
     /// Whether the second model, if one is asked for, has a place that is none of `inputs`.
-    pub(super) fn check_output(&self, inputs: &[&Path]) -> Result<(), Failure> {
-        self.split.iter().try_for_each(|path| output(path, inputs).map(drop))
+    pub(super) fn check_output(&self, inputs: &[&Path], model: &Output) -> Result<(), Failure> {
+        let Some(path) = &self.split else { return Ok(()) };
+        match output(path, inputs)?.is(model) {
+            true => Err(Failure::usage(format!(
+                "--split {}: that is where --out writes the model; name another file",
+                path.display()
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Read the file, if there is one; cumulants that files hold become rewards of `table`, or labels of its rows. A head without discount and
