@@ -2,6 +2,7 @@
 
 use crate::learner::act::Actor;
 use crate::snapshot::{Evaluator, Snapshot};
+use crate::state::removals::Removals;
 use crate::wire::status::TrustStatus;
 use crate::wire::{ErrorCode, WireError};
 use parking_lot::RwLock;
@@ -26,6 +27,7 @@ pub struct Board {
     /// Of each critic.
     judged: Vec<RwLock<Judged>>,
     shape: OnceLock<(usize, usize)>,
+    removals: RwLock<Arc<Removals>>,
 }
 
 /// What the dashboard has found of a critic.
@@ -51,7 +53,7 @@ impl Board {
     pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
         let slots: Vec<_> = names.map(|name| (name, RwLock::new(None))).collect();
         let judged = slots.iter().map(|_| RwLock::default()).collect();
-        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), judged, slots, shape: OnceLock::new() }
+        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), judged, slots, ..Self::default() }
     }
 
     /// State dimension D and rewards H of a row, once a row has come.
@@ -62,6 +64,16 @@ impl Board {
     /// Set the shape of rows, which does not change afterwards.
     pub(crate) fn settle(&self, shape: (usize, usize)) {
         self.shape.get_or_init(|| shape);
+    }
+
+    /// Rows that were taken back.
+    pub fn removals(&self) -> Arc<Removals> {
+        Arc::clone(&self.removals.read())
+    }
+
+    /// Replace them.
+    pub(crate) fn set_removals(&self, removals: Removals) {
+        *self.removals.write() = Arc::new(removals);
     }
 
     /// Index of the critic called `name`; the first one if no name is given.

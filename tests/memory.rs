@@ -181,7 +181,8 @@ fn a_rebuild_takes_what_was_said() {
     let mut producer = Producer::new();
     feed(&mut core, (0..200).map(|_| producer.message("robot", 250)), &mut 0.0);
     let (settings, window) = (config.critics[0].clone(), core.window().unwrap().clone());
-    let job = RebuildJob { settings, names: None, like: None, late: None, window, progress: Arc::default() };
+    let (removals, progress) = (criticd::state::removals::Removals::default(), Arc::default());
+    let job = RebuildJob { settings, names: None, like: None, late: None, window, removals, progress };
     ALLOCATED.reset_peak_usage();
     let before = ALLOCATED.peak_usage();
     let Ok(Rebuilt::Critic(rebuilt)) = job.run(&mut storage.clone(), &|| true, &|| true) else { panic!("a critic") };

@@ -142,6 +142,7 @@ fn journals() -> io::Result<()> {
                 | Output::Status(_)
                 | Output::Rebuild(_)
                 | Output::FollowRebuild(_)
+                | Output::Remove(_)
                 | Output::CatchUp { .. }
                 | Output::Garbage(_) => {}
             }

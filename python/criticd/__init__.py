@@ -36,7 +36,7 @@ from criticd._refusals import Refusal
 from criticd._spread import ReturnSpread
 from criticd._status import Status
 from criticd._tracked import Tracked
-from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
+from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Removal, Suggestion, Value
 from criticd.daemon import Daemon
 from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
@@ -72,6 +72,7 @@ __all__ = [
     "RefitOutcome",
     "Refusal",
     "Refused",
+    "Removal",
     "ReturnSpread",
     "Sender",
     "Snapshot",

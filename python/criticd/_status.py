@@ -221,6 +221,27 @@ class HeadsStatus(TypedDict):
     worst: list[VerifiedHead]
 
 
+class InfluenceStatus(TypedDict):
+    """What a critic has of rows that were taken back; nothing from `free_generation` on."""
+
+    critic: str
+    generation: int
+    subtracted: bool
+    free_generation: int | None
+    free_offset: int | None
+
+
+class RemovalStatus(TypedDict):
+    """Rows that were taken back: by whom, why, and what the critics have of them."""
+
+    offset: int
+    time: float
+    rows: int
+    by: str | None
+    reason: str | None
+    critics: list[InfluenceStatus]
+
+
 class AdvisorStatus(TypedDict):
     """An advisor: its decisions, those that wait for their cost, the costs that it has learned."""
 
@@ -425,6 +446,7 @@ class Status(TypedDict):
     rejected: dict[str, int]
     critics: list[CriticStatus]
     advisors: list[AdvisorStatus]
+    removals: list[RemovalStatus]
 
 
 def status_of(reply: Message) -> Status:

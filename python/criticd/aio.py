@@ -318,6 +318,20 @@ class Client:
             await self.request("rebuild", timeout_s, wait=wait, **_client.optional(critic=critic))
         )
 
+    async def remove(
+        self,
+        select: Sequence[_client.Selector],
+        *,
+        dry_run: bool = True,
+        by: str | None = None,
+        reason: str | None = None,
+        timeout_s: float | None = None,
+    ) -> _client.Removal:
+        """As `criticd.Client.remove`."""
+        fields = _client.optional(by=by, reason=reason)
+        selected = [dict(one) for one in select]
+        return _client.removal_of(await self.request("remove", timeout_s, select=selected, dry_run=dry_run, **fields))
+
     async def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
         """As `criticd.Client.new_policy`."""
         return int((await self.request("new_policy", **_client.optional(policy=policy, critic=critic)))["offset"])

@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -91,6 +91,46 @@ class RefitOutcome:
     outcome: str
     generation: int | None
     reason: str | None
+
+
+Selector = Mapping[str, Any]
+"""Rows that `Client.remove` is about: `stream`, or `stream` and `session`, or `offsets` or `times` (two numbers)."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Rows that are taken back, or would be where `dry_run`.
+
+    ```python
+    found = client.remove([{"stream": "walker", "session": "run-7"}])
+    if found.rows < 1000:
+        client.remove([{"stream": "walker", "session": "run-7"}], dry_run=False)
+    ```
+
+    `rows` before `offset` were selected, in `chains` chains of `rows_of_chains` rows; `streams` has the rows of each
+    stream. `subtracted` says of each critic whether its sums are without them at once; one that is not answers as
+    before until it has been learned again. `without_time` rows have no time and no selector matches them;
+    `forgotten` offsets are no longer in the journal.
+    """
+
+    dry_run: bool
+    offset: int
+    rows: int
+    ranges: list[tuple[int, int]]
+    streams: dict[str, int]
+    chains: int
+    rows_of_chains: int
+    without_time: int
+    forgotten: int
+    subtracted: dict[str, bool]
+
+
+def removal_of(reply: Message) -> Removal:
+    """The reply to `remove`."""
+    keys = ("dry_run", "offset", "rows", "streams", "chains", "rows_of_chains", "without_time", "forgotten")
+    ranges = [(int(first), int(end)) for first, end in reply["ranges"]]
+    subtracted = {critic["critic"]: bool(critic["subtracted"]) for critic in reply["critics"]}
+    return Removal(ranges=ranges, subtracted=subtracted, **{key: reply[key] for key in keys})
 
 
 def model_pages(critic: str | None, variance: bool) -> Generator[Message, Message | Refused, Snapshot]:
@@ -714,6 +754,25 @@ class Client:
         A critic that has failed learns again.
         """
         return refit_outcome_of(self.request("rebuild", timeout_s, wait=wait, **optional(critic=critic)))
+
+    def remove(
+        self,
+        select: Sequence[Selector],
+        *,
+        dry_run: bool = True,
+        by: str | None = None,
+        reason: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Removal:
+        """Take rows back, or with `dry_run` say which these are: critics go on as if they had never learned them.
+
+        `select` is one union of `{"stream": name}`, `{"stream": name, "session": name}`, `{"offsets": (from, to)}` and
+        `{"times": (from, to)}`, Unix seconds. Critics subtract the rows at once and are then learned again; `removals`
+        of `status` says from which generation on nothing of them is left. `by` and `reason` are for the status.
+        """
+        fields = optional(by=by, reason=reason)
+        reply = self.request("remove", timeout_s, select=[dict(one) for one in select], dry_run=dry_run, **fields)
+        return removal_of(reply)
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
         """Announce that another policy acts from the next row on, named `policy` if given. Returns the rows before it.

@@ -54,6 +54,7 @@ def test_send_follow_and_ask(start: Start) -> None:
             assert status["offset"] == 1999
             if status["durable"]:
                 assert (await client.rebuild(wait=True, timeout_s=5 * PATIENCE_S)).outcome == "adopted"
+                assert (await client.remove([{"stream": "nobody"}])).rows == 0
             done = await client.append(stream="x", seq=0, states=WALK[:11], rewards=WALK[:10, 0])
             assert done.accepted == 10
             following.cancel()

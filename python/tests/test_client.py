@@ -110,6 +110,18 @@ def test_every_operation(start: Start) -> None:
             when(lambda: client.value(WALK[0]).generation == rebuilt.generation, "answers of the rebuilt model")
             with pytest.raises(Refused, match="unknown_critic"):
                 client.rebuild("other")
+            found = client.remove([{"offsets": (10, 60)}])
+            assert found.dry_run and found.rows == 50 and found.ranges == [(10, 60)] and not client.status()["removals"]
+            done = client.remove([{"offsets": (10, 60)}], dry_run=False, by="a test")
+            assert not done.dry_run and done.subtracted == found.subtracted and sum(done.streams.values()) == 50
+
+            def is_free() -> bool:
+                [removal] = client.status()["removals"]
+                return removal["by"] == "a test" and removal["critics"][0]["free_generation"] is not None
+
+            when(is_free, "a model without any influence of these rows")
+            with pytest.raises(Refused, match="select"):
+                client.remove([{"stream": "a", "offsets": (0, 1)}])
         else:
             with pytest.raises(Refused, match="not_ready"):
                 client.checkpoint()

@@ -1,10 +1,11 @@
 //! Commands that ask a running daemon: `snapshot`, `refit`, `new-policy`, `checkpoint`; `status` has a file of its own.
 
 use super::output::{note, write_file};
-use super::{Failure, print};
+use super::{Failure, as_of, print};
 use criticd::client::{ClientError, Requester};
 use criticd::config::ConfigParts;
 use criticd::daemon;
+use criticd::daemon::as_of::Moment;
 use criticd::wire::{self, ArrayForm};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -165,7 +166,7 @@ pub(super) fn with_critic(mut fields: Value, critic: Option<&str>) -> Value {
 /// Save the model that a running daemon uses
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd snapshot --out value.model\n  criticd snapshot --json | jq .kernel",
+    after_help = "Examples:\n  criticd snapshot --out value.model\n  criticd snapshot --json | jq .kernel\n  criticd snapshot --as-of 120000 --out then.model      what answered when 120000 rows had been stored\n  criticd value then.model states.csv",
     group = clap::ArgGroup::new("where").required(true).args(["out", "json"])
 )]
 pub(crate) struct Snapshot {
@@ -180,11 +181,17 @@ pub(crate) struct Snapshot {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
+    /// The model as it was when so many rows had been stored, or at a time: @ and Unix seconds. It is learned again from the data directory
+    #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment)]
+    as_of: Option<Moment>,
 }
 
 impl Snapshot {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let snapshot = self.connection.connect()?.snapshot(self.critic.as_deref(), self.connection.timeout())?;
+        let snapshot = match self.as_of {
+            Some(moment) => as_of::snapshot(&self.connection.directory(), self.critic.as_deref(), moment)?,
+            None => self.connection.connect()?.snapshot(self.critic.as_deref(), self.connection.timeout())?,
+        };
         let bytes = wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         if let Some(path) = &self.out {
             write_file(path, &[], &bytes)?;

@@ -3,6 +3,7 @@
 mod act;
 mod actions;
 mod answers;
+mod as_of;
 mod backup;
 mod bench;
 mod check_config;
@@ -11,6 +12,7 @@ mod client;
 mod compact;
 mod demo;
 mod dictionary;
+mod erase;
 mod evaluate;
 mod export;
 mod fit;
@@ -29,6 +31,7 @@ mod output;
 mod plot;
 mod policy;
 mod quarantine;
+mod remove;
 mod repair;
 mod replay;
 mod reset;
@@ -79,6 +82,8 @@ enum Command {
     #[command(alias = "optimise")]
     Refit(client::Refit),
     Rebuild(client::Rebuild),
+    Remove(remove::Remove),
+    Erase(erase::Erase),
     NewPolicy(client::NewPolicy),
     Heads(heads::Heads),
     Checkpoint(client::Checkpoint),
@@ -123,6 +128,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Refit(refit) => refit.run(),
         Command::Rebuild(rebuild) => rebuild.run(),
+        Command::Remove(remove) => remove.run(),
+        Command::Erase(erase) => erase.run(),
         Command::NewPolicy(policy) => policy.run(),
         Command::Heads(heads) => heads.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),

@@ -1,6 +1,7 @@
 //! `criticd status`: what a running daemon knows about itself, once or as a view that follows it.
 
 mod foretold;
+mod removed;
 use super::client::Connection;
 use super::given::common_unit;
 use super::inspect::{PROVISIONAL, UNSCALED, verified};
@@ -449,7 +450,7 @@ fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
             format!("{name}: {decisions} decisions, {learned} costs learned, {waiting} decisions wait for their cost"),
         )
     };
-    lines.extend(status.advisors.iter().map(advisor));
+    lines.extend(status.advisors.iter().map(advisor).chain(removed::lines(status)));
     lines.extend(status.read_only.iter().map(|why| said("read-only", format!("no row is taken: {why}"))));
     let failing = status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
     lines.extend(failing.map(|why| said("checkpoint", format!("could not be written: {why}"))));

@@ -3,13 +3,14 @@
 //! Groups are read beside a running daemon, a few at a time, so that no append waits for a reader. Each group is checked
 //! before it is used, also in a backup.
 
-use super::recovery::{RecoverError, for_each_record, group_of, is_foreign};
+use super::recovery::{RecoverError, for_each_record, group_of, is_foreign, recorded_removals};
 use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
 use crate::journal::store::{DATABASE, Mark, SqliteStorage, Storage as _, StoreError, read_mark};
-use crate::journal::{CONFIGURED, Record, TakenRows};
+use crate::journal::{CONFIGURED, Group, Record, TakenRows};
 use crate::learner::Settings;
+use crate::state::removals::Removals;
 use crate::table::{Placed, RowColumns, RowWriter, TableError};
 use crate::transition::Rows;
 use crate::whole_file;
@@ -140,8 +141,8 @@ pub fn export(
     let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
     let from = if chosen.from == 0 { first } else { group_of(&mut storage, chosen.from)? };
     let (mut columns, mut exported, mut wrong) = (RowColumns::default(), Exported::default(), None);
-    let mut groups = None;
-    let read = visit(&mut storage, from, last, &mut |id, offset, _, taken| {
+    let (mut groups, mut end) = (None, 0);
+    let read = visit(&mut storage, from, last, &mut end, &mut |id, offset, _, taken| {
         let (first, _) = groups.get_or_insert((id, id));
         groups = Some((*first, id));
         if exported.journal.1 == 0 {
@@ -158,6 +159,7 @@ pub fn export(
         return Err(ArchiveError::Columns(why));
     }
     exported.fault = read.err().map(|e| e.to_string());
+    exported.journal.1 = exported.journal.1.max(end);
     exported.missing = known.offset.min(chosen.to).saturating_sub(exported.journal.1);
     if exported.fault.is_none() && exported.missing > 0 {
         exported.fault = Some("the journal ends before rows that were acknowledged".to_owned());
@@ -168,7 +170,7 @@ pub fn export(
     };
     let mut writer = RowWriter::create(out, &columns)?;
     let (mut failed, end) = (None, exported.journal.1);
-    let again = visit(&mut storage, first, last, &mut |_, offset, received, taken| {
+    let again = visit(&mut storage, first, last, &mut 0, &mut |_, offset, received, taken| {
         for i in chosen.of(taken, offset) {
             let placed = Placed { offset: offset + i as u64, received, starts_chain: taken.starts_chain[i] };
             if let Err(e) = writer.push(&taken.batch, i, &placed) {
@@ -208,29 +210,32 @@ pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
     let mut storage = SqliteStorage::open_beside(directory)?;
     let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
     let end = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
-    let start = end.saturating_sub(most);
+    let mut removals = Removals::default();
+    recorded_removals(&mut storage, &mut removals).map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+    let start = removals.offsets().back_from(end, most);
     let from = group_of(&mut storage, start)?;
     let mut newest = Newest { first: end, critics: critics(&mut storage, directory, first)?, ..Newest::default() };
     let mut numbers: HashMap<u32, u32> = HashMap::new();
     let mut alike = true;
-    let read = visit(&mut storage, from, last, &mut |_, offset, _, TakenRows { stream, starts_chain, batch }| {
-        if newest.streams.is_empty() {
-            newest.rows = Rows::new(batch.dim(), batch.rewards_per_row());
-        }
-        alike = (batch.dim(), batch.rewards_per_row()) == (newest.rows.dim, newest.rows.rewards_per_row);
-        let skipped = usize::try_from(start.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let known = if alike { batch.len() } else { 0 };
-        for (i, &starts) in starts_chain.iter().enumerate().take(known).skip(skipped) {
-            newest.first = newest.first.min(offset + i as u64);
-            let is_new = !numbers.contains_key(stream);
-            let number = *numbers.entry(*stream).or_insert(newest.streams.len() as u32);
-            if is_new {
-                newest.streams.push(batch.stream().to_owned());
+    let read =
+        visit(&mut storage, from, last, &mut 0, &mut |_, offset, _, TakenRows { stream, starts_chain, batch }| {
+            if newest.streams.is_empty() {
+                newest.rows = Rows::new(batch.dim(), batch.rewards_per_row());
             }
-            newest.rows.push(number, is_new || starts, batch, i);
-        }
-        alike
-    });
+            alike = (batch.dim(), batch.rewards_per_row()) == (newest.rows.dim, newest.rows.rewards_per_row);
+            let skipped = usize::try_from(start.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let known = if alike { batch.len() } else { 0 };
+            for (i, &starts) in starts_chain.iter().enumerate().take(known).skip(skipped) {
+                newest.first = newest.first.min(offset + i as u64);
+                let is_new = !numbers.contains_key(stream);
+                let number = *numbers.entry(*stream).or_insert(newest.streams.len() as u32);
+                if is_new {
+                    newest.streams.push(batch.stream().to_owned());
+                }
+                newest.rows.push(number, is_new || starts, batch, i);
+            }
+            alike
+        });
     read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
     if !alike {
         return Err(ArchiveError::Columns("its newest rows have states or rewards of different lengths".to_owned()));
@@ -257,21 +262,31 @@ fn critics(storage: &mut SqliteStorage, directory: &Path, first: u64) -> Result<
 }
 
 /// Visit the rows of groups `from` to `last` in order: number of the group, offset of the first row, Unix seconds when they
-/// were stored. It ends where `take` returns false.
+/// were stored. It ends where `take` returns false. `end` is the offset behind the last group that was read.
 fn visit(
     storage: &mut SqliteStorage,
     from: u64,
     last: u64,
+    end: &mut u64,
     take: &mut dyn FnMut(u64, u64, f64, &TakenRows) -> bool,
 ) -> Result<(), RecoverError> {
+    // What is behind damage takes nothing back that can be read.
+    let mut removals = Removals::default();
+    drop(recorded_removals(storage, &mut removals));
     good_groups(storage, from, |group, time, records| {
+        *end = group.end();
         let mut offset = group.first_offset;
+        let records = removals.clean(Group { end: group.mark(), first_offset: offset, time, records }).records;
         for record in records {
-            if let Record::Rows(taken) = record {
-                if !take(group.id, offset, time, &taken) {
-                    return false;
+            match record {
+                Record::Rows(taken) => {
+                    if !take(group.id, offset, time, &taken) {
+                        return false;
+                    }
+                    offset += taken.batch.len() as u64;
                 }
-                offset += taken.batch.len() as u64;
+                Record::Hole(rows) => offset += rows,
+                _ => {}
             }
         }
         group.id < last

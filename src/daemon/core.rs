@@ -28,6 +28,7 @@ mod rebuilds;
 mod reconfigure;
 mod refits;
 mod refusals;
+mod removals;
 mod status;
 mod work;
 
@@ -141,6 +142,7 @@ impl Core {
             state,
         };
         core.publisher.settle(core.intake.shape());
+        core.publisher.board().set_removals(core.state.removals().clone());
         core
     }
 
@@ -232,6 +234,7 @@ impl Core {
             }
         }
         (0..self.given_up.len()).for_each(|index| self.want_missing_heads(index));
+        self.rebuild_influenced();
     }
 
     /// Apply what a start has decided although it cannot be stored yet: settings, and rows that critics leave out. Nothing is
@@ -418,6 +421,7 @@ impl Core {
             Op::Report { advisor, decision_id, cost } => {
                 self.advise(advisor.as_deref(), AdviceRequest::Report { decision_id, cost }, &caller).map(|()| None)
             }
+            Op::Remove(request) => self.remove(request, &caller).map(|()| None),
             Op::Rebuild { critic, wait } => self.rebuild_from_journal(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
@@ -554,10 +558,14 @@ impl Core {
         if let Some(index) = self.rebuilds.applied(&self.state, now, &mut self.out) {
             self.given_up[index] = None;
             self.refits.rebuilt(index);
+            if self.refits.is_waited_for(index) {
+                self.state.request_refit(index);
+            }
             self.publisher.hurry();
             // Others may have come while it ran.
             self.want_missing_heads(index);
         }
+        self.removal_applied();
         for failed in applied.failed {
             self.skip(failed, now);
         }
@@ -610,10 +618,8 @@ impl Core {
         for name in std::mem::take(&mut self.to_rebuild) {
             self.rebuild(&name, now);
         }
-        let decided = self.refits.judge(&self.state, &self.given_up, now, &mut self.out);
-        decided.into_iter().for_each(|record| self.intake.decide(record));
-        let decided = self.refits.start(&mut self.state, now, &mut self.out);
-        decided.into_iter().for_each(|record| self.intake.decide(record));
+        self.act_on_removals(now);
+        self.act_on_refits(now);
         if !self.intake.has_decisions() {
             let decided = self.rebuilds.judge(&self.state, self.config.window_rows, now, &mut self.out);
             decided.into_iter().for_each(|record| self.intake.decide(record));
@@ -782,6 +788,7 @@ impl Core {
             duplicates: self.intake.duplicates(),
             critics: (0..self.given_up.len()).map(|index| self.critic_status(index)).collect(),
             advisors: self.state.advisors().iter().map(advice::status).collect(),
+            removals: self.removals_status(),
             ..Status::default()
         };
         self.figures.enter(&mut status, now);

@@ -17,6 +17,7 @@ use crate::learner::{Lambda, Settings, effective_tolerance};
 use crate::math::dictionary::StoppingRule;
 use crate::panics;
 use crate::snapshot::Snapshot;
+use crate::state::removals::Removals;
 use crate::transition::Rows;
 use crate::transport::{Outbox, Reply};
 use crate::wire::status::EvaluationsStatus;
@@ -169,7 +170,7 @@ impl Evaluations {
         asked: Asked,
         keep_going: &(dyn Fn() -> bool + Sync),
     ) -> Result<Reply, WireError> {
-        let mut journal = Journal::open(&self.directory)?;
+        let mut journal = Journal::open(&self.directory, self.board.removals())?;
         match asked {
             Asked::Rows(span) => Ok(caller.reply(&wire::Reply::Rows(&journal.page(span)?))),
             Asked::Evaluate(payload) => {
@@ -178,7 +179,7 @@ impl Evaluations {
                 let settings = &self.config.critics[critic];
                 let model = self.board.get(critic);
                 let taken = journal.rows(request.span, request.answers.as_ref(), keep_going)?;
-                let rows = [taken.from, taken.from + taken.len() as u64];
+                let rows = [taken.from, taken.to];
                 let share = |share: f64| self.desk.set_share(share);
                 let judging = Judging { settings, model: model.as_deref(), request: &request, keep_going };
                 let (findings, is_fitted) = judging.run(&taken, &share)?;
@@ -203,13 +204,16 @@ struct Journal {
     storage: SqliteStorage,
     /// Offsets of its first row, and behind its last.
     bounds: (u64, u64),
+    /// Rows that were taken back: none of them is there.
+    removals: Arc<Removals>,
 }
 
-/// Rows as they were received, in order and without a gap.
+/// Rows as they were received, in order; between them only rows are missing that were taken back.
 #[derive(Default)]
 struct Taken {
-    /// Offset of the first one.
+    /// Offset of the first one, and behind the last.
     from: u64,
+    to: u64,
     /// Each with the part of it that is meant.
     parts: Vec<(TakenRows, std::ops::Range<usize>)>,
 }
@@ -254,7 +258,7 @@ fn stopped() -> WireError {
 }
 
 impl Journal {
-    fn open(directory: &std::path::Path) -> Result<Self, WireError> {
+    fn open(directory: &std::path::Path, removals: Arc<Removals>) -> Result<Self, WireError> {
         let mut storage = SqliteStorage::open_beside(directory).map_err(unreadable)?;
         let empty = || WireError::new(ErrorCode::NotReady, "there are no rows yet");
         let ends = |storage: &mut SqliteStorage| -> Result<Option<(u64, u64)>, StoreError> {
@@ -264,14 +268,14 @@ impl Journal {
             Ok(first.zip(end))
         };
         let bounds = ends(&mut storage).map_err(unreadable)?;
-        Ok(Self { bounds: bounds.filter(|(first, end)| first < end).ok_or_else(empty)?, storage })
+        Ok(Self { bounds: bounds.filter(|(first, end)| first < end).ok_or_else(empty)?, storage, removals })
     }
 
     /// Offset of the first row that is meant.
     fn start(&self, span: Span) -> Result<u64, WireError> {
         let (first, end) = self.bounds;
         match span {
-            Span::Last(last) => Ok(end.saturating_sub(last).max(first)),
+            Span::Last(last) => Ok(self.removals.offsets().back_from(end, last).max(first)),
             Span::From(from) if (first..=end).contains(&from) => Ok(from),
             Span::From(from) => {
                 let message = format!("the journal has the rows {first} to {end}, none from {from} on");
@@ -280,10 +284,16 @@ impl Journal {
         }
     }
 
+    /// Rows from offset `from` on.
+    fn count_from(&self, from: u64) -> u64 {
+        let all = from..self.bounds.1;
+        all.end - all.start - self.removals.offsets().count_within(&all)
+    }
+
     /// At most `most` rows from offset `from` on, and no more after [`EVALUATED_BYTES`] of numbers.
     fn take(&mut self, from: u64, most: usize, keep_going: &dyn Fn() -> bool) -> Result<Taken, WireError> {
-        let to = self.bounds.1.min(from.saturating_add(most as u64));
-        let mut taken = Taken { from, parts: Vec::new() };
+        let to = self.bounds.1.min(self.removals.offsets().stretched(from, from.saturating_add(most as u64)));
+        let mut taken = Taken { from, to: from, parts: Vec::new() };
         let mut next = group_of(&mut self.storage, from).map_err(unreadable)?;
         let (mut reached, mut room) = (from, EVALUATED_BYTES);
         while reached < to && room > 0 {
@@ -295,8 +305,16 @@ impl Journal {
             next = last.id + 1;
             for stored in groups {
                 let mut offset = stored.first_offset;
-                for record in stored.group().map_err(unreadable)?.records {
-                    let Record::Rows(rows) = record else { continue };
+                for record in self.removals.clean(stored.group().map_err(unreadable)?).records {
+                    let rows = match record {
+                        Record::Rows(rows) => rows,
+                        Record::Hole(rows) => {
+                            offset += rows;
+                            reached = reached.max(offset.min(to));
+                            continue;
+                        }
+                        _ => continue,
+                    };
                     let (begins, ends) = (offset, offset + rows.batch.len() as u64);
                     offset = ends;
                     let row = rows.batch.bytes().div_ceil(rows.batch.len()).max(1);
@@ -308,6 +326,7 @@ impl Journal {
                     if range.start < range.end {
                         room = room.saturating_sub(row * (range.end - range.start) as usize);
                         reached = range.end;
+                        taken.to = reached;
                         taken.parts.push((rows, (range.start - begins) as usize..(range.end - begins) as usize));
                     }
                 }
@@ -316,15 +335,23 @@ impl Journal {
         Ok(taken)
     }
 
+    /// Rows that follow one another, from `from` on or from the first row behind: their first offset, and the offset behind the last.
+    fn piece(&self, from: u64) -> (u64, u64) {
+        let (end, holes) = (self.bounds.1, self.removals.offsets());
+        let from = holes.first_behind(from).filter(|hole| hole.start <= from).map_or(from, |hole| hole.end.min(end));
+        (from, holes.first_behind(from).map_or(end, |hole| hole.start.min(end)))
+    }
+
     /// A page of rows.
     fn page(&mut self, span: Span) -> Result<RetainedRows, WireError> {
-        let from = self.start(span)?;
+        let (from, to) = self.piece(self.start(span)?);
         // One row says how many numbers rows have.
         let one = self.take(from, 1, &|| true)?;
         let numbers = one.each().next().map_or(1, |(taken, i)| {
             taken.batch.dim() + taken.batch.action(i).map_or(0, <[f64]>::len) + taken.batch.rewards_per_row() + 1
         });
-        let taken = self.take(from, (PAGE_NUMBERS / numbers).clamp(1, PAGE_ROWS), &|| true)?;
+        let most = usize::try_from(to - from).unwrap_or(usize::MAX).min((PAGE_NUMBERS / numbers).clamp(1, PAGE_ROWS));
+        let taken = self.take(from, most, &|| true)?;
         let actions = taken.column(|taken, i| taken.batch.action(i));
         let mut places: HashMap<&str, u32> = HashMap::new();
         let mut page = RetainedRows { from, end: self.bounds.1, ..RetainedRows::default() };
@@ -359,9 +386,9 @@ impl Journal {
         let from = self.start(span)?;
         let of_answers = answers.map(|answers| answers.given().values.len() / answers.given().width);
         let taken = self.take(from, of_answers.unwrap_or(wire::EVALUATED_MAX), keep_going)?;
-        let wanted = of_answers.or(if let Span::Last(_) = span { Some((self.bounds.1 - from) as usize) } else { None });
+        let wanted = of_answers.or(if let Span::Last(_) = span { Some(self.count_from(from) as usize) } else { None });
         let most = taken.len();
-        if wanted.is_some_and(|wanted| wanted > most) && most as u64 + from < self.bounds.1 {
+        if wanted.is_some_and(|wanted| wanted > most) && (most as u64) < self.count_from(from) {
             let field = if of_answers.is_some() { "from" } else { "last" };
             let mib = EVALUATED_BYTES >> 20;
             let message = format!("an evaluation takes rows of {mib} MiB of numbers, from {from} on {most} of them");
@@ -627,7 +654,7 @@ mod tests {
             taken(1, &[no], &[no]),
         ];
         let parts = parts.into_iter().map(|rows| (rows.clone(), 0..rows.batch.len())).collect();
-        let (of_row, whole) = episodes(&Taken { from: 0, parts });
+        let (of_row, whole) = episodes(&Taken { parts, ..Taken::default() });
         assert_eq!(of_row, [0, 0, 1, 1, 2, 3, 4, 4, 3]);
         assert_eq!(whole, [false, true, true, false, true]);
         assert_eq!(renumbered([4, 4, 1, 4].into_iter()), [0, 0, 1, 0]);

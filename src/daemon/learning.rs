@@ -9,6 +9,7 @@ use super::queries::Forwarded;
 use super::rebuild::RebuildDone;
 use super::rebuild_thread::RebuildTask;
 use super::refit_thread::Task;
+use super::removal::{RemovalFound, RemovalJob};
 use super::systemd::notify as notify_systemd;
 use super::warm_start::{Feeding, WarmStartInput};
 use super::{Command, DRAIN, POLL_INTERVAL, TICK};
@@ -66,6 +67,8 @@ pub(super) struct Inbox {
     pub(super) wants: Receiver<u64>,
     pub(super) done: Receiver<RefitDone>,
     pub(super) rebuilt: Receiver<RebuildDone>,
+    /// Rows that were to be found, to be taken back.
+    pub(super) found: Receiver<RemovalFound>,
     pub(super) written: Receiver<CheckpointDone>,
     pub(super) commands: Receiver<Command>,
 }
@@ -74,6 +77,7 @@ pub(super) struct Inbox {
 pub(super) struct Outlets {
     pub(super) tasks: Sender<Task>,
     pub(super) rebuilds: Sender<RebuildTask>,
+    pub(super) removals: Sender<Box<RemovalJob>>,
     pub(super) garbage: Sender<Box<Model>>,
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Sender<()>,
@@ -233,6 +237,9 @@ impl Learning {
             },
             recv(self.inbox.rebuilt) -> done => if let Ok(done) = done {
                 self.core.rebuild_done(done);
+            },
+            recv(self.inbox.found) -> found => if let Ok(found) = found {
+                self.core.removal_found(found);
             },
             recv(self.inbox.wants) -> offset => if let Ok(offset) = offset {
                 self.core.want(offset);
@@ -491,6 +498,7 @@ impl Learning {
                 // So does the thread of rebuilds.
                 Output::Rebuild(job) => drop(self.outlets.rebuilds.send(RebuildTask::Run(job))),
                 Output::FollowRebuild(rebuilt) => drop(self.outlets.rebuilds.send(RebuildTask::Follow(rebuilt))),
+                Output::Remove(job) => drop(self.outlets.removals.send(job)),
                 Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
                 // The core hands out one at a time.
                 Output::Checkpoint(checkpoint) => drop(self.outlets.checkpoints.send(checkpoint)),
@@ -657,10 +665,11 @@ mod tests {
 
     fn learning_of(config: Arc<Config>, ingest: Receiver<Bytes>, calls: Turns<Forwarded>) -> Learning {
         let (wants, done, rebuilt, written, commands) = (never(), never(), never(), never(), never());
-        let inbox = Inbox { ingest, calls, wants, done, rebuilt, written, commands };
+        let inbox = Inbox { ingest, calls, wants, done, rebuilt, found: never(), written, commands };
         let outlets = Outlets {
             tasks: bounded(1).0,
             rebuilds: bounded(1).0,
+            removals: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,

@@ -1,7 +1,7 @@
 //! The lock of a data directory: one daemon at a time.
 
 use super::endpoints_file::EndpointsFile;
-use super::{StartError, replace, starting};
+use super::{StartError, erase, replace, starting};
 use crate::config::{Config, ConfigParts};
 use crate::http::Shelf;
 use crate::whole_file::{forbids_writing, not_through_links};
@@ -28,6 +28,7 @@ pub(super) fn claim(directory: &Path) -> Result<(File, EndpointsFile), StartErro
     }
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let lock = lock(directory)?;
+    erase::sweep(directory).map_err(failed)?;
     if let Some(what) = replace::interrupted(directory).map_err(failed)? {
         return Err(StartError::Unfinished { path: directory.to_owned(), what });
     }

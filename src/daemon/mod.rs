@@ -14,9 +14,11 @@
 
 mod act;
 pub mod archive;
+pub mod as_of;
 mod bounds;
 pub mod core;
 mod endpoints_file;
+pub mod erase;
 mod evaluations;
 mod learning;
 pub mod ledger;
@@ -29,6 +31,7 @@ pub mod rebuild;
 mod rebuild_thread;
 pub mod recovery;
 mod refit_thread;
+pub mod removal;
 pub mod replace;
 mod starting;
 pub mod survey;
@@ -48,6 +51,7 @@ use self::queries::{Control, FastPath, Ports};
 use self::rebuild_thread::Rebuilds;
 use self::recovery::{NEWER_REMEDY, OnTheWay, RecoverError};
 use self::refit_thread::Refits;
+use self::removal::{RemovalFound, RemovalJob, RemovalThread};
 use self::replace::Interrupted;
 use self::starting::Report;
 pub use self::starting::starting;
@@ -423,6 +427,7 @@ impl Daemon {
         let (garbage, garbage_queue) = bounded(GARBAGE);
         let (rebuilds, rebuild_queue) = bounded(1);
         let (rebuilt, rebuilt_queue) = bounded(1);
+        let (removals, found_queue) = self.start_removals(&config)?;
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
@@ -437,6 +442,7 @@ impl Daemon {
             wants: want_queue,
             done: done_queue,
             rebuilt: rebuilt_queue,
+            found: found_queue,
             written: written_queue,
             commands,
         };
@@ -451,8 +457,18 @@ impl Daemon {
             stop: Arc::clone(&self.stop_refits),
         });
         let (counters, dropped_publications) = (Arc::clone(&transport.counters), 0);
-        let outlets =
-            Outlets { tasks, rebuilds, garbage, fresh, checkpoints, replies, publish, dropped_publications, counters };
+        let outlets = Outlets {
+            tasks,
+            rebuilds,
+            removals,
+            garbage,
+            fresh,
+            checkpoints,
+            replies,
+            publish,
+            dropped_publications,
+            counters,
+        };
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
@@ -472,6 +488,18 @@ impl Daemon {
         self.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         self.spawn("control", move || control.run())?;
         self.spawn("core", move || learning.run())
+    }
+
+    /// Start the thread that looks for rows that are to be taken back. Returns where it takes tasks, and where it answers.
+    fn start_removals(
+        &mut self,
+        config: &Config,
+    ) -> Result<(Sender<Box<RemovalJob>>, Receiver<RemovalFound>), StartError> {
+        let ((tasks, queue), (done, found)) = (bounded(1), bounded(1));
+        let (directory, stop) = (config.data_dir.clone(), Arc::clone(&self.stop_refits));
+        let thread = RemovalThread { directory, tasks: queue, done, stop };
+        self.spawn("remove", move || thread.run())?;
+        Ok((tasks, found))
     }
 
     /// Write `endpoints.json`, which is the sign that all is ready, and tell systemd.
@@ -572,7 +600,9 @@ impl Daemon {
         if let Some(http) = self.http.take() {
             http.stop();
         }
-        for background in ["refit", "rebuild", "evaluate", "rows"].iter().filter_map(|name| threads.get(*name)) {
+        for background in
+            ["refit", "rebuild", "remove", "evaluate", "rows"].iter().filter_map(|name| threads.get(*name))
+        {
             wait(background, DRAIN + FLUSH);
         }
         if let Some(checkpoint) = threads.remove("checkpoint") {

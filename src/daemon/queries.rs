@@ -667,6 +667,7 @@ fn held_bytes(op: &Op, message: usize) -> usize {
             remove.len() * name + add.len() * (2 * size_of::<HeadForm>() + NAME) + labels
         }
         Op::Suggest { context, .. } => 2 * size_of_val(&context[..]),
+        Op::Remove(request) => 2 * size_of_val(&request.selectors[..]) + message,
         _ => 0,
     };
     size_of::<Forwarded>() + message + lists

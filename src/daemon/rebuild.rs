@@ -21,6 +21,7 @@ use crate::learner::refit::{self, RefitError, RefitTrigger};
 use crate::learner::window::Window;
 use crate::learner::{Learner, Settings};
 use crate::panics;
+use crate::state::removals::Removals;
 use crate::transition::{Batch, Invalid};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,6 +62,8 @@ pub struct RebuildJob {
     pub late: Option<Box<LateHeads>>,
     /// The retained rows that refits see.
     pub window: Window,
+    /// Rows that were taken back, which it does not learn.
+    pub removals: Removals,
     /// Where it says how far it is.
     pub progress: Arc<RebuildProgress>,
 }
@@ -94,6 +97,7 @@ pub struct RebuiltCritic {
     left_out: Vec<SkippedRows>,
     /// Name of the policy that the last rows of each stream were of, where they named one.
     policies: HashMap<u32, String>,
+    removals: Removals,
     progress: Arc<RebuildProgress>,
 }
 
@@ -190,6 +194,7 @@ impl RebuildJob {
                 demands: Demands::of(&beginning.settings().heads),
                 left_out: left_out.clone(),
                 policies: HashMap::new(),
+                removals: self.removals.clone(),
                 progress: Arc::clone(&self.progress),
             };
             match rebuilt.read(storage, keep_going) {
@@ -312,8 +317,12 @@ impl RebuiltCritic {
         let mut offset = group.first_offset;
         let (from, end) = (self.learner.learned(), group.end());
         let is_left_out = self.left_out.iter().any(|rows| (rows.from, rows.to) == (from, end));
-        for record in group.group()?.records {
+        for record in self.removals.clean(group.group()?).records {
             match record {
+                Record::Hole(rows) => {
+                    self.leave_hole(offset, rows);
+                    offset += rows;
+                }
                 Record::Rows(taken) => {
                     let rows = taken.batch.len() as u64;
                     self.note_policy(taken.stream, taken.batch.policy(), offset);
@@ -321,13 +330,7 @@ impl RebuiltCritic {
                         self.demands.check(&taken.batch).map_err(|fault| {
                             Ended::unlearnable(&fault, offset, &self.learner.settings().heads, &taken.batch)
                         })?;
-                        if self.window.end() != offset {
-                            // Groups that the journal has forgotten meanwhile.
-                            self.window = empty_like(&self.window, offset);
-                            if offset > self.learner.learned() {
-                                self.learner.skip_to(offset);
-                            }
-                        }
+                        self.go_to(offset);
                         self.window.extend_from_batch(taken.stream, &taken.starts_chain, &taken.batch);
                         if !is_left_out {
                             let (learner, batch) = (&mut self.learner, &taken.batch);
@@ -353,6 +356,25 @@ impl RebuiltCritic {
         self.learn()?;
         self.progress.rows.store(self.learner.learned().saturating_sub(self.first_row), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The next row is that at `offset`.
+    fn go_to(&mut self, offset: u64) {
+        if self.window.end() != offset {
+            // Groups that the journal has forgotten meanwhile.
+            self.window = empty_like(&self.window, offset);
+            if offset > self.learner.learned() {
+                self.learner.skip_to(offset);
+            }
+        }
+    }
+
+    /// `rows` rows from `offset` on were taken back.
+    fn leave_hole(&mut self, offset: u64, rows: u64) {
+        if offset + rows > self.learner.learned() {
+            self.go_to(offset);
+            self.window.skip(rows);
+        }
     }
 
     fn name(&self) -> String {

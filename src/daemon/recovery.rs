@@ -8,9 +8,10 @@
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints, Directory, KEPT};
 use crate::journal::store::{GroupHeader, Mark, Storage, StoreError, for_each_group};
 use crate::journal::thresholds::thresholds;
-use crate::journal::{CONFIGURED, Corruption, REBUILT, Record, SKIPPED, SkippedRows, StoredGroup};
+use crate::journal::{CONFIGURED, Corruption, REBUILT, REMOVED, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
+use crate::state::removals::Removals;
 use std::fmt;
 
 /// Times that a start tries again without rows on which a critic has failed. A critic that fails once more is given up.
@@ -539,7 +540,7 @@ pub(super) fn recorded_skips(
 
 /// Numbers of groups behind number `behind`, each with the offset of a row before it that a critic learns from there on: one that
 /// was rebuilt lacks some rows, and one that begins again with new settings learns the last ones at once.
-fn recorded_reaches(
+pub(super) fn recorded_reaches(
     storage: &mut dyn Storage,
     behind: u64,
     keep_going: KeepGoing<'_>,
@@ -554,6 +555,20 @@ fn recorded_reaches(
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Note the rows that the groups of a journal take back. Rows that a record takes back are forgotten before it is.
+///
+/// # Errors
+/// If the journal cannot be read. What was found before stays noted.
+pub(super) fn recorded_removals(storage: &mut dyn Storage, found: &mut Removals) -> Result<(), RecoverError> {
+    let first = storage.bounds()?.map_or(1, |(first, _)| first);
+    for_each_record(storage, first - 1, REMOVED, &mut || true, &mut |head, record| {
+        if let Record::Removed(removed) = record {
+            found.note(&removed, head.first_offset, 0.0);
+        }
+        Ok(())
+    })
 }
 
 /// Visit the records of the groups behind number `behind` that have records of these kinds. `keep_going` is asked now and then.

@@ -13,7 +13,7 @@
 use super::pairs::Evidence;
 use super::refused::Cause;
 use crate::wire::Status;
-use crate::wire::status::{CriticStatus, TrustReason, TrustStatus};
+use crate::wire::status::{CriticStatus, RemovalStatus, TrustReason, TrustStatus};
 use serde_json::{Map, Value};
 
 /// Pairs below which nothing is concluded from them.
@@ -228,7 +228,26 @@ impl Case<'_> {
             ));
         }
         out.extend(self.refusals());
+        out.extend(self.removal());
         out
+    }
+
+    /// Rows were taken back of which the critic still has something.
+    fn removal(&self) -> Option<TrustReason> {
+        let of_critic = |removal: &RemovalStatus| {
+            let own =
+                removal.critics.iter().find(|own| own.critic == self.critic.name && own.free_generation.is_none())?;
+            Some((removal.rows, removal.by.clone(), removal.offset, own.subtracted))
+        };
+        let (rows, by, offset, subtracted) = self.status.removals.iter().find_map(of_critic)?;
+        let by = by.map_or(String::new(), |by| format!(" by {by}"));
+        let (level, what) = match subtracted {
+            true => ("warn", "its values are without them, its kernel and dictionary were chosen with them"),
+            false => ("bad", "its values have them still"),
+        };
+        let text = format!("{} rows were taken back at offset {offset}{by}: {what}", grouped(rows as f64));
+        let remedy = "It is being learned again from the rows that stay, and takes over when that is done.";
+        Some(TrustReason { level: level.into(), ..warning(text, remedy) })
     }
 
     fn refusals(&self) -> Option<TrustReason> {
@@ -401,7 +420,7 @@ mod tests {
     use super::*;
     use crate::learner::Settings;
     use crate::learner::window::Window;
-    use crate::wire::status::{ActionsStatus, DriftStatus, JournalStatus, ModelStatus, RebuildStatus};
+    use crate::wire::status::{ActionsStatus, DriftStatus, InfluenceStatus, JournalStatus, ModelStatus, RebuildStatus};
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
     use serde_json::json;
@@ -499,6 +518,21 @@ mod tests {
         let rebuilt = CriticStatus { rebuild: Some(rebuild), ..critic() };
         let (level, _, reasons) = found(&status(), &rebuilt, good, 0);
         assert_eq!((level.as_str(), reasons.as_str()), ("warn", "this critic could not be learned again: no rows"));
+        let influence = InfluenceStatus { critic: critic().name, subtracted: true, ..InfluenceStatus::default() };
+        let removal = |critics| RemovalStatus {
+            rows: 1200,
+            offset: 5000,
+            by: Some("we".into()),
+            critics,
+            ..RemovalStatus::default()
+        };
+        let removed = |influence| Status { removals: vec![removal(vec![influence])], ..status() };
+        let (level, _, reasons) = found(&removed(influence.clone()), &critic(), good, 0);
+        assert!(level == "warn" && reasons.contains("rows were taken back at offset 5000 by we"), "{reasons}");
+        let stale = InfluenceStatus { subtracted: false, ..influence.clone() };
+        assert_eq!(found(&removed(stale), &critic(), good, 0).0, "bad");
+        let free = InfluenceStatus { free_generation: Some(7), ..influence };
+        assert_eq!(found(&removed(free), &critic(), good, 0).0, "good");
         let best = ActionsStatus { successor: "improve".into(), ..ActionsStatus::default() };
         let best = CriticStatus { actions: Some(best), ..critic() };
         let (level, sentence, _) = found(&status(), &best, Came::TooFew(0), 0);

@@ -12,6 +12,7 @@ use crate::learner::{Learner, Settings};
 use crate::sealed::{Seal, SealError};
 use crate::state::labels::LabelSets;
 use crate::state::record::Mark;
+use crate::state::removals::Removals;
 use crate::state::streams::Streams;
 use crate::state::{Halted, State};
 use crate::whole_file;
@@ -62,6 +63,9 @@ pub struct Checkpoint {
     /// What heads learn from besides the rows.
     #[serde(default, skip_serializing_if = "LabelSets::is_empty")]
     pub labels: LabelSets,
+    /// Rows that were taken back.
+    #[serde(default, skip_serializing_if = "Removals::is_empty")]
+    pub removals: Removals,
 }
 
 /// What a checkpoint says of the rows and settings it has seen; the rest of its file is checked and left unread.
@@ -152,15 +156,18 @@ impl Checkpoint {
             halted: state.halted().to_vec(),
             advisors: state.advisors().to_vec(),
             labels: state.labels().clone(),
+            removals: state.removals().clone(),
         }
     }
 
     /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `replay_from` on.
     pub fn into_state(self, window_rows: usize) -> State {
-        let Self { group, crc, offset, shape, streams, configured, learners, halted, advisors, labels, .. } = self;
+        let Self {
+            group, crc, offset, shape, streams, configured, learners, halted, advisors, labels, removals, ..
+        } = self;
         let end = Mark { id: group, offset, crc };
         let state = State::at(end, streams, configured, learners, shape, window_rows);
-        state.with_halted(halted).with_advisors(advisors).with_labels(labels)
+        state.with_halted(halted).with_advisors(advisors).with_labels(labels).with_removals(removals)
     }
 
     /// The bytes of its file.
@@ -174,6 +181,7 @@ impl Checkpoint {
         let of_settings = self.configured.iter().map(|configured| format::of_settings(&configured.critics));
         let of_critics = self.learners.iter().map(format::of_critic);
         let of_rest = [
+            (7, !self.removals.is_empty()),
             (6, !self.labels.is_empty()),
             (5, !self.advisors.is_empty() || self.configured.as_ref().is_some_and(|known| !known.advisors.is_empty())),
             (4, !self.halted.is_empty()),
@@ -333,6 +341,7 @@ mod tests {
             halted: Vec::new(),
             advisors: Vec::new(),
             labels: LabelSets::default(),
+            removals: Removals::default(),
         }
     }
 

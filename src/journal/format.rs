@@ -8,8 +8,8 @@ use crate::learner::{Learner, Settings};
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
 /// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads, heads
-/// with a kernel of their own, or with functions and falls, or models that track a stream.
-pub const VERSION: u32 = 6;
+/// with a kernel of their own, or with functions and falls, or models that track a stream, or 7 where rows were taken back.
+pub const VERSION: u32 = 7;
 
 /// Whether a head is said by the newest version alone.
 pub(super) fn needs_newest(head: &Head) -> bool {

@@ -25,7 +25,7 @@ pub mod thresholds;
 
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::state::record::Mark;
-pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
+pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, RemovedRows, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
 pub use format::VERSION;
 use serde::Deserialize;
@@ -51,6 +51,11 @@ pub const REBUILT: u32 = 1 << 6;
 pub const HEADS: u32 = 1 << 7;
 /// Bit of [`StoredGroup::kinds`]: requests to advisors.
 pub const ADVICE: u32 = 1 << 8;
+
+/// Bit of [`StoredGroup::kinds`]: rows that are taken back.
+pub const REMOVED: u32 = 1 << 9;
+/// Bit of [`StoredGroup::kinds`]: places of rows that were taken back.
+pub const HOLE: u32 = 1 << 10;
 
 /// Bytes of a group's time.
 const TIME_BYTES: usize = size_of::<f64>();
@@ -175,9 +180,11 @@ impl StoredGroup {
         let mut rows = 0;
         while !body.0.is_empty() {
             let record = body.record().map_err(unreadable)?;
-            if let Record::Rows(taken) = &record {
-                rows += taken.batch.len() as u64;
-            }
+            rows += match &record {
+                Record::Rows(taken) => taken.batch.len() as u64,
+                Record::Hole(count) => *count,
+                _ => 0,
+            };
             records.push(record);
         }
         if rows != self.rows {
@@ -261,6 +268,8 @@ impl GroupWriter {
             Record::Heads(change) => self.heads(change),
             Record::Rebuilt(learner) => self.rebuilt(learner),
             Record::Advice(advice) => self.advice(advice),
+            Record::Removed(removed) => self.removed(removed),
+            Record::Hole(rows) => self.hole(*rows),
         }
     }
 
@@ -398,6 +407,23 @@ impl GroupWriter {
         self.end(start);
     }
 
+    /// Record that rows are taken back.
+    pub fn removed(&mut self, removed: &RemovedRows) {
+        let start = self.begin(REMOVED);
+        self.version = self.version.max(7);
+        rmp_serde::encode::write_named(&mut self.body, removed).expect("plain data into memory");
+        self.end(start);
+    }
+
+    /// Record the place of so many rows that were taken back.
+    pub fn hole(&mut self, rows: u64) {
+        let start = self.begin(HOLE);
+        self.version = self.version.max(7);
+        self.body.extend_from_slice(&rows.to_le_bytes());
+        self.end(start);
+        self.rows += rows;
+    }
+
     fn begin(&mut self, kind: u32) -> usize {
         self.kinds |= kind;
         self.body.resize(self.body.len().max(TIME_BYTES), 0);
@@ -513,6 +539,14 @@ impl<'a> Bytes<'a> {
             }
             HEADS => Record::Heads(payload.packed()?),
             ADVICE => Record::Advice(payload.packed()?),
+            REMOVED => {
+                let removed: RemovedRows = payload.packed()?;
+                if !(removed.offsets.are_consistent(0) && removed.starts.are_consistent(0)) {
+                    return Err("offsets that do not ascend".into());
+                }
+                Record::Removed(removed)
+            }
+            HOLE => Record::Hole(u64::from_le_bytes(payload.array()?)),
             REBUILT => {
                 let learner: Learner = payload.packed()?;
                 if !learner.is_consistent() {

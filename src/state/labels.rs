@@ -3,6 +3,7 @@
 //! A set grows piece by piece until a head learns from it; from there on it stays as it is, and goes with the last such head.
 
 use crate::learner::labels::{LABEL_BYTES, Labels, Unfit};
+use crate::learner::removal::Offsets;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
 use std::fmt;
@@ -118,6 +119,11 @@ impl LabelSets {
             return Err(NotTaken::Bytes);
         }
         Ok(())
+    }
+
+    /// Forget the labels of these rows.
+    pub fn remove(&mut self, rows: &Offsets) {
+        self.0.iter_mut().for_each(|set| set.labels = Arc::new(set.labels.without(rows)));
     }
 
     /// Take a piece: at the beginning of a set, which forgets what it had, or behind what it has. Where there is no room for a new

@@ -7,18 +7,21 @@
 pub mod advisors;
 pub mod labels;
 pub mod record;
+pub mod removals;
 pub mod streams;
 
 use crate::learner::heads::Head;
 use crate::learner::model::Model;
 use crate::learner::refit::{RefitJob, RefitTrigger};
+use crate::learner::removal::Placed;
 use crate::learner::suggest::Advisor;
 use crate::learner::window::Window;
 use crate::learner::{Event, HeadsChange, Learner, Settings, SnapshotError};
 use crate::panics;
 use advisors::{Advised, NotAdvised};
 use labels::LabelSets;
-use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
+use record::{Configured, Group, Mark, NewPolicy, Record, RemovedRows, SkippedRows, TakenRows};
+use removals::Removals;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -42,6 +45,8 @@ pub struct State {
     advisors: Vec<Advisor>,
     /// What heads learn from besides the rows.
     labels: LabelSets,
+    /// Rows that were taken back.
+    removals: Removals,
     /// Critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
     halted: Vec<Halted>,
     /// Rows that critics leave out, as records further on say.
@@ -90,6 +95,7 @@ impl State {
             critics: Vec::new(),
             advisors: Vec::new(),
             labels: LabelSets::default(),
+            removals: Removals::default(),
             halted: Vec::new(),
             skipped: Vec::new(),
             reaches: Vec::new(),
@@ -226,6 +232,17 @@ impl State {
         Self { labels, ..self }
     }
 
+    /// The same state, from which these rows were taken back.
+    #[must_use]
+    pub fn with_removals(self, removals: Removals) -> Self {
+        Self { removals, ..self }
+    }
+
+    /// Rows that were taken back.
+    pub fn removals(&self) -> &Removals {
+        &self.removals
+    }
+
     /// What heads learn from besides the rows.
     pub fn labels(&self) -> &LabelSets {
         &self.labels
@@ -248,8 +265,10 @@ impl State {
     pub fn replace(&mut self, mut learner: Learner) -> Result<(), String> {
         let name = learner.settings().name.clone();
         let index = self.index(&name)?;
-        // A client may wait for the refit that it requested of the learner that is replaced.
-        if self.critics[index].is_refit_requested() {
+        // A client may wait for the refit that it requested of the learner that is replaced. One from which rows were taken back asks
+        // by itself for what has been done now.
+        let before = &self.critics[index];
+        if before.is_refit_requested() && before.residue().offsets().is_empty() {
             learner.request_refit();
         }
         self.critics[index] = learner;
@@ -333,28 +352,35 @@ impl State {
                     applied.advised.push(advisors::advise(&mut self.advisors, advice)?);
                 }
                 Record::Advice(_) => {}
-                Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
-                    if offset > group.end.offset {
-                        return Err(format!(
-                            "a policy begins with row {offset}, behind the end at {}",
-                            group.end.offset
-                        ));
-                    }
-                    let critics = match critic {
-                        None => 0..self.critics.len(),
-                        Some(name) => {
-                            let index = self.index(&name)?;
-                            index..index + 1
-                        }
-                    };
-                    self.on_each(critics, &mut applied.failed, |critic| critic.new_policy(offset, policy.as_deref()));
+                Record::Removed(removed) => self.remove(&removed, offset, group.time, &mut applied.failed),
+                Record::Hole(rows) => {
+                    self.leave_hole(offset, rows);
+                    offset += rows;
                 }
+                Record::NewPolicy(change) => self.new_policy(change, group.end.offset, &mut applied.failed)?,
             }
         }
         self.end = group.end;
         self.learn(&mut applied);
         self.hold();
         Ok(applied)
+    }
+
+    /// Another policy acts, from a row on that lies before `end`.
+    fn new_policy(&mut self, change: NewPolicy, end: u64, failed: &mut Vec<SkippedRows>) -> Result<(), String> {
+        let NewPolicy { critic, policy, offset } = change;
+        if offset > end {
+            return Err(format!("a policy begins with row {offset}, behind the end at {end}"));
+        }
+        let critics = match critic {
+            None => 0..self.critics.len(),
+            Some(name) => {
+                let index = self.index(&name)?;
+                index..index + 1
+            }
+        };
+        self.on_each(critics, failed, |critic| critic.new_policy(offset, policy.as_deref()));
+        Ok(())
     }
 
     /// Take labels; let heads of a critic go, and others come.
@@ -367,6 +393,38 @@ impl State {
         self.on(index, failed, |critic| critic.change_heads(&remove, add));
         self.settle_labels();
         Ok(())
+    }
+
+    /// Take rows back. Critics that have learned some of them are stale, unless the next records say what they are without these.
+    fn remove(&mut self, removed: &RemovedRows, offset: u64, time: f64, failed: &mut Vec<SkippedRows>) {
+        self.removals.note(removed, offset, time);
+        self.window.iter_mut().for_each(|window| window.remove(&removed.offsets, &removed.starts));
+        self.streams.lose(&removed.streams, &removed.ended);
+        self.labels.remove(&removed.offsets);
+        self.window.iter_mut().for_each(|window| window.set_labels(self.labels.used()));
+        for index in 0..self.critics.len() {
+            let name = &self.critics[index].settings().name;
+            if self.is_halted(index) || self.alone.as_ref().is_some_and(|alone| alone != name) {
+                continue;
+            }
+            // Without the rows of their chains nothing is subtracted.
+            self.on(index, failed, |critic| critic.remove(&Placed::default(), &removed.offsets).is_ok());
+            if self.critics[index].generation() > 0 {
+                self.removals.concerns(&self.critics[index]);
+            }
+        }
+    }
+
+    /// `rows` rows from `offset` on were taken back before they came here.
+    fn leave_hole(&mut self, offset: u64, rows: u64) {
+        let Some(window) = &mut self.window else { return };
+        if window.end() != offset {
+            let (dim, rewards) = (window.dim(), window.rewards_per_row());
+            *window = Window::starting_at(dim, rewards, self.window_rows, offset);
+            window.set_labels(self.labels.used());
+            window.hold(offset);
+        }
+        window.skip(rows);
     }
 
     /// Put a critic that was learned again into the place of the one of its name.
@@ -382,6 +440,15 @@ impl State {
         if learner.settings() != self.critics[index].settings() {
             return Err("a rebuilt critic with settings that are not in force".into());
         }
+        let before = &self.critics[index];
+        if !learner.residue().offsets().is_empty() {
+            // What a critic is without rows that were just taken back; or heads came late to one that is.
+            if learner.generation() > before.generation() {
+                self.removals.concerns(&learner);
+            }
+        } else if learner.generation() != before.generation() {
+            self.removals.is_free(&learner);
+        }
         self.replace(learner)
     }
 
@@ -391,12 +458,26 @@ impl State {
     /// If they are of another shape than those before.
     pub fn refill(&mut self, group: &Group) -> Result<(), String> {
         let mut offset = group.first_offset;
-        for record in &group.records {
-            if let Record::Rows(taken) = record {
-                self.push(taken, offset)?;
-                // A critic that fails here stays halted.
-                self.offer(taken, offset, group.end.offset, &mut Vec::new());
-                offset += taken.batch.len() as u64;
+        let cleaned;
+        let records = if self.removals.is_empty() {
+            &group.records
+        } else {
+            cleaned = self.removals.clean(group.clone());
+            &cleaned.records
+        };
+        for record in records {
+            match record {
+                Record::Rows(taken) => {
+                    self.push(taken, offset)?;
+                    // A critic that fails here stays halted.
+                    self.offer(taken, offset, group.end.offset, &mut Vec::new());
+                    offset += taken.batch.len() as u64;
+                }
+                Record::Hole(rows) => {
+                    self.leave_hole(offset, *rows);
+                    offset += rows;
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Records, and the groups in which they are stored and applied.
 
+use crate::learner::removal::{Offsets, Selector};
 use crate::learner::suggest::AdvisorSettings;
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::transition::Batch;
@@ -58,6 +59,31 @@ pub enum Record {
     Rebuilt(Box<Learner>),
     /// A request to an advisor.
     Advice(Advice),
+    /// Rows are taken back.
+    Removed(RemovedRows),
+    /// In this place there were so many rows, which were taken back.
+    Hole(u64),
+}
+
+/// Rows that are taken back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RemovedRows {
+    /// Their offsets.
+    pub offsets: Offsets,
+    /// Offsets of rows behind them that begin chains, since those before them are gone.
+    pub starts: Offsets,
+    /// Numbers of the streams whose last rows are gone: their next ones begin chains.
+    pub ended: Vec<u32>,
+    /// Numbers of all streams that have lost rows.
+    pub streams: Vec<u32>,
+    /// What was asked for.
+    pub selectors: Vec<Selector>,
+    /// Who asked, in their own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, in their own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A request to an advisor.

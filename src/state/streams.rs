@@ -367,6 +367,17 @@ impl Streams {
         if agree { Ok(other) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
     }
 
+    /// Streams of these numbers have lost rows: what they send again is known by its number alone. The last rows of `ended` are among
+    /// them, so that their next ones begin chains.
+    pub fn lose(&mut self, numbers: &[u32], ended: &[u32]) {
+        for &number in numbers {
+            self.streams.get_mut(number as usize).into_iter().for_each(|stream| stream.known.clear());
+        }
+        for &number in ended {
+            self.streams.get_mut(number as usize).into_iter().for_each(|stream| stream.open = None);
+        }
+    }
+
     /// Where the `count` streams stand that sent something last.
     pub fn recent(&self, count: usize) -> BTreeMap<String, StreamPosition> {
         let mut streams: Vec<&Stream> = self.streams.iter().collect();

@@ -36,6 +36,7 @@ fn operations() -> Vec<(&'static str, Value, &'static [Right])> {
         ("new_policy", json!({}), &[Right::Append, Right::Administer]),
         ("checkpoint", json!({}), &[Right::Administer]),
         ("rebuild", json!({}), &[Right::Administer]),
+        ("remove", json!({"select": [{"stream": "nobody"}]}), &[Right::Administer]),
     ]
 }
 

@@ -25,6 +25,7 @@ mod operation;
 mod outlook;
 mod own_table;
 mod recovery;
+mod removal;
 mod settings;
 mod simulation;
 mod split_heads;

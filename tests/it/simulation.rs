@@ -352,6 +352,10 @@ impl World {
                 };
                 self.core().rebuild_done(RebuildDone { critic: job.settings.name.clone(), result, seconds: 0.0 });
             }
+            Output::Remove(job) => {
+                let found = job.run(&mut self.storage(), &|| true).map(Box::new);
+                self.core().removal_found(found);
+            }
             Output::FollowRebuild(mut rebuilt) => {
                 let critic = rebuilt.critic().to_owned();
                 let result = rebuilt.follow(&mut self.storage(), &|| true).map(|()| rebuilt);

@@ -3,6 +3,7 @@
 //! Labels name rows by their offsets in the stream. A window puts them beside its rows, in a column for each set, so that whatever is
 //! made of the rows has them too. A row without a label has NaN there.
 
+use crate::offsets::Offsets;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,6 +62,15 @@ impl Labels {
         self.offsets.extend_from_slice(offsets);
         self.values.extend_from_slice(values);
         Ok(())
+    }
+
+    /// The same labels, under the same number, but for those of these rows.
+    #[must_use]
+    pub fn without(&self, removed: &Offsets) -> Self {
+        let kept = || self.offsets.iter().zip(&self.values).filter(|(offset, _)| !removed.contains(**offset));
+        let (offsets, values) =
+            (kept().map(|(&offset, _)| offset).collect(), kept().map(|(_, &value)| value).collect());
+        Self { offsets, values, mixed: self.mixed }
     }
 
     /// Whether labels may stand behind one that ends at `end`.
@@ -134,6 +144,17 @@ struct LabelColumn {
 }
 
 impl LabelColumn {
+    /// Of so many rows with these offsets.
+    fn of_pieces(set: &Labels, offsets: &Offsets, rows: usize) -> Self {
+        let (mut values, mut at) = (vec![f64::NAN; rows], 0);
+        for piece in offsets.ranges() {
+            let end = at + (piece.end - piece.start) as usize;
+            set.put(piece.clone(), &mut values[at..end]);
+            at = end;
+        }
+        Self { id: set.id(), values }
+    }
+
     /// Of rows of which the first has offset `start` and there are so many.
     fn of(set: &Labels, start: u64, rows: usize) -> Self {
         let mut values = vec![f64::NAN; rows];
@@ -198,14 +219,14 @@ impl LabelColumns {
         }
     }
 
-    /// Have the columns of `sets` and no others, of rows of which the first has offset `start` and there are so many.
-    pub(crate) fn set(&mut self, sets: &[Arc<Labels>], start: u64, rows: usize) {
+    /// Have the columns of `sets` and no others, of so many rows with these offsets.
+    pub(crate) fn set(&mut self, sets: &[Arc<Labels>], offsets: &Offsets, rows: usize) {
         let mut before = std::mem::take(&mut self.0);
         for set in sets {
             let known = before.iter().position(|column| column.id == set.id());
             self.0.push(match known {
                 Some(known) => before.swap_remove(known),
-                None => LabelColumn::of(set, start, rows),
+                None => LabelColumn::of_pieces(set, offsets, rows),
             });
         }
     }
@@ -269,7 +290,7 @@ mod tests {
         let sets = [Arc::new(labels)];
         let id = sets[0].id();
         let mut columns = LabelColumns::default();
-        columns.set(&sets, 1, 3);
+        columns.set(&sets, &(1..4).into(), 3);
         columns.pad(6);
         columns.fill(&sets, 3, 4);
         let found: Vec<Option<f64>> = (0..7).map(|i| columns.get(id, i)).collect();
@@ -282,7 +303,7 @@ mod tests {
         let mut other = LabelColumns::default();
         other.join(part.clone());
         assert_eq!(other, part);
-        columns.set(&[], 1, 6);
+        columns.set(&[], &Offsets::default(), 6);
         assert!(columns.is_empty() && columns.get(id, 1).is_none());
         (0..2).for_each(|_| columns.add(&sets[0], 3));
         assert_eq!((columns.0.len(), columns.get(id, 2), columns.get(id, 1)), (1, Some(1.0), None));

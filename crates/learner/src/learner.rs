@@ -549,17 +549,19 @@ impl Learner {
     /// Make the first model from the rows of the warm-up, once there are so many before offset `end`.
     fn begin(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
         self.learned = end;
+        let first = self.first_row.max(window.start());
+        let there = window.count(first..end);
         // Counted in rows received, so that a model appears at the same row however rows were batched.
-        if end - self.first_row < self.settings.warmup_rows as u64 {
+        if there + (first - self.first_row) < self.settings.warmup_rows as u64 {
             self.answer_early(window, end);
             return;
         }
-        let first = self.first_row.max(window.start());
         // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
-        let known = (self.settings.warmup_rows as u64).min(end - first);
-        let guess = self.guess(self.settings.clone(), &window.flatten_since(first), known as usize, first);
+        let known = (self.settings.warmup_rows as u64).min(there);
+        let mut guess = self.guess(self.settings.clone(), &window.flatten_since(first), known as usize, first);
+        guess.learned_between(first, first, window.holes());
         self.model = Some(Box::new(guess));
-        (self.early, self.learned) = (None, first + known);
+        (self.early, self.learned) = (None, window.behind(first, known));
         self.generation = 1;
         events.push(Event::FirstModel);
     }

@@ -66,6 +66,7 @@ pub mod marginal;
 pub mod math;
 pub mod merge;
 pub mod model;
+mod offsets;
 pub mod random;
 pub mod refit;
 pub mod removal;

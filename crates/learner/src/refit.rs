@@ -107,6 +107,9 @@ fn select_since_changes(
 ) -> Result<Candidate, RefitError> {
     let mut candidate = select(job, keep_going, time_left)?;
     let mut change = candidate.model.last_change(job.window.end());
+    if let Some(alarm) = &mut change {
+        (alarm.offset, alarm.finding.since) = (job.offset_of(alarm.offset), job.offset_of(alarm.finding.since));
+    }
     if change.is_none() && unseen && most > 0 {
         change = change_in_passing(job, &candidate.model, keep_going)?;
     }
@@ -162,7 +165,7 @@ fn stays_with_all(
     keep_going: KeepGoing<'_>,
 ) -> Result<Option<Diagnostic>, RefitError> {
     let rows = job.rows();
-    let from = since.saturating_sub(job.first()) as usize;
+    let from = job.window.count(job.first()..since) as usize;
     let (before, after) = rows.streams.split_at(from);
     let known: std::collections::HashSet<u32> = before.iter().copied().collect();
     let same = after.iter().filter(|stream| known.contains(stream)).count();

@@ -4,101 +4,11 @@
 //! these chains ([`crate::model::Model::remove`]): the piece before a hole is closed by the value of its last successor, the first row
 //! behind the hole starts a chain. Offsets stay: removed rows leave holes, and nothing is numbered anew.
 
-use crate::transition::Rows;
+pub use crate::offsets::Offsets;
+use crate::transition::{ACTION_NUMBERS_MAX, Batch, Rows};
+use crate::window::Window;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-
-/// Offsets of rows, as ascending ranges that neither overlap nor touch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offsets(Vec<Range<u64>>);
-
-impl Offsets {
-    /// The ranges, ascending.
-    pub fn ranges(&self) -> &[Range<u64>] {
-        &self.0
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// How many offsets these are.
-    pub fn count(&self) -> u64 {
-        self.0.iter().map(|range| range.end - range.start).sum()
-    }
-
-    /// Whether this offset is one of them. O(log ranges).
-    pub fn contains(&self, offset: u64) -> bool {
-        let behind = self.0.partition_point(|range| range.start <= offset);
-        behind > 0 && offset < self.0[behind - 1].end
-    }
-
-    /// Add a range; an empty one adds nothing. Right behind all others that is done without allocating.
-    pub fn insert(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        if let Some(last) = self.0.last_mut().filter(|last| (last.start..=last.end).contains(&range.start)) {
-            last.end = last.end.max(range.end);
-            return;
-        }
-        let first = self.0.partition_point(|other| other.end < range.start);
-        let behind = self.0.partition_point(|other| other.start <= range.end);
-        let joined =
-            self.0[first..behind].iter().fold(range, |all, other| all.start.min(other.start)..all.end.max(other.end));
-        self.0.splice(first..behind, [joined]);
-    }
-
-    /// Let each be larger by `count`.
-    pub(crate) fn shift(&mut self, count: u64) {
-        self.0.iter_mut().for_each(|range| *range = range.start + count..range.end + count);
-    }
-
-    /// Whether some of them are among `others`.
-    pub fn meets(&self, others: &Self) -> bool {
-        if self.0.len() > others.0.len() {
-            return others.meets(self);
-        }
-        self.0.iter().any(|range| {
-            let first = others.0.partition_point(|other| other.end <= range.start);
-            others.0.get(first).is_some_and(|other| other.start < range.end)
-        })
-    }
-
-    /// Those of them that are not among `others`.
-    #[must_use]
-    pub fn without(&self, others: &Self) -> Self {
-        let mut left = Vec::with_capacity(self.0.len());
-        for range in &self.0 {
-            let mut from = range.start;
-            for other in &others.0[others.0.partition_point(|other| other.end <= from)..] {
-                if other.start >= range.end {
-                    break;
-                }
-                left.push(from..other.start);
-                from = from.max(other.end);
-            }
-            left.push(from..range.end);
-        }
-        left.retain(|range| range.start < range.end);
-        Self(left)
-    }
-}
-
-impl From<Range<u64>> for Offsets {
-    fn from(range: Range<u64>) -> Self {
-        std::iter::once(range).collect()
-    }
-}
-
-impl FromIterator<Range<u64>> for Offsets {
-    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
-        let mut all = Self::default();
-        ranges.into_iter().for_each(|range| all.insert(range));
-        all
-    }
-}
 
 /// Some rows, by what is known of all of them. Several are one union.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -180,6 +90,34 @@ impl Placed {
     pub fn from_offset(rows: Rows, first: u64) -> Self {
         let offsets = (first..first + rows.len() as u64).collect();
         Self { rows, offsets }
+    }
+
+    /// None yet, of states (D,) and rewards (H,).
+    pub fn new(dim: usize, rewards_per_row: usize) -> Self {
+        Self { rows: Rows::new(dim, rewards_per_row), offsets: Vec::new() }
+    }
+
+    /// Put rows of a batch behind these: those of `range`, of stream number `stream`, the first of which has offset `first`.
+    ///
+    /// # Panics
+    /// If they have other dimensions, or lie before the last of these.
+    pub fn push(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch, range: Range<usize>, first: u64) {
+        assert!(self.offsets.last().is_none_or(|&last| last < first), "rows in the order of their offsets");
+        self.rows.widen(batch.action(0).map_or(0, <[f64]>::len).min(ACTION_NUMBERS_MAX), batch.time(0).is_some());
+        self.offsets.extend(first..first + range.len() as u64);
+        self.rows.extend_from_batch(stream, starts_chain, batch, range);
+    }
+
+    /// Put the rows of a window from offset `from` on behind these, and give all of them the labels that the window has.
+    pub fn join(&mut self, window: &Window, from: u64) {
+        for (rows, range, first) in window.since(from) {
+            self.rows.widen(rows.actions_per_row, rows.keeps_times);
+            self.offsets.extend(first..first + range.len() as u64);
+            self.rows.extend(rows, range);
+        }
+        let offsets: Offsets = self.offsets.iter().map(|&offset| offset..offset + 1).collect();
+        self.rows.labels.set(&[], &offsets, self.offsets.len());
+        self.rows.labels.set(window.labels(), &offsets, self.offsets.len());
     }
 
     /// Number of rows n.

@@ -1,6 +1,7 @@
 //! The words of the domain: transitions as producers send them, checked once, and as learners read them.
 
 mod kept;
+mod piece;
 pub mod probability;
 
 pub use self::kept::ACTION_NUMBERS_MAX;

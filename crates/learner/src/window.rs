@@ -1,6 +1,7 @@
 //! The last rows of the stream, raw, kept for the next refit; all critics share one window.
 
 use crate::labels::Labels;
+use crate::offsets::Offsets;
 use crate::transition::{ACTION_NUMBERS_MAX, Batch, Rows};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 /// Rows per segment: the unit of eviction and of copying on write.
 pub const SEGMENT_ROWS: usize = 4096;
 
-/// The rows with offsets `start()..end()`. Cloning shares the rows: a refit reads a clone while the stream goes on.
+/// The rows with offsets `start()..end()`, but for those that were taken back. Cloning shares the rows: a refit reads a clone while the
+/// stream goes on.
 #[derive(Clone, Debug)]
 pub struct Window {
     dim: usize,
@@ -26,6 +28,8 @@ pub struct Window {
     end: u64,
     /// Rows from this offset on are not forgotten, however many there are.
     held_from: u64,
+    /// Offsets among these whose rows were taken back.
+    holes: Offsets,
 }
 
 /// A window as files have it.
@@ -34,6 +38,8 @@ pub struct Written {
     start: u64,
     held_from: u64,
     rows: Rows,
+    #[serde(default, skip_serializing_if = "Offsets::is_empty")]
+    holes: Offsets,
 }
 
 impl Written {
@@ -42,13 +48,20 @@ impl Written {
     /// # Errors
     /// If its columns have several lengths.
     pub fn window(self, rows_max: usize) -> Result<Window, &'static str> {
-        let Self { start, held_from, rows } = self;
-        if !rows.is_consistent() {
+        let Self { start, held_from, rows, holes } = self;
+        if !rows.is_consistent() || !holes.are_consistent(start) {
             return Err("rows of several lengths");
         }
         let mut window = Window::starting_at(rows.dim, rows.rewards_per_row, rows_max, start);
         window.hold(start);
-        window.extend(&rows, 0..rows.len());
+        let mut from = 0;
+        for hole in holes.ranges() {
+            let to = rows.len().min(from + (hole.start - window.end) as usize);
+            window.extend(&rows, from..to);
+            window.skip(hole.end - hole.start);
+            from = to;
+        }
+        window.extend(&rows, from..rows.len());
         window.hold(held_from);
         Ok(window)
     }
@@ -70,6 +83,7 @@ impl Window {
             start: 0,
             end: 0,
             held_from: u64::MAX,
+            holes: Offsets::default(),
         }
     }
 
@@ -119,12 +133,28 @@ impl Window {
 
     /// Rows held.
     pub fn len(&self) -> usize {
-        (self.end - self.start) as usize
+        self.count(self.start..self.end) as usize
     }
 
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
-        self.end == self.start
+        self.len() == 0
+    }
+
+    /// Offsets of rows that were taken back, as far as rows before or behind them are held.
+    pub fn holes(&self) -> &Offsets {
+        &self.holes
+    }
+
+    /// Rows held with these offsets.
+    pub fn count(&self, offsets: Range<u64>) -> u64 {
+        let within = offsets.start.max(self.start)..offsets.end.min(self.end);
+        if within.is_empty() { 0 } else { within.end - within.start - self.holes.count_within(&within) }
+    }
+
+    /// Offset behind the first `count` rows from offset `from` on, which has that many.
+    pub fn behind(&self, from: u64, count: u64) -> u64 {
+        self.holes.stretched(from, from + count)
     }
 
     /// Most bytes that a window of `rows_max` rows of states (D,) and rewards (H,) takes.
@@ -182,7 +212,40 @@ impl Window {
     /// Whether so many further rows may make it forget some.
     pub(crate) fn is_about_to_forget(&self, count: usize) -> bool {
         let begins_a_segment = self.end.is_multiple_of(SEGMENT_ROWS as u64) || count > self.room();
-        begins_a_segment && self.len() as u64 + count as u64 >= self.rows_max
+        begins_a_segment && self.end - self.start + count as u64 >= self.rows_max
+    }
+
+    /// Go on behind `count` rows that were taken back before they came here.
+    pub fn skip(&mut self, count: u64) {
+        let end = self.end + count;
+        self.holes.insert(self.end..end);
+        while self.end < end {
+            let room = self.room() as u64;
+            self.last_mut();
+            self.end = end.min(self.end + room);
+        }
+    }
+
+    /// Take rows back. Those with the offsets `starts` begin chains from here on.
+    pub fn remove(&mut self, offsets: &Offsets, starts: &Offsets) {
+        let mut start = self.start;
+        for segment in &mut self.segments {
+            let span = start..self.end.min((start / SEGMENT_ROWS as u64 + 1) * SEGMENT_ROWS as u64);
+            start = span.end;
+            if !offsets.meets(&span.clone().into()) && !starts.meets(&span.clone().into()) {
+                continue;
+            }
+            let there: Vec<u64> = span.filter(|&offset| !self.holes.contains(offset)).collect();
+            let kept: Vec<usize> = (0..there.len()).filter(|&i| !offsets.contains(there[i])).collect();
+            let mut rows = segment.only(&kept);
+            for (flag, &i) in rows.starts_chain.iter_mut().zip(&kept) {
+                *flag |= starts.contains(there[i]);
+            }
+            *segment = Arc::new(rows);
+        }
+        let here = Offsets::from(self.start..self.end);
+        let taken = offsets.without(&offsets.without(&here));
+        taken.ranges().iter().for_each(|range| self.holes.insert(range.clone()));
     }
 
     /// Keep actions of so many numbers, up to [`ACTION_NUMBERS_MAX`], and times, from here on, where rows bring some.
@@ -204,11 +267,12 @@ impl Window {
         }
         let mut start = self.start;
         for segment in &mut self.segments {
+            let end = self.end.min((start / SEGMENT_ROWS as u64 + 1) * SEGMENT_ROWS as u64);
             let rows = Arc::make_mut(segment);
             let count = rows.len();
-            rows.labels.set(&sets, start, count);
+            rows.labels.set(&sets, &self.holes.between(start..end), count);
             rows.labels.reserve_all(SEGMENT_ROWS);
-            start += count as u64;
+            start = end;
         }
         self.labels = sets;
     }
@@ -232,7 +296,7 @@ impl Window {
     fn blank(&self) -> Rows {
         let mut rows = Rows::new(self.dim, self.rewards_per_row);
         rows.widen(self.actions_per_row, self.keeps_times);
-        rows.labels.set(&self.labels, self.end, 0);
+        rows.labels.set(&self.labels, &Offsets::default(), 0);
         rows
     }
 
@@ -245,12 +309,14 @@ impl Window {
         // Segments begin at multiples of their size, wherever the window began: rows of two segments are learned one after the
         // other, so that where they end decides the last bits of a model.
         if self.segments.is_empty() || self.end.is_multiple_of(SEGMENT_ROWS as u64) {
-            while let Some(oldest) = self.segments.front().map(|segment| segment.len() as u64)
-                && self.end - self.start >= self.rows_max + SEGMENT_ROWS as u64
-                && self.start + oldest <= self.held_from
+            let rows = SEGMENT_ROWS as u64;
+            while self.segments.front().is_some()
+                && self.end - self.start >= self.rows_max + rows
+                && (self.start / rows + 1) * rows <= self.held_from
             {
                 self.segments.pop_front();
-                self.start += oldest;
+                self.start = (self.start / rows + 1) * rows;
+                self.holes.forget_before(self.start);
             }
             self.segments.push_back(Arc::new(self.blank()));
         }
@@ -266,30 +332,44 @@ impl Window {
     /// If rows from `from` on have been forgotten.
     pub fn since(&self, from: u64) -> impl Iterator<Item = (&Rows, Range<usize>, u64)> {
         assert!(from >= self.start, "rows before offset {} have been forgotten", self.start);
-        let mut first = self.start;
-        self.segments.iter().filter_map(move |segment| {
-            let (start, end) = (first, first + segment.len() as u64);
-            first = end;
-            (end > from).then(|| {
-                let skipped = from.saturating_sub(start) as usize;
-                (&**segment, skipped..segment.len(), start + skipped as u64)
-            })
+        let (mut segments, mut next) = (self.segments.iter(), self.start);
+        // The segment that is gone through, how far, and the offsets from there to its end.
+        let (mut rows, mut at, mut span) = (None, 0, self.start..self.start);
+        std::iter::from_fn(move || {
+            loop {
+                if span.is_empty() {
+                    rows = Some(&**segments.next()?);
+                    (at, span) = (0, next..self.end.min((next / SEGMENT_ROWS as u64 + 1) * SEGMENT_ROWS as u64));
+                    next = span.end;
+                    continue;
+                }
+                let hole = self.holes.first_behind(span.start);
+                if let Some(hole) = hole.filter(|hole| hole.start <= span.start) {
+                    span.start = hole.end.min(span.end);
+                    continue;
+                }
+                let end = hole.map_or(span.end, |hole| hole.start.min(span.end));
+                let (offset, first) = (span.start, at);
+                (span.start, at) = (end, at + (end - offset) as usize);
+                if end > from {
+                    let skipped = from.saturating_sub(offset);
+                    return Some((rows?, first + skipped as usize..at, offset + skipped));
+                }
+            }
         })
     }
 
     /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have
     /// been forgotten.
     pub fn from_offset(&self, from: u64) -> Self {
-        let labels = self.labels.clone();
-        let mut shared = Self { segments: VecDeque::new(), labels, start: self.end, ..*self };
-        for segment in self.segments.iter().rev() {
-            if shared.start <= from {
-                break;
-            }
-            shared.segments.push_front(Arc::clone(segment));
-            shared.start -= segment.len() as u64;
-        }
-        shared
+        let (labels, mut holes) = (self.labels.clone(), self.holes.clone());
+        let first = (from.min(self.end) / SEGMENT_ROWS as u64 * SEGMENT_ROWS as u64).max(self.start);
+        let start = if from >= self.end { self.end } else { first };
+        let rows = SEGMENT_ROWS as u64;
+        let spared = if start == self.start { 0 } else { (start.div_ceil(rows) - self.start / rows) as usize };
+        holes.forget_before(start);
+        let segments = self.segments.iter().skip(spared).cloned().collect();
+        Self { segments, labels, start, holes, ..*self }
     }
 
     /// As files have it.
@@ -298,7 +378,7 @@ impl Window {
         if rows.carries.iter().all(|&carry| carry == 1.0) {
             rows.carries = Vec::new();
         }
-        Written { start: self.start, held_from: self.held_from, rows }
+        Written { start: self.start, held_from: self.held_from, rows, holes: self.holes.clone() }
     }
 
     /// All rows in one piece.
@@ -369,6 +449,73 @@ mod tests {
             let first = from.max(window.start());
             assert_eq!(shared.since(first).map(|(_, range, _)| range.len()).sum::<usize>(), 20_000 - first as usize);
         }
+    }
+
+    /// Value of the state of each row, with its offset.
+    fn told(window: &Window, from: u64) -> Vec<(u64, f64)> {
+        let row = |(rows, range, first): (&Rows, Range<usize>, u64)| {
+            let told: Vec<(u64, f64)> = (first..).zip(range.map(|i| rows.state(i)[0])).collect();
+            told
+        };
+        window.since(from).flat_map(row).collect()
+    }
+
+    #[test]
+    fn rows_that_are_taken_back_leave_holes_wherever_they_were() {
+        let removed: Offsets = [10..11, 4000..4200, 8192..12_288, 19_990..20_000].into_iter().collect();
+        let kept: Vec<(u64, f64)> =
+            removed.between(0..20_100).ranges().iter().cloned().flatten().map(|i| (i, i as f64)).collect();
+        let (mut labels, mut early) = (Labels::default(), Window::starting_at(1, 1, 30_000, 0));
+        labels.extend(&[9, 10, 4200, 20_050], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+        let labels = vec![Arc::new(labels)];
+        let push = |window: &mut Window, i: u64| window.push(0, false, &batch(i as f64), 0);
+        // Taken back when they were there, and left out as they came.
+        let mut late = early.clone();
+        (0..20_000).for_each(|i| push(&mut late, i));
+        late.remove(&removed, &[11..12, 4200..4201].into_iter().collect());
+        (20_000..20_100).for_each(|i| push(&mut late, i));
+        let mut i = 0;
+        while i < 20_100 {
+            match removed.first_behind(i).filter(|hole| hole.start <= i) {
+                Some(hole) => {
+                    early.skip(hole.end - i);
+                    i = hole.end;
+                }
+                None => {
+                    push(&mut early, i);
+                    i += 1;
+                }
+            }
+        }
+        for window in [&mut late, &mut early] {
+            window.set_labels(labels.clone());
+            assert_eq!((window.start(), window.end(), window.len()), (0, 20_100, kept.len()));
+            for from in [0, 10, 11, 4100, 8192, 12_288, 19_995, 20_050, 20_100] {
+                let behind: Vec<(u64, f64)> = kept.iter().filter(|(offset, _)| *offset >= from).copied().collect();
+                assert_eq!(told(window, from), behind, "from {from}");
+                assert_eq!(told(&window.from_offset(from), from), behind, "shared from {from}");
+                assert_eq!(
+                    (window.count(from..30_000), window.flatten_since(from).len()),
+                    (behind.len() as u64, behind.len())
+                );
+            }
+            let rows = window.flatten();
+            let id = labels[0].id();
+            let labelled: Vec<usize> = (0..rows.len()).filter(|&i| rows.labels.get(id, i).is_some()).collect();
+            let expected = [9, 4200, 20_050].map(|offset| kept.iter().position(|row| row.0 == offset).unwrap());
+            assert_eq!(labelled, expected);
+            assert_eq!(window.behind(5, 10), 16);
+            let again = window.written().window(30_000).unwrap();
+            assert_eq!((told(&again, 0), again.holes()), (kept.clone(), &removed));
+        }
+        let starts = |window: &Window| window.flatten().starts_chain.iter().filter(|&&starts| starts).count();
+        assert_eq!((starts(&late), starts(&early)), (2, 0));
+        // Those that are forgotten are forgotten with the rows around them.
+        let mut small = Window::new(1, 1, 5000);
+        (0..5000).for_each(|i| push(&mut small, i));
+        small.remove(&Offsets::from(100..200), &Offsets::default());
+        (5000..30_000).for_each(|i| push(&mut small, i));
+        assert!(small.holes().is_empty() && small.len() >= 5000);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub enum Right {
     Append,
     /// See what was learned: `value`, `snapshot`, `status` on control, publications, the dashboard.
     Query,
-    /// Make the daemon do something: `refit`, `rebuild`, `checkpoint`.
+    /// Make the daemon do something: `refit`, `rebuild`, `remove`, `checkpoint`.
     Administer,
 }
 

@@ -243,6 +243,11 @@ impl Intake {
         self.decisions.push(record);
     }
 
+    /// Streams of these numbers lose rows, and the next rows of `ended` begin chains.
+    pub(super) fn lose(&mut self, streams: &[u32], ended: &[u32]) {
+        self.streams.lose(streams, ended);
+    }
+
     /// From the next row on another policy acts, for one critic or all; `caller` is answered when that is stored.
     pub(super) fn announce(&mut self, critic: Option<String>, policy: Option<String>, caller: Caller) {
         self.policies.last.clone_from(&policy);

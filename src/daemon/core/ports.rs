@@ -3,6 +3,7 @@
 use super::caller::Caller;
 pub use crate::clock::Now;
 use crate::daemon::rebuild::{RebuildJob, Rebuilt};
+use crate::daemon::removal::RemovalJob;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
@@ -91,6 +92,8 @@ pub enum Output {
     Rebuild(Box<RebuildJob>),
     /// Let a rebuilt critic learn what was stored since.
     FollowRebuild(Box<Rebuilt>),
+    /// Look for rows that are to be taken back.
+    Remove(Box<RemovalJob>),
     /// Drop this elsewhere: it is large.
     Garbage(Box<Model>),
     /// Encode and write a checkpoint.

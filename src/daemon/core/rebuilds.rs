@@ -3,6 +3,7 @@
 
 use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
+use super::removals::RemovalDesk;
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt, RebuiltCritic, RebuiltHeads};
 use crate::learner::Learner;
@@ -46,6 +47,8 @@ struct Running {
     selects: bool,
     generation: u64,
     progress: Arc<RebuildProgress>,
+    /// How often rows had been taken back when it began.
+    removals: u64,
 }
 
 /// What a rebuild has come to that is being stored.
@@ -65,6 +68,8 @@ pub(super) struct RebuildDesk {
     running: Option<Running>,
     returned: Option<RebuildDone>,
     adopting: Option<Adopting>,
+    /// Rows that are taken back, whereupon critics are rebuilt.
+    pub(super) removals: RemovalDesk,
     seconds: f64,
     /// Of each critic whose last rebuild failed, why.
     failures: Vec<(String, String)>,
@@ -122,6 +127,11 @@ impl RebuildDesk {
         self.wanted.push(Wanted { critic, selects, whole: selects, waiting });
     }
 
+    /// Whether a critic is about to be learned again with a new selection.
+    pub(super) fn selects(&self, critic: &str) -> bool {
+        self.wanted.iter().any(|wanted| wanted.critic == critic && wanted.selects)
+    }
+
     /// Share of the rows that the rebuild of a critic has learned, 0 if none runs.
     pub(super) fn share(&self, critic: &str) -> f64 {
         match &self.running {
@@ -167,11 +177,13 @@ impl RebuildDesk {
         let progress: Arc<RebuildProgress> = Arc::default();
         let names = state.configured().and_then(|configured| configured.names.clone());
         let (window, known) = (window.clone(), Arc::clone(&progress));
-        let job = RebuildJob { settings, names, like, late, window, progress: known };
+        let removals = state.removals().clone();
+        let count = removals.count();
+        let job = RebuildJob { settings, names, like, late, window, removals, progress: known };
         log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
         out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
         let (selects, generation) = (wanted.selects, learner.generation());
-        (self.running, self.seconds) = (Some(Running { critic, selects, generation, progress }), 0.0);
+        (self.running, self.seconds) = (Some(Running { critic, selects, generation, progress, removals: count }), 0.0);
         out.push(Output::Rebuild(Box::new(job)));
     }
 
@@ -194,7 +206,11 @@ impl RebuildDesk {
             return None;
         }
         // With the kernel of before it would undo what was adopted meanwhile. It begins again.
-        let outdated = |run: &mut Running| !run.selects && (selects || run.generation != before.generation());
+        // So it would with rows that were taken back meanwhile.
+        let outdated = |run: &mut Running| {
+            run.removals != state.removals().count()
+                || !run.selects && (selects || run.generation != before.generation())
+        };
         if self.running.take_if(outdated).is_some() {
             log::info!("event=rebuild_outdated critic={critic} generation={}", before.generation());
             return None;

@@ -97,6 +97,11 @@ impl RefitDesk {
         self.outdated |= self.busy && self.running == critic;
     }
 
+    /// Whether somebody waits for the next refit of a critic.
+    pub(super) fn is_waited_for(&self, critic: usize) -> bool {
+        !self.desks[critic].waiting.is_empty()
+    }
+
     /// The critic whose adoption is being stored.
     pub(super) fn adopting(&self) -> Option<usize> {
         self.adopting.as_ref().map(|adopting| adopting.critic)
@@ -124,7 +129,14 @@ impl RefitDesk {
     }
 
     /// Start a refit, if one is due and none runs: requested ones first, critics in turn. Returns the records to store.
-    pub(super) fn start(&mut self, state: &mut State, now: Now, out: &mut Vec<Output>) -> Option<Record> {
+    /// A critic that has something of rows that were taken back waits where `held` says so: what is selected now would have it, too.
+    pub(super) fn start(
+        &mut self,
+        state: &mut State,
+        held: &dyn Fn(&str) -> bool,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Option<Record> {
         let rows = state.window()?.len();
         if self.busy {
             return None;
@@ -133,6 +145,9 @@ impl RefitDesk {
             self.desks.iter_mut().zip(state.critics()).map(|(desk, learner)| desk.has_waited(learner, now)).collect();
         let due = |critic: usize| {
             let learner = state.critics().get(critic).filter(|_| !state.is_halted(critic))?;
+            if !learner.residue().offsets().is_empty() && held(&learner.settings().name) {
+                return None;
+            }
             learner.refit_due().or_else(|| waited[critic].then_some(RefitTrigger::Rows))
         };
         let critics = self.desks.len();
@@ -414,10 +429,10 @@ mod tests {
         let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
         desk.wait(0, caller()).unwrap();
         state.request_refit(0);
-        assert!(desk.start(&mut state, NOW, &mut out).is_none(), "nothing is decided by a start");
+        assert!(desk.start(&mut state, &|_| false, NOW, &mut out).is_none(), "nothing is decided by a start");
         let Some(Output::Refit { job, .. }) = out.pop() else { panic!("a job") };
         state.request_refit(0);
-        assert!(desk.start(&mut state, NOW, &mut out).is_none() && out.len() == 1, "one runs at a time");
+        assert!(desk.start(&mut state, &|_| false, NOW, &mut out).is_none() && out.len() == 1, "one runs at a time");
         let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
         desk.came_back(RefitDone { critic: 0, result, seconds: 0.5 });
         let before = rmp_serde::to_vec_named(state.critics()).unwrap();

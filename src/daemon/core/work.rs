@@ -19,6 +19,7 @@ impl Core {
         self.refits.forget(gone);
         self.rebuilds.forget(gone);
         self.checkpoints.forget(gone);
+        self.rebuilds.removals.forget(gone);
     }
 
     /// Multiplications that applying what waits takes beside learning its rows, about: for requests, and for changes of policy that
@@ -51,6 +52,17 @@ impl Core {
         }
         self.state.request_refit(critic);
         Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
+    }
+
+    /// Judge a refit that has come back, and start one that is due.
+    pub(super) fn act_on_refits(&mut self, now: Now) {
+        if !self.intake.has_decisions() {
+            let decided = self.refits.judge(&self.state, &self.given_up, now, &mut self.out);
+            decided.into_iter().for_each(|record| self.intake.decide(record));
+        }
+        let held = |critic: &str| self.rebuilds.selects(critic);
+        let decided = self.refits.start(&mut self.state, &held, now, &mut self.out);
+        decided.into_iter().for_each(|record| self.intake.decide(record));
     }
 
     /// Learn a critic again from the journal.

@@ -8,6 +8,7 @@ use crate::learner::heads::{Demands, Head};
 use crate::learner::model::LateHeads;
 use crate::learner::refit::RefitError;
 use crate::learner::window::Window;
+use crate::state::removals::Removals;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,6 +30,7 @@ pub struct RebuiltHeads {
     next: u64,
     /// The demands of the heads on a row.
     demands: Demands,
+    removals: Removals,
     progress: Arc<RebuildProgress>,
 }
 
@@ -57,6 +59,7 @@ impl RebuiltHeads {
                 window: empty_like(&job.window, from),
                 next,
                 demands: Demands::of(late.heads()),
+                removals: job.removals.clone(),
                 progress: Arc::clone(&job.progress),
             };
             match rebuilt.read(storage, keep_going) {
@@ -103,12 +106,21 @@ impl RebuiltHeads {
 
     fn take(&mut self, group: StoredGroup) -> Result<(), Ended> {
         let mut offset = group.first_offset;
-        for record in group.group()?.records {
-            let Record::Rows(taken) = record else { continue };
-            let end = offset + taken.batch.len() as u64;
+        for record in self.removals.clean(group.group()?).records {
+            let rows = match &record {
+                Record::Rows(taken) => taken.batch.len() as u64,
+                Record::Hole(rows) => *rows,
+                _ => continue,
+            };
+            let end = offset + rows;
             if self.window.end() != offset {
                 return Err(Ended::Incomplete);
             }
+            let Record::Rows(taken) = record else {
+                self.window.skip(rows);
+                offset = end;
+                continue;
+            };
             if end > self.heads.first_row() {
                 self.demands
                     .check(&taken.batch)

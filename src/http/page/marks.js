@@ -25,6 +25,8 @@ const SHOWN_EVENTS = [
   'returned',
   'dismissed',
   'new_policy',
+  'removed',
+  'rebuilt',
   'dictionary_full',
   'critic_failed',
   'checkpoint',
@@ -52,6 +54,8 @@ export function title(/** @type {import('./types').Mark} */ mark) {
   if (mark.event === 'returned') return `Generation ${mark.generation}: a kept model has taken over again`;
   if (mark.event === 'dismissed') return 'The second model predicts no better';
   if (mark.event === 'new_policy') return `Another policy acts${mark.policy ? `: ${mark.policy}` : ''}`;
+  if (mark.event === 'removed') return `${grouped(mark.rows ?? 0)} rows were taken back${mark.by ? ` by ${mark.by}` : ''}`;
+  if (mark.event === 'rebuilt') return `Generation ${mark.generation}: learned again from the journal`;
   if (mark.event === 'dictionary_full') return `The dictionary is full with ${mark.size} states`;
   return mark.event.replaceAll('_', ' ');
 }

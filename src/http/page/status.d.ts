@@ -38,6 +38,8 @@ export interface Status {
   refit_restarts: number;
   /** Messages refused on ingest, and appends, by error code; not those that their sender has but to send again. */
   rejected: Record<string, number>;
+  /** The last times that rows were taken back, at most 64, the last one first. */
+  removals: RemovalStatus[];
   /** Rewards in a row, H; nil before the first row. */
   rewards_per_row: number | null;
   /** Rows stored per second, averaged over a few seconds. */
@@ -264,6 +266,22 @@ export interface RecoveredStatus {
   set_aside: string[];
   /** Bytes of an unfinished commit that were cut off. */
   torn_bytes: number;
+}
+
+/** Rows that were taken back. */
+export interface RemovalStatus {
+  /** Who asked, in their own words; nil where they did not say. */
+  by: string | null;
+  /** The critics that had a model then. */
+  critics: InfluenceStatus[];
+  /** Offset behind the last row when it was done. */
+  offset: number;
+  /** Why, in their own words; nil where they did not say. */
+  reason: string | null;
+  /** Rows that were taken back. */
+  rows: number;
+  /** Unix seconds then. */
+  time: number;
 }
 
 /** A table that is learned before live rows. */
@@ -568,6 +586,20 @@ export interface EvaluationsStatus {
   share: number;
   /** Those that wait or run. */
   under_way: number;
+}
+
+/** What a critic has of rows that were taken back. */
+export interface InfluenceStatus {
+  /** Name of the critic. */
+  critic: string;
+  /** Its first generation of which kernel and dictionary, too, were chosen without the rows; nil while there is none. */
+  free_generation: number | null;
+  /** Offset behind the last row when that took over; nil while it has not. */
+  free_offset: number | null;
+  /** Its first generation behind the removal. */
+  generation: number;
+  /** Whether its sums were without the rows from there on. If not, it is stale: it answers as before until it is learned again. */
+  subtracted: boolean;
 }
 
 /** An alarm: the errors of a critic have changed. */

@@ -207,6 +207,7 @@ impl Harness {
             Output::Refit { .. } => self.ways.refits,
             Output::CatchUp { .. } => self.ways.catch_ups,
             Output::Checkpoint(_) => self.ways.checkpoints,
+            Output::Remove(_) => Handed::AtOnce,
             _ => self.ways.rebuilds,
         }
     }
@@ -221,6 +222,7 @@ impl Harness {
                 let result = job.run(&mut storage, &|| true, &|| true).map(Box::new);
                 self.rebuilt(job.settings.name.clone(), result);
             }
+            Output::Remove(job) => self.core.removal_found(job.run(&mut storage, &|| true).map(Box::new)),
             Output::FollowRebuild(mut rebuilt) => {
                 let critic = rebuilt.critic().to_owned();
                 let result = rebuilt.follow(&mut storage, &|| true).map(|()| rebuilt);

@@ -98,7 +98,7 @@ mod tests {
             rows.streams.push(0);
         }
         let id = labels.id();
-        rows.labels.set(&[Arc::new(labels)], 0, 4);
+        rows.labels.set(&[Arc::new(labels)], &(0..4).into(), 4);
         let labelled = Head::new("labelled", Cumulant::Label { name: "l".into(), id }, Rate::Discount(0.5));
         let both = Head { weight: Some(1), ..labelled.clone() };
         let plain = Head::new("plain", Cumulant::State(0), Rate::Discount(0.5));

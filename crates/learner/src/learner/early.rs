@@ -49,7 +49,7 @@ impl Learner {
     /// by them waits for a model.
     pub(super) fn answer_early(&mut self, window: &Window, end: u64) {
         let first = self.first_row.max(window.start());
-        let there = end.saturating_sub(first);
+        let there = window.count(first..end);
         let rows = there - there % (there / LACKING).next_power_of_two();
         if self.settings.action_value.is_some() || self.early.as_ref().is_some_and(|early| early.rows == rows) {
             return;

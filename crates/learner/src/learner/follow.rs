@@ -287,6 +287,8 @@ impl Learner {
                 }
             }
         }
+        // Rows that were taken back may stand behind all others.
+        self.learned = self.learned.max(end);
         self.keep_rows();
     }
 

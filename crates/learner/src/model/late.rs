@@ -8,6 +8,7 @@
 use super::Model;
 use crate::heads::{Head, tuning_is_due};
 use crate::math::posterior::Scale;
+use crate::removal::Offsets;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -255,6 +256,16 @@ impl Model {
             (history.first, history.end) = (first, history.end + moved);
             history.gaps.iter_mut().for_each(|gap| *gap = gap.start + moved..gap.end + moved);
         }
+    }
+
+    /// Rows that were learned as if they followed one another from offset `numbered` on are those from `first` on that are at no `holes`.
+    pub(crate) fn learned_between(&mut self, numbered: u64, first: u64, holes: &Offsets) {
+        if holes.first_behind(first).is_some() {
+            self.history = None;
+            let at = |offset: u64| holes.stretched(first, offset + 1 - (numbered - first)) - 1;
+            self.basis.learned.iter_mut().for_each(|learned| learned.spread(at, holes));
+        }
+        self.branch.iter_mut().for_each(|branch| branch.learned_between(numbered, first, holes));
     }
 
     /// States are about to be admitted by another tolerance. A history knows no other change than the first from none to some.

@@ -4,7 +4,7 @@ use crate::removal::Offsets;
 use serde::{Deserialize, Serialize};
 
 /// Gaps between rows that are remembered at most. A model with more does not know its rows.
-const GAPS_MAX: u32 = 4096;
+const GAPS_MAX: u32 = 1 << 18;
 
 /// Rows learned, and since which each feature has counted: it is 0 in rows before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,6 +89,15 @@ impl Learned {
         self.offsets.shift(count);
         let all = self.since.iter_mut().chain([&mut self.followed_from]);
         all.filter(|offset| **offset > 0).for_each(|offset| *offset += count);
+    }
+
+    /// Rows were elsewhere: `at` says where, with `holes` between them.
+    pub(super) fn spread(&mut self, at: impl Fn(u64) -> u64, holes: &Offsets) {
+        let spread = |range: &std::ops::Range<u64>| Offsets::from(range.start..at(range.end - 1) + 1);
+        let all: Vec<Offsets> = self.offsets.ranges().iter().map(spread).collect();
+        self.offsets = all.iter().flat_map(|offsets| offsets.without(holes).ranges().to_vec()).collect();
+        let all = self.since.iter_mut().chain([&mut self.followed_from]);
+        all.filter(|offset| **offset > 0).for_each(|offset| *offset = at(*offset));
     }
 
     /// Rows are removed: they have not been learned.

@@ -82,7 +82,7 @@ pub(super) fn run(
         inputs: &chosen.inputs,
         hyperparameters: &chosen.hyperparameters,
         lambda,
-        first: job.first(),
+        first: job.numbered_from(),
     };
     let mut model = rebuild(job, &given, keep_going)?;
     if of.successor != Successor::Improve {

@@ -67,7 +67,7 @@ pub(super) fn select(
         let round = Round { prepared, search, present, number, keep_going, time_left };
         let found = round.ascend(best.take(), &mut tried)?;
         let hyperparameters = &found.hyperparameters();
-        let (lambda, first) = (settings.first_lambda(), job.first());
+        let (lambda, first) = (settings.first_lambda(), job.numbered_from());
         let given = Given { settings, rows, inputs, hyperparameters, lambda, first };
         let mut model = rebuild_for(job, &given, hyperparameters.noise_variance, &mut rule, keep_going)?;
         let snapshot = model.value_snapshot(false)?;

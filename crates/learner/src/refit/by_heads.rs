@@ -91,7 +91,7 @@ pub(super) fn select(
     };
     let own = own(prepared, &chosen, &found.kernel, &ratios, keep_going, time_left)?;
     let out_of_time = ended.load(Ordering::Relaxed);
-    let (lambda, first) = (own.lambda, job.first());
+    let (lambda, first) = (own.lambda, job.numbered_from());
     // The dictionary is fine enough for half of the heads, and for the critic.
     let noise = own.ridge.min(kernels.ratio.unwrap_or_else(|| median(ratios)));
     let hyperparameters = &Hyperparameters { noise_variance: own.ridge, kernel: own.kernel, ..found };

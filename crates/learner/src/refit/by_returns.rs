@@ -45,7 +45,8 @@ pub(super) fn select(
     };
     let Choice { hyperparameters, lambda, report: selection, found, structures } =
         referee::choose(&question, &mut note, keep_going, time_left)?;
-    let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.first() };
+    let chosen =
+        Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.numbered_from() };
     let mut rule = Rule::of(settings, time_left);
     let model = selected_model(job, &chosen, &mut rule, keep_going)?;
     let alike = |d: usize| dependence.duplicates_of(d);

@@ -149,6 +149,7 @@ impl RefitJob {
 
     /// What was found in the window.
     pub(super) fn candidate(&self, mut model: Model, report: RefitReport) -> Candidate {
+        model.learned_between(self.numbered_from(), self.first(), self.window.holes());
         // Where a head's system cannot be solved, noise and scale of all heads stay as the pass had them.
         let _ = model.tune_heads();
         let through = self.window.end();
@@ -164,6 +165,19 @@ impl RefitJob {
             report,
             swept_through: None,
         }
+    }
+
+    /// Number of the first of the rows that it looks at, where these are numbered without holes and the last one by its offset: so old
+    /// are they, where rows are forgotten.
+    pub(super) fn numbered_from(&self) -> u64 {
+        let (first, end) = (self.first(), self.window.end());
+        end - self.window.count(first..end)
+    }
+
+    /// Offset of the row that has this number.
+    pub(super) fn offset_of(&self, number: u64) -> u64 {
+        let (first, before) = (self.first(), number - self.numbered_from());
+        self.window.behind(first, before + 1) - 1
     }
 
     /// Offset of the first row that it looks at: none before [`RefitJob::from`]. Where rows are forgotten it is that of

@@ -52,7 +52,7 @@ pub(super) fn held(
     if tried.is_empty() {
         return Ok(None);
     }
-    let offset = job.first() + tried.start as u64;
+    let offset = job.offset_of(job.numbered_from() + tried.start as u64);
     let of = |model: &Model| model.foretell_held_out(rows, tried.clone(), offset, keep_going);
     let both = of(present).and_then(|before| Some((before, of(new)?)));
     look(keep_going)?;

@@ -90,6 +90,8 @@ pub enum Reply<'a> {
         /// Bytes of this page: all pages, one after the other, are what an unpaged snapshot is published as.
         data: &'a [u8],
     },
+    /// To `remove`: what was found, and what became of it.
+    Remove(&'a Value),
     /// To `status`.
     Status(&'a Status),
     /// To `streams`.
@@ -264,6 +266,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } | Reply::ChangeHeads { offset } => {
             to_map(&BTreeMap::from([("offset", offset)]))
         }
+        Reply::Remove(found) => to_map(found),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
     };

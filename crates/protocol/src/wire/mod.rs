@@ -50,6 +50,7 @@ pub use wording::{diagnostic, held_bound, kinds_mismatch, lack, refit_error, rel
 
 use crate::rights::{Right, Rights};
 use criticd_learner::LabelPart;
+use criticd_learner::removal::Selector;
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, Invalid, InvalidCode};
 use std::fmt;
@@ -435,12 +436,27 @@ pub enum Op {
         /// Answer only when it has taken over, or has failed.
         wait: bool,
     },
+    /// Take rows back.
+    Remove(RemoveRequest),
     /// Write a checkpoint now.
     Checkpoint,
     /// Are you there?
     Ping,
     /// What do you speak, and how much of it at a time?
     Hello,
+}
+
+/// What rows are to be taken back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoveRequest {
+    /// Rows that one of these selects.
+    pub selectors: Vec<Selector>,
+    /// Whether it is only to be said which these are.
+    pub dry_run: bool,
+    /// Who asks, at most 1024 bytes.
+    pub by: Option<String>,
+    /// Why, at most 1024 bytes.
+    pub reason: Option<String>,
 }
 
 impl Op {
@@ -462,6 +478,7 @@ impl Op {
             Self::Suggest { .. } => OpKind::Suggest,
             Self::Report { .. } => OpKind::Report,
             Self::Rebuild { .. } => OpKind::Rebuild,
+            Self::Remove(_) => OpKind::Remove,
             Self::Checkpoint => OpKind::Checkpoint,
             Self::Ping => OpKind::Ping,
             Self::Hello => OpKind::Hello,
@@ -502,6 +519,8 @@ pub enum OpKind {
     Report,
     /// [`Op::Rebuild`].
     Rebuild,
+    /// [`Op::Remove`].
+    Remove,
     /// [`Op::Checkpoint`].
     Checkpoint,
     /// [`Op::Ping`].
@@ -512,7 +531,7 @@ pub enum OpKind {
 
 impl OpKind {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Append,
         Self::Value,
         Self::Act,
@@ -528,6 +547,7 @@ impl OpKind {
         Self::Suggest,
         Self::Report,
         Self::Rebuild,
+        Self::Remove,
         Self::Checkpoint,
         Self::Ping,
         Self::Hello,
@@ -551,6 +571,7 @@ impl OpKind {
             Self::Suggest => "suggest",
             Self::Report => "report",
             Self::Rebuild => "rebuild",
+            Self::Remove => "remove",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
             Self::Hello => "hello",
@@ -573,7 +594,7 @@ impl OpKind {
                 &[Right::Query]
             }
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Refit | Self::Rebuild | Self::Checkpoint | Self::ChangeHeads => &[Right::Administer],
+            Self::Refit | Self::Rebuild | Self::Remove | Self::Checkpoint | Self::ChangeHeads => &[Right::Administer],
         }
     }
 

@@ -77,6 +77,44 @@ pub struct Status {
     pub critics: Vec<CriticStatus>,
     /// The advisors, in the order of the settings.
     pub advisors: Vec<AdvisorStatus>,
+    /// The last times that rows were taken back, at most 64, the last one first.
+    pub removals: Vec<RemovalStatus>,
+}
+
+/// Rows that were taken back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct RemovalStatus {
+    /// Offset behind the last row when it was done.
+    pub offset: u64,
+    /// Unix seconds then.
+    pub time: f64,
+    /// Rows that were taken back.
+    pub rows: u64,
+    /// Who asked, in their own words; nil where they did not say.
+    pub by: Option<String>,
+    /// Why, in their own words; nil where they did not say.
+    pub reason: Option<String>,
+    /// The critics that had a model then.
+    pub critics: Vec<InfluenceStatus>,
+}
+
+/// What a critic has of rows that were taken back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct InfluenceStatus {
+    /// Name of the critic.
+    pub critic: String,
+    /// Its first generation behind the removal.
+    pub generation: u64,
+    /// Whether its sums were without the rows from there on. If not, it is stale: it answers as before until it is learned again.
+    pub subtracted: bool,
+    /// Its first generation of which kernel and dictionary, too, were chosen without the rows; nil while there is none.
+    pub free_generation: Option<u64>,
+    /// Offset behind the last row when that took over; nil while it has not.
+    pub free_offset: Option<u64>,
 }
 
 /// One advisor: decisions for a context, learned from their costs.

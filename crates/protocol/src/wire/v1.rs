@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 65] = [
+const KEYS: [&str; 69] = [
     "head",
     "v",
     "id",
@@ -77,6 +77,10 @@ const KEYS: [&str; 65] = [
     "context",
     "decision_id",
     "cost",
+    "select",
+    "dry_run",
+    "by",
+    "reason",
 ];
 
 /// Bytes of a name: of a stream, a critic, a head.
@@ -106,6 +110,7 @@ macro_rules! field {
 
 mod act;
 mod evaluate;
+mod remove;
 
 type Message<'a> = Fields<'a, { KEYS.len() }>;
 
@@ -391,6 +396,7 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             cost: message.require("cost")?.scalar()?,
         },
         OpKind::Rebuild => Op::Rebuild { critic: critic()?, wait: flag(field!(message, "wait"))? },
+        OpKind::Remove => Op::Remove(remove::remove(message)?),
         OpKind::Checkpoint => Op::Checkpoint,
         OpKind::Ping => Op::Ping,
         OpKind::Hello => Op::Hello,

@@ -1,0 +1,57 @@
+//! Models as they were.
+
+use super::Failure;
+use super::output::{Progress, in_file};
+use criticd::config::Config;
+use criticd::daemon::as_of::{Moment, as_of};
+use criticd::daemon::survey::holds_journal;
+use criticd::journal::checkpoint::Directory;
+use criticd::journal::store::SqliteStorage;
+use criticd::snapshot::Snapshot;
+use std::path::Path;
+
+/// A moment, as it is written.
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
+    let wrong = || format!("{text} is neither an offset nor @ and Unix seconds, such as @1700000000");
+    match text.strip_prefix('@') {
+        Some(time) => time.parse().ok().filter(|time: &f64| time.is_finite()).map(Moment::Time),
+        None => text.parse().ok().map(Moment::Offset),
+    }
+    .ok_or_else(wrong)
+}
+
+/// The model of a critic as it was, learned again in this process from the files of a daemon, which may run.
+pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+    if !holds_journal(directory) {
+        return Err(in_file(directory, "a directory without a journal; name it with --data-dir"));
+    }
+    let mut storage = SqliteStorage::open_beside(directory)?;
+    let progress = Progress::start("learning again");
+    let window_rows = Config::default().window_rows;
+    let found = as_of(&mut storage, &Directory::new(directory), window_rows, moment, &mut |done, of| {
+        progress.advance(done, of);
+    });
+    drop(progress);
+    let state = found.map_err(|e| in_file(directory, e))?;
+    let names = || state.critics().iter().map(|learner| learner.settings().name.as_str());
+    let index = critic.map_or(Some(0), |name| names().position(|known| known == name));
+    let learner = index.and_then(|index| state.critics().get(index)).ok_or_else(|| {
+        let known: Vec<&str> = names().collect();
+        Failure::new(format!("there was no such critic then; there was {}", known.join(", ")))
+    })?;
+    Ok(learner.snapshot(true)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_offsets_or_times() {
+        assert_eq!(moment("1200"), Ok(Moment::Offset(1200)));
+        assert_eq!(moment("@1.5e9"), Ok(Moment::Time(1.5e9)));
+        for wrong in ["@", "-3", "now", "@inf", "1.5"] {
+            assert!(moment(wrong).unwrap_err().contains("Unix seconds"), "{wrong}");
+        }
+    }
+}

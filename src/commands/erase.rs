@@ -1,0 +1,57 @@
+//! `criticd erase`.
+
+use super::client::Place;
+use super::compact::{refuse_unfinished, stopped};
+use super::output::{Progress, in_file, print};
+use super::{Failure, given::plural};
+use criticd::daemon::erase::{self, Erased};
+use criticd::daemon::survey;
+use std::fmt::Write as _;
+
+/// Erase the bytes of rows that were taken back from the files of a stopped daemon
+///
+/// `criticd remove --yes --wait` takes rows back; this command then writes the journal anew without them. Models that the journal
+/// recorded, earlier checkpoints, models that were set aside, refused messages, and the past that the dashboard shows are deleted, since they were
+/// made of those rows. The daemon must be stopped. An interruption is no harm: run the command again. It cannot reach backups,
+/// exported tables and models, and what was published.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd remove --stream walker --yes --wait && criticd stop && criticd erase && criticd serve\n  criticd erase /var/lib/criticd"
+)]
+pub(crate) struct Erase {
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Erase {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let directory = &self.place.directory()?;
+        if !directory.is_dir() {
+            return Err(in_file(directory, "there is no such directory"));
+        }
+        let _lock = stopped(directory)?;
+        let swept = erase::sweep(directory).map_err(|e| in_file(directory, e))?;
+        refuse_unfinished(directory)?;
+        if !survey::holds_journal(directory) {
+            return Err(in_file(directory, "a directory without a journal"));
+        }
+        let progress = Progress::start("erasing");
+        let erased = erase::erase(directory, &mut |done, of| progress.advance(done, of));
+        drop(progress);
+        let Erased { rows, models } = erased.map_err(|e| in_file(directory, e))?;
+        let mut out = match (rows, swept) {
+            (0, true) => "what an interrupted erasure had set aside is deleted\n".to_owned(),
+            (0, false) => "no row that was taken back is in the journal\n".to_owned(),
+            _ => format!(
+                "{} erased; the journal has {} less\n",
+                plural(rows as usize, "row"),
+                plural(models as usize, "recorded model")
+            ),
+        };
+        for other in erase::others(directory) {
+            writeln!(out, "{} was set aside earlier, and may hold the rows: delete it", other.display())
+                .expect("a string takes everything");
+        }
+        print(&format!("{}: {out}", directory.display()))
+    }
+}

@@ -1,0 +1,195 @@
+//! A state of before, as it was: the newest checkpoint before it, and the groups from there on, applied again. It is bit for bit what the
+//! daemon had then, since groups determine it.
+
+use super::recovery::{
+    RecoverError, check_end, check_group, first_needed, group_of, recorded_reaches, recorded_skips, usable_checkpoints,
+};
+use crate::journal::checkpoint::Checkpoints;
+use crate::journal::store::{Storage, StoreError, for_each_group};
+use crate::journal::thresholds::thresholds;
+use crate::journal::{Corruption, HOLE, StoredGroup};
+use crate::state::State;
+use std::fmt;
+
+/// Which state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// When so many rows had been stored.
+    Offset(u64),
+    /// At this time, Unix seconds.
+    Time(f64),
+}
+
+/// Why there is no such state.
+#[derive(Debug)]
+pub enum AsOfError {
+    /// The journal cannot be read.
+    Recover(RecoverError),
+    /// Groups that led there are forgotten: the first that can be told of is at this offset.
+    Forgotten(u64),
+    /// Rows that led there were erased.
+    Erased,
+    /// It lies before the first row.
+    Before,
+}
+
+impl fmt::Display for AsOfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recover(e) => e.fmt(f),
+            Self::Forgotten(from) => {
+                write!(f, "the rows that led there are forgotten; the first moment that works is offset {from}")
+            }
+            Self::Erased => f.write_str("rows that led there were erased: nobody can tell what was answered then"),
+            Self::Before => f.write_str("nothing had been stored by then"),
+        }
+    }
+}
+
+impl std::error::Error for AsOfError {}
+
+impl From<RecoverError> for AsOfError {
+    fn from(e: RecoverError) -> Self {
+        Self::Recover(e)
+    }
+}
+
+impl From<StoreError> for AsOfError {
+    fn from(e: StoreError) -> Self {
+        Self::Recover(e.into())
+    }
+}
+
+/// The state behind the last group that was stored by then; a moment within a group is not one that there was. `progress` is called with
+/// the rows that were learned again and those that are to be.
+///
+/// # Errors
+/// If it cannot be told any more.
+pub fn as_of(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    window_rows: usize,
+    moment: Moment,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<State, AsOfError> {
+    let end = check_end(storage)?;
+    let (first, last) = storage.bounds()?.ok_or(AsOfError::Before)?;
+    let wanted = match moment {
+        Moment::Offset(offset) => group_before(storage, offset)?,
+        Moment::Time(time) => group_at(storage, (first, last), time)?,
+    };
+    let wanted = wanted.filter(|&wanted| wanted >= first).ok_or(AsOfError::Before)?;
+    let (usable, _) = usable_checkpoints(storage, checkpoints, end)?;
+    let oldest = usable.last().map_or(end.offset, |checkpoint| checkpoint.offset);
+    let start = usable.into_iter().find(|checkpoint| checkpoint.group <= wanted);
+    if start.is_none() && first != 1 {
+        return Err(AsOfError::Forgotten(oldest));
+    }
+    // With the rows go the models that were recorded.
+    if start.is_none() && has_holes(storage)? {
+        return Err(AsOfError::Erased);
+    }
+    let behind = start.as_ref().map_or(0, |checkpoint| checkpoint.group);
+    let skips = recorded_skips(storage, behind, &mut || true)?;
+    let mut reaches = recorded_reaches(storage, behind, &mut || true)?;
+    reaches.retain(|&(group, _)| group <= wanted);
+    let (from, mut state) = match start {
+        Some(checkpoint) => {
+            let offset = reaches.iter().map(|&(_, offset)| offset).fold(checkpoint.replay_from, u64::min);
+            (first_needed(storage, checkpoint.group, offset)?, checkpoint.into_state(window_rows))
+        }
+        None => (1, State::new(window_rows)),
+    };
+    state.skip(skips);
+    state.reach_back(reaches);
+    let rows = storage.headers(wanted, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+    let (started, mut previous) = (state.end(), None::<StoredGroup>);
+    let applied = for_each_group(storage, from, |stored| {
+        if stored.id > wanted {
+            return Err(Stop::There);
+        }
+        check_group(&stored, previous.as_ref(), from)?;
+        let unfit = |why| RecoverError::Damaged {
+            group: stored.id,
+            offset: stored.first_offset,
+            damage: Corruption::Unreadable(why),
+        };
+        let group = stored.group().map_err(|damage| RecoverError::Damaged {
+            group: stored.id,
+            offset: stored.first_offset,
+            damage,
+        })?;
+        if stored.id <= started.id {
+            state.refill(&group).map_err(unfit)?;
+        } else {
+            drop(state.apply(group).map_err(unfit)?);
+            progress(stored.end() - started.offset, rows - started.offset);
+        }
+        previous = Some(StoredGroup { body: Vec::new(), ..stored });
+        Ok(())
+    });
+    match applied {
+        Ok(()) | Err(Stop::There) => Ok(state),
+        Err(Stop::Failed(e)) => Err(e),
+    }
+}
+
+/// Why no further group is read.
+enum Stop {
+    There,
+    Failed(AsOfError),
+}
+
+impl From<RecoverError> for Stop {
+    fn from(e: RecoverError) -> Self {
+        Self::Failed(e.into())
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(e: StoreError) -> Self {
+        Self::Failed(RecoverError::from(e).into())
+    }
+}
+
+/// Whether rows of the journal were erased.
+fn has_holes(storage: &mut dyn Storage) -> Result<bool, AsOfError> {
+    let mut next = 1;
+    loop {
+        let heads = storage.headers(next, thresholds().headers)?;
+        let Some(last) = heads.last() else { return Ok(false) };
+        next = last.id + 1;
+        if heads.iter().any(|head| head.kinds & HOLE != 0) {
+            return Ok(true);
+        }
+    }
+}
+
+/// Number of the last group that ends at or before an offset.
+fn group_before(storage: &mut dyn Storage, offset: u64) -> Result<Option<u64>, AsOfError> {
+    // The last that begins there or before; it may end behind.
+    let mut group = group_of(storage, offset)?;
+    while group > 0 {
+        match storage.headers(group, 1)?.first() {
+            Some(head) if head.id == group && head.first_offset + head.rows <= offset => return Ok(Some(group)),
+            Some(head) if head.id == group => group -= 1,
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// Number of the last group that was stored at or before a time, by halving.
+fn group_at(storage: &mut dyn Storage, (first, last): (u64, u64), time: f64) -> Result<Option<u64>, AsOfError> {
+    let (mut low, mut high) = (first, last + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let stored = storage.read(middle, 1)?;
+        let group = stored.first().filter(|group| group.id == middle).and_then(|group| group.group().ok());
+        match group {
+            Some(group) if group.time <= time => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    Ok((low > first).then(|| low - 1))
+}

@@ -1,0 +1,242 @@
+//! Removals: who asked for one, what was found, and what is decided. One is worked on at a time.
+
+use super::Core;
+use super::caller::{Caller, check_room};
+use super::ports::{Now, Output, event, map};
+use crate::daemon::bounds::RECORD_BYTES_MAX;
+use crate::daemon::removal::{Found, RemovalJob};
+use crate::learner::Learner;
+use crate::panics;
+use crate::state::record::Record;
+use crate::state::removals::{Influence, Removal};
+use crate::wire::status::{InfluenceStatus, RemovalStatus};
+use crate::wire::{self, ErrorCode, RemoveRequest, WireError};
+use serde_json::{Value, json};
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Requests that may wait.
+const WAITERS_MAX: usize = 16;
+/// Ranges that an answer names.
+const RANGES_TOLD: usize = 100;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct RemovalDesk {
+    /// The first one is worked on.
+    waiting: VecDeque<(RemoveRequest, Option<Caller>)>,
+    running: bool,
+    returned: Option<Result<Box<Found>, String>>,
+    /// The answer to the one that is being stored.
+    storing: Option<(Option<Caller>, Value)>,
+}
+
+impl RemovalDesk {
+    /// Peers have left: nobody waits for the answer. What they asked for is done all the same, unless it only tells.
+    pub(super) fn forget(&mut self, gone: &HashSet<u64>) {
+        let has_left = |caller: &Caller| gone.contains(&caller.peer.connection);
+        self.waiting.iter_mut().for_each(|(_, caller)| drop(caller.take_if(|caller| has_left(caller))));
+        self.storing.iter_mut().for_each(|(caller, _)| drop(caller.take_if(|caller| has_left(caller))));
+    }
+}
+
+impl Core {
+    /// Take rows back, or say which these would be. The caller gets the answer when that is found, or stored.
+    pub(super) fn remove(&mut self, request: RemoveRequest, caller: &Caller) -> Result<(), WireError> {
+        if self.ledger.is_none() {
+            let message = "there is no journal to take rows from: `journal` is off in the settings";
+            return Err(WireError::new(ErrorCode::NotReady, message));
+        }
+        if !request.dry_run {
+            self.check_writable()?;
+        }
+        if self.state.shape().is_none() {
+            return Err(WireError::new(ErrorCode::NotReady, "there are no rows yet"));
+        }
+        let waiting = self.rebuilds.removals.waiting.iter().filter_map(|(_, caller)| caller.as_ref());
+        check_room(caller, WAITERS_MAX, waiting)?;
+        self.rebuilds.removals.waiting.push_back((request, Some(caller.clone())));
+        Ok(())
+    }
+
+    /// What was to be found has been, or has not.
+    pub fn removal_found(&mut self, found: Result<Box<Found>, String>) {
+        self.rebuilds.removals.returned = Some(found);
+    }
+
+    /// Start to look for rows, or decide what was found. Everything that was received before has been stored and learned.
+    pub(super) fn act_on_removals(&mut self, now: Now) {
+        if self.intake.has_decisions() {
+            return;
+        }
+        if let Some(result) = self.rebuilds.removals.returned.take() {
+            self.rebuilds.removals.running = false;
+            match result.and_then(|found| self.complete(found)) {
+                Ok(Some(found)) => self.answer_removal(*found, now),
+                // The journal went on without the window: once more.
+                Ok(None) => {}
+                Err(why) => {
+                    let (_, caller) = self.rebuilds.removals.waiting.pop_front().expect("it was asked for");
+                    let error = WireError::new(ErrorCode::Internal, why);
+                    self.out.extend(caller.map(|caller| Output::Reply(caller.refuse(&error))));
+                }
+            }
+        }
+        let Some((request, _)) = self.rebuilds.removals.waiting.front() else { return };
+        if self.rebuilds.removals.running || self.rebuilds.removals.storing.is_some() {
+            return;
+        }
+        self.rebuilds.removals.running = true;
+        self.out.push(Output::Remove(Box::new(RemovalJob {
+            selectors: request.selectors.clone(),
+            end: self.state.end().offset,
+            removals: self.state.removals().clone(),
+            shape: self.state.shape().expect("there are rows"),
+            chains: !request.dry_run,
+        })));
+    }
+
+    /// `found` with the rows that came meanwhile: they are not taken back, and belong to chains. None where the window lacks some.
+    fn complete(&self, mut found: Box<Found>) -> Result<Option<Box<Found>>, String> {
+        let window = self.state.window().ok_or("there are no rows")?;
+        if window.start() > found.end {
+            return Ok(None);
+        }
+        let mut first_rows = Vec::new();
+        for (rows, range, first) in window.since(found.end) {
+            for (i, offset) in range.clone().zip(first..) {
+                if let Some(place) = found.removed.ended.iter().position(|&stream| stream == rows.streams[i]) {
+                    found.removed.ended.swap_remove(place);
+                    first_rows.push(offset);
+                }
+            }
+        }
+        found.removed.ended.sort_unstable();
+        first_rows.iter().for_each(|&offset| found.removed.starts.insert(offset..offset + 1));
+        if let Some(rows) = &mut found.rows {
+            rows.join(window, found.end);
+        }
+        Ok(Some(found))
+    }
+
+    /// Say what was found, or take it back.
+    fn answer_removal(&mut self, found: Found, now: Now) {
+        let (request, caller) = self.rebuilds.removals.waiting.pop_front().expect("it was asked for");
+        let mut answer = told(&found, request.dry_run);
+        if request.dry_run || found.removed.offsets.is_empty() {
+            let critics: Vec<Value> = self.state.critics().iter().map(|learner| outlook(learner, &found)).collect();
+            answer["critics"] = critics.into();
+            self.out.extend(caller.map(|caller| Output::Reply(caller.reply(&wire::Reply::Remove(&answer)))));
+            return;
+        }
+        if let Err(error) = self.check_writable() {
+            self.out.extend(caller.map(|caller| Output::Reply(caller.refuse(&error))));
+            return;
+        }
+        let Found { mut removed, rows, .. } = found;
+        (removed.by, removed.reason) = (request.by, request.reason);
+        let (mut records, mut room) = (Vec::new(), RECORD_BYTES_MAX);
+        for (index, learner) in self.state.critics().iter().enumerate() {
+            let subtracted = rows.as_ref().filter(|_| !self.state.is_halted(index)).map(|rows| {
+                let mut learner = learner.clone();
+                // A bug leaves it stale.
+                let taken = catch_unwind(AssertUnwindSafe(|| learner.remove(rows, &removed.offsets)));
+                let taken = taken.map_err(|panic| panics::message(&*panic));
+                (taken.and_then(|taken| taken.map_err(|why| why.to_string())), learner)
+            });
+            let name = &learner.settings().name;
+            match subtracted {
+                Some((Ok(taken), learner)) if learner.bytes() <= room => {
+                    if taken.subtracted > 0 {
+                        room -= learner.bytes();
+                        records.push(Record::Rebuilt(Box::new(learner)));
+                    }
+                }
+                Some((Err(why), _)) => log::warn!("event=critic_stale critic={name} why={why:?}"),
+                Some(_) => log::warn!("event=critic_stale critic={name} why=\"it is too large for the journal\""),
+                None => log::warn!("event=critic_stale critic={name} why=\"the rows of its chains are too many\""),
+            }
+        }
+        self.intake.lose(&removed.streams, &removed.ended);
+        let details = map(json!({"rows": removed.offsets.count(), "by": removed.by, "reason": removed.reason}));
+        self.out.push(event("removed", now, &details));
+        self.intake.decide(Record::Removed(removed));
+        records.into_iter().for_each(|record| self.intake.decide(record));
+        self.rebuilds.removals.storing = Some((caller, answer));
+    }
+
+    /// Rows that were taken back are so by now: answer, and have the critics learned again.
+    pub(super) fn removal_applied(&mut self) {
+        let Some((caller, mut answer)) = self.rebuilds.removals.storing.take() else { return };
+        let Some(last) = self.state.removals().told().last() else { return };
+        answer["critics"] = last.critics.iter().map(told_of_critic).collect();
+        log::info!("event=rows_removed rows={} offset={}", last.rows, last.offset);
+        self.out.extend(caller.map(|caller| Output::Reply(caller.reply(&wire::Reply::Remove(&answer)))));
+        self.publisher.board().set_removals(self.state.removals().clone());
+        self.publisher.hurry();
+        self.rebuild_influenced();
+    }
+
+    /// Critics that have something of rows that were taken back are learned again.
+    pub(super) fn rebuild_influenced(&mut self) {
+        for learner in self.state.critics() {
+            if learner.generation() > 0 && !learner.residue().offsets().is_empty() {
+                // None of them has a caller, so that there is always room.
+                drop(self.rebuilds.want(&learner.settings().name, None));
+            }
+        }
+    }
+
+    /// What `status` says.
+    pub(super) fn removals_status(&self) -> Vec<RemovalStatus> {
+        self.state.removals().told().iter().rev().map(status).collect()
+    }
+}
+
+fn status(removal: &Removal) -> RemovalStatus {
+    let of = |influence: &Influence| InfluenceStatus {
+        critic: influence.critic.clone(),
+        generation: influence.generation,
+        subtracted: influence.subtracted,
+        free_generation: influence.free.map(|(generation, _)| generation),
+        free_offset: influence.free.map(|(_, offset)| offset),
+    };
+    RemovalStatus {
+        offset: removal.offset,
+        time: removal.time,
+        rows: removal.rows,
+        by: removal.by.clone(),
+        reason: removal.reason.clone(),
+        critics: removal.critics.iter().map(of).collect(),
+    }
+}
+
+fn told_of_critic(influence: &Influence) -> Value {
+    json!({"critic": influence.critic, "generation": influence.generation, "subtracted": influence.subtracted})
+}
+
+/// What a critic would do.
+fn outlook(learner: &Learner, found: &Found) -> Value {
+    let concerned = found.removed.offsets.ranges().first().is_some_and(|first| first.start < learner.learned());
+    let subtracts = !learner.has_rows_of_its_own() && learner.model().is_none_or(|model| model.since().is_some());
+    let critic = &learner.settings().name;
+    json!({"critic": critic, "generation": learner.generation(), "subtracted": !concerned || subtracts})
+}
+
+/// What was found, in the words of the protocol.
+fn told(found: &Found, dry_run: bool) -> Value {
+    let ranges = found.removed.offsets.ranges();
+    let shown: Vec<[u64; 2]> = ranges.iter().take(RANGES_TOLD).map(|range| [range.start, range.end]).collect();
+    json!({
+        "dry_run": dry_run,
+        "offset": found.end,
+        "rows": found.removed.offsets.count(),
+        "ranges": shown,
+        "ranges_count": ranges.len(),
+        "streams": found.streams,
+        "chains": found.chains,
+        "rows_of_chains": found.chain_rows,
+        "without_time": found.without_time,
+        "forgotten": found.forgotten,
+    })
+}

@@ -1,0 +1,263 @@
+//! Rows that are to be taken back: which these are, and the rows of their chains, read from the journal beside the daemon.
+//!
+//! Selectors are resolved once, against the rows that are stored when the work begins. A critic can subtract rows only with the
+//! rest of their chains ([`crate::learner::Learner::remove`]); these are read here, so that the core is not kept by that.
+
+use crate::journal::Record;
+use crate::journal::store::{SqliteStorage, Storage, StoreError};
+use crate::learner::removal::{Offsets, Place, Placed, Selector};
+use crate::panics;
+use crate::state::record::{Group, RemovedRows, TakenRows};
+use crate::state::removals::Removals;
+use crate::transition::Rows;
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of the rows of touched chains at most. Of more nothing is subtracted: critics are stale until they are learned again.
+const CHAINS_BYTES: usize = 1 << 30;
+/// Ranges of offsets that one removal may have.
+const RANGES_MAX: usize = 1 << 20;
+/// Streams that a report names.
+const STREAMS_TOLD: usize = 100;
+
+/// What is to be found.
+#[derive(Clone, Debug)]
+pub struct RemovalJob {
+    /// What rows it is about.
+    pub selectors: Vec<Selector>,
+    /// Rows from this offset on are not.
+    pub end: u64,
+    /// Rows that were taken back before.
+    pub removals: Removals,
+    /// State dimension and rewards of a row.
+    pub shape: (usize, usize),
+    /// Whether the rows of their chains are wanted.
+    pub chains: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The rows. Who asked, and why, is for the caller to say.
+    pub removed: RemovedRows,
+    /// Rows of each stream, by its name: of the first streams.
+    pub streams: BTreeMap<String, u64>,
+    /// Chains that hold one of them, and the rows of these chains.
+    pub chains: u64,
+    /// See there.
+    pub chain_rows: u64,
+    /// Rows without a time, where a selector asks for times.
+    pub without_time: u64,
+    /// Offsets that were asked for and that the journal has no more.
+    pub forgotten: u64,
+    /// The rows of the chains, and what closes them; none where they were not asked for, or are too many.
+    pub rows: Option<Placed>,
+    /// Offset behind the last row that was looked at.
+    pub end: u64,
+}
+
+/// How the search ended.
+pub type RemovalFound = Result<Box<Found>, String>;
+
+/// A chain that is gone through.
+#[derive(Debug)]
+struct Chain {
+    first: u64,
+    last: u64,
+    rows: u64,
+    touched: bool,
+}
+
+/// What is known of a stream.
+#[derive(Debug, Default)]
+struct Stream {
+    chain: Option<Chain>,
+    /// Rows that are read again: those of touched chains, and the first of the next chain.
+    wanted: Offsets,
+    /// Whether the last row is taken, and whether the one behind it is to be read.
+    behind: bool,
+    next_wanted: bool,
+    taken: bool,
+}
+
+impl Stream {
+    /// The chain is over. Returns it, if a row of it is taken.
+    fn end(&mut self) -> Option<Chain> {
+        let chain = self.chain.take().filter(|chain| chain.touched)?;
+        self.wanted.insert(chain.first..chain.last + 1);
+        self.next_wanted = true;
+        Some(chain)
+    }
+}
+
+impl RemovalJob {
+    /// Find the rows. `keep_going` is asked now and then.
+    ///
+    /// # Errors
+    /// Why there is nothing to be said.
+    pub fn run(&self, storage: &mut dyn Storage, keep_going: &dyn Fn() -> bool) -> Result<Found, String> {
+        let mut found = Found { end: self.end, ..Found::default() };
+        let mut streams: HashMap<u32, Stream> = HashMap::new();
+        let first = first_offset(storage).map_err(|e| e.to_string())?;
+        self.read(storage, keep_going, &mut |taken, offset| self.look(taken, offset, &mut streams, &mut found))?;
+        for (&number, stream) in &mut streams {
+            let over = stream.end();
+            found.note(over.as_ref());
+            if stream.behind {
+                found.removed.ended.push(number);
+            }
+            if stream.taken {
+                found.removed.streams.push(number);
+            }
+        }
+        found.removed.ended.sort_unstable();
+        found.removed.streams.sort_unstable();
+        if found.removed.offsets.ranges().len() > RANGES_MAX {
+            return Err(format!("these rows lie in more than {RANGES_MAX} pieces: select fewer of them"));
+        }
+        let asked: Offsets = self
+            .selectors
+            .iter()
+            .filter_map(|selector| if let Selector::Offsets(range) = selector { Some(range.clone()) } else { None })
+            .collect();
+        found.forgotten = asked.count_within(&(0..first));
+        found.removed.selectors.clone_from(&self.selectors);
+        if self.chains && !found.removed.offsets.is_empty() {
+            let mut rows = Some(Placed::new(self.shape.0, self.shape.1));
+            self.read(storage, keep_going, &mut |taken, offset| gather(taken, offset, &streams, &mut rows))?;
+            found.rows = rows;
+        }
+        Ok(found)
+    }
+
+    /// Visit the rows up to the end, without those that were taken back before.
+    fn read(
+        &self,
+        storage: &mut dyn Storage,
+        keep_going: &dyn Fn() -> bool,
+        visit: &mut dyn FnMut(&TakenRows, u64),
+    ) -> Result<(), String> {
+        let Some((mut next, _)) = storage.bounds().map_err(|e| e.to_string())? else { return Ok(()) };
+        loop {
+            let groups = storage.read(next, super::bounds::JOURNAL_PIECE).map_err(|e| e.to_string())?;
+            let Some(last) = groups.last() else { return Ok(()) };
+            next = last.id + 1;
+            if !keep_going() {
+                return Err("the daemon stops".into());
+            }
+            for stored in groups {
+                if stored.first_offset >= self.end {
+                    return Ok(());
+                }
+                let group: Group = self.removals.clean(stored.group().map_err(|e| e.to_string())?);
+                let mut offset = group.first_offset;
+                for record in &group.records {
+                    match record {
+                        Record::Rows(taken) => {
+                            visit(taken, offset);
+                            offset += taken.batch.len() as u64;
+                        }
+                        Record::Hole(rows) => offset += rows,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Look at some rows: which are meant, and where chains begin and end.
+    fn look(&self, taken: &TakenRows, first: u64, streams: &mut HashMap<u32, Stream>, found: &mut Found) {
+        let (batch, stream) = (&taken.batch, streams.entry(taken.stream).or_default());
+        let asks_for_times = self.selectors.iter().any(|selector| matches!(selector, Selector::Times(_)));
+        for (i, offset) in (0..batch.len()).zip(first..self.end) {
+            let place = Place { offset, stream: batch.stream(), session: batch.session(), time: batch.time(i) };
+            let meant = self.selectors.iter().any(|selector| selector.selects(&place));
+            found.without_time += u64::from(asks_for_times && !meant && place.time.is_none());
+            if taken.starts_chain[i] {
+                let over = stream.end();
+                found.note(over.as_ref());
+            }
+            if std::mem::take(&mut stream.next_wanted) {
+                stream.wanted.insert(offset..offset + 1);
+            }
+            let chain = stream.chain.get_or_insert(Chain { first: offset, last: offset, rows: 0, touched: false });
+            (chain.last, chain.rows, chain.touched) = (offset, chain.rows + 1, chain.touched | meant);
+            if meant {
+                stream.taken = true;
+                found.removed.offsets.insert(offset..offset + 1);
+                if found.streams.len() < STREAMS_TOLD || found.streams.contains_key(batch.stream()) {
+                    *found.streams.entry(batch.stream().to_owned()).or_default() += 1;
+                }
+            } else if stream.behind {
+                found.removed.starts.insert(offset..offset + 1);
+            }
+            stream.behind = meant;
+            if batch.terminated(i) || batch.truncated(i) {
+                let over = stream.end();
+                found.note(over.as_ref());
+            }
+        }
+    }
+}
+
+impl Found {
+    fn note(&mut self, chain: Option<&Chain>) {
+        if let Some(chain) = chain {
+            self.chains += 1;
+            self.chain_rows += chain.rows;
+        }
+    }
+}
+
+/// Put those of some rows that are wanted behind `rows`, of which there are none any more where they are too many.
+fn gather(taken: &TakenRows, first: u64, streams: &HashMap<u32, Stream>, rows: &mut Option<Placed>) {
+    let Some(stream) = streams.get(&taken.stream) else { return };
+    let (wanted, end) = (&stream.wanted, first + taken.batch.len() as u64);
+    let mut at = first;
+    while let Some(range) = wanted.first_behind(at).filter(|range| at < end && range.start < end) {
+        let Some(all) = rows else { return };
+        let part = range.start.max(at)..range.end.min(end);
+        at = part.end;
+        let numbers = (part.start - first) as usize..(part.end - first) as usize;
+        // Rows between the last chain and this one are not there.
+        let mut starts = taken.starts_chain[numbers.clone()].to_vec();
+        starts[0] |= part.start == range.start;
+        all.push(taken.stream, &starts, &taken.batch, numbers, part.start);
+        if all.len() * Rows::bytes_per_row(all.rows.dim, all.rows.rewards_per_row) > CHAINS_BYTES {
+            *rows = None;
+        }
+    }
+}
+
+fn first_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
+    let Some((first, _)) = storage.bounds()? else { return Ok(0) };
+    Ok(storage.headers(first, 1)?.first().map_or(0, |head| head.first_offset))
+}
+
+/// The thread that looks for rows that are to be taken back.
+pub(super) struct RemovalThread {
+    /// Where the journal is.
+    pub(super) directory: PathBuf,
+    pub(super) tasks: Receiver<Box<RemovalJob>>,
+    pub(super) done: Sender<RemovalFound>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl RemovalThread {
+    /// Until the core has ended.
+    pub(super) fn run(self) {
+        for job in &self.tasks {
+            let work = || {
+                let mut storage = SqliteStorage::open_beside(&self.directory).map_err(|e| e.to_string())?;
+                job.run(&mut storage, &|| !self.stop.load(Ordering::Relaxed)).map(Box::new)
+            };
+            // A bug costs this answer, not the daemon.
+            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panics::message(&*panic)));
+            drop(self.done.send(result));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Rows that were taken back: where they were, who asked for it, and since when critics are without their influence.
+
+use super::record::{Group, Record, RemovedRows, TakenRows};
+use crate::learner::Learner;
+use crate::learner::removal::{Offsets, Selector};
+use serde::{Deserialize, Serialize};
+
+/// Removals that are told of, the last ones.
+const TOLD: usize = 64;
+
+/// All removals so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Removals {
+    /// Offsets of all rows that were taken back.
+    offsets: Offsets,
+    /// Offsets of the rows that begin chains since then.
+    starts: Offsets,
+    /// How often rows were taken back.
+    count: u64,
+    /// The last ones.
+    told: Vec<Removal>,
+}
+
+/// One removal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Removal {
+    /// Offset behind the last row when it was done.
+    pub offset: u64,
+    /// Unix seconds then.
+    pub time: f64,
+    /// Rows that were taken back.
+    pub rows: u64,
+    /// Who asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was asked for.
+    pub selectors: Vec<Selector>,
+    /// Of each critic that had learned some of these rows, what became of it.
+    pub critics: Vec<Influence>,
+}
+
+/// What a critic has of rows that were taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Influence {
+    /// Name of the critic.
+    pub critic: String,
+    /// Its generation right behind the removal.
+    pub generation: u64,
+    /// Whether its sums were without the rows from there on; if not, it is stale until it is free.
+    pub subtracted: bool,
+    /// The first generation without any influence of theirs, and the offset at which it took over.
+    pub free: Option<(u64, u64)>,
+}
+
+impl Removals {
+    /// Whether nothing was taken back.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How often rows were taken back.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Offsets of all rows that were taken back.
+    pub fn offsets(&self) -> &Offsets {
+        &self.offsets
+    }
+
+    /// The last removals, oldest first.
+    pub fn told(&self) -> &[Removal] {
+        &self.told
+    }
+
+    /// Take rows back.
+    pub(crate) fn note(&mut self, removed: &RemovedRows, offset: u64, time: f64) {
+        self.count += 1;
+        removed.offsets.ranges().iter().for_each(|range| self.offsets.insert(range.clone()));
+        removed.starts.ranges().iter().for_each(|range| self.starts.insert(range.clone()));
+        if self.told.len() == TOLD {
+            self.told.remove(0);
+        }
+        let RemovedRows { offsets, selectors, by, reason, .. } = removed.clone();
+        let rows = offsets.count();
+        self.told.push(Removal { offset, time, rows, by, reason, selectors, critics: Vec::new() });
+    }
+
+    /// A critic had learned some of the rows that were taken back last.
+    pub(super) fn concerns(&mut self, learner: &Learner) {
+        let Some(last) = self.told.last_mut() else { return };
+        let (critic, generation) = (learner.settings().name.clone(), learner.generation());
+        last.critics.retain(|influence| influence.critic != critic);
+        last.critics.push(Influence { critic, generation, subtracted: !learner.is_stale(), free: None });
+    }
+
+    /// A critic has nothing of any removed row from here on.
+    pub(super) fn is_free(&mut self, learner: &Learner) {
+        let of = |influence: &&mut Influence| influence.critic == learner.settings().name && influence.free.is_none();
+        let critics = self.told.iter_mut().flat_map(|removal| &mut removal.critics);
+        critics.filter(of).for_each(|influence| influence.free = Some((learner.generation(), learner.learned())));
+    }
+
+    /// A group as it is without the rows that were taken back: holes are in their places.
+    pub fn clean(&self, group: Group) -> Group {
+        let span = Offsets::from(group.first_offset..group.end.offset);
+        if !self.offsets.meets(&span) && !self.starts.meets(&span) {
+            return group;
+        }
+        let (mut offset, mut records) = (group.first_offset, Vec::with_capacity(group.records.len()));
+        for record in group.records {
+            match record {
+                Record::Rows(taken) => {
+                    let end = offset + taken.batch.len() as u64;
+                    self.clean_rows(taken, offset, &mut records);
+                    offset = end;
+                }
+                Record::Hole(rows) => {
+                    offset += rows;
+                    records.push(Record::Hole(rows));
+                }
+                other => records.push(other),
+            }
+        }
+        Group { records, ..group }
+    }
+
+    fn clean_rows(&self, mut taken: TakenRows, first: u64, records: &mut Vec<Record>) {
+        let end = first + taken.batch.len() as u64;
+        for (starts, offset) in taken.starts_chain.iter_mut().zip(first..) {
+            *starts |= self.starts.contains(offset);
+        }
+        let kept = self.offsets.between(first..end);
+        if kept.count() == end - first {
+            records.push(Record::Rows(taken));
+            return;
+        }
+        let mut at = first;
+        for range in kept.ranges() {
+            if range.start > at {
+                records.push(Record::Hole(range.start - at));
+            }
+            let part = (range.start - first) as usize..(range.end - first) as usize;
+            records.push(Record::Rows(TakenRows {
+                stream: taken.stream,
+                starts_chain: taken.starts_chain[part.clone()].to_vec(),
+                batch: taken.batch.piece(part),
+            }));
+            at = range.end;
+        }
+        if at < end {
+            records.push(Record::Hole(end - at));
+        }
+    }
+}

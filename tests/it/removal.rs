@@ -1,0 +1,529 @@
+//! Rows that are taken back from a daemon: its critics are at once as if they had never learned them, and after the rebuild bit for bit
+//! what a daemon has whose journal never held them.
+
+use crate::support::PATIENCE;
+use crate::support::harness::{Handed, Harness, Ways, config};
+use crate::support::program::{Process, any_ports, criticd};
+use criticd::client::Requester;
+use criticd::config::Config;
+use criticd::daemon::as_of::{Moment, as_of};
+use criticd::daemon::core::Output;
+use criticd::journal::checkpoint::Checkpoint;
+use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd::journal::store::Storage as _;
+use criticd::journal::{GroupWriter, Record};
+use criticd::learner::Learner;
+use criticd::learner::removal::{Offsets, Selector};
+use criticd::sim::{self, Step, walk::Walk};
+use criticd::transition::Batch;
+use criticd::wire::{Op, RemoveRequest};
+use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A critic whose dictionary is full and whose first model is chosen before streams but one have come.
+const PLAIN: &str = "lambda = 0.5\nestimate_scale = false\nwarmup_rows = 100\nrefit_first_rows = 0\ndictionary_max = 10\n\
+                     backfill_rows = 40\nrefresh_rows = 32\ndrift_sensitivity = \"off\"\n";
+
+/// Rows of a walk in pieces of 20 of stream `name`, with episodes that end and episodes that are cut.
+fn walk(name: &str, seed: u64, rows: usize) -> Vec<Batch> {
+    let mut walk = Walk::new(seed, Some(25), 0.1);
+    let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
+    steps.chunks(20).flat_map(|part| sim::batches(name, "run", part)).collect()
+}
+
+/// One row of each stream in turn, message by message.
+fn mixed(streams: &[Vec<Batch>]) -> Vec<Batch> {
+    let longest = streams.iter().map(Vec::len).max().unwrap_or(0);
+    (0..longest).flat_map(|i| streams.iter().filter_map(move |stream| stream.get(i).cloned())).collect()
+}
+
+fn request(selectors: Vec<Selector>, dry_run: bool) -> Op {
+    Op::Remove(RemoveRequest { selectors, dry_run, by: Some("we".into()), reason: None })
+}
+
+/// Ask, and turn until there is an answer.
+fn ask(harness: &mut Harness, op: Op) -> Value {
+    harness.call(op);
+    (0..4).for_each(|_| harness.turn());
+    harness.replies.pop().expect("an answer")
+}
+
+fn take_back(harness: &mut Harness, selectors: Vec<Selector>) -> Value {
+    let answer = ask(harness, request(selectors, false));
+    assert_eq!(answer["ok"], json!(true), "{answer}");
+    answer
+}
+
+fn stream(name: &str) -> Vec<Selector> {
+    vec![Selector::Stream(name.into())]
+}
+
+fn critic(harness: &Harness) -> Learner {
+    harness.core.checkpoint(harness.now).learners.swap_remove(0)
+}
+
+fn weights(learner: &Learner) -> Vec<f64> {
+    let solved = learner.model().unwrap().solve().unwrap();
+    solved.feature_weights().col(0).to_vec()
+}
+
+fn model_bits(learner: &Learner) -> Vec<u8> {
+    rmp_serde::to_vec_named(learner.model().unwrap()).unwrap()
+}
+
+fn assert_close(found: &[f64], expected: &[f64]) {
+    let scale = expected.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+    assert_eq!(found.len(), expected.len());
+    let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(off <= 1e-9 * scale, "off by {off} of {scale}");
+}
+
+/// A disk with the rows of another, without those that were taken back and without what came of them.
+fn cleaned(from: &Harness) -> Arc<Mutex<Disk>> {
+    let removals = from.core.checkpoint(from.now).removals;
+    let disk: Arc<Mutex<Disk>> = Arc::default();
+    let (mut old, mut new) = (MemoryStorage::on(Arc::clone(&from.disk)), MemoryStorage::on(Arc::clone(&disk)));
+    let (mut id, mut crc) = (0, 0);
+    for stored in old.read(1, u64::MAX).unwrap() {
+        let mut group = removals.clean(stored.group().unwrap());
+        group.records.retain(|record| matches!(record, Record::Rows(_) | Record::Hole(_) | Record::Configured(_)));
+        if group.records.is_empty() {
+            continue;
+        }
+        id += 1;
+        let stored = GroupWriter::of(&group).finish(id, group.first_offset, crc, group.time);
+        crc = stored.crc;
+        new.append(&stored, 0, true).unwrap();
+    }
+    disk
+}
+
+fn open(config: &Arc<Config>, disk: Arc<Mutex<Disk>>) -> Harness {
+    Harness::on(Arc::clone(config), disk, Arc::new(MemoryCheckpoints::default()), Ways::STILL)
+}
+
+#[test]
+fn at_once_a_critic_is_one_that_never_learned_the_rows() {
+    let config = config(&format!("[[critic]]\n{PLAIN}"));
+    let first = walk("kept", 1, 400);
+    let (bad, good) = (walk("bad", 2, 200), walk("good", 3, 260));
+    let mut harness = Harness::new(Arc::clone(&config));
+    harness.learn(&first);
+    harness.learn(&mixed(&[bad.clone(), good.clone()]));
+    let before = critic(&harness);
+    assert_eq!(before.model().unwrap().dictionary().len(), 10, "the dictionary is full before the others come");
+    let answer = take_back(&mut harness, stream("bad"));
+    assert_eq!((answer["rows"].as_u64(), answer["critics"][0]["subtracted"].as_bool()), (Some(200), Some(true)));
+    let after = critic(&harness);
+    assert_eq!((after.generation(), after.is_stale()), (before.generation() + 1, false));
+    let mut never = Harness::new(config);
+    never.learn(&first);
+    never.learn(&good);
+    assert_close(&weights(&after), &weights(&critic(&never)));
+    assert!(weights(&before).iter().zip(&weights(&after)).any(|(a, b)| (a - b).abs() > 1e-3));
+    // And so they learn on.
+    let more = walk("good", 4, 100).iter().map(|batch| batch.clone().into_parts()).collect::<Vec<_>>();
+    for mut parts in more {
+        (parts.session, parts.seq) = ("next".into(), None);
+        let batch = Batch::new(parts).unwrap();
+        harness.learn(&[batch.clone()]);
+        never.learn(&[batch]);
+    }
+    assert_close(&weights(&critic(&harness)), &weights(&critic(&never)));
+    // What it tells of it.
+    let status = harness.core.status(harness.now);
+    let [removal] = &status.removals[..] else { panic!("{:?}", status.removals) };
+    assert_eq!((removal.rows, removal.by.as_deref()), (200, Some("we")));
+    assert_eq!((removal.critics[0].subtracted, removal.critics[0].free_generation), (true, None));
+}
+
+#[test]
+fn after_the_rebuild_it_is_bit_for_bit_that_of_a_journal_without_the_rows() {
+    for settings in [PLAIN, "warmup_rows = 50\nrefit_first_rows = 300\ndictionary_max = 30\nevidence_rows = 150\n"] {
+        let config = config(&format!("[[critic]]\n{settings}"));
+        let mut harness = Harness::on(
+            Arc::clone(&config),
+            Arc::default(),
+            Arc::new(MemoryCheckpoints::default()),
+            Ways { refits: Handed::Lost, ..Ways::STILL },
+        );
+        harness.learn(&mixed(&[walk("a", 1, 500), walk("b", 2, 300), walk("c", 3, 400)]));
+        // The first row of each stream stays: streams keep their numbers.
+        let selectors = vec![Selector::Offsets(300..700), Selector::Offsets(70..125)];
+        take_back(&mut harness, selectors);
+        let told = |harness: &Harness| harness.core.status(harness.now).removals[0].critics[0].free_generation;
+        assert_eq!(told(&harness), None);
+        while harness.work() {}
+        let rebuilt = critic(&harness);
+        assert_eq!(told(&harness), Some(rebuilt.generation()));
+        assert!(rebuilt.residue().offsets().is_empty() && !rebuilt.is_stale());
+
+        let mut other = open(&config, cleaned(&harness));
+        other.turn();
+        harness_rebuild(&mut other);
+        assert!(model_bits(&critic(&other)) == model_bits(&rebuilt), "settings {settings:?}");
+        // They learn on alike.
+        for harness in [&mut harness, &mut other] {
+            harness.learn(&walk("d", 9, 60));
+        }
+        assert!(model_bits(&critic(&other)) == model_bits(&critic(&harness)));
+    }
+}
+
+fn harness_rebuild(harness: &mut Harness) {
+    harness.call(Op::Rebuild { critic: None, wait: false });
+    harness.turn();
+    while harness.work() {}
+}
+
+#[test]
+fn a_crash_anywhere_changes_no_bit() {
+    let config = config(&format!("[[critic]]\n{PLAIN}[[critic]]\nname = \"other\"\nlambda = 0.0\n{}", &PLAIN[13..]));
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for with_checkpoint in [false, true] {
+        let mut harness = Harness::new(Arc::clone(&config));
+        harness.learn(&mixed(&[walk("a", 1, 300), walk("b", 2, 300)]));
+        if with_checkpoint {
+            harness.checkpoint();
+        }
+        harness.learn(&walk("c", 3, 100));
+        for round in 0..4 {
+            let from = rng.random_range(0..600);
+            take_back(&mut harness, vec![Selector::Offsets(from..from + rng.random_range(1..60))]);
+            let (state, tasks) = (harness.state(), harness.tasks.len());
+            harness.crash();
+            assert!(harness.state() == state, "behind removal {round}");
+            assert!(tasks > 0 && !harness.tasks.is_empty(), "the start goes on with the rebuild");
+            harness.learn(&walk(&format!("d{round}"), 10 + round, 40));
+            if round % 2 == 1 {
+                while harness.work() {}
+                let state = harness.state();
+                harness.crash();
+                assert!(harness.state() == state, "behind rebuild {round}");
+                if with_checkpoint {
+                    harness.checkpoint();
+                    harness.crash();
+                    assert!(harness.state() == state, "from the checkpoint behind rebuild {round}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_of_nothing_of_everything_and_twice() {
+    let config = config(&format!("[[critic]]\n{PLAIN}"));
+    let mut harness = Harness::new(config);
+    let refused = ask(&mut harness, request(stream("a"), true));
+    assert_eq!(refused["error"]["code"], json!("not_ready"));
+    let rows = mixed(&[walk("a", 1, 300), walk("b", 2, 100)]);
+    harness.learn(&rows);
+    let state = harness.state();
+    let dry = ask(&mut harness, request(stream("a"), true));
+    assert_eq!(
+        (dry["rows"].as_u64(), dry["streams"]["a"].as_u64(), dry["dry_run"].as_bool()),
+        (Some(300), Some(300), Some(true))
+    );
+    assert!(dry["chains"].as_u64().unwrap() > 5 && dry["rows_of_chains"] == json!(300), "{dry}");
+    let nothing = take_back(&mut harness, stream("nobody"));
+    assert_eq!(nothing["rows"].as_u64(), Some(0));
+    assert!(harness.state() == state, "nothing has changed");
+    let timeless = ask(&mut harness, request(vec![Selector::Times(0.0..1e12)], true));
+    assert_eq!((timeless["rows"].as_u64(), timeless["without_time"].as_u64()), (Some(0), Some(400)));
+
+    take_back(&mut harness, stream("a"));
+    let once = harness.state();
+    let twice = take_back(&mut harness, stream("a"));
+    assert_eq!(twice["rows"].as_u64(), Some(0));
+    assert!(harness.state() == once);
+    // What is sent again is known, and brings no row back.
+    harness.learn(&rows);
+    assert_eq!(harness.core.offset(), 400);
+    let window = harness.core.window().unwrap();
+    assert_eq!((window.len(), window.end()), (100, 400));
+
+    let rest = take_back(&mut harness, vec![Selector::Offsets(0..1000)]);
+    assert_eq!(rest["rows"].as_u64(), Some(100));
+    assert_eq!(critic(&harness).model().unwrap().statistics().rows, 0);
+    assert!(weights(&critic(&harness)).iter().all(|&u| u == 0.0));
+    while harness.work() {}
+    let state = harness.state();
+    harness.crash();
+    assert!(harness.state() == state);
+    harness.learn(&walk("c", 3, 400));
+    assert_eq!(critic(&harness).learned(), 800);
+    while harness.work() {}
+    let state = harness.state();
+    harness.crash();
+    assert!(harness.state() == state);
+}
+
+#[test]
+fn rows_come_and_models_are_chosen_while_rows_are_taken_back() {
+    let settings = "warmup_rows = 50\nrefit_first_rows = 200\ndictionary_max = 30\nevidence_rows = 150\n";
+    let config = config(&format!("[[critic]]\n{settings}"));
+    let ways = Ways { refits: Handed::Waits, ..Ways::STILL };
+    let mut harness = Harness::on(config, Arc::default(), Arc::new(MemoryCheckpoints::default()), ways);
+    harness.learn(&mixed(&[walk("a", 1, 260), walk("b", 2, 260)]));
+    assert!(matches!(harness.tasks.front(), Some(Output::Refit { .. })), "a refit runs");
+    // Its window has the rows: what it finds is not adopted.
+    harness.call(request(stream("b"), false));
+    harness.ingest(&walk("c", 3, 20)[0]);
+    (0..4).for_each(|_| harness.turn());
+    let generation = critic(&harness).generation();
+    harness.work();
+    assert_eq!(critic(&harness).generation(), generation, "a model of rows that are gone is not adopted");
+    // A rebuild that began before a removal is outdated.
+    let rebuild = harness.tasks.iter().position(|task| matches!(task, Output::Rebuild(_))).expect("a rebuild");
+    let task = harness.tasks.remove(rebuild).unwrap();
+    take_back(&mut harness, vec![Selector::Offsets(0..30)]);
+    harness.carry_out(task);
+    harness.turn();
+    assert!(!critic(&harness).residue().offsets().is_empty(), "it had the rows of the second removal");
+    while harness.work() {}
+    let status = harness.core.status(harness.now);
+    assert!(
+        status.removals.iter().all(|removal| removal.critics[0].free_generation.is_some()),
+        "{:?}",
+        status.removals
+    );
+    let state = harness.state();
+    harness.crash();
+    assert!(harness.state() == state);
+}
+
+#[test]
+fn a_checkpoint_carries_what_was_taken_back() {
+    let config = config(&format!("[[critic]]\n{PLAIN}"));
+    let mut harness = Harness::new(config);
+    harness.learn(&walk("a", 1, 300));
+    let without = harness.core.checkpoint(harness.now).encode();
+    assert!(!without.windows(8).any(|bytes| bytes == b"removals"), "a checkpoint of before says nothing of it");
+    take_back(&mut harness, vec![Selector::Offsets(100..120)]);
+    let found = Checkpoint::decode(&harness.core.checkpoint(harness.now).encode()).unwrap();
+    assert_eq!(found.removals.offsets(), &Offsets::from(100..120));
+}
+
+/// A daemon in this directory.
+fn start(directory: &std::path::Path) -> Process {
+    let mut command = criticd();
+    command.args(["serve", "--http", "off", "--data-dir"]).arg(directory);
+    Process::start(command_with_ports(command), directory)
+}
+
+fn command_with_ports(mut command: std::process::Command) -> std::process::Command {
+    command.args(any_ports());
+    command
+}
+
+/// Append rows of one stream with actions, of which each is an episode of four.
+fn append(requester: &mut Requester, stream: &str, seq: u64, rows: usize) {
+    let state = |i: usize| vec![((seq as usize + i) as f64 * 0.7).sin()];
+    let fields = json!({
+        "stream": stream,
+        "seq": seq,
+        "states": (0..rows).map(state).collect::<Vec<_>>(),
+        "next_states": (0..rows).map(|i| state(i + 1)).collect::<Vec<_>>(),
+        "rewards": vec![1.0; rows],
+        "behavior_probs": vec![0.5; rows],
+        "target_probs": vec![0.5; rows],
+        "terminated": (0..rows).map(|i| i % 4 == 3).collect::<Vec<_>>(),
+    });
+    requester.ask("append", fields, PATIENCE).unwrap();
+}
+
+#[test]
+fn pages_tables_and_judgements_are_without_rows_that_were_taken_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut daemon = start(directory.path());
+    let mut requester = daemon.requester();
+    for round in 0..10 {
+        append(&mut requester, "good", 40 * round, 40);
+        append(&mut requester, "bad", 20 * round, 20);
+    }
+    let run = |arguments: &str| {
+        let control = format!("{arguments} --control {}", daemon.endpoint("control"));
+        let output = criticd().args(control.split_whitespace()).env("USER", "somebody").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, text) = run("remove --stream bad");
+    assert!(status == Some(0) && text.contains("200 rows would be taken back; --yes does it"), "{text}");
+    assert!(text.contains("stream bad: 200 rows") && text.contains("of 50 chains with 200 rows"), "{text}");
+    assert_eq!(run("remove").0, Some(2));
+    assert_eq!(run("remove --offsets 9..3").0, Some(2));
+    let (status, text) = run("remove --stream bad --yes --wait --reason test");
+    assert!(status == Some(0) && text.contains("200 rows taken back"), "{text}");
+    assert!(text.contains("without any influence of them from generation"), "{text}");
+    let removal = requester.ask("status", json!({}), PATIENCE).unwrap()["removals"][0].clone();
+    assert_eq!((&removal["by"], &removal["reason"]), (&json!("somebody"), &json!("test")));
+
+    // The last 300 rows are 300 rows.
+    let found = requester.ask("evaluate", json!({"last": 300}), PATIENCE).unwrap();
+    assert_eq!((found["from"].as_u64(), found["to"].as_u64()), (Some(140), Some(580)), "{found}");
+    let (mut rows, mut from) = (0, 0);
+    while from < 600 {
+        let page = requester.ask("rows", json!({"from": from, "arrays": "list"}), PATIENCE).unwrap();
+        let count = page["states"].as_array().unwrap().len() as u64;
+        assert!(page["names"].as_array().unwrap().iter().all(|name| name == "good"), "{page}");
+        assert!(page["from"].as_u64().unwrap() >= from);
+        (rows, from) = (rows + count, page["next"].as_u64().unwrap());
+    }
+    assert_eq!(rows, 400);
+    let table = directory.path().join("rows.csv");
+    let export = |directory: &std::path::Path| {
+        drop(std::fs::remove_file(&table));
+        let output = criticd().arg("export").arg(directory).arg("--out").arg(&table).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::read_to_string(&table).unwrap()
+    };
+    let exported = export(directory.path());
+    assert!(!exported.contains("bad") && exported.lines().count() >= 401, "{} lines", exported.lines().count());
+    let wrong = json!({"select": [{"stream": "good", "offsets": [0, 1]}]});
+    let refused = requester.ask("remove", wrong, PATIENCE).unwrap_err().to_string();
+    assert!(refused.contains("select") && refused.contains("nothing else"), "{refused}");
+
+    // A daemon that is killed behind a removal knows of it.
+    requester.ask("remove", json!({"select": [{"offsets": [0, 25]}], "dry_run": false}), PATIENCE).unwrap();
+    daemon.kill();
+    let daemon = start(directory.path());
+    let status = daemon.requester().ask("status", json!({}), PATIENCE).unwrap();
+    assert_eq!((status["offset"].as_u64(), status["removals"].as_array().unwrap().len()), (Some(600), 2));
+    assert_eq!(status["removals"][0]["rows"], json!(25));
+    assert!(export(directory.path()).lines().count() < exported.lines().count());
+}
+
+/// Whether a file below a directory has these bytes.
+fn holds(directory: &std::path::Path, bytes: &[u8]) -> Option<std::path::PathBuf> {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let found = if path.is_dir() {
+            holds(&path, bytes)
+        } else {
+            let content = std::fs::read(&path).unwrap();
+            content.windows(bytes.len()).any(|window| window == bytes).then_some(path)
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+#[test]
+fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
+    const SECRET: f64 = 0.623_450_987_654_321;
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut rng = ChaCha8Rng::seed_from_u64(8);
+    let mut daemon = start(&data);
+    let mut requester = daemon.requester();
+    for round in 0..10_u64 {
+        append(&mut requester, "good", 40 * round, 40);
+        let states: Vec<[f64; 1]> = (0..20).map(|i| [SECRET * f64::from(i % 7)]).collect();
+        let next: Vec<[f64; 1]> = states.iter().map(|[x]| [x + 0.1]).collect();
+        let rewards = vec![SECRET; 20];
+        let rows =
+            json!({"stream": "bad", "seq": 20 * round, "states": states, "next_states": next, "rewards": rewards});
+        requester.ask("append", rows, PATIENCE).unwrap();
+    }
+    requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
+    assert!(holds(&data, &SECRET.to_le_bytes()).is_some(), "the search finds what is there");
+    let run = |command: &str| {
+        let output = criticd().args(command.split_whitespace()).arg("--data-dir").arg(&data).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let erase = || {
+        let mut command = criticd();
+        command.arg("erase").arg(&data).stdin(std::process::Stdio::null());
+        command
+    };
+    let refused = erase().output().unwrap();
+    assert!(!refused.status.success(), "a daemon runs there");
+    run("remove --stream bad --yes --wait");
+    let ask = |daemon: &Process| {
+        let mut requester = daemon.requester();
+        let states = json!({"states": [[-0.5], [0.1], [0.7]], "variance": true, "arrays": "list"});
+        let value = requester.ask("value", states, PATIENCE).unwrap();
+        (value["mean"].clone(), value["variance"].clone(), value["generation"].clone(), value["offset"].clone())
+    };
+    let before = ask(&daemon);
+    let stop = |mut daemon: Process| {
+        let output = criticd().arg("stop").arg(&data).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        daemon.child.wait().unwrap();
+    };
+    stop(std::mem::replace(&mut daemon, idle()));
+    // Killed at any moment it goes on, and no daemon starts in between on half of the files.
+    for _ in 0..12 {
+        let mut child =
+            erase().stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(rng.random_range(0..60_000)));
+        drop(child.kill());
+        child.wait().unwrap();
+    }
+    let output = erase().output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for number in [SECRET, SECRET * 2.0, SECRET * 6.0, SECRET + 0.1] {
+        assert_eq!(holds(&data, &number.to_le_bytes()), None, "{number}");
+    }
+    let daemon = start(&data);
+    assert_eq!(ask(&daemon), before);
+    append(&mut daemon.requester(), "good", 400, 40);
+    append(&mut daemon.requester(), "bad", 200, 20);
+    assert_eq!(holds(&data, &SECRET.to_le_bytes()), None);
+    let status = daemon.requester().ask("status", json!({}), PATIENCE).unwrap();
+    assert_eq!((status["offset"].as_u64(), status["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
+}
+
+/// A process in the place of a daemon that has ended.
+fn idle() -> Process {
+    let child = std::process::Command::new("true").spawn().unwrap();
+    Process { child, endpoints: Value::Null }
+}
+
+#[test]
+fn what_was_answered_then_is_told_bit_for_bit() {
+    let settings = "warmup_rows = 50\nrefit_first_rows = 200\ndictionary_max = 30\nevidence_rows = 150\n\
+                    heads = [{ name = \"soon\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.5 }]\n";
+    let config = config(&format!("[[critic]]\n{settings}"));
+    let ways = Ways { rebuilds: Handed::AtOnce, ..Ways::STILL };
+    let mut harness = Harness::on(config, Arc::default(), Arc::new(MemoryCheckpoints::default()), ways);
+    let mut told = std::collections::BTreeMap::new();
+    let rows = mixed(&[walk("a", 1, 500), walk("b", 2, 500)]);
+    for (i, batch) in rows.iter().enumerate() {
+        if i == 20 || i == 40 {
+            harness.checkpoint();
+        }
+        if i == 30 {
+            take_back(&mut harness, vec![Selector::Offsets(100..160)]);
+        }
+        harness.learn(std::slice::from_ref(batch));
+        // Until nothing more is decided at this row.
+        let (mut group, mut still) = (0, 0);
+        while still < 4 {
+            harness.turn();
+            let now = harness.core.checkpoint(harness.now).group;
+            (still, group) = (if now == group { still + 1 } else { 0 }, now);
+        }
+        let learner = critic(&harness);
+        told.insert(harness.core.offset(), (model_bits(&learner), learner.generation()));
+    }
+    let generations: std::collections::BTreeSet<u64> = told.values().map(|(_, generation)| *generation).collect();
+    assert!(generations.len() > 3, "{generations:?}");
+    let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
+    for (offset, (bits, generation)) in told {
+        let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
+        let moment = Moment::Offset(offset);
+        let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, moment, &mut |_, _| {}).unwrap();
+        let learner = &state.critics()[0];
+        assert_eq!((state.end().offset, learner.generation()), (offset, generation));
+        assert!(model_bits(learner) == bits, "as of {offset}");
+    }
+    let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(2e9), &mut |_, _| {}).unwrap();
+    assert_eq!(state.end().offset, harness.core.offset());
+    let before = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(1.0), &mut |_, _| {});
+    assert!(before.unwrap_err().to_string().contains("nothing had been stored"));
+}
