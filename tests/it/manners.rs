@@ -32,7 +32,7 @@ fn text(directory: &Path, arguments: &str) -> String {
 /// The commands, as the program lists them.
 fn commands(directory: &Path) -> Vec<String> {
     let help = text(directory, "--help");
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let list = help.split("Usage:").nth(1).unwrap().split("Options:").next().unwrap();
     let first =
         |line: &str| line.strip_prefix("  ")?.split(' ').next().filter(|word| !word.is_empty()).map(str::to_owned);
     list.lines().filter_map(first).filter(|name| name != "help").collect()
