@@ -87,7 +87,12 @@ impl Likeness {
 }
 
 impl Label {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(path) = &self.model
+            && let Some(mapping) = given::mapping(&read_model(path)?, path)?
+        {
+            self.table.as_that_of(mapping);
+        }
         if self.table.dry(self.json)? {
             return Ok(());
         }
@@ -149,7 +154,7 @@ impl Label {
             let (inputs, hyperparameters, lambda) = (model.inputs, model.hyperparameters, model.lambda);
             return Ok(Likeness::Given(Box::new(Like { settings, inputs, hyperparameters, lambda })));
         }
-        mention_constants(rows, given::names(table).as_deref());
+        mention_constants(rows, table.names_with_units().as_deref());
         let word = |text: String| OsString::from(text);
         let mut words = vec!["fit".into(), self.table.table.clone().into_os_string(), "--out".into(), "unused".into()];
         words.extend([word("--seed".into()), word(self.seed.to_string()), word("--budget".into())]);
@@ -160,7 +165,7 @@ impl Label {
         if let Some(discount) = self.discount {
             words.extend([word("--discount".into()), word(discount.to_string())]);
         }
-        Ok(Likeness::Selected(Box::new(FitAlone::try_parse_from(words)?.fit), given::names(table)))
+        Ok(Likeness::Selected(Box::new(FitAlone::try_parse_from(words)?.fit), table.names_with_units()))
     }
 
     fn labels(&self, table: &Table, likeness: &Likeness, count: usize) -> Result<Labels, Failure> {
