@@ -111,7 +111,7 @@ impl Core {
     /// A daemon that has seen nothing, and keeps nothing.
     pub fn new(config: Arc<Config>) -> Self {
         let mut state = State::new(config.window_rows);
-        let configured = Record::Configured(configured(&config, 0));
+        let configured = Record::Configured(configured(&config, 0, None));
         let group = Group { end: Mark::default(), first_offset: 0, time: 0.0, records: vec![configured] };
         state.apply(group).expect("settings fit whatever was before");
         Self::with(config, None, state, None)
@@ -195,7 +195,7 @@ impl Core {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.first_of_new_critics());
+        let wanted = configured(&config, core.first_of_new_critics(), core.state_names());
         let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
             log_advisors(&core.state, &wanted);
@@ -462,6 +462,11 @@ impl Core {
         self.publisher.want(offset);
     }
 
+    /// What the state variables are called: as the settings or the rows say.
+    fn state_names(&self) -> Option<&Vec<String>> {
+        self.state.configured().and_then(|configured| configured.names.as_ref())
+    }
+
     /// Take over settings that may change at run time. Critics have them from the next group on.
     ///
     /// # Errors
@@ -471,7 +476,8 @@ impl Core {
             return Err(why.to_owned());
         }
         let from = self.first_of_new_critics();
-        let (before, after) = (configured(&self.config, from), configured(&config, from));
+        let names = self.state_names();
+        let (before, after) = (configured(&self.config, from, names), configured(&config, from, names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;
         if before != after {
