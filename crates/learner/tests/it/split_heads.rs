@@ -143,7 +143,7 @@ fn each_is_a_critic_of_its_own(of: Settings, discounts: bool) {
         own.learn(&known, 0..known.len(), 0);
         own.set_tolerance(at_first.tolerance());
         if discounts {
-            own.discount(of.policy_discount);
+            own.discount(of.policy_discount.expect("a factor"));
         }
         own.learn(&more, 0..more.len(), 700);
         assert_eq!(own.dictionary().elements(), branch.dictionary().elements());
@@ -174,7 +174,7 @@ fn they_forget_as_that_would() {
 
 #[test]
 fn rows_of_another_policy_count_as_there() {
-    let of = Settings { on_new_policy: OnNewPolicy::Discount, policy_discount: 0.25, ..settings() };
+    let of = Settings { on_new_policy: OnNewPolicy::Discount, policy_discount: Some(0.25), ..settings() };
     each_is_a_critic_of_its_own(of, true);
 }
 
