@@ -748,7 +748,10 @@ class Snapshot:
         With `head` the value function of that head alone, as `snapshot.heads[head]` is. Raises KeyError if the model
         has no such head.
         """
-        snapshot = cls.of(unpack(Path(path).read_bytes()))
+        try:
+            snapshot = cls.of(unpack(Path(path).read_bytes()))
+        except Malformed as error:
+            raise Malformed(f"{path} is no model as `criticd fit --out` writes one: {error}") from error
         return snapshot if head is None else snapshot.heads[head]
 
     @classmethod

@@ -306,7 +306,7 @@ def test_copies_say_the_probabilities_that_are_known(catcher: Catcher) -> None:
 
 
 def test_what_is_observed_has_names(catcher: Catcher) -> None:
-    class Named(gymnasium.Env[Any, int]):
+    class Named(gymnasium.Env[Any, Any]):
         observation_space = spaces.Dict({"speed": spaces.Box(-1, 1, (1,)), "goal": spaces.Box(-1, 1, (2,))})
         action_space = spaces.Discrete(2)
 
