@@ -85,10 +85,14 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
         Restart,
         |names: &Vec<String>| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
-            let name = |name: &String| (1..=253).contains(&name.len()) && name.bytes().all(plain);
+            let name = |name: &String| {
+                let rest = name.strip_prefix("*.").unwrap_or(name);
+                (1..=253).contains(&rest.len()) && rest.bytes().all(plain)
+            };
             expect(names.iter().all(name), "a list of names alone, without ports or schemes")
         },
-        "Names of this machine that browsers may use for the dashboard, besides localhost and the address itself. The \
+        "Names of this machine that browsers may use for the dashboard, besides localhost and the address itself; \
+         \"*.svc\" stands for all that end in .svc. The \
          daemon refuses other names, so that a foreign page cannot read the dashboard under its own name."
     ),
     setting!(
