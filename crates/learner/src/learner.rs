@@ -621,7 +621,7 @@ impl Learner {
         if let Some(why) = self.outdated(&candidate) {
             return Judgement::Reject { report: candidate.report, why };
         }
-        candidate.policies.clone_from(&self.asked.policies);
+        candidate.policies.list.clone_from(&self.asked.policies);
         // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
         let behind = self.learned - candidate.through;
         let catches_up = candidate.rounds == 0

@@ -30,7 +30,7 @@ mod written;
 pub use late::{LateHeads, Unlike};
 pub use merge::{HeadSums, MergeError, Sums};
 pub use pass::Counts;
-pub use policy::{Made, PolicyChange};
+pub use policy::{Made, PolicyChange, PolicyChanges};
 pub use removal::{Removed, Unremovable};
 pub use scoring::Score;
 

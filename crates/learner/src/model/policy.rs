@@ -13,6 +13,22 @@ pub struct PolicyChange {
     pub makes: Option<Made>,
 }
 
+/// Changes of policy, in the order of their offsets, and how many of them a candidate has gone through.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyChanges {
+    /// All of them.
+    pub list: Vec<PolicyChange>,
+    /// Those that it has gone through.
+    pub(crate) done: usize,
+}
+
+impl PolicyChanges {
+    /// The next one.
+    pub(crate) fn next(&self) -> Option<&PolicyChange> {
+        self.list.get(self.done)
+    }
+}
+
 /// What a change of policy makes of a model.
 #[derive(Clone, Debug)]
 pub enum Made {

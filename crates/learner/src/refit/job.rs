@@ -8,7 +8,7 @@ use crate::improve::Acting;
 use crate::level::About;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Hyperparameters;
-use crate::model::{Model, PolicyChange, Score};
+use crate::model::{Model, PolicyChanges, Score};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::transition::Rows;
@@ -165,8 +165,7 @@ impl RefitJob {
             was_behind: 0,
             report,
             swept_through: None,
-            policies: Vec::new(),
-            went_through: 0,
+            policies: Box::default(),
         }
     }
 
@@ -217,10 +216,8 @@ pub struct Candidate {
     pub report: RefitReport,
     /// Offset behind the last row that the sweeps saw, if the job improved: catching up learns rows, and sweeps over none.
     pub swept_through: Option<u64>,
-    /// Changes of policy since the refit was started, in the order of their offsets.
-    pub policies: Vec<PolicyChange>,
-    /// Number of those that it has gone through.
-    pub(crate) went_through: usize,
+    /// Changes of policy since the refit was started.
+    pub policies: Box<PolicyChanges>,
 }
 
 impl Candidate {
@@ -276,7 +273,7 @@ impl Candidate {
         while start < range.end {
             self.through = offset + (start - range.start) as u64;
             self.go_through_policies();
-            let next = self.policies.get(self.went_through).map_or(u64::MAX, |change| change.offset);
+            let next = self.policies.next().map_or(u64::MAX, |change| change.offset);
             let end = range.end.min(start + usize::try_from(next - self.through).unwrap_or(usize::MAX).min(rows.len()));
             self.model.learn(rows, start..end, self.through);
             self.through += (end - start) as u64;
@@ -286,17 +283,17 @@ impl Candidate {
 
     /// Make of the model what the changes of policy up to the next row have made of the present one.
     fn go_through_policies(&mut self) {
-        while let Some(change) = self.policies.get(self.went_through).filter(|change| change.offset <= self.through) {
+        while let Some(change) = self.policies.next().filter(|change| change.offset <= self.through) {
             if let Some(makes) = &change.makes {
                 makes.of(&mut self.model);
             }
-            self.went_through += 1;
+            self.policies.done += 1;
         }
     }
 
     /// Whether there is a change of policy that it has not gone through, which takes a solution.
     pub(crate) fn lacks_policy(&self) -> bool {
-        self.went_through < self.policies.len()
+        self.policies.next().is_some()
     }
 
     /// Score of rows that it has seen only after it was fitted.
