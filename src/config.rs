@@ -959,6 +959,22 @@ mod tests {
     }
 
     #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let text = "state_dim = 0\nwindow_row = 5\n[[critic]]\ndiscount = 1.5\nkernel = \"rbf\"\n";
+        let said = error(text);
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (5, "4 settings are wrong"), "{said}");
+        for (line, begin) in lines[1..].iter().zip([
+            "line 1: `state_dim`",
+            "line 2: there is no",
+            "line 4: `critic[0].discount`",
+            "line 5: `critic[0].kernel`",
+        ]) {
+            assert!(line.starts_with(&format!("  {begin}")), "{said}");
+        }
+    }
+
+    #[test]
     fn kinds_of_state_variables_say_how_many_there_are() {
         let text = "[[critic]]\nname = \"a\"\n[[critic]]\nname = \"b\"\nkernel_profile = \"matern52\"\n\
                     state_kinds = [\"real\", \"periodic:6.25\", \"category\"]";

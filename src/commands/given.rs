@@ -51,9 +51,9 @@ pub(super) struct ReadingOptions {
     /// Whether rows have nothing to do with each other.
     #[arg(skip)]
     independent: bool,
-    /// Where options say nothing: as a model says.
+    /// Where options and file say nothing: as a model says.
     #[arg(skip)]
-    known: Reading,
+    known: Option<Box<Mapping>>,
 }
 
 /// Which columns hold what.
@@ -111,16 +111,12 @@ pub(super) struct ColumnOptions {
     /// Their units, shown beside their names
     #[arg(long, value_name = "UNITS", value_delimiter = ',')]
     units: Vec<String>,
-    /// Where neither options nor a file say anything: as a model says.
-    #[arg(skip)]
-    known: Columns,
 }
 
 impl TableOptions {
     /// Read the table as that of a model was, where no option says otherwise.
     pub(super) fn as_that_of(&mut self, mapping: Mapping) {
-        self.reading.columns.known = mapping.columns;
-        self.reading.known = mapping.reading;
+        self.reading.known = Some(Box::new(mapping));
     }
 
     /// How the table is read, for the model that is made of it.
@@ -158,7 +154,7 @@ impl ColumnOptions {
         };
         Ok(match &self.columns {
             Some(path) => said.or(read_columns(path)?),
-            None => said.or(self.known.clone()),
+            None => said,
         })
     }
 }
@@ -233,14 +229,18 @@ impl ReadingOptions {
     }
 
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
-        self.columns.columns()
+        let said = self.columns.columns()?;
+        Ok(match &self.known {
+            Some(known) if self.columns.columns.is_none() => said.or(known.columns.clone()),
+            _ => said,
+        })
     }
 
     pub(super) fn reading(&self) -> Reading {
         // A model in the place of the file with the columns says this too; what is wrong with that file is said elsewhere.
         let model = self.columns.columns.as_ref().and_then(|path| decode_snapshot(&std::fs::read(path).ok()?).ok());
         let said = model.and_then(|model| Mapping::from_text(model.table.as_ref()?).ok());
-        let known = said.map_or(self.known, |mapping| mapping.reading);
+        let known = said.or_else(|| self.known.as_deref().cloned()).map(|mapping| mapping.reading).unwrap_or_default();
         let assumed = self.assume_terminated.map(|assume| match assume {
             Assume::Never => AssumeTerminated::Never,
             Assume::Last => AssumeTerminated::Last,

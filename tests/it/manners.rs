@@ -314,3 +314,38 @@ fn exit_statuses_are_as_documented() {
     check("inspect XDG_STATE_HOME/criticd", 0, "");
     check("repair --truncate XDG_STATE_HOME/criticd", 0, "");
 }
+
+#[test]
+fn commands_are_in_groups_and_the_short_help_is_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let help = text(directory.path(), "--help");
+    let groups = ["Try:", "Tables and models:", "Daemon:", "Data of a daemon:", "Settings and shell:"];
+    let places: Vec<usize> =
+        groups.iter().map(|group| help.find(&format!("\n{group}\n")).unwrap_or_else(|| panic!("{help}"))).collect();
+    assert!(places.is_sorted(), "{help}");
+    let (short, long) = (text(directory.path(), "fit -h"), text(directory.path(), "fit --help"));
+    assert!(short.lines().count() * 3 < long.lines().count(), "{short}");
+    assert!(
+        short.contains("--reward") && !short.contains("--noise-floor") && long.contains("--noise-floor"),
+        "{short}"
+    );
+    assert!(short.contains("criticd fit --help"), "{short}");
+}
+
+#[test]
+fn a_daemon_is_named_alike_in_all_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut command = program(directory.path());
+    command.args(["serve", "-d"]).arg(&data).args(["--http", "127.0.0.1:0"]).args(any_ports()).stderr(Stdio::null());
+    let daemon = Process::start(command, &data);
+    let (at, control) = (data.display().to_string(), daemon.endpoint("control").to_owned());
+    for place in [&at, &control] {
+        assert!(text(directory.path(), &format!("status -d {place}")).contains("offset") || !place.is_empty());
+        text(directory.path(), &format!("checkpoint -d {place}"));
+        text(directory.path(), &format!("backup -d {place} --out copy-{}", place.len()));
+        let said = String::from_utf8(run(directory.path(), &format!("value {place} absent.csv")).stderr).unwrap();
+        assert!(said.contains("no model yet"), "{said}");
+    }
+    text(directory.path(), &format!("stop -d {at}"));
+}

@@ -201,8 +201,8 @@ impl Demo {
         let started = Instant::now();
         let watched = |audience: &Audience| {
             let elapsed = started.elapsed();
-            let waits = self.seconds.is_none() && elapsed < duration + FIRST_SELECTION;
-            elapsed >= duration && !(waits && audience.view().after_first_refit.is_none())
+            let longest = if self.seconds.is_none() { duration + FIRST_SELECTION } else { duration };
+            elapsed >= longest || elapsed >= duration && audience.view().after_first_refit.is_some()
         };
         while !watched(&audience) && !interrupted.load(Ordering::Relaxed) && producers.running() {
             std::thread::sleep(show.interval());
