@@ -367,7 +367,9 @@ impl Config {
     /// # Errors
     /// All that is wrong.
     pub fn new(parts: ConfigParts) -> Result<Self, ConfigError> {
-        ConfigError::of_all(check(&parts, &Lines::default()))?;
+        let lines = Lines::default();
+        ConfigError::of_all(check_each(&parts, &lines))?;
+        ConfigError::of_all(check_together(&parts, &lines))?;
         Ok(Self { parts })
     }
 
@@ -437,10 +439,17 @@ impl Config {
         let mut parts = ConfigParts::default();
         let mut lines = read_document(text, &mut parts)?;
         let mut faults = std::mem::take(&mut lines.faults);
-        faults.extend(apply_environment(environment, &mut parts, &mut lines).err());
-        faults.extend(apply(options, &mut parts, &mut lines).err());
+        let over = apply_environment(environment, &mut parts, &mut lines)
+            .and_then(|()| apply(options, &mut parts, &mut lines));
         parts.critics.iter_mut().for_each(heads::settle);
-        faults.extend(check(&parts, &lines));
+        match over {
+            Ok(()) => faults.extend(check_each(&parts, &lines)),
+            Err(fault) => faults.push(fault),
+        }
+        if faults.is_empty() {
+            // What is wrong by itself is compared with nothing.
+            faults = check_together(&parts, &lines);
+        }
         ConfigError::of_all(faults)?;
         Ok(Self { parts })
     }
@@ -707,10 +716,19 @@ fn check_table<T>(table: &[Setting<T>], prefix: &str, parts: &T, lines: &Lines) 
     table.iter().filter_map(fault).collect()
 }
 
-/// All that is wrong with settings, by themselves and beside each other.
-fn check(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
+/// All that is wrong with single settings.
+fn check_each(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
     let mut faults = check_table(&GENERAL, "", parts, lines);
     faults.extend(check_table(&LIMITS, "limits.", &parts.limits, lines));
+    for (i, critic) in parts.critics.iter().enumerate() {
+        faults.extend(check_table(&CRITIC, &critic_prefix(i), critic, lines));
+    }
+    faults
+}
+
+/// All that is wrong with settings beside each other.
+fn check_together(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
+    let mut faults = Vec::new();
     check_critics(parts, lines, &mut faults);
     faults.extend(advisors::check(parts, lines).err());
     check_endpoints(parts, lines, &mut faults);
@@ -734,7 +752,6 @@ fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigErro
     let counted = parts.critics.iter().find(|critic| !critic.state_kinds.is_empty());
     for (i, critic) in parts.critics.iter().enumerate() {
         let prefix = critic_prefix(i);
-        faults.extend(check_table(&CRITIC, &prefix, critic, lines));
         let mut fault = |key: &str, message: &str| {
             let key = format!("{prefix}{key}");
             faults.push(ConfigError::invalid(&key, lines.of(&key), message));
