@@ -103,7 +103,10 @@ pub(super) fn program() -> Command {
 /// The command with the first paragraph behind the options, its examples, and `more` in its short help; all paragraphs in the long one.
 fn shortened(command: Command, more: &str) -> Command {
     let Some(whole) = command.get_after_help().map(ToString::to_string) else { return command };
-    let first = whole.split("\n\n").next().unwrap_or_default();
+    let mut paragraphs = whole.split("\n\n");
+    let first =
+        paragraphs.find(|paragraph| paragraph.starts_with("Examples:") || paragraph.starts_with("First steps:"));
+    let first = first.unwrap_or_default();
     let short = if more.is_empty() { first.to_owned() } else { format!("{first}\n\n{more}") };
     command.after_help(short).after_long_help(whole)
 }

@@ -299,7 +299,7 @@ fn exit_statuses_are_as_documented() {
     check("completions tcsh", 2, "bash");
     check("man frobnicate", 2, "check-config");
     check("serve --set frobnicate=1", 2, "frobnicate");
-    check("", 2, "Commands:");
+    check("", 2, "Tables and models:");
 
     let mut daemon = serve(directory.path());
     check("replay t.csv --ack", 0, "");

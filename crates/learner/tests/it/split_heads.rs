@@ -316,7 +316,7 @@ fn heads_come_and_go_under_two_kernels() {
 
 #[test]
 fn a_model_that_begins_again_keeps_both_kernels() {
-    let (mut learner, mut window) = parted(settings());
+    let (mut learner, mut window) = parted(Settings { on_new_policy: OnNewPolicy::Restart, ..settings() });
     let kernels = |learner: &Learner| {
         let model = learner.model().unwrap();
         [model, model.branch().unwrap()].map(|model| model.dictionary().kernel().clone())
