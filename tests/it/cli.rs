@@ -1191,13 +1191,13 @@ fn a_model_knows_how_its_table_was_read() {
     bench.text(&format!("fit log.csv {words} --budget 2 --out walk.model"));
     bench.text("plot walk.model --errors log.csv --out errors.png");
     bench.text("plot walk.model --trajectory log.csv --out along.csv");
-    assert_eq!(bench.json("value walk.model log.csv --json")["mean"].as_array().unwrap().len(), 240);
-    let labels = bench.json("label log.csv --model walk.model --keep --out labels.csv --json");
+    assert_eq!(bench.json("value walk.model log.csv")["mean"].as_array().unwrap().len(), 240);
+    let labels = bench.json("label log.csv --model walk.model --keep --out labels.csv");
     assert_eq!(labels["rows"], 240);
     for name in ["x", "battery", "reward", "value"] {
         assert!(labels["columns"].as_array().unwrap().iter().any(|column| column == name), "{labels}");
     }
-    assert_eq!(bench.json("fit log.csv --columns walk.model --dry-run --json")["rows"], 240);
+    assert_eq!(bench.json("fit log.csv --columns walk.model --dry-run")["rows"], 240);
     // Options count more, and a file that says nothing is told.
     let (_, said) = bench.failure("fit log.csv --columns walk.model --reward absent --dry-run");
     assert!(said.contains("absent"), "{said}");
