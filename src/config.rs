@@ -9,6 +9,7 @@ mod advisors;
 mod alarms;
 mod curve;
 mod document;
+mod endpoints;
 mod error;
 mod heads;
 mod order;
@@ -29,11 +30,10 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When, host};
+use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -701,13 +701,6 @@ fn assign_one<T>(
     Ok(())
 }
 
-/// Whether only this machine reaches the endpoint.
-fn is_local(endpoint: &str) -> bool {
-    let Ok(Some(host)) = host(endpoint) else { return true };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 fn check_table<T>(table: &[Setting<T>], prefix: &str, parts: &T, lines: &Lines) -> Vec<ConfigError> {
     let fault = |setting: &Setting<T>| {
         let key = format!("{prefix}{}", setting.key);
@@ -731,7 +724,7 @@ fn check_together(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
     let mut faults = Vec::new();
     check_critics(parts, lines, &mut faults);
     faults.extend(advisors::check(parts, lines).err());
-    check_endpoints(parts, lines, &mut faults);
+    endpoints::check(parts, lines, &mut faults);
     faults.extend(curve::check(parts, lines).err());
     let mut fault = |key: &str, message: &str| faults.push(ConfigError::invalid(key, lines.of(key), message));
     if parts.limits.frame_bytes_max.is_some_and(|frame| frame > parts.limits.message_bytes_max) {
@@ -777,30 +770,6 @@ fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigErro
         }
         if critic.warmup_rows > parts.window_rows {
             fault("warmup_rows", "must not exceed window_rows");
-        }
-    }
-}
-
-fn check_endpoints(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigError>) {
-    let mut fault = |key: &str, message: &str| faults.push(ConfigError::invalid(key, lines.of(key), message));
-    let http = if parts.http == "off" { "tcp://127.0.0.1:0".into() } else { format!("tcp://{}", parts.http) };
-    let mut endpoints: Vec<(&str, &str)> =
-        vec![("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish), ("http", &http)];
-    for (key, _) in endpoints.iter().filter(|(_, endpoint)| !is_local(endpoint)) {
-        if !parts.insecure {
-            let message = "can be reached from other machines, where nothing is encrypted: use 127.0.0.1, name clients by \
-                           their keys with curve_ingest, curve_control and curve_publish, or addresses with allow and \
-                           insecure = true";
-            fault(key, message);
-        } else if parts.allow.is_empty() {
-            fault(key, "can be reached from other machines, but allow grants no right to any of them");
-        }
-    }
-    endpoints.extend(curve::endpoints(parts));
-    for (i, (key, endpoint)) in endpoints.iter().enumerate() {
-        let any_port = endpoint.starts_with("tcp://") && endpoint.ends_with(":0");
-        if !any_port && endpoints[..i].iter().any(|(_, other)| other == endpoint) {
-            fault(key, "must differ from the other endpoints");
         }
     }
 }
