@@ -62,7 +62,7 @@ pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
 pub(super) use reconfigure::{change, contradiction};
-use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside};
+use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside, state_names};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -195,7 +195,7 @@ impl Core {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.first_of_new_critics(), core.state_names());
+        let wanted = configured(&config, core.first_of_new_critics(), state_names(&core.state));
         let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
             log_advisors(&core.state, &wanted);
@@ -462,11 +462,6 @@ impl Core {
         self.publisher.want(offset);
     }
 
-    /// What the state variables are called: as the settings or the rows say.
-    fn state_names(&self) -> Option<&Vec<String>> {
-        self.state.configured().and_then(|configured| configured.names.as_ref())
-    }
-
     /// Take over settings that may change at run time. Critics have them from the next group on.
     ///
     /// # Errors
@@ -476,7 +471,7 @@ impl Core {
             return Err(why.to_owned());
         }
         let from = self.first_of_new_critics();
-        let names = self.state_names();
+        let names = state_names(&self.state);
         let (before, after) = (configured(&self.config, from, names), configured(&config, from, names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;

@@ -19,6 +19,11 @@ pub(super) fn configured(config: &Config, from: u64, known: Option<&Vec<String>>
     Configured { critics, names: config.state_names.as_ref().or(known).cloned(), from, advisors }
 }
 
+/// What the state variables are called: as the settings or the rows say.
+pub(super) fn state_names(state: &State) -> Option<&Vec<String>> {
+    state.configured().and_then(|configured| configured.names.as_ref())
+}
+
 /// Log which advisors lose what they have learned when the settings `wanted` hold.
 pub(super) fn log_advisors(state: &State, wanted: &Configured) {
     for advisor in state.advisors() {
