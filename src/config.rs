@@ -9,8 +9,10 @@ mod advisors;
 mod alarms;
 mod curve;
 mod document;
+mod endpoints;
 mod error;
 mod heads;
+mod order;
 mod setting;
 mod tables;
 
@@ -28,11 +30,10 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When, host};
+use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -291,7 +292,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", env = "CRITICD_CONFIG")]
     pub config: Option<PathBuf>,
     /// Keep the daemon's files in this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short = 'd', value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Take transitions in here: tcp://HOST:PORT or ipc://PATH
     #[arg(long, value_name = "ENDPOINT")]
@@ -364,9 +365,11 @@ impl Config {
     /// Check settings, each alone and together.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for the first that is wrong.
+    /// All that is wrong.
     pub fn new(parts: ConfigParts) -> Result<Self, ConfigError> {
-        check(&parts, &Lines::default())?;
+        let lines = Lines::default();
+        ConfigError::of_all(check_each(&parts, &lines))?;
+        ConfigError::of_all(check_together(&parts, &lines))?;
         Ok(Self { parts })
     }
 
@@ -435,10 +438,19 @@ impl Config {
     fn from_toml_and(text: &str, options: &Options, environment: Environment<'_>) -> Result<Self, ConfigError> {
         let mut parts = ConfigParts::default();
         let mut lines = read_document(text, &mut parts)?;
-        apply_environment(environment, &mut parts, &mut lines)?;
-        apply(options, &mut parts, &mut lines)?;
+        let mut faults = std::mem::take(&mut lines.faults);
+        let over = apply_environment(environment, &mut parts, &mut lines)
+            .and_then(|()| apply(options, &mut parts, &mut lines));
         parts.critics.iter_mut().for_each(heads::settle);
-        check(&parts, &lines)?;
+        match over {
+            Ok(()) => faults.extend(check_each(&parts, &lines)),
+            Err(fault) => faults.push(fault),
+        }
+        if faults.is_empty() {
+            // What is wrong by itself is compared with nothing.
+            faults = check_together(&parts, &lines);
+        }
+        ConfigError::of_all(faults)?;
         Ok(Self { parts })
     }
 
@@ -451,15 +463,15 @@ impl Config {
         );
         out.push_str("# file: CRITICD_STATE_DIM, CRITICD_LIMITS_PARTS_MAX, CRITICD_CRITIC_DISCOUNT (of every critic) and so on;\n");
         out.push_str("# options of `criticd serve` count more than these.\n\n");
-        print_table(&mut out, &GENERAL, &self.parts);
+        print_table(&mut out, &GENERAL, order::GENERAL, &self.parts);
         out.push_str("# What one message or peer may ask for.\n[limits]\n\n");
-        print_table(&mut out, &LIMITS, &self.parts.limits);
+        print_table(&mut out, &LIMITS, order::LIMITS, &self.parts.limits);
         out.push_str(
             "# What is learned: one table like this for each critic. Requests that name none mean the first.\n",
         );
         for critic in &self.parts.critics {
             out.push_str("[[critic]]\n\n");
-            print_table(&mut out, &CRITIC, critic);
+            print_table(&mut out, &CRITIC, order::CRITIC, critic);
         }
         advisors::print(&mut out, &self.parts.advisors);
         out.truncate(out.trim_end().len());
@@ -515,8 +527,16 @@ impl Changes {
     }
 }
 
-fn print_table<T>(out: &mut String, table: &[Setting<T>], parts: &T) {
-    for Setting { key, when, help, get, .. } in table {
+/// The settings of a table, by who needs them.
+fn print_table<T>(out: &mut String, table: &[Setting<T>], order: &order::Order, parts: &T) {
+    for (who, settings) in order::grouped(table, order) {
+        out.push_str(&format!("# ---- {who}\n\n"));
+        print_settings(out, settings.into_iter(), parts);
+    }
+}
+
+fn print_settings<'a, T: 'a>(out: &mut String, settings: impl Iterator<Item = &'a Setting<T>>, parts: &T) {
+    for Setting { key, when, help, get, .. } in settings {
         let mark = if *when == When::Running { " (SIGHUP)" } else { "" };
         let mut line = String::from("#");
         for word in format!("{help}{mark}").split_whitespace() {
@@ -681,97 +701,76 @@ fn assign_one<T>(
     Ok(())
 }
 
-/// Whether only this machine reaches the endpoint.
-fn is_local(endpoint: &str) -> bool {
-    let Ok(Some(host)) = host(endpoint) else { return true };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-fn check_table<T>(table: &[Setting<T>], prefix: &str, parts: &T, lines: &Lines) -> Result<(), ConfigError> {
-    for setting in table {
+fn check_table<T>(table: &[Setting<T>], prefix: &str, parts: &T, lines: &Lines) -> Vec<ConfigError> {
+    let fault = |setting: &Setting<T>| {
         let key = format!("{prefix}{}", setting.key);
-        (setting.check)(parts).map_err(|message| ConfigError::invalid(&key, lines.of(&key), message))?;
-    }
-    Ok(())
+        (setting.check)(parts).err().map(|message| ConfigError::invalid(&key, lines.of(&key), message))
+    };
+    table.iter().filter_map(fault).collect()
 }
 
-fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
-    let fault = |key: &str, message: &str| Err(ConfigError::invalid(key, lines.of(key), message));
-    check_table(&GENERAL, "", parts, lines)?;
-    check_table(&LIMITS, "limits.", &parts.limits, lines)?;
+/// All that is wrong with single settings.
+fn check_each(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
+    let mut faults = check_table(&GENERAL, "", parts, lines);
+    faults.extend(check_table(&LIMITS, "limits.", &parts.limits, lines));
+    for (i, critic) in parts.critics.iter().enumerate() {
+        faults.extend(check_table(&CRITIC, &critic_prefix(i), critic, lines));
+    }
+    faults
+}
+
+/// All that is wrong with settings beside each other.
+fn check_together(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
+    let mut faults = Vec::new();
+    check_critics(parts, lines, &mut faults);
+    faults.extend(advisors::check(parts, lines).err());
+    endpoints::check(parts, lines, &mut faults);
+    faults.extend(curve::check(parts, lines).err());
+    let mut fault = |key: &str, message: &str| faults.push(ConfigError::invalid(key, lines.of(key), message));
+    if parts.limits.frame_bytes_max.is_some_and(|frame| frame > parts.limits.message_bytes_max) {
+        fault("limits.frame_bytes_max", "must not exceed limits.message_bytes_max");
+    }
+    if parts.state_names.as_ref().is_some_and(|names| parts.state_dim != Some(names.len())) {
+        fault("state_names", "must be as many as state_dim, which must be set too");
+    }
+    faults
+}
+
+fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigError>) {
     if parts.critics.is_empty() {
-        return fault("critic", "must list at least one critic");
+        faults.push(ConfigError::invalid("critic", lines.of("critic"), "must list at least one critic"));
     }
     let mut names = HashSet::new();
     // The first of those that say how many state variables there are: the others agree with it.
     let counted = parts.critics.iter().find(|critic| !critic.state_kinds.is_empty());
     for (i, critic) in parts.critics.iter().enumerate() {
         let prefix = critic_prefix(i);
-        check_table(&CRITIC, &prefix, critic, lines)?;
+        let mut fault = |key: &str, message: &str| {
+            let key = format!("{prefix}{key}");
+            faults.push(ConfigError::invalid(&key, lines.of(&key), message));
+        };
         if !names.insert(&critic.name) {
-            return fault(&format!("{prefix}name"), "must differ from the other critics' names");
+            fault("name", "must differ from the other critics' names");
         }
         if let Err(what) = parts.state_dim.map_or(Ok(()), |dim| critic.check_dim(dim)) {
-            return fault(
-                &format!("{prefix}state_kinds"),
-                &format!("must be as many as state_dim: {}", wire::kinds_mismatch(what)),
-            );
-        }
-        if !critic.state_kinds.is_empty()
+            fault("state_kinds", &format!("must be as many as state_dim: {}", wire::kinds_mismatch(what)));
+        } else if !critic.state_kinds.is_empty()
             && let Some(other) = counted.filter(|other| other.check_dim(critic.state_kinds.len()).is_err())
         {
             let message = format!("must be as many as those of critic {}: all see the same states", other.name);
-            return fault(&format!("{prefix}state_kinds"), &message);
-        }
-        if let Err(message) = heads::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
-            return fault(&format!("{prefix}heads"), &message);
+            fault("state_kinds", &message);
+        } else if let Err(message) = heads::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
+            fault("heads", &message);
         }
         let held = parts.window_rows.max(Settings::default().backfill_rows);
         if critic.backfill_rows > held {
-            return fault(
-                &format!("{prefix}backfill_rows"),
-                &format!("must not exceed {held}, the rows of the window: memory for all of them is taken at once"),
-            );
+            let message =
+                format!("must not exceed {held}, the rows of the window: memory for all of them is taken at once");
+            fault("backfill_rows", &message);
         }
         if critic.warmup_rows > parts.window_rows {
-            return fault(&format!("{prefix}warmup_rows"), "must not exceed window_rows");
+            fault("warmup_rows", "must not exceed window_rows");
         }
-    }
-    advisors::check(parts, lines)?;
-    let http = if parts.http == "off" { "tcp://127.0.0.1:0".into() } else { format!("tcp://{}", parts.http) };
-    let mut endpoints: Vec<(&str, &str)> =
-        vec![("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish), ("http", &http)];
-    for (key, endpoint) in &endpoints {
-        if is_local(endpoint) {
-            continue;
-        }
-        if !parts.insecure {
-            let message = "can be reached from other machines, where nothing is encrypted: use 127.0.0.1, name clients by \
-                           their keys with curve_ingest, curve_control and curve_publish, or addresses with allow and \
-                           insecure = true";
-            return fault(key, message);
-        }
-        if parts.allow.is_empty() {
-            return fault(key, "can be reached from other machines, but allow grants no right to any of them");
-        }
-    }
-    endpoints.extend(curve::endpoints(parts));
-    for (i, (key, endpoint)) in endpoints.iter().enumerate() {
-        let any_port = endpoint.starts_with("tcp://") && endpoint.ends_with(":0");
-        if !any_port && endpoints[..i].iter().any(|(_, other)| other == endpoint) {
-            return fault(key, "must differ from the other endpoints");
-        }
-    }
-    curve::check(parts, lines)?;
-    if parts.limits.frame_bytes_max.is_some_and(|frame| frame > parts.limits.message_bytes_max) {
-        return fault("limits.frame_bytes_max", "must not exceed limits.message_bytes_max");
-    }
-    match (&parts.state_names, parts.state_dim) {
-        (Some(names), dim) if dim != Some(names.len()) => {
-            fault("state_names", "must be as many as state_dim, which must be set too")
-        }
-        _ => Ok(()),
     }
 }
 
@@ -942,6 +941,22 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(error(text), expected);
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let text = "state_dim = 0\nwindow_row = 5\n[[critic]]\ndiscount = 1.5\nkernel = \"rbf\"\n";
+        let said = error(text);
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (5, "4 settings are wrong"), "{said}");
+        for (line, begin) in lines[1..].iter().zip([
+            "line 1: `state_dim`",
+            "line 2: there is no",
+            "line 4: `critic[0].discount`",
+            "line 5: `critic[0].kernel`",
+        ]) {
+            assert!(line.starts_with(&format!("  {begin}")), "{said}");
         }
     }
 

@@ -2,9 +2,8 @@
 
 mod commands;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    commands::run(commands::Arguments::parse())
+    commands::run(commands::arguments())
 }

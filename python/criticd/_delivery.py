@@ -39,6 +39,10 @@ _ENDING_MS = 10_000
 """libzmq ends a socket within this time after it has sent, or dropped, what the socket held."""
 
 
+NAMED = 4096
+"""Rows after which the names of the state variables are said again."""
+
+
 @dataclass(eq=False)
 class Stream:
     """One session of one stream. Rows are counted from 0 by `index`; on the wire they are numbered from `base`."""
@@ -63,6 +67,8 @@ class Stream:
     out: deque[Batch] = field(default_factory=deque)
     sent: int = 0
     kept: deque[Batch] = field(default_factory=lambda: deque(maxlen=KEPT))
+    # What the state variables are called, if the producer says so.
+    state_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.session = self.session or self.origin
@@ -111,6 +117,9 @@ class Batch:
         stream = self.stream
         seq = self.index - stream.base
         columns = self.rows.layout.columns(self.rows.data)
+        # With the first message, and now and then again: a socket without acknowledgements may have lost it.
+        if stream.state_names and (seq == 0 or self.index // NAMED != self.end // NAMED):
+            columns["state_names"] = list(stream.state_names)
         return {"stream": stream.name, "session": stream.session, "seq": seq, **columns}
 
 

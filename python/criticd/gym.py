@@ -6,6 +6,7 @@ the state the episode ended in and not the one after the reset, and a step that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import gymnasium
@@ -69,6 +70,24 @@ def _numeric(space: spaces.Space[Any]) -> bool:
     if isinstance(space, spaces.Tuple):
         return all(_numeric(part) for part in space)
     return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
+
+
+def _names(space: spaces.Space[Any]) -> list[str] | None:
+    """What the parts of a dictionary of observations are called, number by number as they are flattened."""
+    if not isinstance(space, spaces.Dict) or any(
+        isinstance(part, spaces.Dict | spaces.Tuple) for part in space.values()
+    ):
+        return None
+    sizes = {key: spaces.utils.flatdim(part) for key, part in space.items()}
+    return [key if size == 1 else f"{key}[{k}]" for key, size in sizes.items() for k in range(size)]
+
+
+def _tell(sender: Sender, names: Sequence[str] | None, space: spaces.Space[Any]) -> None:
+    """Let the sender say what observations are called, unless it knows."""
+    if names is not None:
+        sender.call_states(names)
+    elif sender.names is None and (known := _names(space)) is not None:
+        sender.call_states(known)
 
 
 class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
@@ -224,22 +243,37 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._states.many(observed, self.env.observation_space, self.num_envs).astype(np.float64)
 
 
-def wrap(env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None) -> Streamed[Obs, Act]:
+def wrap(
+    env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None, *, names: Sequence[str] | None = None
+) -> Streamed[Obs, Act]:
     """An environment whose steps are sent by `sender`, as `stream` or as the sender's own.
+
+    `names`: what the numbers of an observation are called, a unit in brackets: `["angle [rad]", "speed [rad/s]"]`; by
+    default the sender's names, or the keys of a dictionary of observations.
 
     Observations that are boxes become vectors; dictionaries, tuples and discrete ones are flattened as
     `gymnasium.spaces.utils.flatten` does. TypeError for what has no length of its own, or more than 1024 numbers. Put
     wrappers that change observations or rewards inside, those that only watch outside, and those that reset by
     themselves (Autoreset) outside: a step behind the end of an episode raises `criticd.CriticdError`.
     """
+    _tell(sender, names, env.observation_space)
     return Streamed(env, sender, stream)
 
 
-def wrap_vector(envs: VectorEnv[Any, Any, Any], sender: Sender, stream: str | None = None) -> StreamedVector:
+def wrap_vector(
+    envs: VectorEnv[Any, Any, Any],
+    sender: Sender,
+    stream: str | None = None,
+    *,
+    names: Sequence[str] | None = None,
+) -> StreamedVector:
     """A vector environment whose steps are sent by `sender`, each copy as a stream of its own: `stream` and a number.
+
+    `names` are as for `wrap`.
 
     All three ways of resetting are understood: with NEXT_STEP the step that resets a copy is not sent, with SAME_STEP
     the last state is taken from `info["final_obs"]`, with DISABLED a copy is not sent until `reset` has been called for
     it. Observations are treated as by `wrap`.
     """
+    _tell(sender, names, envs.single_observation_space)
     return StreamedVector(envs, sender, stream)

@@ -63,6 +63,8 @@ class Sender:
     - `policy`: name of the policy that acts, unless a call names another; an attribute that may be set. A name that
       differs from the one before announces another policy from that row on: critics then follow their setting
       `on_new_policy`.
+    - `names`: what the state variables are called, a unit in brackets behind a name: `["x [m]", "battery [V]"]`. The
+      daemon keeps the first names that it is told, and shows them wherever it shows states.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
       may wait for company. `window`: batches sent ahead of their acknowledgement.
     - `spool`: a file; `spool_bytes`: its limit.
@@ -90,6 +92,7 @@ class Sender:
         reliable: bool = False,
         resume: bool = False,
         policy: str | None = None,
+        names: Sequence[str] | None = None,
         queue_rows: int = 65_536,
         batch_rows: int = 512,
         linger_s: float = 0.02,
@@ -111,6 +114,7 @@ class Sender:
         self.stream, self.reliable, self.queue_rows, self.batch_rows = stream, reliable, queue_rows, batch_rows
         self.session = secrets.token_hex(8) if session is None else session
         self.timeout_s, self.policy = timeout_s, policy
+        self.names: tuple[str, ...] | None = None if names is None else tuple(_checked_names(names))
         self._linger_s, self._window = linger_s, window
         self._streams: dict[str, Stream] = {}
         self._shape: tuple[int, int] | None = None
@@ -453,7 +457,8 @@ class Sender:
         for name, end in ({} if spool is None else spool.ends(self.session)).items():
             ends[name] = max(end, ends.get(name, 0))
         for name, end in ends.items():
-            self._streams[name] = Stream(name, self.session, next_index=end)
+            names = self.names or ()
+            self._streams[name] = Stream(name, self.session, next_index=end, state_names=names)
 
     def _named(self, rows: Rows, policy: str | None) -> Rows:
         return rows.of_policy(self.policy if policy is None else policy)
@@ -464,7 +469,8 @@ class Sender:
             if not 1 <= len(name.encode()) <= 256:
                 raise Invalid("stream", "a name has 1 to 256 bytes")
             with self._ledger.lock:
-                book = self._streams.setdefault(name, Stream(name, self.session))
+                made = Stream(name, self.session, state_names=self.names or ())
+                book = self._streams.setdefault(name, made)
         return book
 
     def _take_table(self, stream: str | None, rows: Rows) -> int:
@@ -499,6 +505,13 @@ class Sender:
                 ledger.queue.put((book, run))
         return True
 
+    def call_states(self, names: Sequence[str]) -> None:
+        """Say what the state variables are called, as `names` of the sender does, before the first row is sent."""
+        checked = tuple(_checked_names(names))
+        if self._shape is not None and checked != self.names:
+            raise CriticdError("rows have been sent already: say what the state variables are called before the first")
+        self.names = checked
+
     def has_room(self, rows: int = 1) -> bool:
         """Whether that many rows can be sent without waiting or dropping any."""
         held = self._ledger.held
@@ -523,6 +536,9 @@ class Sender:
     def _check_shape(self, rows: Rows) -> None:
         shape = (rows.layout.dim, rows.layout.rewards)
         if self._shape is None:
+            if self.names is not None and len(self.names) != shape[0]:
+                count = len(self.names)
+                raise Invalid("names", f"{count} of them for states of {shape[0]} numbers; give one for each")
             self._shape = shape
         elif self._shape != shape:
             (dim, rewards), (dim_before, rewards_before) = shape, self._shape
@@ -552,6 +568,18 @@ class Sender:
                 raise copy(book.error)
         if self._ledger.failed is not None:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
+
+
+def _checked_names(names: Sequence[str]) -> list[str]:
+    """Names of state variables as the daemon takes them."""
+    if isinstance(names, str):
+        raise Invalid("names", f"a list of names, one for each state variable, and not the text {names!r}")
+    checked = [str(name) for name in names]
+    if any(not 1 <= len(name.encode()) <= 256 for name in checked):
+        raise Invalid("names", "a name has 1 to 256 bytes")
+    if len(set(checked)) < len(checked):
+        raise Invalid("names", "two variables have one name; give each a name of its own")
+    return checked
 
 
 def _reward(count: int) -> str:

@@ -220,8 +220,8 @@ class Snapshot:
     coordinates too, and `inputs` puts states and actions together. `heads` has the critic's other predictions by
     name. Those that have a kernel and a dictionary of their own are the heads of `branch`, a snapshot without
     values, or None. `reward_names` are those of the H rewards, a unit in brackets behind the name, as in `"energy
-    [J]"`. With `tracked` the weights are those of a mixture that follows the newest rows. `level` (H,) is added to
-    what the weights say; it is empty for 0.
+    [J]"`. `table` says how the table was read that it was fitted to. With `tracked` the weights are those of a
+    mixture that follows the newest rows. `level` (H,) is added to what the weights say; it is empty for 0.
     """
 
     critic: str
@@ -249,6 +249,7 @@ class Snapshot:
     head_models: HeadModels | None = None
     branch: Snapshot | None = None
     reward_names: tuple[str, ...] | None = None
+    table: str | None = None
     tracked: Tracked | None = None
     level: Array = field(default_factory=lambda: np.zeros(0))
 
@@ -735,7 +736,10 @@ class Snapshot:
         With `head` the value function of that head alone, as `snapshot.heads[head]` is. Raises KeyError if the model
         has no such head.
         """
-        snapshot = cls.of(unpack(Path(path).read_bytes()))
+        try:
+            snapshot = cls.of(unpack(Path(path).read_bytes()))
+        except Malformed as error:
+            raise Malformed(f"{path} is no model as `criticd fit --out` writes one: {error}") from error
         return snapshot if head is None else snapshot.heads[head]
 
     @classmethod
@@ -765,6 +769,7 @@ class Snapshot:
                 head_models=HeadModels.of(message["heads"], features) if "heads" in message else None,
                 branch=cls._branch(message) if "branch" in message else None,
                 reward_names=tuple(message["reward_names"]) if "reward_names" in message else None,
+                table=str(message["table"]) if "table" in message else None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -881,6 +886,8 @@ class Snapshot:
             message["branch"] = {key: value for key, value in self.branch.message().items() if key in BRANCH}
         if self.reward_names is not None:
             message["reward_names"] = list(self.reward_names)
+        if self.table is not None:
+            message["table"] = self.table
         return message
 
     def _points(self, states: Table, count: int | None = None) -> Array:

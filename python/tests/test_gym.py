@@ -316,3 +316,24 @@ def test_copies_say_the_probabilities_that_are_known(catcher: Catcher) -> None:
         for batch in catcher.batches(6):
             said.setdefault(batch["stream"], []).extend(batch.get("behavior_probs", [None] * len(batch["rewards"])))
     assert said == {"pole-0": [0.5, None], "pole-1": [None, None], "pole-2": [1.0, None]}
+
+
+def test_what_is_observed_has_names(catcher: Catcher) -> None:
+    class Named(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Dict({"speed": spaces.Box(-1, 1, (1,)), "goal": spaces.Box(-1, 1, (2,))})
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return {"speed": np.zeros(1, np.float32), "goal": np.zeros(2, np.float32)}, {}
+
+        def step(self, action: int) -> Any:
+            return {"speed": np.ones(1, np.float32), "goal": np.ones(2, np.float32)}, 0.0, False, False, {}
+
+    for names, expected in ((None, ["goal[0]", "goal[1]", "speed"]), (["a", "b", "c"], ["a", "b", "c"])):
+        with Sender(catcher.endpoint, stream=expected[0]) as sender:
+            env = wrap(Named(), sender, names=names)
+            env.reset()
+            env.step(0)
+            assert sender.flush(PATIENCE_S)
+            (batch,) = catcher.batches(1)
+        assert batch["state_names"] == expected

@@ -527,3 +527,29 @@ def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) ->
             assert sender.flush(PATIENCE_S)
         again = client.append(session="s", seq=3, states=[[3.0], [4.0], [5.0]], rewards=[0.0, 0.0])
         assert (again.accepted, again.duplicates, again.next_seq) == (0, 2, 5)
+
+
+def test_names_of_states_go_with_the_first_message(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, stream="robot", names=["x [m]", "battery [V]"], batch_rows=2) as sender:
+        for row in range(6):
+            sender.send([float(row), 0.0], 0.0, [row + 1.0, 0.0])
+        assert sender.flush(PATIENCE_S)
+        told = [batch.get("state_names") for batch in catcher.batches(6)]
+        assert told[0] == ["x [m]", "battery [V]"] and not any(told[1:])
+        with pytest.raises(CriticdError, match="before the first"):
+            sender.call_states(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["a", "a"], "two variables"), (["a", ""], "1 to 256 bytes"), ("ab", "a list of names")],
+    ids=["twice", "empty", "text"],
+)
+def test_names_that_are_none_are_refused(names: Any, said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        Sender(NOWHERE, control=NOWHERE, names=names)
+
+
+def test_names_for_other_states_are_refused(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, names=["x"]) as sender, pytest.raises(Invalid, match="give one for each"):
+        sender.send([0.0, 1.0], 0.0, [0.0, 1.0])

@@ -1,11 +1,10 @@
 //! `criticd act`.
 
 use super::Failure;
-use super::client::{Connection, with_critic};
+use super::client::{Connection, daemon_named, with_critic};
 use super::given::{read_states_as, within, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
-use super::value::live::is_endpoint;
 use criticd::learner::act::{Actor, Exploration, Question};
 use criticd::snapshot::Evaluator;
 use criticd::table::Columns;
@@ -85,7 +84,10 @@ struct Decided {
 
 impl Act {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let decided = if is_endpoint(&self.model) { self.by_daemon()? } else { self.by_model()? };
+        let decided = match daemon_named(&self.model) {
+            Some(endpoint) => self.by_daemon(&endpoint)?,
+            None => self.by_model()?,
+        };
         if self.json {
             return print_json(&decided.found);
         }
@@ -147,9 +149,8 @@ impl Act {
         Ok(Decided { found, states, names, actions })
     }
 
-    fn by_daemon(&self) -> Result<Decided, Failure> {
-        let endpoint = self.model.to_string_lossy();
-        let connection = Connection::to(&endpoint);
+    fn by_daemon(&self, endpoint: &str) -> Result<Decided, Failure> {
+        let connection = Connection::to(endpoint);
         let mut requester = connection.connect()?;
         let status = Status::from_json(&requester.ask("status", json!({}), connection.timeout())?)?;
         let Some(dim) = status.state_dim.map(|dim| dim as usize) else {

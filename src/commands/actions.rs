@@ -1,7 +1,7 @@
 //! Values of actions on the command line: what is learned of them, and files of states with actions.
 
 use super::Failure;
-use super::given::{names, read_states_as, within, without_unit};
+use super::given::{read_states_as, within, without_unit};
 use super::output::{in_file, note};
 use criticd::learner::Lambda;
 use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
@@ -334,7 +334,7 @@ impl Learned {
         table: Table,
         rho_max: Option<f64>,
     ) -> Result<Self, Failure> {
-        let (names, episodes, columns) = (names(&table), table.episodes().to_vec(), table.action_columns());
+        let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let rows = table.into_rows();
         let Some(of) = options.action_value(&columns)? else {
             return Ok(Self { rows, episodes, names, of_actions: None });

@@ -26,7 +26,7 @@ pub(crate) struct CheckConfig {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Compare with this data directory, in place of the file's
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short = 'd', value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]

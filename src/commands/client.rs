@@ -8,7 +8,7 @@ use criticd::daemon;
 use criticd::daemon::as_of::Moment;
 use criticd::wire::{self, ArrayForm};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for the end of a refit.
@@ -19,12 +19,13 @@ const REBUILD: Duration = Duration::from_secs(86_400);
 /// Where the daemon is.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// The daemon's control endpoint [default: as endpoints.json in the data directory says, else tcp://127.0.0.1:5751]
-    #[arg(long, value_name = "ENDPOINT")]
-    control: Option<String>,
-    /// The daemon's data directory; endpoints.json there has the endpoints of a running daemon
-    #[arg(long, value_name = "DIR", env = "CRITICD_DATA_DIR")]
+    /// The daemon: its data directory, where endpoints.json has its endpoints, or its control endpoint [default: the usual data
+    /// directory, else tcp://127.0.0.1:5751]
+    #[arg(long, short = 'd', value_name = "DIR|ENDPOINT", env = "CRITICD_DATA_DIR")]
     data_dir: Option<PathBuf>,
+    /// The daemon's control endpoint, as -d takes it too
+    #[arg(long, value_name = "ENDPOINT", hide_short_help = true)]
+    control: Option<String>,
     /// Seconds to wait for the daemon
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
@@ -35,9 +36,14 @@ impl Connection {
         Duration::from_secs(self.timeout)
     }
 
+    /// The control endpoint, if the daemon is named by it.
+    fn named(&self) -> Option<String> {
+        self.control.clone().or_else(|| endpoint(self.data_dir.as_deref()?))
+    }
+
     /// The control endpoint.
     pub(super) fn control(&self) -> String {
-        self.control.clone().unwrap_or_else(|| self.endpoint("control", ConfigParts::default().control))
+        self.named().unwrap_or_else(|| self.endpoint("control", ConfigParts::default().control))
     }
 
     /// The daemon with this control endpoint.
@@ -52,7 +58,8 @@ impl Connection {
 
     /// The daemon's data directory.
     pub(super) fn directory(&self) -> PathBuf {
-        self.data_dir.clone().unwrap_or_else(|| ConfigParts::default().data_dir)
+        let named = self.data_dir.clone().filter(|place| endpoint(place).is_none());
+        named.unwrap_or_else(|| ConfigParts::default().data_dir)
     }
 
     /// The endpoint of `socket` as the daemon has written it down in its data directory.
@@ -71,8 +78,8 @@ impl Connection {
     /// known whose that is.
     pub(super) fn control_beside(&self, ingest: Option<&str>) -> Option<String> {
         let written = self.written("ingest").unwrap_or_else(|| ConfigParts::default().ingest);
-        match (&self.control, ingest) {
-            (Some(control), _) => Some(control.clone()),
+        match (self.named(), ingest) {
+            (Some(control), _) => Some(control),
             (None, Some(ingest)) if ingest != written => None,
             (None, _) => Some(self.control()),
         }
@@ -81,7 +88,7 @@ impl Connection {
     /// Why the daemon of the data directory does not answer, if it has started and cannot yet.
     pub(super) fn starting(&self) -> Option<Failure> {
         let directory = self.directory();
-        if self.control.is_some() || self.written("control").is_some() {
+        if self.named().is_some() || self.written("control").is_some() {
             return None;
         }
         let process = daemon::owner(&directory)?.map_or_else(String::new, |id| format!(" (process {id})"));
@@ -121,8 +128,29 @@ impl Connection {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Place {
     /// Its data directory, or the control endpoint of a running daemon on this machine [default: the usual data directory]
-    #[arg(value_name = "DATA_DIR|ENDPOINT", env = "CRITICD_DATA_DIR")]
+    #[arg(value_name = "DIR|ENDPOINT")]
     place: Option<String>,
+    /// The same, as for every command
+    #[arg(long, short = 'd', value_name = "DIR|ENDPOINT", env = "CRITICD_DATA_DIR")]
+    data_dir: Option<String>,
+}
+
+/// The endpoint that an argument is which may be a file.
+pub(super) fn endpoint(place: &Path) -> Option<String> {
+    place.to_str().filter(|text| text.starts_with("tcp://") || text.starts_with("ipc://")).map(str::to_owned)
+}
+
+/// The control endpoint of the daemon that an argument names which may be a model file: an endpoint, or the data directory of a running
+/// daemon.
+pub(super) fn daemon_named(model: &Path) -> Option<String> {
+    let written = || Connection::of_data_dir(Some(model.to_owned())).written("control");
+    endpoint(model).or_else(|| model.is_dir().then(written).flatten())
+}
+
+/// The value function of the daemon at `control`.
+pub(super) fn model_of(control: &str) -> Result<criticd::snapshot::Snapshot, Failure> {
+    let connection = Connection::to(control);
+    Ok(connection.connect()?.snapshot(None, connection.timeout())?)
 }
 
 impl Place {
@@ -131,16 +159,16 @@ impl Place {
 
     /// What the command line or the environment says, if anything.
     pub(super) fn given(&self) -> Option<&str> {
-        self.place.as_deref()
+        self.place.as_deref().or(self.data_dir.as_deref())
     }
 
     /// The data directory. That of a daemon is asked for.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        let Some(place) = &self.place else { return Ok(ConfigParts::default().data_dir) };
+        let Some(place) = self.given() else { return Ok(ConfigParts::default().data_dir) };
         if !place.contains("://") {
             return Ok(PathBuf::from(place));
         }
-        let connection = Connection { control: Some(place.clone()), data_dir: None, timeout: Self::PATIENCE };
+        let connection = Connection { control: Some(place.to_owned()), data_dir: None, timeout: Self::PATIENCE };
         let status = wire::Status::from_json(&connection.ask("status", json!({}))?)?;
         let directory = status.data_dir.map(PathBuf::from).ok_or_else(|| {
             Failure::new(format!("the daemon at {place} does not say where its data is; name the directory"))

@@ -4,13 +4,13 @@ mod live;
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
+use super::client::endpoint;
 use super::dictionary::DictionaryOptions;
 use super::given::{self, TABLES, TableOptions, plural};
 use super::held_out::Like;
 use super::label::FitAlone;
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
 use super::policy;
-use super::value::live::is_endpoint;
 use clap::Parser as _;
 use criticd::learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd::learner::batch::Given;
@@ -83,7 +83,7 @@ pub(crate) struct Evaluate {
 
 impl Evaluate {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if is_endpoint(&self.table.table) {
+        if endpoint(&self.table.table).is_some() {
             return live::run(&self.table.table.to_string_lossy(), &self);
         }
         self.live.refuse_without_daemon()?;
@@ -91,7 +91,7 @@ impl Evaluate {
             return Ok(());
         }
         let table = self.table.read()?;
-        let names = given::names(&table);
+        let names = table.names_with_units();
         let judged = self.judged(table)?;
         let progress = Progress::start("judging");
         let fitted = match self.actions {
@@ -132,7 +132,7 @@ impl Evaluate {
                 if let Some(kind) = self.actions {
                     kind.space(&columns)?;
                 }
-                let policy = if is_endpoint(path) {
+                let policy = if endpoint(path).is_some() {
                     policy::ask(path, (&rows.states, rows.dim), width, self.actions, self.patience())?
                 } else {
                     policy::read(path, width, self.actions)?

@@ -236,6 +236,7 @@ impl Fit {
         if reward_names.len() == snapshot.weights.ncols() {
             snapshot.reward_names = reward_names;
         }
+        snapshot.table = self.table.mapping()?.to_text();
         if let Some(improved) = &improved {
             improved.act_by(&mut snapshot);
         }

@@ -5,10 +5,10 @@ use super::output::{ReadProgress, columns, facts, in_file, note, number, print, 
 use criticd::learner::{Lambda, Settings};
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
-use criticd::snapshot::Inputs;
-use criticd::table::{self, AssumeTerminated, Columns, Missing, Reading, Summary, Table};
+use criticd::snapshot::{Inputs, Snapshot};
+use criticd::table::{self, AssumeTerminated, Columns, Mapping, Missing, Reading, Summary, Table};
 use criticd::transition::Rows;
-use criticd::wire::hyperparameters_from_str;
+use criticd::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -51,13 +51,16 @@ pub(super) struct ReadingOptions {
     /// Whether rows have nothing to do with each other.
     #[arg(skip)]
     independent: bool,
+    /// Where options and file say nothing: as a model says.
+    #[arg(skip)]
+    known: Option<Box<Mapping>>,
 }
 
 /// Which columns hold what.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Columns of the table")]
 pub(super) struct ColumnOptions {
-    /// TOML file with the same settings: state = ["x", "battery"], reward = "-cost", episode = "mission", ...
+    /// How to read the table: a model that was fitted to one like it, or a TOML file: state = ["x", "battery"], reward = "-cost", episode = "mission", ...
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
     /// The state variables, in order; other columns are then ignored unless an option names them
@@ -111,6 +114,16 @@ pub(super) struct ColumnOptions {
 }
 
 impl TableOptions {
+    /// Read the table as that of a model was, where no option says otherwise.
+    pub(super) fn as_that_of(&mut self, mapping: Mapping) {
+        self.reading.known = Some(Box::new(mapping));
+    }
+
+    /// How the table is read, for the model that is made of it.
+    pub(super) fn mapping(&self) -> Result<Mapping, Failure> {
+        Ok(Mapping { columns: self.reading.columns()?, reading: self.reading.reading() })
+    }
+
     /// The files that are read: none of them may be written.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.table).chain(&self.reading.columns.columns).map(PathBuf::as_path)
@@ -146,10 +159,23 @@ impl ColumnOptions {
     }
 }
 
-/// A file that says which columns hold what.
+/// A file that says which columns hold what: TOML, or a model that was made of a table.
 pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
+    let bytes = std::fs::read(path).map_err(|e| in_file(path, e))?;
+    if let Ok(model) = decode_snapshot(&bytes) {
+        let known = mapping(&model, path)?;
+        return known.map(|mapping| mapping.columns).ok_or_else(|| {
+            in_file(path, "this model does not say how its table was read: name the columns, or give a file in TOML")
+        });
+    }
+    let text = String::from_utf8(bytes).map_err(|e| in_file(path, e))?;
     Columns::from_toml(&text).map_err(|e| in_file(path, e))
+}
+
+/// How the table was read that the model of file `path` was made of, if the model says so.
+pub(super) fn mapping(model: &Snapshot, path: &Path) -> Result<Option<Mapping>, Failure> {
+    let read = |text: &String| Mapping::from_text(text).map_err(|e| in_file(path, format!("its table: {e}")));
+    model.table.as_ref().map(read).transpose()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -203,21 +229,31 @@ impl ReadingOptions {
     }
 
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
-        self.columns.columns()
+        let said = self.columns.columns()?;
+        Ok(match &self.known {
+            Some(known) if self.columns.columns.is_none() => said.or(known.columns.clone()),
+            _ => said,
+        })
     }
 
     pub(super) fn reading(&self) -> Reading {
+        // A model in the place of the file with the columns says this too; what is wrong with that file is said elsewhere.
+        let model = self.columns.columns.as_ref().and_then(|path| decode_snapshot(&std::fs::read(path).ok()?).ok());
+        let said = model.and_then(|model| Mapping::from_text(model.table.as_ref()?).ok());
+        let known = said.or_else(|| self.known.as_deref().cloned()).map(|mapping| mapping.reading).unwrap_or_default();
+        let assumed = self.assume_terminated.map(|assume| match assume {
+            Assume::Never => AssumeTerminated::Never,
+            Assume::Last => AssumeTerminated::Last,
+        });
+        let done = self.done.map(|done| match done {
+            Done::Terminated => criticd::table::Done::Terminated,
+            Done::Truncated => criticd::table::Done::Truncated,
+        });
         Reading {
-            assume_terminated: self.assume_terminated.map(|assume| match assume {
-                Assume::Never => AssumeTerminated::Never,
-                Assume::Last => AssumeTerminated::Last,
-            }),
-            done: self.done.map(|done| match done {
-                Done::Terminated => criticd::table::Done::Terminated,
-                Done::Truncated => criticd::table::Done::Truncated,
-            }),
-            independent: self.independent,
-            keep_all: self.order == Contradicting::Keep,
+            assume_terminated: assumed.or(known.assume_terminated),
+            done: done.or(known.done),
+            independent: self.independent || known.independent,
+            keep_all: self.order == Contradicting::Keep || known.keep_all,
         }
     }
 }
@@ -279,7 +315,7 @@ impl TableOptions {
         }
         let table = self.read()?;
         let (summary, said) = (table.summary(), self.said(&table));
-        let names = names(&table);
+        let names = table.names_with_units();
         if json {
             let [terminated, truncated, cut] = summary.ends;
             let document = json!({
@@ -365,19 +401,6 @@ impl TableOptions {
         }
         format!("{}\n{}", facts(&lines), columns(&["", "from", "to"], &rows))
     }
-}
-
-/// What the state variables of a table are called (D,), with their units in brackets, if that is known.
-pub(super) fn names(table: &Table) -> Option<Vec<String>> {
-    let (names, units) = (&table.understood().names, &table.understood().units);
-    let numbered = || units.as_ref().map(|units| (0..units.len()).map(|d| format!("state_{d}")).collect());
-    let names: Vec<String> = names.clone().or_else(numbered)?;
-    let unit = |d: usize| units.as_ref().and_then(|units| units.get(d)).filter(|unit| !unit.is_empty());
-    let label = |(d, name): (usize, String)| match unit(d) {
-        Some(unit) => format!("{name} [{unit}]"),
-        None => name,
-    };
-    Some(names.into_iter().enumerate().map(label).collect())
 }
 
 /// A variable's name without its unit.

@@ -1,6 +1,7 @@
 //! `criticd inspect`.
 
 use super::Failure;
+use super::client::{daemon_named, model_of};
 use super::compact::refuse_unfinished;
 use super::given::{common_unit, plural};
 use super::output::{columns, facts, in_file, moment, number, print, print_json};
@@ -144,8 +145,14 @@ fn directory_document(found: &Survey) -> Value {
 
 /// A model file.
 pub(super) fn read_model(path: &Path) -> Result<Snapshot, Failure> {
+    if let Some(control) = daemon_named(path) {
+        return model_of(&control);
+    }
     if path.is_dir() {
-        return Err(in_file(path, "a directory; give the model file that `criticd fit --out` wrote"));
+        return Err(in_file(
+            path,
+            "a directory where no daemon runs; give the model file that `criticd fit --out` wrote",
+        ));
     }
     let bytes = std::fs::read(path).map_err(|e| in_file(path, e))?;
     let explain = |e| in_file(path, format!("not a model as `criticd fit` writes it: {e}"));

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::dictionary::DictionaryOptions;
 use super::fit::{Fit, mention_constants};
-use super::given::{self, TableOptions, plural};
+use super::given::{self, TableOptions, plural, without_unit};
 use super::held_out::{self, Like};
 use super::inspect::read_model;
 use super::output::{Progress, in_file, output, print, print_json};
@@ -47,6 +47,9 @@ pub(crate) struct Label {
     /// Processor time of the search on each of its threads
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
+    /// Write states and rewards of the rows beside their labels
+    #[arg(long)]
+    keep: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -87,7 +90,12 @@ impl Likeness {
 }
 
 impl Label {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(path) = &self.model
+            && let Some(mapping) = given::mapping(&read_model(path)?, path)?
+        {
+            self.table.as_that_of(mapping);
+        }
         if self.table.dry(self.json)? {
             return Ok(());
         }
@@ -110,9 +118,11 @@ impl Label {
         }
         let progress = Progress::start("labelling");
         let labels = self.labels(&table, &self.likeness(&table)?, count)?;
-        let columns =
-            keys(&table).into_iter().chain(labels.columns.into_iter().map(|(name, v)| (name, Values::Numbers(v))));
-        let columns: Vec<(String, Values)> = columns.collect();
+        let mut columns = keys(&table);
+        if self.keep {
+            columns.extend(rows_themselves(&table));
+        }
+        columns.extend(labels.columns.into_iter().map(|(name, numbers)| (name, Values::Numbers(numbers))));
         place.make(|part| write_columns(part, &columns).map_err(|e| named(e, out)))?;
         drop(progress);
         let (rows, folds) = (table.rows().len(), self.folds.min(count));
@@ -149,7 +159,7 @@ impl Label {
             let (inputs, hyperparameters, lambda) = (model.inputs, model.hyperparameters, model.lambda);
             return Ok(Likeness::Given(Box::new(Like { settings, inputs, hyperparameters, lambda })));
         }
-        mention_constants(rows, given::names(table).as_deref());
+        mention_constants(rows, table.names_with_units().as_deref());
         let word = |text: String| OsString::from(text);
         let mut words = vec!["fit".into(), self.table.table.clone().into_os_string(), "--out".into(), "unused".into()];
         words.extend([word("--seed".into()), word(self.seed.to_string()), word("--budget".into())]);
@@ -160,7 +170,7 @@ impl Label {
         if let Some(discount) = self.discount {
             words.extend([word("--discount".into()), word(discount.to_string())]);
         }
-        Ok(Likeness::Selected(Box::new(FitAlone::try_parse_from(words)?.fit), given::names(table)))
+        Ok(Likeness::Selected(Box::new(FitAlone::try_parse_from(words)?.fit), table.names_with_units()))
     }
 
     fn labels(&self, table: &Table, likeness: &Likeness, count: usize) -> Result<Labels, Failure> {
@@ -202,6 +212,22 @@ impl Label {
         columns.push(("known".to_owned(), known));
         Ok(Labels { columns })
     }
+}
+
+/// States and rewards of the rows, a column for each number.
+fn rows_themselves(table: &Table) -> Vec<(String, Values)> {
+    let rows = table.rows();
+    let (dim, heads) = (rows.dim, rows.rewards_per_row);
+    let names = table.names_with_units();
+    let name =
+        |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| without_unit(&names[d]).to_owned());
+    let column = |values: &[f64], width: usize, k: usize| {
+        Values::Numbers(values.chunks_exact(width).map(|row| row[k]).collect())
+    };
+    let states = (0..dim).map(|d| (name(d), column(&rows.states, dim, d)));
+    let reward = |h: usize| if heads == 1 { "reward".to_owned() } else { format!("reward_{h}") };
+    let rewards = (0..heads).map(|h| (reward(h), column(&rows.rewards, heads, h)));
+    states.chain(rewards).collect()
 }
 
 /// A fault of a table that is to become the file `path`.

@@ -19,6 +19,7 @@ mod fit;
 mod given;
 mod heads;
 mod held_out;
+mod help;
 mod init;
 mod inspect;
 mod keys;
@@ -42,7 +43,7 @@ mod stop;
 mod value;
 
 use self::output::print;
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use criticd::clock;
 use criticd::config::LogFormat;
 use criticd::journal::thresholds;
@@ -62,7 +63,7 @@ use std::time::SystemTime;
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "First steps:\n  criticd demo pendulum        watch a value function being learned\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n  criticd COMMAND --help       the help of a command, with examples\n\nFiles: settings in $XDG_CONFIG_HOME/criticd/criticd.toml (~/.config), data in $XDG_STATE_HOME/criticd\n(~/.local/state). Environment: `criticd serve --help`.\n\nExit status: 0 done; 1 failed, with a message that says what to do; 2 wrong usage; 130 interrupted."
+    after_help = "First steps:\n  criticd demo pendulum        watch a value function being learned\n  criticd fit runs.csv         learn one from a log\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n\nOne way to name things: -d names a daemon, by its data directory or by its control endpoint. MODEL is a model file, or such a\nname: then the daemon's value function is taken. TABLE is a table of transitions.\n\nFiles: settings in $XDG_CONFIG_HOME/criticd/criticd.toml (~/.config), data in $XDG_STATE_HOME/criticd\n(~/.local/state). Environment: `criticd serve --help`.\n\nExit status: 0 done; 1 failed, with a message that says what to do; 2 wrong usage; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -111,6 +112,11 @@ enum Command {
     #[command(name = "man")]
     Manual(manual::Manual),
     Keys(keys::Keys),
+}
+
+/// The arguments of the program. Ends it where they are wrong, or where help was asked for.
+pub(crate) fn arguments() -> Arguments {
+    Arguments::from_arg_matches(&help::program().get_matches()).unwrap_or_else(|e| e.exit())
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).

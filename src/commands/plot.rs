@@ -6,7 +6,7 @@ mod states;
 mod trajectory;
 
 use super::Failure;
-use super::given::{at_least_one, plain_unit, plural, read_columns, unit_of, without_unit};
+use super::given::{at_least_one, mapping, plain_unit, plural, read_columns, unit_of, without_unit};
 use super::inspect::{head_called, lengthscales, names, read_model};
 use super::output::{Progress, in_file, note, number, output, print};
 use came::Came;
@@ -15,7 +15,7 @@ use criticd::learner::marginal::marginal;
 use criticd::math::sensitivity::total_indices;
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
-use criticd::table::Columns;
+use criticd::table::Mapping;
 use criticd::whole_file::Output;
 use errors::Errors;
 use states::States;
@@ -104,7 +104,7 @@ pub(crate) struct Plot {
     /// Rows of --trajectory, at most; of a journal the newest 20000 of all streams are looked at
     #[arg(long, value_name = "N", requires = "trajectory", default_value_t = ROWS_ALONG, value_parser = at_least_one)]
     rows: usize,
-    /// What the columns of these tables are, if their names are not ours: as for `fit`
+    /// What the columns of these tables are: as for `fit` [default: as in the table that the model was fitted to]
     #[arg(long, value_name = "FILE", requires = "tables")]
     columns: Option<PathBuf>,
     /// Reward whose value function is drawn, counted from 0
@@ -254,7 +254,7 @@ impl Plot {
 
     /// The rows that an option names.
     fn came(&self, option: &str, path: &Path, snapshot: &Snapshot) -> Result<Came, Failure> {
-        Came::read(option, path, &self.columns()?, snapshot)
+        Came::read(option, path, &self.mapping(snapshot)?, snapshot)
     }
 
     /// The value along a trajectory.
@@ -288,13 +288,16 @@ impl Plot {
         Labels { title, value: format!("discounted sum of {reward}"), reward }
     }
 
-    fn columns(&self) -> Result<Columns, Failure> {
-        Ok(self.columns.as_deref().map(read_columns).transpose()?.unwrap_or_default())
+    /// How tables are read: as the option says, or as the one of the model was.
+    fn mapping(&self, snapshot: &Snapshot) -> Result<Mapping, Failure> {
+        let known = mapping(snapshot, &self.model)?.unwrap_or_default();
+        let said = self.columns.as_deref().map(read_columns).transpose()?;
+        Ok(Mapping { columns: said.unwrap_or(known.columns), reading: known.reading })
     }
 
     /// The visited states, if they are given.
     fn states(&self, snapshot: &Snapshot) -> Result<Option<States>, Failure> {
-        let read = |path: &PathBuf| States::read(path, &self.columns()?, snapshot);
+        let read = |path: &PathBuf| States::read(path, &self.mapping(snapshot)?.columns, snapshot);
         self.visited.as_ref().map(read).transpose()
     }
 

@@ -30,7 +30,7 @@ enum Command {
 )]
 struct List {
     /// The daemon's data directory
-    #[arg(long, value_name = "DIR", env = "CRITICD_DATA_DIR")]
+    #[arg(long, short = 'd', value_name = "DIR", env = "CRITICD_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]

@@ -61,7 +61,7 @@ impl Score {
             return Ok(());
         }
         let table = self.table.read()?;
-        let variables = given::names(&table);
+        let variables = table.names_with_units();
         let rows = table.into_rows();
         if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
             let message = "behavior_prob and target_prob weight the rows, and this evidence is of rows that count once; put \

@@ -5,12 +5,13 @@ pub(super) mod live;
 use super::Failure;
 use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
-use super::given::{read_columns, read_states_as, without_unit};
+use super::client::daemon_named;
+use super::given::{mapping, read_columns, read_states_as, without_unit};
 use super::inspect::{head_called, names, read_model};
 use super::output::{columns, in_file, note, number, print, print_json};
 use criticd::learner::heads::Head;
 use criticd::snapshot::{Ask, Snapshot};
-use criticd::table::Columns;
+use criticd::table::{Columns, Mapping};
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
     after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}."
 )]
 pub(crate) struct Value {
-    /// A value function, as `fit` writes it; or the control endpoint of a running daemon
+    /// A value function, as `fit` writes it; or a running daemon: its data directory or its control endpoint
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// A table of states, see below
@@ -52,22 +53,31 @@ impl Value {
             Some(path) => said.or(Columns { state: read_columns(path)?.state, ..Columns::default() }),
             None => said,
         };
-        if live::is_endpoint(&self.model) {
-            let endpoint = self.model.to_string_lossy();
+        if let Some(endpoint) = daemon_named(&self.model) {
             if let Some(head) = &self.head {
                 return live::run_head(&endpoint, &self.states, said, &self.critic, head, self.json);
             }
             return live::run(&endpoint, &self.states, said, &self.critic, self.json);
         }
         if !self.critic.is_empty() {
-            return Err(Failure::usage("--critic is for a MODEL that is the endpoint of a daemon".to_owned()));
+            return Err(Failure::usage("--critic is for a MODEL that is a daemon".to_owned()));
         }
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.dim();
         let named: Vec<String> =
             snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
         let states = match &snapshot.actions {
-            None => read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?,
+            None => {
+                let by_name = read_states_as(&self.states, &Columns { names: named, ..said.clone() }, dim, "model");
+                let mapping =
+                    mapping(&snapshot, &self.model)?.filter(|of| said.is_empty() && !of.columns.state.is_empty());
+                // The columns as in the table that the model was fitted to, whose variables may be called otherwise.
+                let as_fitted = |of: Mapping| {
+                    let columns = Columns { state: of.columns.state, ..Columns::default() };
+                    read_states_as(&self.states, &columns, dim, "model").ok()
+                };
+                by_name.or_else(|failure| mapping.and_then(as_fitted).ok_or(failure))?
+            }
             Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
         };
         let heads = self.heads(&snapshot, &states)?;

@@ -72,7 +72,7 @@ pub(super) fn print(out: &mut String, advisors: &[AdvisorSettings]) {
     });
     for advisor in advisors {
         out.push_str("[[advisor]]\n\n");
-        super::print_table(out, &ADVISOR, advisor);
+        super::print_settings(out, ADVISOR.iter(), advisor);
     }
 }
 
@@ -93,7 +93,9 @@ pub(super) fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigErro
     }
     for (i, advisor) in parts.advisors.iter().enumerate() {
         let prefix = prefix(i);
-        super::check_table(&ADVISOR, &prefix, advisor, lines)?;
+        if let Some(fault) = super::check_table(&ADVISOR, &prefix, advisor, lines).into_iter().next() {
+            return Err(fault);
+        }
         if parts.advisors[..i].iter().any(|other| other.name == advisor.name) {
             return fault(format!("{prefix}name"), "must differ from the other advisors' names");
         }

@@ -10,6 +10,8 @@ use toml::de::{DeTable, DeValue};
 #[derive(Default)]
 pub(super) struct Lines {
     known: Vec<(String, usize)>,
+    /// What is wrong with single settings, which then have their defaults.
+    pub(super) faults: Vec<ConfigError>,
 }
 
 impl Lines {
@@ -38,13 +40,13 @@ pub(super) fn read_document(text: &str, parts: &mut ConfigParts) -> Result<Lines
         *section = document.remove(key);
     }
     let [limits, critics, advisors] = sections;
-    read_table(document, "", &GENERAL, parts, &line_of, &mut lines)?;
+    read_table(document, "", &GENERAL, parts, &line_of, &mut lines);
     if let Some(value) = limits {
         let line = line_of(value.span().start);
         let DeValue::Table(table) = value.into_inner() else {
             return Err(ConfigError::invalid("limits", Some(line), "must be a table, [limits]"));
         };
-        read_table(table, "limits.", &LIMITS, &mut parts.limits, &line_of, &mut lines)?;
+        read_table(table, "limits.", &LIMITS, &mut parts.limits, &line_of, &mut lines);
     }
     if let Some(value) = critics {
         parts.critics = read_list(value, "critic", critic_prefix, &CRITIC, &line_of, &mut lines)?;
@@ -76,7 +78,7 @@ fn read_list<T: Default>(
             return Err(ConfigError::invalid(key, Some(line), format!("must hold tables, each under [[{key}]]")));
         };
         let mut one = T::default();
-        read_table(table, &prefix(list.len()), settings, &mut one, line_of, lines)?;
+        read_table(table, &prefix(list.len()), settings, &mut one, line_of, lines);
         list.push(one);
     }
     Ok(list)
@@ -89,7 +91,7 @@ fn read_table<T>(
     parts: &mut T,
     line_of: &impl Fn(usize) -> usize,
     lines: &mut Lines,
-) -> Result<(), ConfigError> {
+) {
     let mut entries: Vec<_> = table.into_iter().collect();
     entries.sort_by_key(|(key, _)| (actions::LAST.contains(&&**key.get_ref()), key.span().start));
     for (key, value) in entries {
@@ -97,10 +99,13 @@ fn read_table<T>(
         let name = format!("{prefix}{}", key.get_ref());
         let Some(setting) = settings.iter().find(|setting| setting.key == today(key.get_ref())) else {
             let suggestion = suggestion(key.get_ref(), settings.iter().map(|setting| setting.key), prefix);
-            return Err(ConfigError::UnknownKey { key: name, line, suggestion });
+            lines.faults.push(ConfigError::UnknownKey { key: name, line, suggestion });
+            continue;
         };
-        (setting.set)(parts, value).map_err(|message| ConfigError::invalid(&name, line, message))?;
+        if let Err(message) = (setting.set)(parts, value) {
+            lines.faults.push(ConfigError::invalid(&name, line, message));
+            continue;
+        }
         lines.known.extend(line.map(|line| (format!("{prefix}{}", setting.key), line)));
     }
-    Ok(())
 }

@@ -42,6 +42,8 @@ pub enum ConfigError {
         /// Which one.
         variable: String,
     },
+    /// Several settings are wrong.
+    Several(Vec<Self>),
     /// A setting has a value that it may not have.
     Invalid {
         /// With the table it stands in.
@@ -57,6 +59,16 @@ impl ConfigError {
     pub(super) fn invalid(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
         Self::Invalid { key: key.into(), line, message: message.into() }
     }
+
+    /// All that is wrong, in the order of the file; what stands in no file comes last.
+    pub(super) fn of_all(mut faults: Vec<Self>) -> Result<(), Self> {
+        faults.sort_by_key(|fault| fault.line().unwrap_or(usize::MAX));
+        match faults.len() {
+            0 => Ok(()),
+            1 => Err(faults.remove(0)),
+            _ => Err(Self::Several(faults)),
+        }
+    }
 }
 
 impl ConfigError {
@@ -65,6 +77,7 @@ impl ConfigError {
         match self {
             Self::Syntax { line, .. } | Self::UnknownKey { line, .. } | Self::Invalid { line, .. } => *line,
             Self::InFile { fault, .. } => fault.line(),
+            Self::Several(faults) => faults.first().and_then(Self::line),
             Self::Read { .. } | Self::Environment { .. } => None,
         }
     }
@@ -72,11 +85,15 @@ impl ConfigError {
 
 impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line().filter(|_| !matches!(self, Self::InFile { .. })) {
+        if let Some(line) = self.line().filter(|_| !matches!(self, Self::InFile { .. } | Self::Several(_))) {
             write!(f, "line {line}: ")?;
         }
         match self {
             Self::InFile { path, fault } => write!(f, "{}: {fault}", path.display()),
+            Self::Several(faults) => {
+                write!(f, "{} settings are wrong", faults.len())?;
+                faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+            }
             Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Syntax { message, .. } => f.write_str(message.trim_end()),
             Self::Environment { variable } => write!(f, "the environment variable {variable} is not UTF-8"),

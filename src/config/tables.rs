@@ -85,10 +85,14 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
         Restart,
         |names: &Vec<String>| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
-            let name = |name: &String| (1..=253).contains(&name.len()) && name.bytes().all(plain);
+            let name = |name: &String| {
+                let rest = name.strip_prefix("*.").unwrap_or(name);
+                (1..=253).contains(&rest.len()) && rest.bytes().all(plain)
+            };
             expect(names.iter().all(name), "a list of names alone, without ports or schemes")
         },
-        "Names of this machine that browsers may use for the dashboard, besides localhost and the address itself. The \
+        "Names of this machine that browsers may use for the dashboard, besides localhost and the address itself; \
+         \"*.svc\" stands for all that end in .svc. The \
          daemon refuses other names, so that a foreign page cannot read the dashboard under its own name."
     ),
     setting!(
@@ -479,17 +483,31 @@ pub(super) static CRITIC: [Setting<Settings>; 43] = [
         on_new_policy,
         Running,
         [("restart", OnNewPolicy::Restart), ("discount", OnNewPolicy::Discount), ("keep", OnNewPolicy::Keep)],
-        "Effect of another policy (announced by the key `policy` of rows, or by `criticd new-policy`): \"restart\" keeps \
-         kernel and dictionary and forgets all rows; \"discount\" multiplies the weight of earlier rows by \
-         policy_discount; \"keep\" keeps one model for each policy name, which continues when the policy returns. Refits \
-         use rows since the change."
+        "Effect of another policy (announced by the key `policy` of rows, or by `criticd new-policy`): \"discount\" lets \
+         earlier rows count less (policy_discount); \"restart\" keeps kernel and dictionary and forgets all rows, and the \
+         model before answers until warmup_rows have come; \"keep\" keeps one model for each policy name, which continues \
+         when the policy returns. What a refit selects serves the next policy too."
     ),
-    setting!(
-        policy_discount,
-        Running,
-        |&value: &f64| expect(value > 0.0 && value <= 1.0, "above 0, at most 1"),
-        "With on_new_policy = \"discount\": factor on the weight of earlier rows, above 0, at most 1."
-    ),
+    Setting {
+        key: "policy_discount",
+        when: When::Running,
+        help: "With on_new_policy = \"discount\": factor on the weight of earlier rows, above 0, at most 1. \"auto\" lets \
+               all of them together count as 512 rows at most, so that policies may change as often as they like; refits \
+               then use the rows since the change, and where those are fewer than four times refit_first_rows, so many of \
+               the newest ones.",
+        get: |settings| Some(settings.policy_discount.map_or_else(|| toml::Value::from("auto"), toml::Value::from)),
+        set: |settings, value| {
+            settings.policy_discount = match value.get_ref() {
+                DeValue::String(text) if text.as_ref() == "auto" => None,
+                DeValue::String(_) => return Err("must be a number above 0, at most 1, or \"auto\"".into()),
+                _ => Some(read(value)?),
+            };
+            Ok(())
+        },
+        check: |settings| {
+            expect(settings.policy_discount.is_none_or(|factor| factor > 0.0 && factor <= 1.0), "above 0, at most 1")
+        },
+    },
     setting!(
         policies_kept,
         Running,

@@ -62,7 +62,7 @@ pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
 pub(super) use reconfigure::{change, contradiction};
-use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside};
+use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside, state_names};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -111,7 +111,7 @@ impl Core {
     /// A daemon that has seen nothing, and keeps nothing.
     pub fn new(config: Arc<Config>) -> Self {
         let mut state = State::new(config.window_rows);
-        let configured = Record::Configured(configured(&config, 0));
+        let configured = Record::Configured(configured(&config, 0, None));
         let group = Group { end: Mark::default(), first_offset: 0, time: 0.0, records: vec![configured] };
         state.apply(group).expect("settings fit whatever was before");
         Self::with(config, None, state, None)
@@ -195,7 +195,7 @@ impl Core {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.first_of_new_critics());
+        let wanted = configured(&config, core.first_of_new_critics(), state_names(&core.state));
         let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
             log_advisors(&core.state, &wanted);
@@ -471,7 +471,8 @@ impl Core {
             return Err(why.to_owned());
         }
         let from = self.first_of_new_critics();
-        let (before, after) = (configured(&self.config, from), configured(&config, from));
+        let names = state_names(&self.state);
+        let (before, after) = (configured(&self.config, from, names), configured(&config, from, names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;
         if before != after {

@@ -354,6 +354,7 @@ impl Learning {
             let offset = self.core.offset();
             self.warm.take().into_iter().for_each(|feeding| feeding.complete(offset));
             self.core.set_warm_start(None);
+            self.core.refit_all();
         }
     }
 

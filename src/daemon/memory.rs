@@ -121,8 +121,12 @@ impl ModelFootprint {
         let branch = (kernels - 1) * NUMBER * (m * m * 4 + m * (columns + 2 * dim) + rest);
         let tracking = tracking_bytes(m, dim, rewards).0;
         let model = NUMBER * (m * m * squares + m * columns + rest) + of_heads + branch + tracking;
-        // A model that is kept for its policy has no snapshot of its own.
-        let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
+        // A model that is kept for its policy has no snapshot of its own; one of before answers until there are rows of a warm-up.
+        let kept = match settings.on_new_policy {
+            OnNewPolicy::Keep => settings.policies_kept + 1,
+            OnNewPolicy::Restart => 1,
+            OnNewPolicy::Discount => 0,
+        };
         // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
         let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48)) * kernels + of_heads;
         let watch = watch_bytes(rewards, dim);

@@ -1,8 +1,8 @@
 //! Predicted against realised: what the model said of a state before it learned of it, and what then came.
 //!
 //! A return counts once its chain has terminated, or once what is still to come weighs less than a hundredth and the model's
-//! value may stand for it. One that is cut before does not count: closed by the model's value it would compare the model with
-//! itself.
+//! value may stand for it. One that is cut before, as by a time limit, counts with the model's value at the cut if that weighs little
+//! ([`CUT`]), and is marked. With more of that value the model would be compared with itself.
 //!
 //! Values of actions are compared where they are those of the policy that acts (`successor = "sarsa"`): the return of another
 //! policy does not come. What is left of a return is then Q of the next row's state and action.
@@ -27,6 +27,10 @@ const OPEN: usize = 256;
 const SAMPLES: usize = 16;
 /// A return is complete when what is still to come counts for less than this.
 const REST: f64 = 0.01;
+/// A return that is cut counts when what was still to come counts for less than this.
+pub(super) const CUT: f64 = 0.3;
+/// Returns that were cut too early, one after the other, from which on it is said that none can be known.
+const CUT_TOO_EARLY: u32 = 30;
 /// A state is followed for at most so many rows.
 const ROWS: u32 = 100_000;
 /// A state that is being followed.
@@ -70,6 +74,18 @@ pub(super) struct Calibration {
     rewards: Vec<Pairs>,
     /// Rows before this offset have been seen.
     next: u64,
+    /// Returns that were cut too early since the last one that is known, and how many rows the longest of them had.
+    too_early: (u32, u32),
+}
+
+/// A state whose return is complete.
+#[derive(Debug)]
+struct Done {
+    sample: Sample,
+    /// What comes behind it.
+    rest: Vec<f64>,
+    /// Whether the return was cut there.
+    cut: bool,
 }
 
 /// Whose values are compared with the returns that come.
@@ -117,7 +133,13 @@ impl Calibration {
                 .map(|&column| Pairs::new(settings.discount, column))
                 .collect(),
             next: 0,
+            too_early: (0, 0),
         }
+    }
+
+    /// Rows of the longest of the newest returns, where all of them were cut too early to be compared.
+    pub(super) fn cut_after(&self) -> Option<u32> {
+        Some(self.too_early).filter(|(count, _)| *count >= CUT_TOO_EARLY).map(|(_, rows)| rows)
     }
 
     /// The pairs of each reward, for another run.
@@ -152,7 +174,7 @@ impl Calibration {
         let mut chosen = chosen.into_iter().peekable();
         // What two returns so many rows apart have in common weighs a tenth: the square root of what is left at the end of one.
         let spacing = 0.5 * (REST.ln() / self.discount.ln()).abs();
-        let mut complete: Vec<(Sample, Vec<f64>)> = Vec::new();
+        let mut complete: Vec<Done> = Vec::new();
         for (rows, range, first) in window.since(from) {
             for i in range.clone() {
                 let offset = first + (i - range.start) as u64;
@@ -169,7 +191,8 @@ impl Calibration {
                 if let Policy::Acting(_) = self.policy {
                     let input = self.policy.input(rows, i);
                     let waited = samples.extract_if(.., |sample| sample.factor < REST);
-                    complete.extend(waited.filter_map(|sample| Some((sample, input.clone()?))));
+                    complete
+                        .extend(waited.filter_map(|sample| Some(Done { sample, rest: input.clone()?, cut: false })));
                 }
                 let (row, discount) = (rows.reward(i), rows.discount(i, self.discount));
                 for sample in &mut *samples {
@@ -182,15 +205,26 @@ impl Calibration {
                 }
                 match self.policy {
                     Policy::States => {
-                        let done = samples.extract_if(.., |sample| sample.factor < REST);
-                        complete.extend(done.map(|sample| (sample, rows.next_state(i).to_vec())));
+                        let least = if rows.truncated[i] { CUT } else { REST };
+                        let done = samples.extract_if(.., |sample| sample.factor < least);
+                        complete.extend(done.map(|sample| Done {
+                            cut: sample.factor >= REST,
+                            sample,
+                            rest: rows.next_state(i).to_vec(),
+                        }));
                     }
                     // What is left is asked at the next row, whose action is not known yet; of nothing it does not matter where.
                     _ => {
                         let input = self.policy.input(rows, i);
                         let done = samples.extract_if(.., |sample| sample.factor == 0.0);
-                        complete.extend(done.filter_map(|sample| Some((sample, input.clone()?))));
+                        complete
+                            .extend(done.filter_map(|sample| Some(Done { sample, rest: input.clone()?, cut: false })));
                     }
+                }
+                if rows.truncated[i] {
+                    let (count, longest) = self.too_early;
+                    let rows = samples.iter().map(|sample| sample.rows).max().unwrap_or(0);
+                    self.too_early = (count.saturating_add(samples.len() as u32), longest.max(rows));
                 }
                 samples.retain(|sample| sample.rows <= ROWS && !rows.truncated[i]);
                 if samples.is_empty() {
@@ -241,17 +275,23 @@ impl Calibration {
     }
 
     /// Returns that are complete, with what the model says of the rest.
-    fn close(&mut self, complete: Vec<(Sample, Vec<f64>)>, model: &Evaluator) {
-        let states: Vec<f64> = complete.iter().flat_map(|(_, state)| state.iter().copied()).collect();
+    fn close(&mut self, complete: Vec<Done>, model: &Evaluator) {
+        if !complete.is_empty() {
+            self.too_early = (0, 0);
+        }
+        let states: Vec<f64> = complete.iter().flat_map(|done| done.rest.iter().copied()).collect();
         let Ok(rest) = model.evaluate(&states, Ask::MEAN) else { return };
         let noise = &model.snapshot().hyperparameters;
-        for (k, (sample, _)) in complete.iter().enumerate() {
+        for (k, Done { sample, cut, .. }) in complete.iter().enumerate() {
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
             let modelled = sample.variance + share * noise.noise_variance;
             for (h, (own, pairs)) in sample.rewards.iter().zip(&mut self.rewards).take(rest.mean.ncols()).enumerate() {
+                // The value at a cut scatters less than the rewards that it stands for.
+                let known = if *cut { 1.0 - sample.factor * sample.factor } else { 1.0 };
                 let pair = Pair {
                     predicted: own.mean,
-                    deviation: own.return_variance.unwrap_or(modelled).sqrt(),
+                    deviation: (known * own.return_variance.unwrap_or(modelled)).sqrt(),
+                    cut: *cut,
                     realised: own.sum + sample.factor * rest.mean[(k, h)],
                     rows: sample.rows,
                     generation: sample.generation,
@@ -259,7 +299,7 @@ impl Calibration {
                 pairs.add(pair, sample.apart);
             }
         }
-        let mut touched: Vec<u64> = complete.iter().map(|(sample, _)| sample.generation).collect();
+        let mut touched: Vec<u64> = complete.iter().map(|done| done.sample.generation).collect();
         touched.dedup();
         for generation in touched {
             self.rewards.iter_mut().for_each(|pairs| pairs.compare(generation));
@@ -336,7 +376,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn returns_are_discounted_sums_and_those_that_are_cut_do_not_count() {
+    fn returns_are_discounted_sums_and_those_that_are_cut_end_with_the_value_there() {
         let mut calibration = calibration();
         let mut window = Window::new(1, 1, 1000);
         calibration.take(&window, Some(model(0)));
@@ -345,16 +385,41 @@ pub(super) mod tests {
             push(&mut window, stream, [0, 1, 5, 6].contains(&row), 4.0, row == 4, row == 3);
         }
         calibration.take(&window.from_offset(0), Some(model(7)));
-        let mut found: Vec<f64> = calibration.rewards[0].pairs.iter().map(|p| p.realised).collect();
-        found.sort_by(f64::total_cmp);
-        assert_eq!(found, [4.0, 6.0, 7.0]);
-        assert!(calibration.rewards[0].pairs.iter().all(|p| (p.predicted - 10.0).abs() < 1e-9 && p.deviation == 2.0));
+        let mut found: Vec<(f64, bool)> = calibration.rewards[0].pairs.iter().map(|p| (p.realised, p.cut)).collect();
+        found.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Of the one that was cut a quarter of the value 10 is left; from its second row on it would be half.
+        let close =
+            |(found, cut): (f64, bool), expected: f64| (found - expected).abs() < 1e-9 && cut == (expected == 8.5);
+        assert!(found.len() == 4 && found.iter().zip([4.0, 6.0, 7.0, 8.5]).all(|(f, e)| close(*f, e)), "{found:?}");
+        let deviation = |p: &Pair| if p.cut { (4.0f64 * (1.0 - 1.0 / 16.0)).sqrt() } else { 2.0 };
+        let pairs = &calibration.rewards[0].pairs;
+        assert!(pairs.iter().all(|p| (p.predicted - 10.0).abs() < 1e-9 && (p.deviation - deviation(p)).abs() < 1e-9));
         assert_eq!((calibration.chains.len(), calibration.chains[&2].len()), (1, 1), "the row behind the gap");
-        assert_eq!(calibration.news()[0]["pairs"].as_array().unwrap().len(), 3);
+        assert_eq!(calibration.news()[0]["pairs"].as_array().unwrap().len(), 4);
         let news = calibration.news()[0].clone();
         assert_eq!(news["pairs"], json!([]));
-        // 10 is predicted with a deviation of 2: within 3.29 is 7.
-        assert_eq!(news["summary"]["within_90"], 0.333_333_3);
+        // 10 is predicted with a deviation of 2: within 3.29 are 7 and 8.5.
+        assert_eq!(news["summary"]["within_90"], 0.5);
+    }
+
+    #[test]
+    fn returns_that_are_all_cut_too_early_are_counted_until_one_is_known() {
+        let mut calibration = Calibration::new(&Settings { discount: 0.99, ..Settings::default() });
+        let mut window = Window::new(1, 1, 1000);
+        calibration.take(&window, Some(model(0)));
+        let mut episode = |calibration: &mut Calibration, rows: u64, ends: bool| {
+            for k in 0..rows {
+                push(&mut window, 0, k == 0, 1.0, ends && k + 1 == rows, !ends && k + 1 == rows);
+            }
+            calibration.take(&window.from_offset(window.end() - rows), Some(model(window.end())));
+        };
+        (0..3).for_each(|_| episode(&mut calibration, 20, false));
+        assert_eq!(calibration.cut_after(), Some(20));
+        episode(&mut calibration, 20, true);
+        assert_eq!(calibration.cut_after(), None);
+        // 0.99^200 = 0.13.
+        episode(&mut calibration, 200, false);
+        assert!(calibration.rewards[0].pairs.iter().any(|pair| pair.cut) && calibration.cut_after().is_none());
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl Guard {
             Ok(address) => address.is_loopback() || address == self.bound || address == local,
             Err(_) => {
                 let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-                self.names.contains(&name)
+                let within = |(at, _): (usize, char)| self.names.contains(&format!("*{}", &name[at..]));
+                self.names.contains(&name) || name.char_indices().filter(|(_, c)| *c == '.').any(within)
             }
         }
     }
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn only_our_own_names_are_answered() {
-        let guard = Guard::new("10.0.0.7:5753".parse().unwrap(), &["Robot.local".to_owned()]);
+        let guard = Guard::new("10.0.0.7:5753".parse().unwrap(), &["Robot.local".to_owned(), "*.svc".to_owned()]);
         let local = "192.168.1.2".parse().unwrap();
         for ours in [
             "localhost",
@@ -112,12 +113,21 @@ mod tests {
             "192.168.1.2:5753",
             "robot.local:5753",
             "robot.local.",
+            "criticd.lab.svc:5753",
         ] {
             assert!(guard.knows(ours, local), "{ours}");
         }
-        for foreign in
-            ["", "evil.example", "localhost.evil.example:5753", "10.0.0.8", "[::2]:1", "127.0.0.1.nip.io", ":80"]
-        {
+        for foreign in [
+            "",
+            "evil.example",
+            "svc",
+            "criticd.svc.evil.example",
+            "localhost.evil.example:5753",
+            "10.0.0.8",
+            "[::2]:1",
+            "127.0.0.1.nip.io",
+            ":80",
+        ] {
             assert!(!guard.knows(foreign, local), "{foreign}");
         }
     }

@@ -30,6 +30,9 @@ pub(super) struct Pair {
     pub(super) rows: u32,
     /// Of the model that predicted.
     pub(super) generation: u64,
+    /// Whether the return was cut, and ends with the model's value there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) cut: bool,
 }
 
 /// Pairs of one reward of a critic, as another run finds them.
@@ -102,6 +105,10 @@ pub(super) struct Evidence {
     pub(super) verdict: Verdict,
     /// Mean standard deviation of a return, as the model states it.
     pub(super) scatter: f64,
+    /// Standard deviation of the returns themselves.
+    pub(super) spread: f64,
+    /// Returns among them that were cut, and end with the model's value there.
+    pub(super) cut: usize,
 }
 
 /// Predictions and returns of one reward.
@@ -183,7 +190,11 @@ impl Pairs {
         let judged = self.apart.iter().filter(|pair| own < OWN_MIN || is_own(pair));
         let count = judged.clone().count();
         let scatter = judged.clone().map(|pair| pair.deviation).sum::<f64>() / count.max(1) as f64;
-        Verdict::of(judged, OWN_MIN).map(|verdict| Evidence { verdict, scatter }).ok_or(count)
+        let mean = |of: &dyn Fn(&Pair) -> f64| judged.clone().map(of).sum::<f64>() / count.max(1) as f64;
+        let centre = mean(&|pair| pair.realised);
+        let spread = mean(&|pair| (pair.realised - centre).powi(2)).sqrt();
+        let cut = judged.clone().filter(|pair| pair.cut).count();
+        Verdict::of(judged, OWN_MIN).map(|verdict| Evidence { verdict, scatter, spread, cut }).ok_or(count)
     }
 
     /// By generation: its number, how many of its newest pairs apart were compared, their error, bias and coverage, and whether it

@@ -10,6 +10,7 @@
 //!
 //! Page and `criticd status` show what is found here, so that they cannot disagree.
 
+use super::calibration::CUT;
 use super::pairs::Evidence;
 use super::refused::Cause;
 use crate::wire::Status;
@@ -25,6 +26,9 @@ const COVERAGE_SLACK: f64 = 0.05;
 const COVERAGE_REACH: f64 = 3.0;
 const BIAS_REACH: f64 = 3.0;
 const BIAS_SHARE: f64 = 0.4;
+/// Deviations so many times as large as the errors are wider than needed, if they are also more than this share of how returns differ.
+const WIDE: f64 = 2.0;
+const WIDE_SHARE: f64 = 0.05;
 /// Seconds for which a change of single streams is a reason for care.
 const STREAM_DRIFT_S: f64 = 600.0;
 /// Seconds for which a drift is told that the model in use has followed.
@@ -50,6 +54,8 @@ pub(super) struct Case<'a> {
     /// Number of the reward among the critic's.
     pub(super) reward: usize,
     pub(super) came: Came,
+    /// Rows of the longest of the newest returns, where all of them were cut too early to be compared.
+    pub(super) cut_after: Option<u32>,
     /// Messages refused in the last ten minutes, and why, where that is known.
     pub(super) refused: u64,
     pub(super) cause: Option<&'a Cause>,
@@ -85,11 +91,12 @@ impl Case<'_> {
         reasons.extend(evidence.iter().flat_map(|evidence| self.of_returns(evidence)));
         let mut words = vec![match (&never, evidence, self.came) {
             (Some(why), ..) => format!("Not verified: {why}"),
-            (_, Some(Evidence { verdict, .. }), _) => format!(
-                "Returns{} were predicted to within {} (rms); {:.0} % of them fell in their 90 % interval",
+            (_, Some(Evidence { verdict, cut, .. }), _) => format!(
+                "Returns{} were predicted to within {} (rms); {:.0} % of them fell in their 90 % interval{}",
                 self.named(),
                 self.in_unit(verdict.error),
-                100.0 * verdict.coverage
+                100.0 * verdict.coverage,
+                cut_returns(cut, verdict.count)
             ),
             (.., Came::TooFew(count)) => {
                 format!("Not verified yet: {count} of {PAIRS_MIN} separate returns{} are known", self.named())
@@ -155,9 +162,26 @@ impl Case<'_> {
             (Some(other), _) if other != "sarsa" => {
                 Some("these are values of another policy than the one that acts, whose returns do not come".into())
             }
+            (_, Came::TooFew(_)) => self.cut_after.map(|rows| self.cut_too_early(rows)),
             (_, Came::NotCompared) => Some("only returns of a critic's first rewards are compared".into()),
             _ => None,
         }
+    }
+
+    /// Why no return is known of episodes that are cut after so many rows, and what to do.
+    fn cut_too_early(&self, rows: u32) -> String {
+        let discount = self.critic.discount;
+        if discount >= 1.0 {
+            return format!(
+                "at discount 1 only episodes that terminate have a return, and these are cut after about {rows} rows; let some of \
+                 them end, or set discount below 1"
+            );
+        }
+        let needed = (CUT.ln() / discount.ln()).ceil();
+        format!(
+            "episodes are cut after about {rows} rows, and at discount {discount} a return needs {needed:.0}; let episodes run longer, or \
+             lower discount"
+        )
     }
 
     /// " of energy": which reward it is, where that needs saying.
@@ -176,7 +200,7 @@ impl Case<'_> {
     }
 
     /// Whether the returns contradict the model: the error that few pairs make by chance is allowed for.
-    fn of_returns(&self, Evidence { verdict, scatter }: &Evidence) -> Vec<TrustReason> {
+    fn of_returns(&self, Evidence { verdict, scatter, spread, .. }: &Evidence) -> Vec<TrustReason> {
         let mut out = Vec::new();
         let n = verdict.count as f64;
         let reach = COVERAGE_REACH * (COVERAGE * (1.0 - COVERAGE) / n).sqrt();
@@ -188,6 +212,16 @@ impl Case<'_> {
                     verdict.count
                 ),
                 "Read the deviations as too small. A refit (criticd refit) or a larger dictionary_max may mend it.",
+            ));
+        }
+        if verdict.coverage >= COVERAGE && *scatter > WIDE * verdict.error && *scatter > WIDE_SHARE * spread {
+            out.push(warning(
+                format!(
+                    "the intervals are wider than needed: a deviation of {} on average, where returns missed by {}",
+                    self.in_unit(*scatter),
+                    self.in_unit(verdict.error)
+                ),
+                "Read the deviations as upper bounds. More rows and the next refit narrow them.",
             ));
         }
         let bias = verdict.bias.abs();
@@ -326,6 +360,15 @@ impl Case<'_> {
     }
 }
 
+/// How many of the returns were cut, in words.
+fn cut_returns(cut: usize, count: usize) -> String {
+    match cut {
+        0 => String::new(),
+        cut if cut == count => "; all of them were cut, and end with the model's value there".into(),
+        cut => format!("; {cut} of {count} were cut, and end with the model's value there"),
+    }
+}
+
 /// What to do about refused messages in general.
 const QUARANTINE: &str = "The log names the stream and the field: criticd quarantine list.";
 
@@ -427,13 +470,13 @@ mod tests {
 
     fn evidence(count: usize, error: f64, bias: f64, coverage: f64) -> Came {
         let verdict = Verdict { count, error, bias, coverage, ..Verdict::default() };
-        Came::Enough(Evidence { verdict, scatter: 0.4 })
+        Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut: 0 })
     }
 
     fn case<'a>(status: &'a Status, critic: &'a CriticStatus, came: Came) -> Case<'a> {
         let (refused, cause, alarm) = (0, None, None);
         let (drifted, adopted, last_row) = (None, None, Some(status.time));
-        Case { status, critic, reward: 0, came, refused, cause, alarm, drifted, adopted, last_row }
+        Case { status, critic, reward: 0, came, cut_after: None, refused, cause, alarm, drifted, adopted, last_row }
     }
 
     /// The level, the sentence, and the reasons one after the other.
@@ -578,6 +621,50 @@ mod tests {
         let (text, remedy) = judge(&cause);
         assert_eq!(text, "2 messages were refused in the last 10 minutes (most: wrong_dimension from arm and 2 more)");
         assert!(remedy.starts_with("Correct the sender of arm and 2 more: its states"), "{remedy}");
+    }
+
+    #[test]
+    fn intervals_that_are_wider_than_needed_are_a_reason_for_care() {
+        let (status, critic) = (status(), critic());
+        let of = |scatter: f64, spread: f64| {
+            let verdict = Verdict { count: 100, error: 0.4, coverage: 1.0, ..Verdict::default() };
+            found(&status, &critic, Came::Enough(Evidence { verdict, scatter, spread, cut: 0 }), 0)
+        };
+        let (level, _, reasons) = of(1.0, 2.0);
+        assert_eq!(level, "warn");
+        assert!(
+            reasons.contains("wider than needed: a deviation of 1 on average, where returns missed by 0.4"),
+            "{reasons}"
+        );
+        assert_eq!(
+            (of(0.7, 2.0).0.as_str(), of(1.0, 30.0).0.as_str()),
+            ("good", "good"),
+            "close, or small beside returns"
+        );
+    }
+
+    #[test]
+    fn returns_that_were_cut_are_told_and_so_is_that_none_can_be_known() {
+        let (status, critic) = (status(), CriticStatus { discount: 0.99, ..critic() });
+        let of = |cut: usize| {
+            let verdict = Verdict { count: 60, error: 0.4, coverage: 0.9, ..Verdict::default() };
+            found(&status, &critic, Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut }), 0).1
+        };
+        assert!(!of(0).contains("cut"), "{}", of(0));
+        assert!(of(12).contains("; 12 of 60 were cut, and end with the model's value there"), "{}", of(12));
+        assert!(of(60).contains("; all of them were cut"), "{}", of(60));
+        let of = |cut_after, discount: f64| {
+            let critic = CriticStatus { discount, ..critic.clone() };
+            let TrustStatus { level, sentence, .. } =
+                Case { cut_after, ..case(&status, &critic, Came::TooFew(3)) }.judge();
+            (level, sentence)
+        };
+        let (level, sentence) = of(Some(50), 0.99);
+        assert_eq!(level, "never");
+        assert!(sentence.contains("cut after about 50 rows, and at discount 0.99 a return needs 120;"), "{sentence}");
+        assert!(sentence.contains("or lower discount"), "{sentence}");
+        assert!(of(Some(50), 1.0).1.contains("let some of them end, or set discount below 1"));
+        assert!(of(None, 0.99).1.starts_with("Not verified yet: 3 of 30"));
     }
 
     #[test]

@@ -369,9 +369,9 @@ impl Watcher {
         let came =
             came.map(|found| found.map_or_else(Came::TooFew, Came::Enough)).chain(std::iter::repeat(Came::NotCompared));
         let alarm = self.marks.alarm(name);
-        let cause = cause.as_ref();
+        let (cause, cut_after) = (cause.as_ref(), self.calibrations[index].cut_after());
         let judge = |(reward, came)| {
-            Case { status, critic, reward, came, refused, cause, alarm, drifted, adopted, last_row }.judge()
+            Case { status, critic, reward, came, cut_after, refused, cause, alarm, drifted, adopted, last_row }.judge()
         };
         (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
     }

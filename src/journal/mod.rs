@@ -620,6 +620,7 @@ impl<'a> Bytes<'a> {
             policy,
             next_actions,
             next_action_probs,
+            state_names: None,
             single: false,
         };
         let batch = Batch::new(parts).map_err(|e| e.to_string())?;

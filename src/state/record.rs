@@ -32,6 +32,7 @@ pub struct Group {
 
 /// One thing that happened.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
 pub enum Record {
     /// New rows of one stream.
     Rows(TakenRows),

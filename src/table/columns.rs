@@ -1,9 +1,9 @@
 //! The meaning of a table's columns.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What to do with a row that lacks a number which is needed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Missing {
     /// Refuse the table.
@@ -18,7 +18,7 @@ pub enum Missing {
 /// Which columns hold what, where their names do not say. What is empty is looked for under its own name and the names that
 /// other programs give it. A column is named as it is in the file; `name[k]` is one number of a column that holds lists,
 /// counted from 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Columns {
     /// The state variables, in order. If any is named, columns that nothing needs are left alone.

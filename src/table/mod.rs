@@ -79,6 +79,7 @@ mod jumps;
 mod labels;
 mod large;
 mod look;
+mod mapping;
 mod moment;
 mod names;
 mod npz;
@@ -97,6 +98,7 @@ pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
 pub use self::large::LargeTable;
 pub use self::look::{Guess, Look, Looked, guess};
+pub use self::mapping::Mapping;
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
@@ -104,6 +106,7 @@ use build::Builder;
 use extras::{Extras, Wide};
 use job::{Column, Job, Want};
 use order::Place;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -315,7 +318,8 @@ fn not_built(name: &str, feature: &str) -> Fault {
 }
 
 /// What to make of a table that does not say everything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Reading {
     /// Where episodes terminate if the table does not say; none: such a table is refused.
     pub assume_terminated: Option<AssumeTerminated>,
@@ -329,7 +333,8 @@ pub struct Reading {
 }
 
 /// Where episodes terminate in a table that does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AssumeTerminated {
     /// Nowhere.
     Never,
@@ -339,7 +344,8 @@ pub enum AssumeTerminated {
 }
 
 /// What the end of an episode is that is only called `done`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Done {
     /// Nothing of value can follow.
     Terminated,
@@ -629,6 +635,19 @@ impl Table {
         })
     }
 
+    /// What its state variables are called (D,), with their units in brackets, if that is known.
+    pub fn names_with_units(&self) -> Option<Vec<String>> {
+        let (names, units) = (&self.understood.names, &self.understood.units);
+        let numbered = || units.as_ref().map(|units| (0..units.len()).map(|d| format!("state_{d}")).collect());
+        let names: Vec<String> = names.clone().or_else(numbered)?;
+        let unit = |d: usize| units.as_ref().and_then(|units| units.get(d)).filter(|unit| !unit.is_empty());
+        let label = |(d, name): (usize, String)| match unit(d) {
+            Some(unit) => format!("{name} [{unit}]"),
+            None => name,
+        };
+        Some(names.into_iter().enumerate().map(label).collect())
+    }
+
     /// Whether two neighbouring rows can travel in one batch.
     fn same_message(&self, i: usize, j: usize) -> bool {
         self.rows.streams[i] == self.rows.streams[j]
@@ -659,6 +678,7 @@ impl Table {
             next_actions: self.extras.next_actions.part(&range),
             next_action_probs: self.extras.next_action_probs.part(&range),
             policy: self.extras.policy(start).map(|number| self.policies[number].clone()),
+            state_names: self.names_with_units().filter(|_| start == 0),
             ..BatchParts::default()
         };
         Batch::new(parts).expect("rows were checked when they were read")

@@ -1181,3 +1181,35 @@ fn outputs_follow_links_keep_modes_and_go_through_pipes_and_devices() {
     let mut left = fs::read_dir(bench.directory()).unwrap().flatten().map(|entry| entry.file_name());
     assert!(left.all(|name| !name.to_string_lossy().starts_with('.')), "nothing is left behind");
 }
+
+#[test]
+fn a_model_knows_how_its_table_was_read() {
+    let bench = Bench::new();
+    let mut log = String::from("trip,second,pos,volt,cost,outcome\n");
+    for i in 0..240 {
+        let k = i % 12;
+        let outcome = if k == 11 { "arrived" } else { "" };
+        log.push_str(&format!(
+            "t{},{k},{},{},{},{outcome}\n",
+            i / 12,
+            0.3 * f64::from(k),
+            12.0 - 0.1 * f64::from(k + i % 5),
+            1 + i % 3
+        ));
+    }
+    bench.file("log.csv", &log);
+    let words = "--state pos,volt --names x,battery --units m,V --reward=-cost --episode trip --time second --terminated outcome==arrived";
+    bench.text(&format!("fit log.csv {words} --budget 2 --out walk.model"));
+    bench.text("plot walk.model --errors log.csv --out errors.png");
+    bench.text("plot walk.model --trajectory log.csv --out along.csv");
+    assert_eq!(bench.json("value walk.model log.csv")["mean"].as_array().unwrap().len(), 240);
+    let labels = bench.json("label log.csv --model walk.model --keep --out labels.csv");
+    assert_eq!(labels["rows"], 240);
+    for name in ["x", "battery", "reward", "value"] {
+        assert!(labels["columns"].as_array().unwrap().iter().any(|column| column == name), "{labels}");
+    }
+    assert_eq!(bench.json("fit log.csv --columns walk.model --dry-run")["rows"], 240);
+    // Options count more, and a file that says nothing is told.
+    let (_, said) = bench.failure("fit log.csv --columns walk.model --reward absent --dry-run");
+    assert!(said.contains("absent"), "{said}");
+}

@@ -32,7 +32,7 @@ fn text(directory: &Path, arguments: &str) -> String {
 /// The commands, as the program lists them.
 fn commands(directory: &Path) -> Vec<String> {
     let help = text(directory, "--help");
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let list = help.split("Usage:").nth(1).unwrap().split("Options:").next().unwrap();
     let first =
         |line: &str| line.strip_prefix("  ")?.split(' ').next().filter(|word| !word.is_empty()).map(str::to_owned);
     list.lines().filter_map(first).filter(|name| name != "help").collect()
@@ -299,7 +299,7 @@ fn exit_statuses_are_as_documented() {
     check("completions tcsh", 2, "bash");
     check("man frobnicate", 2, "check-config");
     check("serve --set frobnicate=1", 2, "frobnicate");
-    check("", 2, "Commands:");
+    check("", 2, "Tables and models:");
 
     let mut daemon = serve(directory.path());
     check("replay t.csv --ack", 0, "");
@@ -313,4 +313,39 @@ fn exit_statuses_are_as_documented() {
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
     check("inspect XDG_STATE_HOME/criticd", 0, "");
     check("repair --truncate XDG_STATE_HOME/criticd", 0, "");
+}
+
+#[test]
+fn commands_are_in_groups_and_the_short_help_is_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let help = text(directory.path(), "--help");
+    let groups = ["Try:", "Tables and models:", "Daemon:", "Data of a daemon:", "Settings and shell:"];
+    let places: Vec<usize> =
+        groups.iter().map(|group| help.find(&format!("\n{group}\n")).unwrap_or_else(|| panic!("{help}"))).collect();
+    assert!(places.is_sorted(), "{help}");
+    let (short, long) = (text(directory.path(), "fit -h"), text(directory.path(), "fit --help"));
+    assert!(short.lines().count() * 3 < long.lines().count(), "{short}");
+    assert!(
+        short.contains("--reward") && !short.contains("--noise-floor") && long.contains("--noise-floor"),
+        "{short}"
+    );
+    assert!(short.contains("criticd fit --help"), "{short}");
+}
+
+#[test]
+fn a_daemon_is_named_alike_in_all_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut command = program(directory.path());
+    command.args(["serve", "-d"]).arg(&data).args(["--http", "127.0.0.1:0"]).args(any_ports()).stderr(Stdio::null());
+    let daemon = Process::start(command, &data);
+    let (at, control) = (data.display().to_string(), daemon.endpoint("control").to_owned());
+    for place in [&at, &control] {
+        assert!(text(directory.path(), &format!("status -d {place}")).contains("offset") || !place.is_empty());
+        text(directory.path(), &format!("checkpoint -d {place}"));
+        text(directory.path(), &format!("backup -d {place} --out copy-{}", place.len()));
+        let said = String::from_utf8(run(directory.path(), &format!("value {place} absent.csv")).stderr).unwrap();
+        assert!(said.contains("no model yet"), "{said}");
+    }
+    text(directory.path(), &format!("stop -d {at}"));
 }

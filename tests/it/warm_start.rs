@@ -317,3 +317,55 @@ fn tables_that_cannot_be_learned_are_refused_before_anything_is() {
         assert!(!fresh.join("warm-start.json").exists());
     }
 }
+
+#[test]
+fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected_from_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let names = |daemon: &Process| {
+        let snapshot = wait_or(|| daemon.requester().snapshot(None, PATIENCE).map_err(|e| e.to_string()));
+        snapshot.inputs.names.clone().unwrap_or_default().join(", ")
+    };
+    let mut text = String::from("x,battery,cost,trip\n");
+    for i in 0..900 {
+        let (x, battery) = (f64::from(i % 30), 12.0 - f64::from(i % 30) / 9.0 + f64::from(i % 7) / 70.0);
+        text.push_str(&format!("{x},{battery},{},{}\n", x / 10.0, i / 30));
+    }
+    std::fs::write(path("trips.csv"), text).unwrap();
+    let columns = "state = [\"x\", \"battery\"]\nreward = \"-cost\"\nepisode = \"trip\"\nunits = [\"m\", \"V\"]\n";
+    std::fs::write(path("columns.toml"), columns).unwrap();
+    let (table, columns) = (path("trips.csv"), path("columns.toml"));
+    let warm = ["--warm-start", table.to_str().unwrap(), "--columns", columns.to_str().unwrap()];
+    let refits = ["--assume-terminated", "last", "--set", "critic.refit_first_rows=100000"];
+    let daemon = start(&path("table"), &[&warm[..], &refits].concat());
+    let status = status_when(&mut daemon.requester(), |status| status["critics"][0]["refit"]["started"] == 1);
+    assert_eq!((&status["offset"], &status["warm_start"]), (&json!(900), &json!(null)), "{status:#}");
+    assert_eq!(names(&daemon), "x [m], battery [V]");
+    drop(daemon);
+    assert_eq!(names(&start(&path("table"), &[])), "x [m], battery [V]", "they are in the journal");
+
+    let daemon = start(&path("rows"), &[]);
+    let mut requester = daemon.requester();
+    let mut append = |seq: u32, names: &[&str]| {
+        let state = [f64::from(seq), f64::from(seq * seq % 7)];
+        let mut row =
+            json!({"stream": "a", "session": "s", "seq": seq, "state": state, "next_state": state, "reward": 1.0});
+        if !names.is_empty() {
+            row["state_names"] = json!(names);
+        }
+        requester.ask("append", row, PATIENCE)
+    };
+    let said = append(0, &["speed"]).unwrap_err().to_string();
+    assert!(said.contains("state_names") && said.contains("give one for each"), "{said}");
+    let said = append(0, &["speed", "speed"]).unwrap_err().to_string();
+    assert!(said.contains("two variables are called \"speed\""), "{said}");
+    append(0, &[]).unwrap();
+    append(1, &["speed [m/s]", "load"]).unwrap();
+    // The first names stay.
+    append(2, &["left", "right"]).unwrap();
+    (3..40).for_each(|seq| drop(append(seq, &[]).unwrap()));
+    assert_eq!(names(&daemon), "speed [m/s], load");
+    drop(daemon);
+    let daemon = start(&path("rows"), &["--set", "state_dim=2", "--set", "state_names=[\"u\", \"v\"]"]);
+    assert_eq!(names(&daemon), "speed [m/s], load", "a model keeps its names until the next one");
+}

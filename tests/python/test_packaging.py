@@ -143,7 +143,7 @@ def test_the_tarball_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     folder = (tmp_path / pattern["bin-dir"]).parent
     program = tmp_path / pattern["bin-dir"]
     help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
-    commands = re.findall(r"^  ([a-z-]+)  ", help_text.split("Commands:")[1].split("Options:")[0], re.MULTILINE)
+    commands = re.findall(r"^  ([a-z-]+)  ", help_text.split("Usage:")[1].split("Options:")[0], re.MULTILINE)
     assert "serve" in commands
     for command in set(commands) - {"help"}:
         assert (folder / "man" / f"criticd-{command}.1").read_text().startswith(".")

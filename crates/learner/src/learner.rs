@@ -11,14 +11,15 @@ mod heads;
 mod models;
 mod policy;
 mod rebuild;
+mod rejection;
 mod removal;
 
 use crate::improve::Acting;
 use crate::math::drift::Finding;
 use crate::math::kernel::Hyperparameters;
 use crate::math::posterior::SolveError;
-use crate::model::{Counts, Model, Score};
-use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger, TrialReport};
+use crate::model::{Counts, Model, PolicyChange, Score};
+use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger};
 use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
 use crate::warning::{Warning, WarningSettings};
@@ -34,6 +35,7 @@ use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
 pub use heads::{HeadsChange, LabelPart};
 use policy::Policies;
+pub use rejection::Rejection;
 pub use removal::Residue;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -105,68 +107,6 @@ pub enum Event {
         policy: Option<String>,
     },
 }
-
-/// Why a candidate was turned down.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Rejection {
-    /// It has less evidence on the same rows.
-    LessEvidence {
-        /// Of the present model, nats.
-        before: f64,
-        /// Of the candidate, nats.
-        after: f64,
-    },
-    /// It predicts the rows that arrived meanwhile worse.
-    WorseScore {
-        /// Of the present model, nats per row.
-        before: f64,
-        /// Of the candidate, nats per row.
-        after: f64,
-        /// Rows scored.
-        rows: u64,
-    },
-    /// It errs more on rows that chose neither it nor the present model.
-    ErrsMore(TrialReport),
-    /// Its system could not be solved.
-    NoPosterior,
-    /// It has learned rows that were taken back meanwhile.
-    RowsRemoved,
-    /// It was made of rows from before the world changed, or before another policy began to act.
-    Outdated {
-        /// Offset of its first row.
-        from: u64,
-        /// Offset of the first row of the world as it is.
-        changed_at: u64,
-    },
-}
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LessEvidence { before, after } => {
-                write!(f, "less evidence on the same rows: {after:.1} against {before:.1} nats")
-            }
-            Self::WorseScore { before, after, rows } => write!(
-                f,
-                "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
-            ),
-            Self::ErrsMore(TrialReport { rows, gain, standard_error }) => write!(
-                f,
-                "worse on {rows} rows that chose neither model: it errs {:.2e} more, the standard error is \
-                 {standard_error:.1e}",
-                -gain
-            ),
-            Self::NoPosterior => write!(f, "its system could not be solved"),
-            Self::RowsRemoved => write!(f, "made of rows that were taken back meanwhile"),
-            Self::Outdated { from, changed_at } => {
-                write!(f, "made of rows from {from} on, while the world changed at {changed_at}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Rejection {}
 
 /// What is to become of a candidate.
 #[derive(Debug)]
@@ -297,11 +237,20 @@ pub struct Learner {
 }
 
 /// The refit that has been asked for, and the one that runs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Asked {
     requested: bool,
     /// Score of the present model when the running refit was started, and why it was.
     score_at_job: Option<(Score, RefitTrigger)>,
+    /// Changes of policy since then.
+    policies: Vec<PolicyChange>,
+}
+
+impl Asked {
+    /// Another model than the one so far is what the running refit is compared with.
+    fn restart_score(&mut self) {
+        self.score_at_job = self.score_at_job.map(|(_, trigger)| (Score::default(), trigger));
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -479,14 +428,6 @@ impl Learner {
         }
     }
 
-    /// Take over the names of the state variables; the present model keeps those that it has.
-    pub fn set_names(&mut self, names: Option<Vec<String>>) {
-        // A critic of action values has added those of actions.
-        if self.action_rows.is_none() || self.names.is_none() {
-            self.names = names;
-        }
-    }
-
     /// The present model; before the first one what answers in its place, if something does.
     pub fn model(&self) -> Option<&Model> {
         self.model.as_deref().or(self.early.as_ref().map(|early| &*early.model))
@@ -589,6 +530,7 @@ impl Learner {
     /// can be dropped elsewhere, unless it is kept for a world that may come back.
     pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
         let old = self.install(adoption.model, adoption.alarm);
+        self.name_models();
         self.clear_residue();
         // An improvement selects nothing.
         let selected = !adoption.improves_alone || self.is_selected();
@@ -619,6 +561,7 @@ impl Learner {
         self.asked.requested = false;
         let current = self.snapshot_of(false, Model::value_snapshot)?;
         self.asked.score_at_job = self.model.as_ref().map(|model| (model.score(), trigger));
+        self.asked.policies.clear();
         Ok(RefitJob {
             settings: self.settings.clone(),
             window: self.rows(window).clone(),
@@ -630,7 +573,7 @@ impl Learner {
             about: None,
             trigger,
             dictionary_share: refit::DICTIONARY_SHARE,
-            from: self.following.changed_at(),
+            from: self.selects_from(self.rows(window).end()),
             seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
     }
@@ -675,15 +618,16 @@ impl Learner {
         if !removed.is_empty() && candidate.model.has_learned_any(removed) {
             return Judgement::Reject { report: candidate.report, why: Rejection::RowsRemoved };
         }
-        let (from, changed_at) = (candidate.from, self.following.changed_at());
-        if from < changed_at {
-            return Judgement::Reject { report: candidate.report, why: Rejection::Outdated { from, changed_at } };
+        if let Some(why) = self.outdated(&candidate) {
+            return Judgement::Reject { report: candidate.report, why };
         }
+        candidate.policies.list.clone_from(&self.asked.policies);
         // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
         let behind = self.learned - candidate.through;
         let catches_up = candidate.rounds == 0
             || candidate.rounds < CATCH_UP_ROUNDS && behind as f64 <= GAINS_NOTHING * candidate.was_behind as f64;
-        if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && catches_up {
+        let solves = candidate.lacks_policy();
+        if (solves || behind > TAIL_ROWS.min(candidate.model.rows_to_refresh())) && catches_up {
             return Judgement::Behind(candidate);
         }
         candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
@@ -768,8 +712,8 @@ impl Learner {
         take: fn(&Model, bool) -> Result<Snapshot, SolveError>,
     ) -> Result<Snapshot, SnapshotError> {
         let needed = if self.settings.action_value.is_some() { self.settings.warmup_rows as u64 } else { 1 };
-        let model = self.model().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
-        let mut snapshot = Snapshot { generation: self.generation, offset: self.learned(), ..take(model, variance)? };
+        let (model, generation) = self.answering().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
+        let mut snapshot = Snapshot { generation, offset: self.learned(), ..take(model, variance)? };
         if let Some(acting) = &self.acting {
             acting.act(model.signal(), &mut snapshot);
         }

@@ -14,6 +14,7 @@ mod nodes;
 mod out_of_fold;
 mod pass;
 mod pieces;
+mod policy;
 mod published;
 mod removal;
 mod returns;
@@ -29,6 +30,7 @@ mod written;
 pub use late::{LateHeads, Unlike};
 pub use merge::{HeadSums, MergeError, Sums};
 pub use pass::Counts;
+pub use policy::{Made, PolicyChange, PolicyChanges};
 pub use removal::{Removed, Unremovable};
 pub use scoring::Score;
 
@@ -179,6 +181,14 @@ impl Model {
         empty.branch = self.branch.as_ref().map(|branch| Box::new(branch.emptied()));
         empty.tracking = self.emptied_tracking();
         empty
+    }
+
+    /// Call its inputs so, if they have no names.
+    pub fn name(&mut self, names: &[String]) {
+        if names.len() == self.basis.inputs.dim() {
+            self.basis.inputs.names.get_or_insert_with(|| names.to_vec());
+            self.branch.iter_mut().for_each(|branch| branch.name(names));
+        }
     }
 
     /// Whether some of its heads have a kernel of their own.
@@ -780,6 +790,7 @@ impl Model {
             branch: None,
             tracked,
             reward_names: Vec::new(),
+            table: None,
         })
     }
 }

@@ -60,6 +60,9 @@ impl Lambda {
 const OWN_ROWS: u64 = 1000;
 const OWN_ROWS_PER_FEATURE: u64 = 4;
 
+/// Rows that those of former policies count as together, at most, when another policy begins to act.
+pub const POLICY_ROWS: f64 = 512.0;
+
 /// lambda of a model that nothing has been selected for yet.
 pub const LAMBDA_START: f64 = 0.8;
 
@@ -89,9 +92,9 @@ pub enum VarianceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnNewPolicy {
     /// Keeps kernel, dictionary and noise, and forgets all rows.
-    #[default]
     Restart,
     /// Lets the rows so far count less, by [`Settings::policy_discount`].
+    #[default]
     Discount,
     /// Keeps the model under its policy's name, and goes on with that of the new one if it has one; else as `Restart`.
     Keep,
@@ -218,8 +221,9 @@ pub struct Settings {
     pub forgetting: Option<f64>,
     /// What becomes of what was learned when another policy begins to act.
     pub on_new_policy: OnNewPolicy,
-    /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1.
-    pub policy_discount: f64,
+    /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1; none lets all of them
+    /// together count as [`POLICY_ROWS`] at most, so that it does not matter how often policies change.
+    pub policy_discount: Option<f64>,
     /// With [`OnNewPolicy::Keep`]: most models that are kept beside that of the policy that acts.
     pub policies_kept: usize,
     /// What model selection goes by. White noise is always selected by evidence.
@@ -318,7 +322,7 @@ impl Default for Settings {
             rho_max: None,
             forgetting: None,
             on_new_policy: OnNewPolicy::default(),
-            policy_discount: 0.1,
+            policy_discount: None,
             policies_kept: 4,
             selection: SelectionKind::default(),
             tolerance: 1e-3,
@@ -359,8 +363,15 @@ impl Settings {
             centred: false,
             dictionary_by: Some(DictionaryBy::Icd),
             drift_sensitivity: DriftSensitivity::Off,
+            on_new_policy: OnNewPolicy::Restart,
+            policy_discount: Some(0.1),
             ..Self::default()
         }
+    }
+
+    /// Whether a new policy begins with what was learned of those before it, however often policies change.
+    pub fn carries_policies(&self) -> bool {
+        self.on_new_policy == OnNewPolicy::Discount && self.policy_discount.is_none()
     }
 
     /// lambda before anything has been selected.
@@ -423,8 +434,7 @@ impl Settings {
             && self.rho_max.is_none_or(|most| most > 0.0)
             && self.forgetting.is_none_or(positive)
             && WarningSettings::check_all(&self.alarms).is_ok()
-            && self.policy_discount > 0.0
-            && self.policy_discount <= 1.0
+            && self.policy_discount.is_none_or(|factor| factor > 0.0 && factor <= 1.0)
             && (1..=20_000).contains(&self.dictionary_max)
             && self.backfill_rows <= 1_000_000
             && (1..=65_536).contains(&self.refresh_rows)

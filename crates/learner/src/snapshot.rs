@@ -101,6 +101,8 @@ pub struct Snapshot {
     pub level: Vec<f64>,
     /// (H,), what the rewards are called, a unit in brackets behind the name; empty if they have no names.
     pub reward_names: Vec<String>,
+    /// How the table was read that it was made of, as those who read tables write it; none of live rows.
+    pub table: Option<String>,
 }
 
 /// Actions whose coordinates follow those of the state in what a snapshot is asked about.
@@ -235,6 +237,7 @@ impl Snapshot {
             tracked: None,
             level: Vec::new(),
             reward_names: Vec::new(),
+            table: None,
         }
     }
 
@@ -273,7 +276,17 @@ impl Snapshot {
     pub fn without_variance(&self) -> Self {
         // Field by field: a whole copy would first copy what it leaves out.
         let Self {
-            critic, hyperparameters, inputs, dictionary, weights, actions, tracked, level, reward_names, ..
+            critic,
+            hyperparameters,
+            inputs,
+            dictionary,
+            weights,
+            actions,
+            tracked,
+            level,
+            reward_names,
+            table,
+            ..
         } = self;
         Self {
             critic: critic.clone(),
@@ -285,6 +298,7 @@ impl Snapshot {
             tracked: tracked.clone(),
             level: level.clone(),
             reward_names: reward_names.clone(),
+            table: table.clone(),
             variance: None,
             returns: None,
             heads: None,

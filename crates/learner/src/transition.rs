@@ -1,11 +1,14 @@
 //! The words of the domain: transitions as producers send them, checked once, and as learners read them.
 
 mod kept;
+mod names;
 mod piece;
 pub mod probability;
 
 pub use self::kept::ACTION_NUMBERS_MAX;
 use self::kept::put_action;
+pub use self::names::check_policy;
+use self::names::check_state_names;
 use crate::labels::LabelColumns;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
@@ -122,6 +125,8 @@ pub struct BatchParts {
     pub next_actions: Option<Vec<f64>>,
     /// (n, C), or left out: its probabilities of C discrete actions in the next state; those of a row sum to 1.
     pub next_action_probs: Option<Vec<f64>>,
+    /// (D,), what the state variables are called, a unit in brackets behind a name, or left out. Names say nothing of the rows.
+    pub state_names: Option<Vec<String>>,
     /// Whether it came as one transition (names in errors are then singular).
     pub single: bool,
 }
@@ -160,7 +165,8 @@ impl BatchParts {
             let message = format!("a session's name has at most 256 bytes, this one has {}", self.session.len());
             return Err(Invalid::new(InvalidCode::OutOfRange, "session", message));
         }
-        self.policy.as_deref().map_or(Ok(()), check_policy)
+        self.policy.as_deref().map_or(Ok(()), check_policy)?;
+        self.state_names.as_deref().map_or(Ok(()), |names| check_state_names(names, self.dim))
     }
 
     /// Number of rows, at least 1, if states and rewards agree on it.
@@ -322,18 +328,6 @@ fn check_bounded(values: &[f64], width: usize, field: &'static str, limit: f64) 
     Ok(())
 }
 
-/// Check the name of a policy.
-///
-/// # Errors
-/// If it has another length than 1 to 256 bytes.
-pub fn check_policy(policy: &str) -> Result<(), Invalid> {
-    if (1..=256).contains(&policy.len()) {
-        return Ok(());
-    }
-    let message = format!("a policy's name has 1 to 256 bytes, this one has {}", policy.len());
-    Err(Invalid::new(InvalidCode::OutOfRange, "policy", message))
-}
-
 /// Consecutive transitions of one stream's session, checked: lengths agree, every number is finite and in range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -418,6 +412,16 @@ impl Batch {
     /// Name of the policy that acted, if the producer gives it.
     pub fn policy(&self) -> Option<&str> {
         self.parts.policy.as_deref()
+    }
+
+    /// What the state variables are called, if the producer says so; taken out, since that is no part of the rows.
+    pub fn take_state_names(&mut self) -> Option<Vec<String>> {
+        self.parts.state_names.take()
+    }
+
+    /// The same, left there.
+    pub fn state_names(&self) -> Option<&[String]> {
+        self.parts.state_names.as_deref()
     }
 
     /// Sequence number of the first row, if the producer numbers its rows.

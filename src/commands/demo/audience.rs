@@ -21,6 +21,8 @@ pub(super) struct View {
     /// Rows learned, and per second, as the daemon says.
     pub(super) offset: u64,
     pub(super) rows_per_second: f64,
+    /// Offset of the row at which the next model selection is due.
+    pub(super) next_refit_at: Option<u64>,
     /// Of the latest model.
     pub(super) generation: Option<u64>,
     pub(super) dictionary: usize,
@@ -142,8 +144,9 @@ impl Member {
     fn take(&mut self, topic: &str, payload: &[u8]) -> Result<(), ClientError> {
         if topic == "status" {
             let status = Status::from_json(&wire::to_json(payload)?)?;
+            let next = status.critic(&self.critic).and_then(|critic| critic.refit.next_at);
             let mut view = self.view();
-            (view.offset, view.rows_per_second) = (status.offset, status.rows_per_second);
+            (view.offset, view.rows_per_second, view.next_refit_at) = (status.offset, status.rows_per_second, next);
             return Ok(());
         }
         if let Some(kind) = topic.strip_prefix("event.") {

@@ -43,7 +43,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 const CATCH_UP: Duration = Duration::from_secs(60);
 
 /// How long to stream, seconds, where nobody says.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 30;
+/// How much longer, at most, until a first selection has ended.
+const FIRST_SELECTION: Duration = Duration::from_secs(60);
 /// How often a demo that stays looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -68,10 +70,10 @@ pub(crate) struct Demo {
     /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
-    /// Rows per second of all copies together; 0 for as many as the daemon learns, which leaves little time for refits
-    #[arg(long, value_name = "HZ", default_value_t = 5000)]
+    /// Rows per second of all copies together, slow enough to watch; 0 for as many as the daemon learns, which leaves little time for refits
+    #[arg(long, value_name = "HZ", default_value_t = 400)]
     rate: u64,
-    /// How long to stream [default: 20; on a terminal the dashboard then stays until Ctrl-C]
+    /// How long to stream [default: 30, and until a first model selection has ended; on a terminal the dashboard then stays until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
     /// Let the dashboard stay until Ctrl-C, whatever --seconds says and without a terminal, too
@@ -137,7 +139,7 @@ impl Demo {
         if self.json {
             return print(&format!("{:#}\n", report.json()));
         }
-        print(&format!("{}\nThe picture is in {}\n", report.text(), out.display()))?;
+        print(&format!("{}\n{}\nThe picture is in {}\n", report.text(), report.sentence(), out.display()))?;
         self.stay_with(&place, &interrupted)
     }
 
@@ -197,7 +199,12 @@ impl Demo {
             show.say(&open(page));
         }
         let started = Instant::now();
-        while started.elapsed() < duration && !interrupted.load(Ordering::Relaxed) && producers.running() {
+        let watched = |audience: &Audience| {
+            let elapsed = started.elapsed();
+            let longest = if self.seconds.is_none() { duration + FIRST_SELECTION } else { duration };
+            elapsed >= longest || elapsed >= duration && audience.view().after_first_refit.is_some()
+        };
+        while !watched(&audience) && !interrupted.load(Ordering::Relaxed) && producers.running() {
             std::thread::sleep(show.interval());
             show.update(&audience, producers.sent(), started.elapsed());
         }
@@ -259,7 +266,7 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
     let critic = Settings {
         discount: world.discount(),
         dictionary_max: 250,
-        refit_first_rows: 1500,
+        refit_first_rows: 1000,
         refit_growth: 1.5,
         refit_rows_max: 12_000,
         evidence_rows: 600,

@@ -114,6 +114,23 @@ impl Report {
         })
     }
 
+    /// What was shown, in one sentence.
+    pub(super) fn sentence(&self) -> String {
+        let fell = match self.before {
+            Some(before) if before > self.accuracy.rms => {
+                format!("; before its first model selection it erred by {before:.3}")
+            }
+            _ => String::new(),
+        };
+        format!(
+            "From {} rows criticd learned the value of every state to within {:.3} (rms), where values lie between {:.2} and {:.2}{fell}.",
+            grouped(self.learned),
+            self.accuracy.rms,
+            self.truth[0],
+            self.truth[1]
+        )
+    }
+
     /// The table, for people.
     pub(super) fn text(&self) -> String {
         let ms = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.1} ms"));

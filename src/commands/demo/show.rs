@@ -97,7 +97,7 @@ impl Show {
         let (Some(kernel), Some(accuracy)) = (&view.kernel, &view.accuracy) else {
             return out + "\n  waiting for the first model";
         };
-        let refit = if view.refitting { " · selecting a model …" } else { "" };
+        let refit = selection(view, sent as f64 / seconds);
         out += &format!(
             "\n  model {}      {} states in the dictionary · lambda {}{refit}",
             view.generation.unwrap_or(0),
@@ -124,6 +124,18 @@ impl Show {
     }
 }
 
+/// Whether a model is being selected, or when one will be at so many rows per second.
+fn selection(view: &View, pace: f64) -> String {
+    if view.refitting {
+        return " · selecting a model …".into();
+    }
+    let Some(rows) = view.next_refit_at.map(|at| at.saturating_sub(view.offset)) else { return String::new() };
+    match (rows as f64 / pace).ceil() {
+        seconds if seconds.is_finite() && seconds < 3600.0 => format!(" · next selection in about {seconds:.0} s"),
+        _ => String::new(),
+    }
+}
+
 fn bar(share: f64, width: usize) -> String {
     "█".repeat((share.clamp(0.0, 1.0) * width as f64).ceil() as usize)
 }
@@ -142,6 +154,7 @@ fn plain(view: &View, sent: u64, elapsed: Duration) -> String {
             scales.join(", "),
             accuracy.rms
         );
+        out += &selection(view, sent as f64 / elapsed.as_secs_f64());
     }
     out
 }

@@ -1,6 +1,6 @@
 //! `criticd evaluate` by the rows of a running daemon.
 
-use super::{Evaluate, is_endpoint};
+use super::{Evaluate, endpoint};
 use crate::commands::Failure;
 use crate::commands::actions::ActionKind;
 use crate::commands::client::{Connection, with_critic};
@@ -95,8 +95,8 @@ impl LiveOptions {
     }
 }
 
-pub(super) fn run(endpoint: &str, asked: &Evaluate) -> Result<(), Failure> {
-    let connection = Connection::to(endpoint);
+pub(super) fn run(control: &str, asked: &Evaluate) -> Result<(), Failure> {
+    let connection = Connection::to(control);
     let mut requester = connection.connect()?;
     if let Some(path) = &asked.live.states {
         return write_states(&mut requester, connection.timeout(), &asked.live, path);
@@ -104,7 +104,7 @@ pub(super) fn run(endpoint: &str, asked: &Evaluate) -> Result<(), Failure> {
     let mut fields = with_critic(asked.live.span(), asked.live.critic.as_deref());
     if let Some(path) = &asked.policy {
         let (kind, width) = kind(&mut requester, connection.timeout(), asked.live.critic.as_deref())?;
-        let policy = if is_endpoint(path) {
+        let policy = if endpoint(path).is_some() {
             let rows = asked.live.to_be_answered(&mut requester, connection.timeout(), kind, width)?;
             fields = with_critic(json!({"from": rows.from}), asked.live.critic.as_deref());
             policy::ask(path, (&rows.states, rows.dim), width, Some(kind), asked.patience())?

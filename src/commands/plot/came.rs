@@ -6,7 +6,7 @@ use criticd::daemon::archive;
 use criticd::daemon::survey::holds_journal;
 use criticd::hindsight::Rewards;
 use criticd::snapshot::Snapshot;
-use criticd::table::{Columns, Reading, Table};
+use criticd::table::{Mapping, Table};
 use criticd::transition::Rows;
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(super) struct Came {
 
 impl Came {
     /// The rows that the option `option` names, if they are of the model's states and rewards.
-    pub(super) fn read(option: &str, path: &Path, columns: &Columns, snapshot: &Snapshot) -> Result<Self, Failure> {
+    pub(super) fn read(option: &str, path: &Path, mapping: &Mapping, snapshot: &Snapshot) -> Result<Self, Failure> {
         if snapshot.actions.is_some() {
             return Err(Failure::usage(format!(
                 "{option} takes values of states, and this model has values of actions"
@@ -46,7 +46,7 @@ impl Came {
                 let columns = of_critic.or_else(|| all(&found.rows));
                 ("journal", found.rows, found.streams, Some(found.first), columns)
             } else {
-                let table = Table::read_as(path, Reading::default(), columns, &mut |_| {});
+                let table = Table::read_as(path, mapping.reading, &mapping.columns, &mut |_| {});
                 let table = table.map_err(|e| in_file(path, e))?;
                 let streams = table.streams().to_vec();
                 let rows = table.into_rows();

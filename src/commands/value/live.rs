@@ -20,11 +20,6 @@ const VALUES_PER_REQUEST: usize = 8192;
 /// Heads that one request asks for.
 const HEADS_PER_REQUEST: usize = 1024;
 
-/// Whether an argument that may be a file is the control endpoint of a daemon.
-pub(in crate::commands) fn is_endpoint(model: &Path) -> bool {
-    model.to_str().is_some_and(|text| text.starts_with("tcp://") || text.starts_with("ipc://"))
-}
-
 /// Evaluate the critics of a daemon (without names, its first one) at the states of a file, and print the answers.
 pub(super) fn run(endpoint: &str, path: &Path, said: Columns, critics: &[String], json: bool) -> Result<(), Failure> {
     let connection = Connection::to(endpoint);

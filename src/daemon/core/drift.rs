@@ -85,7 +85,7 @@ pub(super) fn report(learner: &Learner, happened: Event, now: Now, out: &mut Vec
         Event::DictionaryFull => {
             let size = learner.model().map_or(0, |model| model.dictionary().len());
             let generation = learner.generation();
-            log::warn!(
+            log::info!(
                 "event=dictionary_full critic={name} size={size} generation={generation} hint=\"the next refit chooses again; raise dictionary_max to keep more\""
             );
             let details = json!({"critic": name, "size": size, "generation": generation});

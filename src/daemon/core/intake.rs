@@ -40,13 +40,15 @@ pub(crate) struct Admitted {
     pub(super) next_seq: u64,
 }
 
-/// Changes of policy.
+/// What rows or requests have said beside numbers.
 #[derive(Debug, Default)]
-struct Policies {
-    /// What rows or a request named last.
-    last: Option<String>,
-    /// That come with the rows that wait, at the most.
+struct Said {
+    /// Name of the policy, the last one.
+    policy: Option<String>,
+    /// Changes of policy that come with the rows that wait, at the most.
     changes: u64,
+    /// What the state variables are called.
+    names: Option<Vec<String>>,
 }
 
 /// What waits to be stored. See the module.
@@ -79,7 +81,7 @@ pub(crate) struct Intake {
     /// Hashes of the changes whose callers heard that they could not be stored. They are stored later.
     late_changes: VecDeque<u64>,
     advice: WaitingAdvice,
-    policies: Policies,
+    said: Said,
     /// Rows so far that were known already.
     duplicates: u64,
     spare: Vec<BatchParts>,
@@ -91,6 +93,7 @@ impl Intake {
     /// Nothing waits behind `state`.
     pub(crate) fn new(config: Arc<Config>, state: &State) -> Self {
         let end = state.end().offset;
+        let names = state.configured().and_then(|configured| configured.names.clone());
         Self {
             demands: super::heads::demands(state),
             config,
@@ -107,7 +110,7 @@ impl Intake {
             changed_heads: Vec::new(),
             advice: WaitingAdvice::default(),
             late_changes: VecDeque::new(),
-            policies: Policies::default(),
+            said: Said { names, ..Said::default() },
             duplicates: 0,
             spare: Vec::new(),
             spare_bytes: 0,
@@ -148,7 +151,7 @@ impl Intake {
 
     /// Changes of policy that wait, at the most: by request, and with the rows.
     pub(super) fn policy_changes(&self) -> (u64, u64) {
-        (self.announced.len() as u64, self.policies.changes)
+        (self.announced.len() as u64, self.said.changes)
     }
 
     /// Bytes of the numbers of those rows.
@@ -198,7 +201,8 @@ impl Intake {
     ///
     /// # Errors
     /// Why they are refused: see [`Intake::check_shape`] and [`Streams::admit`].
-    pub(crate) fn take(&mut self, batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
+    pub(crate) fn take(&mut self, mut batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
+        let names = batch.take_state_names();
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let shape = (batch.dim(), batch.rewards_per_row());
         let fits =
@@ -214,15 +218,16 @@ impl Intake {
         let (duplicates, missing) = (admission.duplicates, admission.missing);
         let accepted = (batch.len() - duplicates) as u64;
         self.duplicates += duplicates as u64;
+        self.learn_names(names);
         if accepted == 0 {
             self.reuse(batch.into_parts());
         } else {
             let time = *self.time.get_or_insert(unix);
             let mut starts_chain = self.spare_flags.pop().unwrap_or_default();
             let other = self.streams.commit(&batch, &admission, self.end, time, |starts, _| starts_chain.push(starts));
-            if other && batch.policy() != self.policies.last.as_deref() {
-                self.policies.last = batch.policy().map(str::to_owned);
-                self.policies.changes += 1;
+            if other && batch.policy() != self.said.policy.as_deref() {
+                self.said.policy = batch.policy().map(str::to_owned);
+                self.said.changes += 1;
             }
             self.shape = Some(shape);
             self.end += accepted;
@@ -231,6 +236,15 @@ impl Intake {
             self.rows.push(TakenRows { stream: admission.number, starts_chain, batch });
         }
         Ok(Admitted { accepted, duplicates: duplicates as u64, missing, next_seq: admission.next_seq })
+    }
+
+    /// Who sends rows says what their variables are called. The first names stay, and names of the settings count more.
+    fn learn_names(&mut self, names: Option<Vec<String>>) {
+        if self.said.names.is_none() && names.is_some() {
+            self.said.names = names;
+            let configured = super::configured(&self.config, self.start, self.said.names.as_ref());
+            self.decide(Record::Configured(configured));
+        }
     }
 
     /// Answer `caller` when what has been taken in so far is stored.
@@ -250,7 +264,7 @@ impl Intake {
 
     /// From the next row on another policy acts, for one critic or all; `caller` is answered when that is stored.
     pub(super) fn announce(&mut self, critic: Option<String>, policy: Option<String>, caller: Caller) {
-        self.policies.last.clone_from(&policy);
+        self.said.policy.clone_from(&policy);
         self.decide(Record::NewPolicy(NewPolicy { critic, policy, offset: self.end }));
         self.announced.push((caller, self.end));
     }
@@ -318,7 +332,7 @@ impl Intake {
         records.extend(self.rows.drain(..).map(Record::Rows));
         records.extend(self.advice.take().map(Record::Advice));
         let first_offset = std::mem::replace(&mut self.start, self.end);
-        (self.bytes, self.policies.changes) = (0, 0);
+        (self.bytes, self.said.changes) = (0, 0);
         Some(Group { end: Mark { offset: self.end, ..Mark::default() }, first_offset, time, records })
     }
 
@@ -397,7 +411,7 @@ pub(super) fn learned(rows: usize) -> (Arc<Config>, State) {
     let config = Arc::new(Config::default());
     let mut state = State::new(config.window_rows);
     let mut intake = Intake::new(Arc::clone(&config), &state);
-    intake.decide(Record::Configured(super::configured(&config, 0)));
+    intake.decide(Record::Configured(super::configured(&config, 0, None)));
     let mut pendulum = Pendulum::new(1, 0.3);
     let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
     for batch in sim::batches("pendulum", "", &steps) {

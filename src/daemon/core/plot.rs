@@ -60,7 +60,7 @@ impl Plots {
         model.evaluate_into(&states, Ask::ALL, &mut self.scratch, &mut self.found).ok()?;
         self.critics[index].at = Some(now.uptime);
         let mut curves = Curves::new(&settings.name, now.unix);
-        curves.enter_row(rows, row, config.state_names.as_deref());
+        curves.enter_row(rows, row, model.snapshot().inputs.names.as_deref());
         curves.enter_values(&self.found, rows, row, settings);
         let snapshot = model.snapshot();
         curves.put("offset", snapshot.offset as f64);

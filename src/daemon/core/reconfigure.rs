@@ -12,10 +12,16 @@ use crate::transition::ACTION_NUMBERS_MAX;
 use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn.
-pub(super) fn configured(config: &Config, from: u64) -> Configured {
+/// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn. Where the settings
+/// name no state variables, they keep the names that are `known`.
+pub(super) fn configured(config: &Config, from: u64, known: Option<&Vec<String>>) -> Configured {
     let (critics, advisors) = (config.critics.clone(), config.advisors.clone());
-    Configured { critics, names: config.state_names.clone(), from, advisors }
+    Configured { critics, names: config.state_names.as_ref().or(known).cloned(), from, advisors }
+}
+
+/// What the state variables are called: as the settings or the rows say.
+pub(super) fn state_names(state: &State) -> Option<&Vec<String>> {
+    state.configured().and_then(|configured| configured.names.as_ref())
 }
 
 /// Log which advisors lose what they have learned when the settings `wanted` hold.

@@ -65,6 +65,18 @@ impl Core {
         decided.into_iter().for_each(|record| self.intake.decide(record));
     }
 
+    /// A table has been learned: let a selection see all of it, where refits are not left to those who ask for one. The rows that came
+    /// last would otherwise wait for as many others.
+    pub fn refit_all(&mut self) {
+        for critic in 0..self.given_up.len() {
+            let learner = &self.state.critics()[critic];
+            let refits = learner.settings().refit_first_rows > 0 && learner.generation() > 0;
+            if refits && self.given_up[critic].is_none() {
+                self.state.request_refit(critic);
+            }
+        }
+    }
+
     /// Learn a critic again from the journal.
     pub(super) fn rebuild_from_journal(
         &mut self,

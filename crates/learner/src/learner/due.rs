@@ -102,7 +102,7 @@ impl Learner {
     /// The same after a selection that saw the rows before offset `through` and has been adopted: those that came meanwhile ask for the
     /// next one, and few rows that it was made of soon have others beside them.
     pub(super) fn schedule_after_selection(&mut self, through: u64) {
-        let known = through.saturating_sub(self.following.changed_at());
+        let known = through.saturating_sub(self.selects_from(through));
         self.schedule_from(through, known, self.settings.refit_first_rows.min(known.max(1)));
     }
 

@@ -14,7 +14,7 @@
 //! needed to do it again.
 
 use super::removal::Residue;
-use super::{Event, Learner, Score, Settings};
+use super::{Event, Learner, Settings};
 use crate::contest::{Contest, Foretold};
 use crate::heads::Head;
 use crate::math::dense::Matrix;
@@ -502,7 +502,7 @@ impl Learner {
         self.full_reported = false;
         self.no_room_before = self.counts().novel_when_full;
         // A refit that is running goes on; its model is compared with this one from here on.
-        self.asked.score_at_job = self.asked.score_at_job.map(|(_, trigger)| (Score::default(), trigger));
+        self.asked.restart_score();
         kept
     }
 

@@ -9,6 +9,28 @@ impl Learner {
         self.model.as_deref().into_iter().chain(self.following.models()).chain(self.policies.models())
     }
 
+    /// Take over the names of the state variables; a model keeps those that it has.
+    pub fn set_names(&mut self, names: Option<Vec<String>>) {
+        self.names = match names {
+            // With those of actions.
+            Some(names) if self.action_rows.is_some() => {
+                let dim = names.len();
+                Some(self.settings.input_names(Some(names), dim))
+            }
+            None if self.action_rows.is_some() => self.names.take(),
+            names => names,
+        };
+        self.name_models();
+    }
+
+    /// Give its names to the models that have none.
+    pub(super) fn name_models(&mut self) {
+        let Some(names) = &self.names else { return };
+        let early = self.early.as_mut().map(|early| &mut early.model);
+        let answering = self.model.iter_mut().chain(early).chain(self.policies.before_mut());
+        answering.for_each(|model| model.name(names));
+    }
+
     /// Whether it knows of policies.
     pub fn knows_policies(&self) -> bool {
         !self.policies.is_empty()

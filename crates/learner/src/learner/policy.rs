@@ -2,13 +2,21 @@
 //!
 //! A change holds from an offset on and is a function of offsets and settings, so that learning again does it at the same row.
 //! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).
+//!
+//! Where policies change often, no policy has rows enough for all that is made of them. So a model that has lost its rows answers once it
+//! has learned those of a warm-up, and the one before answers until then. A refit that runs while a policy changes goes through the change
+//! as the model does: what it selected serves the next policy. And where settings let former rows count less in common
+//! ([`crate::settings::Settings::carries_policies`]), a refit looks at the newest rows, though they be of several policies.
 
-use super::{Event, Learner};
-use crate::heads::Head;
-use crate::model::Model;
+use super::{Event, Learner, Rejection};
+use crate::model::{Made, Model, PolicyChange};
+use crate::refit::Candidate;
 use crate::settings::OnNewPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+
+/// Rows that a selection is made of where policies change often, for each that a first one needs.
+const NEWEST: u64 = 4;
 
 /// A change that has been announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +38,23 @@ struct Kept {
     selected: bool,
 }
 
+/// The model that answers until the one of the acting policy has learned the rows of a warm-up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Before {
+    model: Box<Model>,
+    /// Its generation.
+    generation: u64,
+}
+
+/// Since when the policy acts, and how the world was then.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Since {
+    /// Offset of the first row under the policy.
+    offset: u64,
+    /// Offset of the first row of the world, as far as was known then.
+    world: u64,
+}
+
 /// Which policy acts, which will, and which have acted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Policies {
@@ -39,6 +64,10 @@ pub(super) struct Policies {
     announced: VecDeque<Announced>,
     /// The one that has not acted for longest first.
     kept: VecDeque<Kept>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<Before>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Since>,
 }
 
 impl Policies {
@@ -53,19 +82,30 @@ impl Policies {
         self.present.is_none() && self.announced.is_empty() && self.kept.is_empty()
     }
 
+    /// Name of the one that acts, if it has one.
+    pub(super) fn present(&self) -> Option<&str> {
+        self.present.as_deref()
+    }
+
     /// The models of those that do not act.
     pub(super) fn models(&self) -> impl Iterator<Item = &Model> {
-        self.kept.iter().map(|kept| &*kept.model)
+        self.kept.iter().map(|kept| &*kept.model).chain(self.before.as_ref().map(|before| &*before.model))
+    }
+
+    /// The model that answers in place of the present one.
+    pub(super) fn before_mut(&mut self) -> Option<&mut Box<Model>> {
+        self.before.as_mut().map(|before| &mut before.model)
     }
 
     /// Drop the models that do not stay.
     pub(super) fn drop_models(&mut self, stays: impl Fn(&Model) -> bool) {
         self.kept.retain(|kept| stays(&kept.model));
+        self.before.take_if(|before| !stays(&before.model));
     }
 
     /// Whether what was read from a file is of one piece.
     pub(super) fn is_consistent(&self) -> bool {
-        self.kept.iter().all(|kept| kept.model.is_consistent())
+        self.models().all(Model::is_consistent)
     }
 }
 
@@ -116,12 +156,12 @@ impl Learner {
 
     /// Name of the policy that acts, if it has one.
     pub fn policy(&self) -> Option<&str> {
-        self.policies.present.as_deref()
+        self.policies.present()
     }
 
     /// Bytes of the models that are kept for policies that do not act, for reports of memory.
     pub fn kept_bytes(&self) -> usize {
-        self.policies.kept.iter().map(|kept| kept.model.bytes()).sum()
+        self.policies.models().map(Model::bytes).sum()
     }
 
     /// Names of the policies whose models are kept, the one that has not acted for longest first.
@@ -138,6 +178,50 @@ impl Learner {
             self.change_policy(change, events);
         }
         self.learn_rows(window, end, events);
+        if !self.lacks_rows_of_policy() {
+            self.policies.before = None;
+        }
+    }
+
+    /// Whether the model has learned fewer rows than a warm-up.
+    fn lacks_rows_of_policy(&self) -> bool {
+        let least = self.settings.warmup_rows as u64;
+        self.model.as_ref().is_some_and(|model| model.statistics().rows < least)
+    }
+
+    /// The model that answers, and its generation.
+    pub(super) fn answering(&self) -> Option<(&Model, u64)> {
+        let before = self.policies.before.as_ref().filter(|_| self.lacks_rows_of_policy());
+        let before = before.map(|before| (&*before.model, before.generation));
+        before.or_else(|| self.model().map(|model| (model, self.generation)))
+    }
+
+    /// Offset of the first row of the world as it is, whichever policy acted.
+    pub(super) fn world_since(&self) -> u64 {
+        let changed_at = self.following.changed_at();
+        self.policies.since.filter(|since| since.offset == changed_at).map_or(changed_at, |since| since.world)
+    }
+
+    /// Offset of the first row that a refit of the rows before offset `end` looks at.
+    pub(super) fn selects_from(&self, end: u64) -> u64 {
+        let changed_at = self.following.changed_at();
+        if !self.settings.carries_policies() {
+            return changed_at;
+        }
+        changed_at.min(end.saturating_sub(NEWEST * self.settings.refit_first_rows).max(self.world_since()))
+    }
+
+    /// Whether it is of another world than the present one, or of a policy whose model has left.
+    pub(super) fn outdated(&self, candidate: &Candidate) -> Option<Rejection> {
+        if let Some(change) = self.asked.policies.iter().rfind(|change| change.makes.is_none()) {
+            let policy = self.policies.present().map(str::to_owned);
+            return Some(Rejection::OtherPolicy { changed_at: change.offset, policy });
+        }
+        let went_through = self.asked.policies.last().is_some_and(|last| last.offset == self.following.changed_at());
+        let carries = went_through || self.settings.carries_policies();
+        let changed_at = if carries { self.world_since() } else { self.following.changed_at() };
+        let from = candidate.from;
+        (from < changed_at).then_some(Rejection::Outdated { from, changed_at })
     }
 
     fn change_policy(&mut self, Announced { offset, policy, by_rows }: Announced, events: &mut Vec<Event>) {
@@ -154,60 +238,89 @@ impl Learner {
             // Too few rows for a model: those of the new policy make the first one.
             None => (self.first_row, self.early) = (self.first_row.max(offset), None),
             Some(model) => {
-                let mut model = self.after_change(model, before);
+                let (mut model, makes) = self.after_change(model, before);
+                if self.refit_running() {
+                    self.asked.policies.push(PolicyChange { offset, makes });
+                }
                 // What its errors were under another policy says nothing of what they will be.
                 model.stop_watch();
                 self.model = Some(model);
                 self.drop_removed();
             }
         }
+        let (world, due) = (self.world_since(), self.next_refit);
+        self.policies.since = Some(Since { offset, world });
         self.following.restart_at(offset);
         self.refit_ended_at = offset;
         self.no_room_before = self.counts().novel_when_full;
         self.full_reported = false;
+        self.asked.restart_score();
         self.schedule();
+        if self.settings.carries_policies() && self.next_refit != u64::MAX {
+            // The kernel of the policies before serves this one too, and an announcement puts off no selection.
+            self.next_refit = due.min(offset + NEWEST * self.settings.refit_first_rows);
+        }
         events.push(Event::NewPolicy { offset, policy });
     }
 
-    /// The model for the policy that acts now, from that of the one `before`.
-    fn after_change(&mut self, mut model: Box<Model>, before: Option<String>) -> Box<Model> {
+    /// The model for the policy that acts now, from that of the one `before`, and what the change made of it; nothing where it is that of
+    /// another policy.
+    fn after_change(&mut self, mut model: Box<Model>, before: Option<String>) -> (Box<Model>, Option<Made>) {
         match self.settings.on_new_policy {
-            OnNewPolicy::Restart => Box::new(emptied(&model, &self.settings.heads)),
+            OnNewPolicy::Restart => {
+                let made = Made::Empty(self.settings.heads.clone());
+                let mut next = model.clone();
+                made.of(&mut next);
+                self.answer_meanwhile(model);
+                (next, Some(made))
+            }
             OnNewPolicy::Discount => {
-                model.discount(self.settings.policy_discount);
-                model
+                let made = Made::Discounted(self.settings.policy_discount);
+                made.of(&mut model);
+                (model, Some(made))
             }
-            OnNewPolicy::Keep => {
-                let selected = self.generation_adopted() > 1;
-                let kept = &mut self.policies.kept;
-                let known = kept.iter().position(|kept| Some(&kept.policy) == self.policies.present.as_ref());
-                let next = match known.and_then(|index| kept.remove(index)) {
-                    // A kernel that was a stopgap then is not taken back for one that was selected since.
-                    Some(Kept { mut model, selected: theirs, .. }) if theirs || !selected => {
-                        model.set_settings(&self.settings);
-                        model.reset_score();
-                        // Its dictionary may be another one.
-                        self.generation += u64::from(selected);
-                        model
-                    }
-                    _ => Box::new(emptied(&model, &self.settings.heads)),
-                };
-                if let Some(policy) = before {
-                    model.cut_running_chains();
-                    kept.push_back(Kept { policy, model, selected });
-                    while kept.len() > self.settings.policies_kept {
-                        kept.pop_front();
-                    }
-                }
-                next
-            }
+            OnNewPolicy::Keep => self.keep_and_take(model, before),
         }
     }
-}
 
-/// [`Model::emptied`], with all heads that are wanted.
-fn emptied(model: &Model, heads: &[Head]) -> Model {
-    let mut empty = model.emptied();
-    empty.want_heads(heads);
-    empty
+    /// Keep the model of the policy `before`, and take that of the one that acts now, if it has one.
+    fn keep_and_take(&mut self, mut model: Box<Model>, before: Option<String>) -> (Box<Model>, Option<Made>) {
+        let selected = self.generation_adopted() > 1;
+        let kept = &mut self.policies.kept;
+        let known = kept.iter().position(|kept| Some(&kept.policy) == self.policies.present.as_ref());
+        let next = match known.and_then(|index| kept.remove(index)) {
+            // A kernel that was a stopgap then is not taken back for one that was selected since.
+            Some(Kept { mut model, selected: theirs, .. }) if theirs || !selected => {
+                model.set_settings(&self.settings);
+                model.reset_score();
+                // Its dictionary may be another one.
+                self.generation += u64::from(selected);
+                self.policies.before = None;
+                (model, None)
+            }
+            _ => {
+                let (made, mut next) = (Made::Empty(self.settings.heads.clone()), model.clone());
+                made.of(&mut next);
+                self.answer_meanwhile(model.clone());
+                (next, Some(made))
+            }
+        };
+        if let Some(policy) = before {
+            model.cut_running_chains();
+            let kept = &mut self.policies.kept;
+            kept.push_back(Kept { policy, model, selected });
+            while kept.len() > self.settings.policies_kept {
+                kept.pop_front();
+            }
+        }
+        next
+    }
+
+    /// Let `model` answer until the next one has learned the rows of a warm-up. One that had not itself leaves that to the one before.
+    fn answer_meanwhile(&mut self, mut model: Box<Model>) {
+        if self.policies.before.is_none() || model.statistics().rows >= self.settings.warmup_rows as u64 {
+            model.cut_running_chains();
+            self.policies.before = Some(Before { model, generation: self.generation });
+        }
+    }
 }

@@ -78,6 +78,7 @@ impl Model {
             branch: None,
             tracked: None,
             reward_names: Vec::new(),
+            table: None,
             ..*of
         };
         Some(heads.map(|heads| Box::new(with(heads))))

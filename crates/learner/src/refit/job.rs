@@ -8,13 +8,14 @@ use crate::improve::Acting;
 use crate::level::About;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Hyperparameters;
-use crate::model::{Model, Score};
+use crate::model::{Model, PolicyChanges, Score};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::transition::Rows;
 use crate::watch::Alarm;
 use crate::window::Window;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
 const HALF_LIVES: f64 = 8.0;
@@ -30,7 +31,7 @@ pub struct RefitJob {
     pub settings: Settings,
     /// The retained rows.
     pub window: Window,
-    /// Rows before this offset are of a world that is no more, or of a policy that acts no more: they are left out.
+    /// Rows before this offset are of a world that is no more, or of policies that act no more: they are left out.
     pub from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
@@ -164,6 +165,7 @@ impl RefitJob {
             was_behind: 0,
             report,
             swept_through: None,
+            policies: Box::default(),
         }
     }
 
@@ -214,6 +216,8 @@ pub struct Candidate {
     pub report: RefitReport,
     /// Offset behind the last row that the sweeps saw, if the job improved: catching up learns rows, and sweeps over none.
     pub swept_through: Option<u64>,
+    /// Changes of policy since the refit was started.
+    pub policies: Box<PolicyChanges>,
 }
 
 impl Candidate {
@@ -232,10 +236,10 @@ impl Candidate {
                     return Err(RefitError::Stopped);
                 }
                 let part = start..range.end.min(start + CATCH_UP_ROWS);
-                self.through = offset + (part.end - range.start) as u64;
-                self.model.learn(rows, part, offset + (start - range.start) as u64);
+                self.learn(rows, part, offset + (start - range.start) as u64);
             }
         }
+        self.go_through_policies();
         // The next refresh is then a whole interval away, and not in the pause of the adoption.
         self.model.refresh();
         self.rounds += 1;
@@ -257,9 +261,39 @@ impl Candidate {
     /// If the window has forgotten those rows.
     pub fn take_tail(&mut self, window: &Window) {
         for (rows, range, offset) in window.since(self.through) {
-            self.model.learn(rows, range, offset);
+            self.learn(rows, range, offset);
         }
         self.through = window.end();
+        self.go_through_policies();
+    }
+
+    /// Learn rows, the first of which has offset `offset`, and go through the changes of policy among them.
+    fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
+        let mut start = range.start;
+        while start < range.end {
+            self.through = offset + (start - range.start) as u64;
+            self.go_through_policies();
+            let next = self.policies.next().map_or(u64::MAX, |change| change.offset);
+            let end = range.end.min(start + usize::try_from(next - self.through).unwrap_or(usize::MAX).min(rows.len()));
+            self.model.learn(rows, start..end, self.through);
+            self.through += (end - start) as u64;
+            start = end;
+        }
+    }
+
+    /// Make of the model what the changes of policy up to the next row have made of the present one.
+    fn go_through_policies(&mut self) {
+        while let Some(change) = self.policies.next().filter(|change| change.offset <= self.through) {
+            if let Some(makes) = &change.makes {
+                makes.of(&mut self.model);
+            }
+            self.policies.done += 1;
+        }
+    }
+
+    /// Whether there is a change of policy that it has not gone through, which takes a solution.
+    pub(crate) fn lacks_policy(&self) -> bool {
+        self.policies.next().is_some()
     }
 
     /// Score of rows that it has seen only after it was fitted.

@@ -538,11 +538,13 @@ fn what_was_learned_of_another_policy_is_dropped_or_counts_less_or_is_kept() {
     let (found, expected) = (restarted.model().unwrap().solve().unwrap(), fresh.solve().unwrap());
     assert!((found.feature_weights().col(0)[0] - expected.feature_weights().col(0)[0]).abs() < 1e-6);
 
-    let discount = Settings { policy_discount: 0.1, ..steady(OnNewPolicy::Discount) };
+    let discount = Settings { policy_discount: Some(0.1), ..steady(OnNewPolicy::Discount) };
     let (discounted, _) = switched(&discount, 100);
     assert_eq!(rows(&discounted), 300 + (300 + 40) / 10);
-    let (half, whole) =
-        (Settings { policy_discount: 0.5, ..discount.clone() }, Settings { policy_discount: 1.0, ..discount });
+    let (half, whole) = (
+        Settings { policy_discount: Some(0.5), ..discount.clone() },
+        Settings { policy_discount: Some(1.0), ..discount },
+    );
     assert!(slope(&discounted) > slope(&switched(&half, 100).0));
     assert!(slope(&switched(&half, 100).0) > slope(&switched(&whole, 100).0));
 
@@ -554,12 +556,12 @@ fn what_was_learned_of_another_policy_is_dropped_or_counts_less_or_is_kept() {
     assert_eq!((rows(&none), none.kept_policies().count()), (300, 0));
 }
 
-#[test]
-fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
-    let settings = Settings { refit_first_rows: 200, refit_budget_s: 5.0, ..steady(OnNewPolicy::Restart) };
+/// A refit of 300 rows of one policy that comes back 150 rows after another began to act, and the learner by then.
+fn overtaken(settings: Settings) -> (Learner, Window, refit::Candidate) {
     let mut window = Window::new(1, 1, 5000);
     let mut learner = Learner::new(settings, None);
     window.extend(&walked(300, 1.0, 1), 0..300);
+    learner.policy_of_rows(0, 0, "a");
     learner.step(&window);
     let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
@@ -569,16 +571,153 @@ fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
     learner.new_policy(300, Some("b"));
     window.extend(&walked(150, -1.0, 2), 0..150);
     learner.step(&window);
-    assert_eq!(learner.next_refit(), Some(500));
-    match learner.try_adopt(candidate, &window) {
-        Verdict::Rejected { why, .. } => assert_eq!(why, Rejection::Outdated { from: 0, changed_at: 300 }),
-        other => panic!("{other:?}"),
+    (learner, window, candidate)
+}
+
+/// What becomes of a candidate that is caught up until little is missing.
+fn judged(learner: &mut Learner, mut candidate: refit::Candidate, window: &Window) -> Verdict {
+    loop {
+        match learner.try_adopt(candidate, window) {
+            Verdict::Behind(behind) => {
+                candidate = behind;
+                candidate.catch_up(window, &|| true).unwrap();
+            }
+            other => return other,
+        }
     }
+}
+
+#[test]
+fn what_a_refit_selected_serves_the_policy_that_came_meanwhile() {
+    let settings = |on_new_policy| Settings { refit_first_rows: 200, refit_budget_s: 5.0, ..steady(on_new_policy) };
+    for on_new_policy in [OnNewPolicy::Restart, OnNewPolicy::Keep] {
+        let (mut learner, window, candidate) = overtaken(settings(on_new_policy));
+        assert_eq!(learner.next_refit(), Some(500));
+        assert!(matches!(judged(&mut learner, candidate, &window), Verdict::Adopted { .. }), "{on_new_policy:?}");
+        assert_eq!((learner.generation(), learner.model().unwrap().statistics().rows), (2, 150), "{on_new_policy:?}");
+        assert!(slope(&learner) < -0.5, "rows of the acting policy alone: {}", slope(&learner));
+        let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
+        assert_eq!(refit::run(&job, &|| true, &|| true).unwrap().report.rows, 150);
+    }
+    let discount = Settings { policy_discount: Some(0.1), ..settings(OnNewPolicy::Discount) };
+    let (mut learner, window, candidate) = overtaken(discount);
+    assert!(matches!(judged(&mut learner, candidate, &window), Verdict::Adopted { .. }));
+    assert_eq!(learner.model().unwrap().statistics().rows, 150 + 30);
+}
+
+#[test]
+fn a_refit_of_a_policy_does_not_replace_the_model_of_one_that_comes_back() {
+    let settings = Settings { refit_first_rows: 200, refit_budget_s: 5.0, ..steady(OnNewPolicy::Keep) };
+    let (mut learner, mut window, _) = overtaken(settings);
+    learner.refit_failed();
     let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
-    assert_eq!(candidate.report.rows, 150);
-    assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
-    assert!(slope(&learner) < -0.5);
+    learner.new_policy(450, Some("a"));
+    window.extend(&walked(40, 1.0, 3), 0..40);
+    learner.step(&window);
+    match judged(&mut learner, candidate, &window) {
+        Verdict::Rejected { why, .. } => {
+            assert_eq!(why, Rejection::OtherPolicy { changed_at: 450, policy: Some("a".into()) });
+            assert!(why.to_string().contains("policy") && !why.to_string().contains("world"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_model_before_answers_until_the_next_has_rows_of_a_warm_up() {
+    for on_new_policy in [OnNewPolicy::Restart, OnNewPolicy::Keep] {
+        let mut window = Window::new(1, 1, 5000);
+        let mut learner = Learner::new(Settings { warmup_rows: 32, ..steady(on_new_policy) }, None);
+        learner.policy_of_rows(0, 0, "a");
+        window.extend(&walked(300, 1.0, 1), 0..300);
+        learner.step(&window);
+        let before = slope(&learner);
+        assert!(before > 0.5);
+        // Another policy every twenty rows: none of them has a model.
+        for k in 0..3 {
+            learner.new_policy(300 + 20 * k, Some(&format!("b{k}")));
+            window.extend(&walked(20, -1.0, 2 + k), 0..20);
+            learner.step(&window);
+            assert!((slope(&learner) - before).abs() < 0.05 * before, "{on_new_policy:?}: {}", slope(&learner));
+            let back: Learner = rmp_serde::from_slice(&rmp_serde::to_vec_named(&learner).unwrap()).unwrap();
+            assert!(back.is_consistent() && slope(&back) == slope(&learner));
+            assert_eq!(learner.snapshot(false).unwrap().offset, 320 + 20 * k, "queries that wait for rows get them");
+        }
+        window.extend(&walked(12, -1.0, 9), 0..12);
+        learner.step(&window);
+        assert!(slope(&learner) < -0.3, "{on_new_policy:?}: {}", slope(&learner));
+    }
+}
+
+/// Pairs of numbers to their correlation.
+fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    let n = pairs.len() as f64;
+    let (mx, my) = (pairs.iter().map(|p| p.0).sum::<f64>() / n, pairs.iter().map(|p| p.1).sum::<f64>() / n);
+    let sum = |of: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>();
+    sum(&|p| (p.0 - mx) * (p.1 - my)) / (sum(&|p| (p.0 - mx).powi(2)) * sum(&|p| (p.1 - my).powi(2))).sqrt()
+}
+
+/// A policy that changes a little with each announcement: its value is `level` plus a slope that turns from 1 to -1 over 6000 rows. A
+/// refit takes as long as `lag` rows, so that it comes back under another policy. Returns refits adopted and the least correlation of V
+/// with the rewards that come next.
+fn announced_each(every: usize, lag: usize) -> (u64, f64) {
+    let settings = Settings {
+        discount: 0.0,
+        refit_first_rows: 512,
+        refit_budget_s: 5.0,
+        dictionary_max: 20,
+        drift_sensitivity: criticd_learner::DriftSensitivity::Off,
+        ..Settings::default()
+    };
+    let mut window = Window::new(1, 1, 20_000);
+    let mut learner = Learner::new(settings, None);
+    let mut running: Option<(refit::Candidate, usize)> = None;
+    let (mut least, mut adopted) = (1.0_f64, 0);
+    for (k, start) in (0..6000).step_by(50).enumerate() {
+        if start > 0 && start % every == 0 {
+            learner.new_policy(start as u64, None);
+            // The moment at which nothing of this policy has been learned.
+            learner.step(&window);
+        }
+        let mut rows = walked(50, (start as f64 / 6000.0 * std::f64::consts::PI).cos(), 100 + k as u64);
+        rows.rewards.iter_mut().for_each(|reward| *reward += 20.0);
+        if start >= 100 {
+            let shown = learner.snapshot(false).unwrap();
+            let values = shown.evaluate(&rows.states, Ask::MEAN).unwrap().mean;
+            assert!(values.iter().all(|&v| (v - 20.0).abs() < 5.0), "row {start}: {values:?}");
+            let slope = (start as f64 / 6000.0 * std::f64::consts::PI).cos();
+            if slope.abs() > 0.8 {
+                let pairs: Vec<(f64, f64)> = values.iter().copied().zip(rows.rewards.iter().copied()).collect();
+                least = least.min(correlation(&pairs));
+            }
+        }
+        window.extend(&rows, 0..50);
+        learner.step(&window);
+        if let Some((candidate, _)) = running.take_if(|(_, back)| *back <= start) {
+            match judged(&mut learner, candidate, &window) {
+                Verdict::Adopted { .. } => adopted += 1,
+                Verdict::Rejected { why, .. } => assert!(!matches!(why, Rejection::Outdated { .. }), "{why}"),
+                Verdict::Behind(_) => unreachable!(),
+            }
+        }
+        if let Some(trigger) = learner.refit_due().filter(|_| running.is_none()) {
+            let job = learner.refit_job(&window, trigger).unwrap();
+            match refit::run(&job, &|| true, &|| true) {
+                Ok(candidate) => running = Some((candidate, start + lag)),
+                Err(_) => learner.refit_failed(),
+            }
+        }
+    }
+    (adopted, least)
+}
+
+#[test]
+fn a_policy_that_is_announced_often_is_learned() {
+    for every in [50, 200, 1000] {
+        let (adopted, least) = announced_each(every, 300);
+        assert!(adopted >= 1 && least > 0.8, "each {every} rows: {adopted} adopted, correlation {least}");
+    }
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn each_is_a_critic_of_its_own(of: Settings, discounts: bool) {
         own.learn(&known, 0..known.len(), 0);
         own.set_tolerance(at_first.tolerance());
         if discounts {
-            own.discount(of.policy_discount);
+            own.discount(of.policy_discount.expect("a factor"));
         }
         own.learn(&more, 0..more.len(), 700);
         assert_eq!(own.dictionary().elements(), branch.dictionary().elements());
@@ -174,7 +174,7 @@ fn they_forget_as_that_would() {
 
 #[test]
 fn rows_of_another_policy_count_as_there() {
-    let of = Settings { on_new_policy: OnNewPolicy::Discount, policy_discount: 0.25, ..settings() };
+    let of = Settings { on_new_policy: OnNewPolicy::Discount, policy_discount: Some(0.25), ..settings() };
     each_is_a_critic_of_its_own(of, true);
 }
 
@@ -316,7 +316,7 @@ fn heads_come_and_go_under_two_kernels() {
 
 #[test]
 fn a_model_that_begins_again_keeps_both_kernels() {
-    let (mut learner, mut window) = parted(settings());
+    let (mut learner, mut window) = parted(Settings { on_new_policy: OnNewPolicy::Restart, ..settings() });
     let kernels = |learner: &Learner| {
         let model = learner.model().unwrap();
         [model, model.branch().unwrap()].map(|model| model.dictionary().kernel().clone())

@@ -500,6 +500,8 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         #[serde(skip_serializing_if = "Option::is_none")]
         policy: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        state_names: Option<&'a [String]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         states: Written<'a>,
         next_states: Written<'a>,
@@ -534,6 +536,7 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         stream: batch.stream(),
         session: batch.session(),
         policy: batch.policy(),
+        state_names: batch.state_names(),
         seq: batch.seq(),
         states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
         next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
@@ -671,12 +674,15 @@ fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: bo
         branch: Option<BranchBody<'a>>,
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
         reward_names: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        table: Option<&'a str>,
     }
     let extensions = ExtensionsBody {
         actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
         heads: snapshot.heads.as_ref().filter(|_| heads).map(|heads| HeadsBody::new(heads, form, variance)),
         branch: snapshot.branch.as_deref().filter(|_| heads).map(|branch| BranchBody::new(branch, form, variance)),
         reward_names: &snapshot.reward_names,
+        table: snapshot.table.as_deref(),
     };
     [
         to_map(&HeadBody::new("snapshot", snapshot)),

@@ -329,6 +329,7 @@ pub enum HeadNames {
 
 /// The operations of the control socket.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
 pub enum Op {
     /// Learn these rows, all or none; the batch carries a `seq`.
     Append(Batch),

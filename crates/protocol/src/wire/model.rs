@@ -15,7 +15,7 @@ use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot, Tracked
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 26] = [
+const SNAPSHOT_KEYS: [&str; 27] = [
     "v",
     "type",
     "critic",
@@ -42,6 +42,7 @@ const SNAPSHOT_KEYS: [&str; 26] = [
     "heads",
     "branch",
     "reward_names",
+    "table",
 ];
 const WEIGHTS_KEYS: [&str; 21] = [
     "v",
@@ -161,6 +162,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         tracked,
         level,
         reward_names,
+        table: map.get("table").map(|field| field.string().map(str::to_owned)).transpose()?,
     };
     let branch = map.get("branch").map(|field| branch(field, &values)).transpose()?.map(Box::new);
     Ok(Snapshot { branch, ..values })
@@ -195,6 +197,7 @@ fn branch(field: Field<'_>, values: &Snapshot) -> Result<Snapshot, WireError> {
         tracked: None,
         level: Vec::new(),
         reward_names: Vec::new(),
+        table: None,
         ..*values
     })
 }
@@ -274,6 +277,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         tracked,
         level,
         reward_names: before.reward_names.clone(),
+        table: before.table.clone(),
     }))
 }
 

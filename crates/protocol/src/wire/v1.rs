@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 69] = [
+const KEYS: [&str; 70] = [
     "head",
     "v",
     "id",
@@ -42,6 +42,7 @@ const KEYS: [&str; 69] = [
     "next_actions",
     "next_action_probs",
     "policy",
+    "state_names",
     "critic",
     "critics",
     "variance",
@@ -676,6 +677,7 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         behavior_probs: numbers(columns.field(behavior_prob), spare.behavior_probs)?,
         target_probs: numbers(columns.field(target_prob), spare.target_probs)?,
         policy,
+        state_names: field!(message, "state_names").map(super::checks::names).transpose()?,
         next_actions: wide(columns.field(next_action), spare.next_actions)?,
         next_action_probs: wide(field!(message, "next_action_probs"), spare.next_action_probs)?,
         single,

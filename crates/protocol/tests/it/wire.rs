@@ -108,6 +108,7 @@ fn request(bytes: &[u8]) -> Result<wire::Request, wire::RequestError> {
 fn snapshot(metric: Metric, columns: usize) -> Snapshot {
     let numbers = |rows, columns| DMatrix::from_fn(rows, columns, |i, j| 0.1 + i as f64 / 3.0 - j as f64 * 0.7);
     Snapshot {
+        table: None,
         critic: "default".into(),
         generation: 3,
         revision: 17,
