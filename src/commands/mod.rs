@@ -24,6 +24,7 @@ mod label;
 mod label_file;
 mod log_lines;
 mod manual;
+mod merge;
 mod onnx;
 mod output;
 mod plot;
@@ -95,6 +96,7 @@ enum Command {
     Plot(plot::Plot),
     Bench(bench::Bench),
     Export(export::Export),
+    Merge(merge::Merge),
     Backup(backup::Backup),
     Restore(backup::Restore),
     Compact(compact::Compact),
@@ -139,6 +141,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Plot(plot) => plot.run(),
         Command::Bench(bench) => bench.run(),
         Command::Export(export) => export.run(),
+        Command::Merge(merge) => merge.run(),
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Compact(compact) => compact.run(),
