@@ -106,6 +106,15 @@ impl Critic {
         self.check()
     }
 
+    /// Whether rows could be learned, which changes nothing.
+    ///
+    /// # Errors
+    /// As [`Critic::learn`].
+    pub fn check_rows(&self, batch: &Batch) -> Result<(), WireError> {
+        self.check()?;
+        self.intake.check(batch)
+    }
+
     /// Learn in this epoch from the first row on. `generation` is 2 at least, since the model was selected.
     ///
     /// # Errors

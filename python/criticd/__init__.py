@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from criticd._act import Decisions
 from criticd._delivery import Counters
 from criticd._fit import FitReport, Fitted, fit
+from criticd._merge import merge
 from criticd._protocol import (
     CriticdError,
     Endpoints,
@@ -84,6 +85,7 @@ __all__ = [
     "Values",
     "__version__",
     "fit",
+    "merge",
 ]
 
 if TYPE_CHECKING:

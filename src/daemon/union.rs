@@ -82,7 +82,9 @@ impl Source {
             let place = self.directory.display();
             found.map_err(|e| ArchiveError::Damaged(format!("{place}: {e}")))?;
             if read < next {
-                return Err(ArchiveError::Damaged(format!("{place}: the journal ends at group {read} instead of {last}")));
+                return Err(ArchiveError::Damaged(format!(
+                    "{place}: the journal ends at group {read} instead of {last}"
+                )));
             }
             self.next = read + 1;
         }
@@ -200,7 +202,8 @@ fn write(
     unix: f64,
     united: &mut United,
 ) -> Result<(), ArchiveError> {
-    let mut journal = Writer { storage: SqliteStorage::open(part)?, end: Mark::default(), group: Vec::new(), size: (0, 0) };
+    let mut journal =
+        Writer { storage: SqliteStorage::open(part)?, end: Mark::default(), group: Vec::new(), size: (0, 0) };
     if let Some(configured) = settings {
         journal.group.push(Record::Configured(Configured { from: 0, ..configured }));
         journal.close(unix)?;
@@ -210,7 +213,8 @@ fn write(
         let Some((time, taken)) = sources[k].take()? else { break };
         let batch = renamed(taken.batch, &sources[k].prefix)?;
         let offset = journal.end.offset + journal.size.0;
-        let admission = streams.admit(&batch, false, offset, LIMITS).map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+        let admission =
+            streams.admit(&batch, false, offset, LIMITS).map_err(|e| ArchiveError::Damaged(e.to_string()))?;
         let mut starts_chain = Vec::with_capacity(batch.len());
         streams.commit(&batch, &admission, offset, time, |starts, _| starts_chain.push(starts));
         journal.push(TakenRows { stream: admission.number, starts_chain, batch }, time)?;
@@ -229,7 +233,8 @@ fn renamed(batch: Batch, prefix: &str) -> Result<Batch, ArchiveError> {
     }
     let mut parts = batch.into_parts();
     parts.stream.insert_str(0, prefix);
-    Batch::new(parts).map_err(|e| ArchiveError::Columns(format!("{}: {}; give its directory a shorter name", e.field, e.message)))
+    Batch::new(parts)
+        .map_err(|e| ArchiveError::Columns(format!("{}: {}; give its directory a shorter name", e.field, e.message)))
 }
 
 /// A journal in the making.
