@@ -6,7 +6,6 @@
 use crate::learner::merge::{Coordinator, Message, Verdict};
 use crate::learner::model::{MergeError, Model, Sums};
 use crate::sealed::Seal;
-use crate::wire;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,8 +13,6 @@ use std::fmt;
 
 /// Key of a MODEL file under which a [`Part`] lies.
 pub const SUMS: &str = "sums";
-/// The same for a whole learner, as Python writes it.
-pub const LEARNER: &str = "learner";
 
 const PART: Seal = Seal { kind: b"criticd sums\n", version: 1 };
 const EPOCH: Seal = Seal { kind: b"criticd epoch\n", version: 1 };
@@ -163,17 +160,6 @@ impl Part {
         let part: Self = open(PART, bytes)?;
         let fits = part.epoch.0.is_consistent() && part.epoch.merged([&part.told]).is_ok();
         if fits { Ok(part) } else { Err("its parts do not fit each other".into()) }
-    }
-
-    /// That of a MODEL file, if it has one.
-    ///
-    /// # Errors
-    /// Why what it has is none.
-    pub fn in_model(bytes: &[u8]) -> Result<Option<Self>, String> {
-        if let Some(sums) = wire::bytes_of(bytes, SUMS) {
-            return Self::read(sums).map(Some);
-        }
-        wire::bytes_of(bytes, LEARNER).map(|learner| crate::local::Critic::read(learner)?.part()).transpose()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::config::Config;
 use crate::daemon::core::intake::Intake;
-use crate::fleet::{Epoch, Part, Told};
+use crate::fleet::{Epoch, Part, SUMS, Told};
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::{Window, Written};
@@ -17,7 +17,7 @@ use crate::snapshot::{Evaluator, Snapshot};
 use crate::state::State;
 use crate::state::record::{Configured, Group, Mark, Record};
 use crate::transition::{Batch, BatchParts};
-use crate::wire::{ErrorCode, WireError};
+use crate::wire::{ErrorCode, WireError, bytes_of};
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,20 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, mem, process, thread};
 
 const SEAL: Seal = Seal { kind: b"criticd learner\n", version: 1 };
+
+/// Key of a MODEL file under which a whole learner lies, as Python writes it.
+pub const LEARNER: &str = "learner";
+
+/// What a MODEL file says of how its model was learned, by its sums or the whole learner; none if it has neither.
+///
+/// # Errors
+/// Why what it has cannot be used.
+pub fn part_of_model(bytes: &[u8]) -> Result<Option<Part>, String> {
+    if let Some(sums) = bytes_of(bytes, SUMS) {
+        return Part::read(sums).map(Some);
+    }
+    bytes_of(bytes, LEARNER).map(|learner| Critic::read(learner)?.part()).transpose()
+}
 
 /// How a refit has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,9 +25,9 @@ def merge(
     both = criticd.merge(["north.model", "south.model"], out="both.model")
     ```
 
-    The files have sums: `criticd fit --sums` writes them, `fit --like` in the epoch of another model, and `Learner.save`. With `out` the
-    result is written there, with its sums, so that it can be merged again. With `rename_streams` the name of its file stands before
-    the name of each stream. The order of the files changes no bit.
+    The files have sums: `criticd fit --sums` writes them, `fit --like` in the epoch of another model, and
+    `Learner.save`. With `out` the result is written there, with its sums, so that it can be merged again. With
+    `rename_streams` the name of its file stands before the name of each stream. The order of the files changes no bit.
 
     Raises `CriticdError` where models are of different epochs, or a stream is in two of them, and says what to do.
     """

@@ -6,7 +6,8 @@ use super::output::{in_file, note, output, print, print_json};
 use criticd::daemon::archive::ArchiveError;
 use criticd::daemon::survey::holds_journal;
 use criticd::daemon::union::{United, unite};
-use criticd::fleet::{self, Part, SUMS, Unmergeable};
+use criticd::fleet::{self, SUMS, Unmergeable};
+use criticd::local::part_of_model;
 use criticd::snapshot::Snapshot;
 use criticd::wire::{ArrayForm, decode_snapshot, encode_snapshot, with_bytes};
 use serde_json::json;
@@ -72,7 +73,7 @@ impl Merge {
             let bytes = std::fs::read(path).map_err(|e| in_file(path, e))?;
             let explain = |e| in_file(path, format!("not a model as `criticd fit` writes it: {e}"));
             snapshots.push(decode_snapshot(&bytes).map_err(explain)?);
-            let part = Part::in_model(&bytes).map_err(|e| in_file(path, format!("its sums cannot be used: {e}")))?;
+            let part = part_of_model(&bytes).map_err(|e| in_file(path, format!("its sums cannot be used: {e}")))?;
             let mut part = part.ok_or_else(|| {
                 in_file(path, "has a value function and no sums to add: `criticd fit --sums` and, in Python, Learner.save write them")
             })?;

@@ -1,8 +1,9 @@
 //! Coordinators of fleets: `criticd.fleet` is their face.
 
 use crate::arrays::{fault, refused};
-use criticd::fleet::{Epoch, Gathered, LEARNER, SUMS, decode_message};
+use criticd::fleet::{Epoch, Gathered, SUMS, decode_message};
 use criticd::learner::merge::Verdict;
+use criticd::local::{LEARNER, part_of_model};
 use criticd::snapshot::Snapshot;
 use criticd::wire::{self, ArrayForm, ErrorCode, WireError};
 use pyo3::prelude::*;
@@ -109,7 +110,7 @@ impl PyGathered {
 /// The epoch of a MODEL file that has its sums, or a whole learner.
 #[pyfunction]
 pub(crate) fn epoch_of_model<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    let part = criticd::fleet::Part::in_model(bytes).map_err(|why| fault(py, Some("model"), &why, None))?;
+    let part = part_of_model(bytes).map_err(|why| fault(py, Some("model"), &why, None))?;
     let none = || fault(py, Some("model"), &format!("has neither `{SUMS}` nor `{LEARNER}`"), None);
     Ok(PyBytes::new(py, &part.ok_or_else(none)?.epoch.written()))
 }

@@ -4,6 +4,7 @@ use super::{Failure, Fit, Fitted, finish};
 use crate::commands::output::in_file;
 use criticd::fleet::{Epoch, Part, SUMS};
 use criticd::learner::model::Model;
+use criticd::local::part_of_model;
 use criticd::table::Table;
 use criticd::transition::Rows;
 use criticd::wire::with_bytes;
@@ -55,7 +56,7 @@ impl SumOptions {
 /// The epoch of the model in a file.
 fn epoch(path: &Path) -> Result<Epoch, Failure> {
     let bytes = std::fs::read(path).map_err(|e| in_file(path, e))?;
-    let part = Part::in_model(&bytes).map_err(|e| in_file(path, format!("its sums cannot be used: {e}")))?;
+    let part = part_of_model(&bytes).map_err(|e| in_file(path, format!("its sums cannot be used: {e}")))?;
     let none = "has no sums, which say how it was learned: `criticd fit --sums` writes them, and so does Learner.save in Python";
     Ok(part.ok_or_else(|| in_file(path, none))?.epoch)
 }
