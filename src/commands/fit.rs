@@ -253,8 +253,7 @@ impl Fit {
             Some(_) if of_actions.is_none() => self.spared(&fitted.model, &shares, &rows, &episodes)?,
             _ => Vec::new(),
         };
-        let file = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
-        out.write(&self.sums.with_sums(file, &fitted.model, &rows))?;
+        out.write(&self.sums.file(&snapshot, &fitted.model, &rows))?;
         fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
         drop(progress);
         let report = Report {

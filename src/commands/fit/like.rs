@@ -5,9 +5,10 @@ use crate::commands::output::in_file;
 use criticd::fleet::{Epoch, Part, SUMS};
 use criticd::learner::model::Model;
 use criticd::local::part_of_model;
+use criticd::snapshot::Snapshot;
 use criticd::table::Table;
 use criticd::transition::Rows;
-use criticd::wire::with_bytes;
+use criticd::wire::{ArrayForm, encode_snapshot, with_bytes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -40,8 +41,9 @@ impl SumOptions {
         self.streams = table.streams().to_vec();
     }
 
-    /// The bytes of a MODEL file, with the sums of `model` if they are asked for.
-    pub(super) fn with_sums(&self, file: Vec<u8>, model: &Model, rows: &Rows) -> Vec<u8> {
+    /// The bytes of a MODEL file of `snapshot`, with the sums of its `model` if they are asked for.
+    pub(super) fn file(&self, snapshot: &Snapshot, model: &Model, rows: &Rows) -> Vec<u8> {
+        let file = encode_snapshot(snapshot, ArrayForm::Tensor, true);
         if !self.sums && self.like.is_none() {
             return file;
         }
