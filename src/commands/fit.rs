@@ -28,7 +28,7 @@ use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::whole_file::Output;
-use criticd::wire::{self, ArrayForm, encode_snapshot};
+use criticd::wire;
 use report::Report;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
