@@ -29,7 +29,8 @@ def truth(states: npt.NDArray[np.float64], worker: int) -> npt.NDArray[np.float6
     # V = -cost (p x'x + q) + gift / (1 - discount)
     p = PULL**2 / (1 - DISCOUNT * PULL**2)
     q = 2 * NOISE**2 * (1 + DISCOUNT * p) / (1 - DISCOUNT)
-    return -cost * (p * (states**2).sum(axis=1) + q) + gift / (1 - DISCOUNT)
+    found: npt.NDArray[np.float64] = -cost * (p * (states**2).sum(axis=1) + q) + gift / (1 - DISCOUNT)
+    return found
 
 
 def life(worker: int, seed: int) -> tuple[dict[str, Any], npt.NDArray[np.float64]]:
