@@ -20,13 +20,14 @@ CRITIC: dict[str, Any] = {"discount": 0.9, "dictionary_max": 25, "kernel": "isot
 QUICK = Patience(interval_s=0.2, start_s=300, rows_s=300)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # Ray keeps a file of its own there.
-    monkeypatch.setenv("HOME", str(tmp_path))
-    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False)
-    yield
-    ray.shutdown()
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray keeps a file of its own there.
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False)
+        yield
+        ray.shutdown()
 
 
 def rows(seed: int, count: int = 120) -> dict[str, Any]:
@@ -35,10 +36,6 @@ def rows(seed: int, count: int = 120) -> dict[str, Any]:
     rewards = -(states[1:] ** 2).sum(axis=1)
     truncated = np.arange(count) % 40 == 39
     return {"states": states[:-1], "rewards": rewards, "next_states": states[1:], "truncated": truncated}
-
-
-def sent_by_a_task(producer: Producer, columns: dict[str, Any]) -> int:
-    return producer.learn(**columns, stream="of a task")
 
 
 def started(directory: Path, **more: Any) -> Fleet:
@@ -61,8 +58,11 @@ def test_actors_may_be_killed(tmp_path: Path, cluster: None) -> None:
             for stream in streams:
                 fleet.learn(**rows(100 * k + 100 + stream), stream=f"robot {stream}")
 
-        task = ray.remote(sent_by_a_task)
-        assert ray.get(task.remote(fleet.producer(), rows(99))) == 120
+        # Of this test, so that other processes need not know this file.
+        def send(producer: Producer, columns: dict[str, Any]) -> int:
+            return producer.learn(**columns, stream="of a task")
+
+        assert ray.get(ray.remote(send).remote(fleet.producer(), rows(99))) == 120
         fleet.move("robot 0", 0)
         fleet.move("robot 0", 1)
         model = fleet.merge()
