@@ -9,6 +9,7 @@ import pickle
 import random
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +19,14 @@ import numpy as np
 import pytest
 from conftest import when
 
-from criticd import CriticdError, Invalid, Malformed, Refused, Snapshot, _learner
+from criticd import CriticdError, Invalid, Malformed, Refused, Snapshot, _learner, merge
 from criticd._fleet_journal import Journal
 from criticd._fleet_links import COORDINATOR, Direct, Link, carried_out, request, worker_name
 from criticd._fleet_pool import PIECE_ROWS, Pool, drawn, stable_hash
 from criticd._fleet_worker import COLUMNS, settings_of_workers
 from criticd._protocol import unpack
 from criticd.fleet import Coordinator, Fleet, Patience, Processes, RemoteError, Worker
+from criticd.testing import binary
 
 CRITIC: dict[str, Any] = {
     "discount": 0.9,
@@ -520,6 +522,40 @@ def test_what_sums_cannot_do_is_refused(tmp_path: Path) -> None:
             fleet.learn([[0.0]], [1.0], [[0.0]], colour=[1.0])
         with pytest.raises(Invalid, match="rewards"):
             fleet.learn([[0.0]], [1.0, 2.0], [[0.0]])
+
+
+def test_models_of_files_are_merged(tmp_path: Path) -> None:
+    def table(name: str, streams: range) -> None:
+        lines = ["stream,state_0,state_1,reward,terminated,truncated,next_state_0,next_state_1"]
+        for stream in streams:
+            columns = rows(stream)
+            for i in range(120):
+                numbers = [*columns["states"][i], columns["rewards"][i]]
+                ends = [str(bool(columns[key][i])).lower() for key in ("terminated", "truncated")]
+                numbers = [repr(float(number)) for number in numbers] + ends
+                numbers += [repr(float(number)) for number in columns["next_states"][i]]
+                lines.append(f"robot {stream}," + ",".join(numbers))
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+
+    def fit(name: str, *options: str) -> None:
+        words = [str(binary()), "fit", f"{name}.csv", "--out", f"{name}.model", *options]
+        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+
+    for name, streams in {"north": range(5), "south": range(5, 8), "all": range(8)}.items():
+        table(name, streams)
+    fit("north", "--sums", "--discount", "0.9", "--hold-out", "0", "--dictionary-max", "25", "--budget", "2")
+    fit("south", "--like", "north.model")
+    fit("all", "--like", "north.model")
+    paths = [tmp_path / f"{name}.model" for name in ("north", "south")]
+    both = merge(paths, out=tmp_path / "both.model")
+    assert np.abs(both(STATES) - Snapshot.load(tmp_path / "all.model")(STATES)).max() < 1e-8
+    assert both.offset == 8 * 120
+    merge(paths[::-1], out=tmp_path / "other.model")
+    assert (tmp_path / "other.model").read_bytes() == (tmp_path / "both.model").read_bytes()
+    with pytest.raises(CriticdError, match="robot 0"):
+        merge([paths[0], tmp_path / "all.model"])
+    with pytest.raises(Invalid, match="two files"):
+        merge(paths[:1])
 
 
 def test_errors_name_the_worker(tmp_path: Path) -> None:
