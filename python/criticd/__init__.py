@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from criticd._act import Decisions
 from criticd._delivery import Counters
 from criticd._fit import FitReport, Fitted, fit
-from criticd._merge import merge
 from criticd._protocol import (
     CriticdError,
     Endpoints,
@@ -85,15 +84,19 @@ __all__ = [
     "Values",
     "__version__",
     "fit",
-    "merge",
 ]
 
 if TYPE_CHECKING:
+    from criticd._merge import merge as merge
     from criticd.agent import Agent as Agent
     from criticd.learner import Learner as Learner
 
 
 def __getattr__(name: str) -> Any:
+    if name == "merge":
+        from criticd._merge import merge
+
+        return merge
     # It needs Gymnasium, which nothing else here does.
     if name == "Agent":
         from criticd.agent import Agent
