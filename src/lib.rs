@@ -4,6 +4,7 @@ pub mod board;
 pub mod clock;
 pub mod config;
 pub mod daemon;
+pub mod fleet;
 pub mod hindsight;
 pub mod http;
 pub mod journal;

@@ -6,17 +6,18 @@
 
 use crate::config::Config;
 use crate::daemon::core::intake::Intake;
+use crate::fleet::{Epoch, Part, SUMS, Told};
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::{Window, Written};
-use crate::learner::{Judgement, Learner, SnapshotError};
+use crate::learner::{Adoption, Judgement, Learner, SnapshotError};
 use crate::refit_work::{self, Work};
 use crate::sealed::Seal;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::state::State;
 use crate::state::record::{Configured, Group, Mark, Record};
 use crate::transition::{Batch, BatchParts};
-use crate::wire::{ErrorCode, WireError};
+use crate::wire::{ErrorCode, WireError, bytes_of};
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,20 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, mem, process, thread};
 
 const SEAL: Seal = Seal { kind: b"criticd learner\n", version: 1 };
+
+/// Key of a MODEL file under which a whole learner lies, as Python writes it.
+pub const LEARNER: &str = "learner";
+
+/// What a MODEL file says of how its model was learned, by its sums or the whole learner; none if it has neither.
+///
+/// # Errors
+/// Why what it has cannot be used.
+pub fn part_of_model(bytes: &[u8]) -> Result<Option<Part>, String> {
+    if let Some(sums) = bytes_of(bytes, SUMS) {
+        return Part::read(sums).map(Some);
+    }
+    bytes_of(bytes, LEARNER).map(|learner| Critic::read(learner)?.part()).transpose()
+}
 
 /// How a refit has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +118,55 @@ impl Critic {
         self.apply();
         self.start_if_due();
         self.check()
+    }
+
+    /// Whether rows could be learned, which changes nothing.
+    ///
+    /// # Errors
+    /// As [`Critic::learn`].
+    pub fn check_rows(&self, batch: &Batch) -> Result<(), WireError> {
+        self.check()?;
+        self.intake.check(batch)
+    }
+
+    /// Learn in this epoch from the first row on. `generation` is 2 at least, since the model was selected.
+    ///
+    /// # Errors
+    /// If rows have been learned, or the epoch is of another kind of critic.
+    pub fn begin(&mut self, epoch: &Epoch, generation: u64) -> Result<(), String> {
+        if self.state.end().offset > 0 {
+            return Err("rows have been learned already: an epoch begins before the first one".into());
+        }
+        let (ours, theirs) = (self.learner().settings(), epoch.model().settings());
+        if (&ours.rewards, ours.discount) != (&theirs.rewards, theirs.discount) {
+            return Err("the epoch is of a critic with other rewards or another discount".into());
+        }
+        let adoption = Adoption::given(Box::new(epoch.model().clone()), generation.max(2));
+        let critic = ours.name.clone();
+        self.intake.decide(Record::Adopted { critic, adoption });
+        self.apply();
+        Ok(())
+    }
+
+    /// What it has summed up; none before its first model.
+    pub fn told(&self) -> Option<Told> {
+        let positions = self.state.streams().positions();
+        let streams = positions.into_iter().map(|(name, position)| (name, position.next_seq)).collect();
+        Some(Told { streams, sums: self.learner().model()?.sums() })
+    }
+
+    /// What others can be added to.
+    ///
+    /// # Errors
+    /// If it has no model yet, or models of several policies or worlds.
+    pub fn part(&self) -> Result<Part, String> {
+        let told = self.told().ok_or("it has learned too few rows for a model")?;
+        let mut models = self.learner().models();
+        let model = models.next().ok_or("it has learned too few rows for a model")?;
+        if models.next().is_some() {
+            return Err("it holds models of several policies or worlds, whose sums do not add".into());
+        }
+        Ok(Part { epoch: Epoch::of(model), told })
     }
 
     fn check(&self) -> Result<(), WireError> {

@@ -88,11 +88,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from criticd._merge import merge as merge
     from criticd.agent import Agent as Agent
     from criticd.learner import Learner as Learner
 
 
 def __getattr__(name: str) -> Any:
+    if name == "merge":
+        from criticd._merge import merge
+
+        return merge
     # It needs Gymnasium, which nothing else here does.
     if name == "Agent":
         from criticd.agent import Agent

@@ -3,6 +3,7 @@
 mod choices;
 mod heads;
 mod labels;
+mod like;
 mod report;
 
 use super::Failure;
@@ -27,7 +28,7 @@ use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::whole_file::Output;
-use criticd::wire::{self, ArrayForm, encode_snapshot};
+use criticd::wire;
 use report::Report;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ const HOLD_OUT: f64 = 0.1;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit arm.npz --heads heads.toml --out arm.msgpack\n  criticd fit points.csv --state x --target y --out points.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit arm.npz --heads heads.toml --out arm.msgpack\n  criticd fit points.csv --state x --target y --out points.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n  criticd fit south.csv --like north.msgpack --out south.msgpack\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -73,6 +74,8 @@ pub(crate) struct Fit {
     noise: Option<NoiseChoice>,
     #[command(flatten)]
     heads: heads::HeadOptions,
+    #[command(flatten)]
+    sums: like::SumOptions,
     /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
     /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
     #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward"])]
@@ -201,6 +204,7 @@ impl Fit {
         let labels: Vec<&Path> = labels.iter().map(PathBuf::as_path).collect();
         out.refuse(&labels)?;
         self.heads.check_output(&labels, &out)?;
+        self.sums.note(&table);
         let learned = Learned::of(&self.action, &self.table.table, table, given::most(self.rho_max))?;
         let Learned { mut rows, episodes, names, mut of_actions } = learned;
         let about = self.settings(&rows)?;
@@ -214,7 +218,7 @@ impl Fit {
         let exact = self.is_exact(&rows)?;
         let settings = self.settings_of(&rows, of_actions)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        if !self.no_optimise {
+        if !self.no_optimise && self.sums.like().is_none() {
             mention_constants(&rows, names.as_deref());
         }
         let mut fitted = self.learn(&rows, settings.clone(), names, of_actions, asked)?;
@@ -252,7 +256,7 @@ impl Fit {
             Some(_) if of_actions.is_none() => self.spared(&fitted.model, &shares, &rows, &episodes)?,
             _ => Vec::new(),
         };
-        out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
+        out.write(&self.sums.file(&snapshot, &fitted.model, &rows))?;
         fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
         drop(progress);
         let report = Report {
@@ -314,6 +318,9 @@ impl Fit {
         of_actions: Option<&OfActions>,
         asked: Option<Lambda>,
     ) -> Result<Fitted, Failure> {
+        if let Some(path) = self.sums.like() {
+            return like::learn(self, path, rows);
+        }
         if let Some(path) = &self.hyperparameters {
             return self.take(path, rows, &settings, names);
         }
@@ -442,7 +449,8 @@ impl Fit {
 
     /// Share of the episodes that is held out.
     fn share_held_out(&self) -> f64 {
-        self.hold_out.unwrap_or(if self.no_optimise { 0.0 } else { HOLD_OUT })
+        let selects = !self.no_optimise && self.sums.like().is_none();
+        self.hold_out.unwrap_or(if selects { HOLD_OUT } else { 0.0 })
     }
 
     /// State variables that explain hardly any of the value, if held-out episodes are predicted as well without them.
@@ -480,7 +488,7 @@ impl Fit {
     /// The files of the command line that are read.
     fn inputs(&self) -> Vec<&Path> {
         let more = self.hyperparameters.iter().chain(&self.dictionary.dictionary).map(PathBuf::as_path);
-        self.table.files().chain(more).chain(self.heads.file()).collect()
+        self.table.files().chain(more).chain(self.heads.file()).chain(self.sums.like()).collect()
     }
 
     /// Where the model goes, if nothing was asked for that cannot be: better now than after an hour's search.

@@ -27,6 +27,7 @@ mod label;
 mod label_file;
 mod log_lines;
 mod manual;
+mod merge;
 mod onnx;
 mod output;
 mod plot;
@@ -101,6 +102,7 @@ enum Command {
     Plot(plot::Plot),
     Bench(bench::Bench),
     Export(export::Export),
+    Merge(merge::Merge),
     Backup(backup::Backup),
     Restore(backup::Restore),
     Compact(compact::Compact),
@@ -152,6 +154,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Plot(plot) => plot.run(),
         Command::Bench(bench) => bench.run(),
         Command::Export(export) => export.run(),
+        Command::Merge(merge) => merge.run(),
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Compact(compact) => compact.run(),

@@ -83,7 +83,7 @@ impl From<TableError> for ArchiveError {
     }
 }
 
-fn in_file(path: &Path) -> impl Fn(io::Error) -> ArchiveError + use<> {
+pub(super) fn in_file(path: &Path) -> impl Fn(io::Error) -> ArchiveError + use<> {
     let path = path.to_owned();
     move |source| ArchiveError::File { path: path.clone(), source }
 }
@@ -245,6 +245,15 @@ pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
 
 /// The settings of the critics at the end of the journal; none where they are not known any more.
 fn critics(storage: &mut SqliteStorage, directory: &Path, first: u64) -> Result<Vec<Settings>, ArchiveError> {
+    Ok(configured(storage, directory, first)?.map_or_else(Vec::new, |configured| configured.critics))
+}
+
+/// All settings at the end of the journal.
+pub(super) fn configured(
+    storage: &mut SqliteStorage,
+    directory: &Path,
+    first: u64,
+) -> Result<Option<crate::state::record::Configured>, ArchiveError> {
     let mut configured = None;
     let read = for_each_record(storage, first - 1, CONFIGURED, &mut || true, &mut |_, record| {
         if let Record::Configured(newer) = record {
@@ -258,7 +267,7 @@ fn critics(storage: &mut SqliteStorage, directory: &Path, first: u64) -> Result<
         let checkpoints = own(readable_checkpoints(directory)?, storage)?;
         configured = checkpoints.into_iter().find_map(|(checkpoint, _)| checkpoint.configured);
     }
-    Ok(configured.map_or_else(Vec::new, |configured| configured.critics))
+    Ok(configured)
 }
 
 /// Visit the rows of groups `from` to `last` in order: number of the group, offset of the first row, Unix seconds when they
@@ -354,7 +363,7 @@ fn is_running(directory: &Path) -> bool {
     super::owner(directory).is_some()
 }
 
-fn check_vacant(path: &Path) -> Result<(), ArchiveError> {
+pub(super) fn check_vacant(path: &Path) -> Result<(), ArchiveError> {
     match fs::read_dir(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(in_file(path)(e)),

@@ -36,6 +36,7 @@ pub mod replace;
 mod starting;
 pub mod survey;
 mod systemd;
+pub mod union;
 pub mod warm_start;
 
 use self::bounds::CALLS;

@@ -21,6 +21,7 @@ mod limits;
 mod live_heads;
 mod logs;
 mod manners;
+mod merge;
 mod operation;
 mod outlook;
 mod own_table;

@@ -352,3 +352,24 @@ def test_the_manifests_are_kubernetes_and_fit_the_image(start: Start) -> None:
                 return False
 
         when(is_answered, probe)
+
+
+def test_the_manifest_of_a_ray_cluster_has_pods_that_kubernetes_takes() -> None:
+    path = PACKAGING / "kubernetes" / "ray" / "cluster.yaml"
+    claim, cluster = yaml.safe_load_all(path.read_text())
+    kubernetes_validate.validate(claim, "1.31", strict=True)
+    # The operator's own schema is not here: these are keys of its version 1.
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    head, (group,) = cluster["spec"]["headGroupSpec"], cluster["spec"]["workerGroupSpecs"]
+    assert cluster["spec"].keys() == {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+    assert head.keys() == {"rayStartParams", "template"}
+    assert group.keys() == {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+    for part in (head, group):
+        assert all(isinstance(value, str) for value in part["rayStartParams"].values())
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **part["template"]}
+        kubernetes_validate.validate(pod, "1.31", strict=True)
+        (container,) = part["template"]["spec"]["containers"]
+        assert container["image"].endswith(cluster["spec"]["rayVersion"])
+        (volume,) = part["template"]["spec"]["volumes"]
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+        assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"]]

@@ -2,9 +2,12 @@
 //! given, and says what comes back.
 
 mod arrays;
+mod fleet;
 
 use arrays::{Columns, fault};
 use criticd::config::{Config, ConfigError};
+use criticd::fleet::{Epoch, encode_message};
+use criticd::learner::merge::{Message, Version};
 use criticd::local::{Critic, Outcome};
 use criticd::snapshot::{Ask, Evaluation, Scratch};
 use criticd::transition::Batch;
@@ -81,6 +84,13 @@ impl PyCritic {
         self.critic.learn(batch).map_err(|e| arrays::refused(py, &e))
     }
 
+    /// Whether rows could be learned, as `learn` takes them; nothing changes.
+    fn check(&mut self, py: Python<'_>, stream: &str, columns: Columns<'_>) -> PyResult<()> {
+        let parts = columns.fill(py, self.critic.memory(), stream, false)?;
+        let batch = Batch::new(parts).map_err(|e| fault(py, Some(e.field), &e.message, e.index))?;
+        self.critic.check_rows(&batch).map_err(|e| arrays::refused(py, &e))
+    }
+
     /// Values (n, H), in the order of columns, and variances (n,) or None, of states (n, D).
     fn value<'py>(
         &mut self,
@@ -109,6 +119,33 @@ impl PyCritic {
     fn snapshot<'py>(&mut self, py: Python<'py>, variance: bool) -> PyResult<Bound<'py, PyBytes>> {
         let snapshot = self.critic.snapshot(variance).map_err(|e| arrays::refused(py, &e))?;
         Ok(PyBytes::new(py, &wire::encode_snapshot(snapshot, ArrayForm::Tensor, variance)))
+    }
+
+    /// Learn in the epoch of `bytes` from the first row on.
+    fn begin(&mut self, py: Python<'_>, bytes: &[u8], generation: u64) -> PyResult<()> {
+        let epoch = fleet::epoch(py, bytes)?;
+        self.critic.begin(&epoch, generation).map_err(|why| fault(py, Some("epoch"), &why, None))
+    }
+
+    /// The epoch that its model is of.
+    fn epoch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let model = self.critic.learner().model().ok_or_else(|| none_yet(py))?;
+        Ok(PyBytes::new(py, &Epoch::of(model).written()))
+    }
+
+    /// What it has summed up, as a message of a worker to its coordinator.
+    fn message<'py>(
+        &self,
+        py: Python<'py>,
+        worker: u32,
+        incarnation: u64,
+        removals: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let learner = self.critic.learner();
+        let (model, told) = learner.model().zip(self.critic.told()).ok_or_else(|| none_yet(py))?;
+        let version = Version { incarnation, removals, offset: learner.learned() };
+        let message = Message { epoch: model.epoch(), worker, version, sums: told };
+        Ok(PyBytes::new(py, &py.detach(|| encode_message(&message))))
     }
 
     fn request_refit(&mut self, py: Python<'_>) -> PyResult<()> {
@@ -167,8 +204,14 @@ impl PyCritic {
     }
 }
 
+fn none_yet(py: Python<'_>) -> PyErr {
+    fault(py, Some("learner"), "has no model yet", None)
+}
+
 /// The module.
 #[pymodule]
 fn _learner(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyCritic>()
+    module.add_class::<PyCritic>()?;
+    module.add_class::<fleet::PyGathered>()?;
+    module.add_function(wrap_pyfunction!(fleet::epoch_of_model, module)?)
 }

@@ -196,6 +196,16 @@ impl Intake {
         }
     }
 
+    /// Whether rows have what all critics ask of them.
+    ///
+    /// # Errors
+    /// What they lack.
+    pub(crate) fn check(&self, batch: &Batch) -> Result<(), WireError> {
+        self.check_shape(batch.dim(), batch.rewards_per_row())?;
+        super::actions::check(&self.config.critics, batch)?;
+        self.demands.check(batch).map_err(WireError::from)
+    }
+
     /// Number the new rows of `batch` and put them behind the others, all of them or none. `strict` is an append, whose sequence
     /// numbers may leave no gap. `unix` is the time in seconds.
     ///
@@ -205,10 +215,7 @@ impl Intake {
         let names = batch.take_state_names();
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let shape = (batch.dim(), batch.rewards_per_row());
-        let fits =
-            self.check_shape(shape.0, shape.1).and_then(|()| super::actions::check(&self.config.critics, &batch));
-        let fits = fits.and_then(|()| self.demands.check(&batch).map_err(WireError::from));
-        let admission = match fits.and_then(|()| self.streams.admit(&batch, strict, self.end, limits)) {
+        let admission = match self.check(&batch).and_then(|()| self.streams.admit(&batch, strict, self.end, limits)) {
             Ok(admission) => admission,
             Err(error) => {
                 self.reuse(batch.into_parts());

@@ -38,6 +38,20 @@ impl Learner {
 }
 
 impl Adoption {
+    /// That of a model that others have selected, before any row.
+    pub fn given(model: Box<Model>, generation: u64) -> Self {
+        Self {
+            generation,
+            refits: generation,
+            alarm: None,
+            model,
+            acting: None,
+            swept_through: None,
+            selected_through: None,
+            improves_alone: false,
+        }
+    }
+
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model

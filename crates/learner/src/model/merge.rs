@@ -6,6 +6,7 @@ use crate::math::heads::HeadStatistics;
 use crate::math::posterior::Posterior;
 use crate::math::statistics::{BootstrapTerms, Cut, Statistics};
 use crate::transition::Rows;
+use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use std::fmt::{self, Write};
@@ -86,14 +87,58 @@ impl Model {
     }
 
     fn describe(&self, to: &mut impl Write) -> fmt::Result {
-        let (basis, settings) = (&self.basis, &self.settings);
-        // As text, in which a number is told apart from every other.
-        write!(to, "{:?}{:?}{:?}", self.noise, basis.kernel(), basis.dictionary.elements())?;
-        write!(to, "{:?}{:?}{:?}", basis.inputs, self.lambda, self.level.about)?;
-        write!(to, "{:?}{:?}{:?}", self.weights.scale.ratio, settings.ratio_max(), settings.action_value)?;
-        write!(to, "{:?}{:?}{:?}", settings.rewards, settings.discount, settings.variance)?;
-        write!(to, "{:?}{:?}", settings.forgetting, self.heads.as_ref().map(|heads| heads.heads()))?;
+        self.traits().into_iter().try_for_each(|(_, text)| to.write_str(&text))?;
         self.branch.as_ref().map_or(Ok(()), |branch| branch.describe(to))
+    }
+
+    /// What sums must have in common to be added, by name, as text in which a number is told apart from every other.
+    fn traits(&self) -> [(&'static str, String); 13] {
+        let (basis, settings) = (&self.basis, &self.settings);
+        [
+            ("noise", format!("{:?}", self.noise)),
+            ("kernel", format!("{:?}", basis.kernel())),
+            ("dictionary", format!("{:?}", basis.dictionary.elements())),
+            ("normalisation of states", format!("{:?}", basis.inputs)),
+            ("lambda", format!("{:?}", self.lambda)),
+            ("level", format!("{:?}", self.level.about)),
+            ("ridge", format!("{:?}", self.weights.scale.ratio)),
+            ("largest ratio", format!("{:?}", settings.ratio_max())),
+            ("actions", format!("{:?}", settings.action_value)),
+            ("rewards and discount", format!("{:?}{:?}", settings.rewards, settings.discount)),
+            ("variance", format!("{:?}", settings.variance)),
+            ("forgetting", format!("{:?}", settings.forgetting)),
+            ("heads", format!("{:?}", self.heads.as_ref().map(|heads| heads.heads()))),
+        ]
+    }
+
+    /// What the epochs of this model and of `other` differ in first, by name; none where they are one.
+    pub fn epoch_differs(&self, other: &Self) -> Option<&'static str> {
+        let both = self.traits().into_iter().zip(other.traits());
+        let own = both.into_iter().find_map(|((name, here), (_, there))| (here != there).then_some(name));
+        own.or_else(|| match (&self.branch, &other.branch) {
+            (None, None) => None,
+            (Some(here), Some(there)) => here.epoch_differs(there),
+            _ => Some("heads with a kernel of their own"),
+        })
+    }
+
+    /// What every learner of its epoch begins with: no rows, a dictionary and a ridge that stay as they are, nothing that watches or
+    /// tracks the stream, which only a learner of all rows could.
+    #[must_use]
+    pub fn of_epoch(&self) -> Self {
+        let mut empty = self.emptied();
+        empty.stay();
+        empty
+    }
+
+    fn stay(&mut self) {
+        self.basis.dictionary.close();
+        self.tracking = None;
+        self.errors.watch = None;
+        self.settings.estimate_scale = false;
+        self.settings.drift_sensitivity = DriftSensitivity::Off;
+        self.settings.alarms.clear();
+        self.branch.iter_mut().for_each(|branch| branch.stay());
     }
 
     /// What it has summed up.

@@ -435,6 +435,34 @@ pub fn with_head(snapshot: Vec<u8>, head: &str) -> Vec<u8> {
     join([snapshot, to_map(&BTreeMap::from([("head", head)]))])
 }
 
+/// A snapshot with `bytes` under a key of its own: readers of models leave it alone.
+pub fn with_bytes(snapshot: Vec<u8>, key: &str, bytes: &[u8]) -> Vec<u8> {
+    struct Binary<'a>(&'a [u8]);
+    impl Serialize for Binary<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            as_binary(self.0, serializer)
+        }
+    }
+    join([snapshot, to_map(&BTreeMap::from([(key, Binary(bytes))]))])
+}
+
+/// What [`with_bytes`] put under `key` of a snapshot; none if nothing is there.
+pub fn bytes_of<'a>(snapshot: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let mut reader = Reader::new(snapshot);
+    let Ok(Head::Map(pairs)) = reader.head() else { return None };
+    for _ in 0..pairs {
+        let name = reader.head().ok()?;
+        let value = reader.value().ok()?;
+        if name == Head::Str(key.as_bytes()) {
+            return match Reader::new(value).head() {
+                Ok(Head::Bin(bytes)) => Some(bytes),
+                _ => None,
+            };
+        }
+    }
+    None
+}
+
 /// One map with the entries of several encoded maps, in order.
 fn join(maps: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
     let maps: Vec<Vec<u8>> = maps.into_iter().collect();

@@ -29,9 +29,9 @@ mod wording;
 pub use act::{ActRequest, Given};
 pub use actions::action_space_to_json;
 pub use encode::{
-    Greeting, RefitOutcome, RefusedRows, Reply, StreamPosition, encode_announcement, encode_append, encode_error,
-    encode_event, encode_ingest, encode_policy_request, encode_reply, encode_request, encode_snapshot, encode_status,
-    encode_values, encode_weights, to_json, with_head, with_run,
+    Greeting, RefitOutcome, RefusedRows, Reply, StreamPosition, bytes_of, encode_announcement, encode_append,
+    encode_error, encode_event, encode_ingest, encode_policy_request, encode_reply, encode_request, encode_snapshot,
+    encode_status, encode_values, encode_weights, to_json, with_bytes, with_head, with_run,
 };
 pub use evaluate::{Answers, EVALUATED_MAX, EvaluateRequest, RetainedRows, Span, findings_to_json};
 pub use heads::{

@@ -1,0 +1,304 @@
+"""A worker of a fleet: the learner of some streams, and their journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from criticd import _learner
+from criticd._fleet_journal import Journal
+from criticd._fleet_pool import Pool, stable_hash
+from criticd._protocol import CriticdError, Invalid, Message, Refused
+
+COLUMNS = (
+    "states",
+    "rewards",
+    "next_states",
+    "terminated",
+    "truncated",
+    "actions",
+    "discounts",
+    "times",
+    "behavior_probs",
+    "target_probs",
+    "next_actions",
+    "next_action_probs",
+    "policy",
+)
+_SLICE_S = 0.02
+"""How long rows of the journal are learned again before calls have their turn."""
+_OWN: dict[str, Any] = {
+    "refit_first_rows": 0,
+    "refit_score_drop": 0,
+    "drift_sensitivity": "off",
+    "window_rows": 2048,
+    "warmup_rows": 32,
+}
+"""What a worker does not do by itself: the coordinator selects for all."""
+
+
+def settings_of_workers(settings: Mapping[str, Any]) -> str:
+    """The settings of the learners of workers, as JSON. Raises `Invalid` for what sums cannot do."""
+    forgetting = settings.get("forgetting")
+    if forgetting not in (None, "off", 1, 1.0):
+        raise Invalid(
+            "forgetting", "rows are forgotten by their age in one journal, and a fleet has several: leave it out"
+        )
+    for name in ("alarms", "advisors"):
+        if settings.get(name):
+            raise Invalid(name, "a fleet has none: they would need all rows in one place")
+    return json.dumps({**settings, **_OWN})
+
+
+class _Learned:
+    """The learner of one epoch, and how far it has read the journal."""
+
+    def __init__(self, critic: _learner.Critic, place: int) -> None:
+        self.critic, self.place, self.caught = critic, place, False
+        self.failed = 0
+        """Records that it could not learn, which is a fault of the program."""
+
+    def learn(self, record: Mapping[str, Any]) -> None:
+        if "columns" not in record:
+            return
+        try:
+            self.critic.learn(record["stream"], False, record["columns"])
+        except CriticdError:
+            self.failed += 1
+
+
+def _full(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: columns.get(name) for name in COLUMNS}
+
+
+class Worker:
+    """Learns the rows of its streams, keeps them in a journal, and says what they add up to.
+
+    ```python
+    worker = Worker(0, 1, "rows-of-worker-0", {"discount": 0.95})
+    worker.start()
+    done = worker.call("append", {"stream": "arm", "seq": 0, "columns": rows})
+    ```
+
+    It is number `number` of `workers`. `settings` are those of a `Learner`. A `Fleet` makes its workers itself; a
+    program of one's own may make some to carry the calls another way.
+
+    Rows are durable in its directory when `append` returns. A worker that starts there again has all of them.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        workers: int,
+        directory: str | os.PathLike[str],
+        settings: Mapping[str, Any],
+        *,
+        pool_rows: int = 20_000,
+    ) -> None:
+        self.number, self.workers, self.broken = number, workers, False
+        self._settings = settings_of_workers(settings)
+        self._lock = threading.Condition()
+        self._journal = Journal(Path(directory))
+        self._pool = Pool(pool_rows)
+        self._next: dict[str, int] = {}
+        self._away: dict[str, int] = {}
+        """Streams that others have now, each with the sequence number that they go on from."""
+        self._here: set[str] = set()
+        """Streams that came from elsewhere."""
+        self._ended: set[str] = set()
+        """Streams whose last row ended a chain."""
+        self._shape: tuple[int, int] | None = None
+        self._rows = self._lost = 0
+        self._checker = _learner.Critic(self._settings)
+        self._learned: dict[int, _Learned] = {}
+        """By generation: the epoch in force, and one that comes."""
+        self._stopped = False
+        for record in self._journal.recover():
+            self._note(record)
+        self._thread = threading.Thread(target=self._catch_up, name="criticd-epoch", daemon=True)
+
+    def start(self) -> None:
+        """Learn rows of the journal in the background, whenever there is an epoch that lacks some."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the background, and close the journal."""
+        with self._lock:
+            self._stopped = True
+            self._lock.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._journal.close()
+
+    def call(self, op: str, arguments: Message) -> Message:
+        """Carry out a request.
+
+        They are `append`, `position`, `message`, `begin`, `settle`, `pool`, `release`, `receive` and `reincarnate`.
+        """
+        done: Callable[..., Message] | None = getattr(self, f"_op_{op}", None)
+        if done is None:
+            raise Refused({"code": "unknown_op", "message": f"a worker does not know `{op}`"})
+        with self._lock:
+            if self.broken:
+                raise CriticdError(
+                    "the journal could not be written, and what is in memory may be ahead of it: it starts anew"
+                )
+            return done(**arguments)
+
+    def _note(self, record: Message) -> None:
+        """What a record of the journal changes, besides what is learned."""
+        stream = record["stream"]
+        if "columns" in record:
+            columns = record["columns"]
+            count = len(columns["rewards"])
+            self._lost += record["seq"] - self._next.get(stream, 0)
+            self._next[stream] = record["seq"] + count
+            self._rows += count
+            self._shape = (columns["states"].shape[1], columns["rewards"].size // count)
+            self._pool.offer(stream, record["seq"], columns)
+            ends = any(columns.get(key) is not None and bool(columns[key][-1]) for key in ("terminated", "truncated"))
+            (self._ended.add if ends else self._ended.discard)(stream)
+        elif "away" in record:
+            self._away[stream] = record["away"]
+            self._here.discard(stream)
+        else:
+            self._away.pop(stream, None)
+            self._here.add(stream)
+            self._next[stream] = max(record["here"], self._next.get(stream, 0))
+
+    def _store(self, record: Message) -> None:
+        try:
+            self._journal.append(record)
+        except OSError:
+            self.broken = True
+            raise
+        self._note(record)
+
+    def _op_append(self, stream: str, seq: int, columns: Message) -> Message:
+        if stream in self._away or not (stream in self._here or stable_hash(stream) % self.workers == self.number):
+            return {"moved": True}
+        columns = _full(columns)
+        expected = self._next.get(stream, 0)
+        count = len(columns["rewards"])
+        # Rows that were acknowledged and then lost with a journal are not sent again.
+        if seq > expected and self._journal.incarnation == 0 and stream not in self._here:
+            message = f"row {expected} of stream {stream!r} is the next"
+            raise Refused({"code": "sequence_gap", "message": message, "expected_seq": expected})
+        known = min(max(expected - seq, 0), count)
+        if known < count:
+            columns = {key: col[known:] if hasattr(col, "shape") else col for key, col in columns.items()}
+            self._check(stream, columns)
+            record = {"stream": stream, "seq": seq + known, "columns": columns}
+            self._store(record)
+            for learned in self._learned.values():
+                if learned.caught:
+                    learned.learn(record)
+                    learned.place = self._journal.end
+        return {"next_seq": self._next.get(stream, expected), "duplicates": known}
+
+    def _check(self, stream: str, columns: dict[str, Any]) -> None:
+        self._checker.check(stream, columns)
+        shape = (columns["states"].shape[1], columns["rewards"].size // len(columns["rewards"]))
+        if self._shape is not None and shape != self._shape:
+            dim, rewards = self._shape
+            raise Invalid(
+                "states",
+                f"rows have {dim} state variables and {rewards} rewards here, these have {shape[0]} and {shape[1]}",
+            )
+
+    def _op_position(self, stream: str) -> Message:
+        moved = stream in self._away
+        return {"next_seq": self._next.get(stream, 0), "moved": moved}
+
+    def _op_begin(self, generation: int, epoch: bytes) -> Message:
+        if generation not in self._learned:
+            critic = _learner.Critic(self._settings)
+            critic.begin(epoch, generation + 1)
+            self._learned[generation] = _Learned(critic, self._journal.start)
+            self._lock.notify_all()
+        return {}
+
+    def _op_settle(self, generation: int) -> Message:
+        """Other epochs are over."""
+        self._learned = {key: value for key, value in self._learned.items() if key == generation}
+        return {}
+
+    def _op_message(self, generations: list[int], have: dict[str, int]) -> Message:
+        """What the rows add up to in each of these epochs, unless the caller has that of so many rows."""
+        messages: dict[str, Any] = {}
+        for generation in generations:
+            learned = self._learned.get(generation)
+            if learned is None:
+                messages[str(generation)] = {"lacks": True}
+                continue
+            rows = learned.critic.learned
+            new = have.get(str(generation)) != rows
+            # Chains that moved away are closed where they stand, as every message closes those that run.
+            message = learned.critic.message(self.number, self._journal.incarnation, 0) if new else None
+            messages[str(generation)] = {
+                "message": message,
+                "rows": rows,
+                "caught": learned.caught,
+                "failed": learned.failed,
+            }
+        return {
+            "birth": self._journal.birth,
+            "incarnation": self._journal.incarnation,
+            "rows": self._rows,
+            "streams": len(self._next),
+            "lost": self._lost,
+            "bytes": self._journal.end,
+            "messages": messages,
+        }
+
+    def _op_pool(self) -> Message:
+        return {"pieces": self._pool.pieces()}
+
+    def _op_release(self, stream: str, at_end: bool) -> Message:
+        """Give a stream away; with `at_end` only if no chain of it runs."""
+        if stream not in self._away:
+            if at_end and stream in self._next and stream not in self._ended:
+                return {"runs": True}
+            self._store({"stream": stream, "away": self._next.get(stream, 0)})
+        return {"next_seq": self._away[stream]}
+
+    def _op_receive(self, stream: str, next_seq: int) -> Message:
+        """Take a stream, which starts a chain here."""
+        if stream not in self._here:
+            self._store({"stream": stream, "here": next_seq})
+        return {}
+
+    def _op_reincarnate(self, incarnation: int) -> Message:
+        if incarnation > self._journal.incarnation:
+            self._journal.set_incarnation(incarnation)
+        return {}
+
+    def _catch_up(self) -> None:
+        reading: dict[int, Iterator[tuple[int, Message]]] = {}
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._stopped or any(not each.caught for each in self._learned.values()))
+                if self._stopped:
+                    return
+                for generation, learned in list(self._learned.items()):
+                    if not learned.caught:
+                        reader = reading.setdefault(generation, self._journal.read(learned.place))
+                        if self._slice(learned, reader):
+                            del reading[generation]
+            # Whoever waits for the lock has it next.
+            time.sleep(0.0005)
+
+    def _slice(self, learned: _Learned, reader: Iterator[tuple[int, Message]]) -> bool:
+        """Learn on for a while; whether the end of the journal is reached, or of what the reader knew of it."""
+        end = time.monotonic() + _SLICE_S
+        for learned.place, record in reader:
+            learned.learn(record)
+            if time.monotonic() > end:
+                return False
+        learned.caught = learned.place == self._journal.end
+        return True
