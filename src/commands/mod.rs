@@ -26,17 +26,20 @@ mod log_lines;
 mod manual;
 mod onnx;
 mod output;
+mod plan;
 mod plot;
 mod policy;
 mod quarantine;
 mod repair;
 mod replay;
 mod reset;
+mod rollout;
 mod score;
 mod serve;
 mod status;
 mod stop;
 mod value;
+mod world;
 
 use self::output::print;
 use clap::{Parser, Subcommand};
@@ -86,6 +89,8 @@ enum Command {
     Fit(Box<fit::Fit>),
     Label(Box<label::Label>),
     Evaluate(Box<evaluate::Evaluate>),
+    Plan(Box<plan::Plan>),
+    Rollout(Box<rollout::Rollout>),
     Init(init::Init),
     Score(score::Score),
     CheckTargets(check_targets::CheckTargets),
@@ -130,6 +135,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Fit(fit) => fit.run(),
         Command::Label(label) => label.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
+        Command::Plan(plan) => plan.run(),
+        Command::Rollout(rollout) => rollout.run(),
         Command::Init(init) => init.run(),
         Command::Score(score) => score.run(),
         Command::CheckTargets(check) => check.run(),
