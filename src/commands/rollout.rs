@@ -87,6 +87,9 @@ enum Acting {
     Server(PathBuf),
 }
 
+/// The model in some states, and with what probability each of its actions is taken there.
+type Acted = (Table, Vec<f64>);
+
 /// A course, and how predictions like it did.
 struct Found {
     shown: Vec<Reward>,
@@ -222,7 +225,7 @@ impl Rollout {
         acting: &Acting,
         from: Option<Vec<f64>>,
         begin: &[usize],
-    ) -> Result<((Table, Vec<f64>), (Table, Vec<f64>)), Failure> {
+    ) -> Result<(Acted, Acted), Failure> {
         let fault = |e: WorldError| in_file(&self.table.table, e);
         let at_c = of.dynamics.after().states();
         let at = |states: &[f64], policy: &Policy, places: &[usize]| {
