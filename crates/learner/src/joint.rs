@@ -144,7 +144,7 @@ mod tests {
     fn too_much_is_refused_and_a_model_without_variance_has_none() {
         let mut model = model(2, 9, Metric::Isotropic(0.7), 0.02);
         let refused = model.covariance(&vec![0.0; 2 * (STATES_MAX + 1)]).unwrap_err();
-        assert_eq!((refused.code, refused.field.as_ref()), (InvalidCode::OutOfRange, "states"));
+        assert_eq!((refused.code, refused.field), (InvalidCode::OutOfRange, "states"));
         assert_eq!(model.samples(&STATES, SAMPLES_MAX + 1, 0).unwrap_err().code, InvalidCode::OutOfRange);
         assert_eq!(model.covariance(&[f64::NAN, 0.0]).unwrap_err().code, InvalidCode::NotFinite);
         model.variance = None;

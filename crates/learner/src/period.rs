@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_period_of_a_wheel_is_found_within_two_percent() {
-        for (seed, (truth, turns)) in [(6.283, 3.0), (0.8, 12.0), (360.0, 5.5), (2.5, 30.0)].into_iter().enumerate() {
+        for (seed, (truth, turns)) in [(6.2, 3.0), (0.8, 12.0), (360.0, 5.5), (2.5, 30.0)].into_iter().enumerate() {
             let found = period(&wheel(truth, turns, seed as u64), 0, &[], 0.9).expect("a period");
             assert!((found / truth - 1.0).abs() < 0.02, "{found} for {truth} over {turns} turns");
         }
