@@ -22,5 +22,5 @@ pub mod transport;
 pub mod whole_file;
 
 pub use criticd_learner as learner;
-pub use criticd_learner::{math, sim, snapshot, transition};
+pub use criticd_learner::{math, sim, snapshot, transition, world};
 pub use criticd_protocol::{client, policy, wire};

@@ -36,6 +36,7 @@ from criticd._refusals import Refusal
 from criticd._spread import ReturnSpread
 from criticd._status import Status
 from criticd._tracked import Tracked
+from criticd._what_if import Course, Planned, plan, rollout
 from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Removal, Suggestion, Value
 from criticd.daemon import Daemon
 from criticd.heads import HeadModels, Heads
@@ -50,6 +51,7 @@ __all__ = [
     "Change",
     "Client",
     "Counters",
+    "Course",
     "CriticdError",
     "Daemon",
     "Decisions",
@@ -68,6 +70,7 @@ __all__ = [
     "ListedHead",
     "Malformed",
     "NoReply",
+    "Planned",
     "Position",
     "RefitOutcome",
     "Refusal",
@@ -85,6 +88,8 @@ __all__ = [
     "Values",
     "__version__",
     "fit",
+    "plan",
+    "rollout",
 ]
 
 if TYPE_CHECKING:

@@ -341,6 +341,39 @@ class Snapshot:
         values = self._values(states, bool(variance), False, False)
         return values.mean, values.variance
 
+    def joint(self, states: States) -> tuple[Array, Array]:
+        """Mean (n,), or (n, H) with several rewards, and posterior covariance (n, n) of V at states (n, D) together.
+
+        The variance of V(a) - V(b) is c[a, a] + c[b, b] - 2 c[a, b]. Nearby states are known or unknown together, so
+        that it is often far below the sum of their variances. Raises `Invalid` for what is no state, `ValueError`
+        without a variance.
+        """
+        points = np.atleast_2d(self._points(states))
+        found = self.evaluate(points)[0]
+        covariance = self.covariance
+        assert covariance is not None, "evaluate has refused"
+        basis, at = self.kernel.project(self.dictionary), self.normalised(points)
+        rows = self._kernel_rows(points, basis)
+        places = self.kernel.project(at)
+        squared = ((places[:, None, :] - places[None, :, :]) ** 2).sum(axis=2) + self.kernel.apart(at, at)
+        functions = self.kernel.functions(at)
+        prior = self.kernel.of_squares(squared) + functions * self.kernel.column_variances @ functions.T
+        joint = prior - rows @ covariance @ rows.T
+        return found, (joint + joint.T) / 2
+
+    def sample(self, states: States, count: int = 1, *, seed: int = 0) -> Array:
+        """Joint samples of V at states (n, D): (count, n), or (count, n, H) with several rewards.
+
+        How often is plan A better than plan B? `(samples[:, 0] > samples[:, 1]).mean()`. The same states and seed give
+        the same samples. Raises what `joint` raises.
+        """
+        mean, joint = self.joint(states)
+        values, vectors = np.linalg.eigh(joint)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        normals = np.random.default_rng(seed).standard_normal((count, len(root), *mean.shape[1:]))
+        samples: Array = mean + np.einsum("ij,kj...->ki...", root, normals)
+        return samples
+
     def _judged(self, table: Table, policy: Policy, options: Mapping[str, Any]) -> Evaluation:
         # It needs this module.
         from criticd import policies

@@ -97,6 +97,26 @@ def test_values_are_those_of_the_formula(kind: str, rewards: int) -> None:
     np.testing.assert_allclose(single, mean[0], rtol=1e-14)
 
 
+@pytest.mark.parametrize("rewards", [1, 2])
+def test_states_are_known_together(rewards: int) -> None:
+    snapshot = model(rewards=rewards)
+    states = np.random.default_rng(2).standard_normal((5, 3))
+    mean, joint = snapshot.joint(states)
+    alone, variance = snapshot.evaluate(states)
+    assert variance is not None
+    assert (mean == alone).all() and np.allclose(np.diag(joint), variance) and (joint == joint.T).all()
+    # The variance of a sum is that of a value whose kernel row is the sum.
+    assert np.linalg.eigvalsh(joint).min() > -1e-9
+    samples = snapshot.sample(states, 20_000, seed=1)
+    assert samples.shape == (20_000, 5) if rewards == 1 else samples.shape == (20_000, 5, rewards)
+    assert (samples == snapshot.sample(states, 20_000, seed=1)).all()
+    first = samples.reshape(20_000, 5, -1)[:, :, 0]
+    assert np.allclose(np.cov(first.T), joint, atol=0.05 * variance.max())
+    assert np.allclose(samples.mean(axis=0), mean, atol=0.05 * np.sqrt(variance.max()))
+    with pytest.raises(ValueError, match="variance"):
+        model(variance=False).joint(states)
+
+
 @pytest.mark.parametrize("rewards", [1, 3])
 def test_returns_and_what_is_known_are_those_of_the_formula(rewards: int) -> None:
     snapshot = model(rewards=rewards)

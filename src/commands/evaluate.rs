@@ -1,6 +1,7 @@
 //! `criticd evaluate`.
 
 mod live;
+mod model;
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
@@ -11,6 +12,7 @@ use super::held_out::Like;
 use super::label::FitAlone;
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
 use super::policy;
+use super::world::WorldOptions;
 use clap::Parser as _;
 use criticd::learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd::learner::batch::Given;
@@ -25,7 +27,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Estimates in the order in which they are shown.
-const ESTIMATES: [&str; 5] = ["is", "wis", "pdis", "dr", "fqe"];
+const ESTIMATES: [&str; 6] = ["is", "wis", "pdis", "dr", "fqe", "model"];
 
 /// Judge another policy by the transitions of the one that acted
 ///
@@ -34,7 +36,7 @@ const ESTIMATES: [&str; 5] = ["is", "wis", "pdis", "dr", "fqe"];
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate log.csv --actions discrete:3 --policy tcp://127.0.0.1:5760    ask its server\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate tcp://127.0.0.1:5751 --policy tcp://127.0.0.1:5760    by a daemon's rows\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of its last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\n\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the discrete actions in that state), or action, or action_0, ... (the action it takes there). A server answers with the same numbers: `python -m criticd.policies net.onnx` is one for a network, at tcp://127.0.0.1:5760, and criticd.policies.PolicyServer one for any function. proto/README.md has the messages (\"Policies that answer\").\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of models that have not seen an episode, corrected by what happened in it. ess is the number of episodes that the weighted ones are worth. No interval is given where ess is below --ess-min, or where weights have another mean than 1; of the fitted Q, where its dictionary is too coarse, rows are few, or the policy does what was not done. Then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with discount, kernel and dictionary_max of a critic of action values. A server of --policy is asked in the states of these rows. For a file, --states writes them; it has the policy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
+        "Examples:\n  criticd evaluate log.csv                                    columns behavior_prob and target_prob\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv\n  criticd evaluate log.csv --actions discrete:3 --policy tcp://127.0.0.1:5760    ask its server\n  criticd evaluate arm.parquet --actions box --policy actions.csv --json\n  criticd evaluate log.csv --actions discrete:3 --policy probs.csv --by both    a second opinion\n  criticd evaluate tcp://127.0.0.1:5751 --policy tcp://127.0.0.1:5760    by a daemon's rows\n  criticd evaluate tcp://127.0.0.1:5751 --states states.csv     the states of its last 10000 rows\n  criticd evaluate tcp://127.0.0.1:5751 --policy probs.csv --from 0\n\nbehavior_prob may be called action_prob or action_logp (RLlib), pscore or propensity_score (obp) or probability (VW).\n\nThe file of --policy has one row for each transition of the table: prob_0, prob_1, ... (the policy's probabilities of the discrete actions in that state), or action, or action_0, ... (the action it takes there). A server answers with the same numbers: `python -m criticd.policies net.onnx` is one for a network, at tcp://127.0.0.1:5760, and criticd.policies.PolicyServer one for any function. proto/README.md has the messages (\"Policies that answer\").\n\nis, wis and pdis are importance sampling, weighted and per decision; fqe is fitted Q evaluation, dr doubly robust: fqe of models that have not seen an episode, corrected by what happened in it; model (--by) a model of where actions lead, from the same rows. ess is the number of episodes that the weighted ones are worth. No interval is given where ess is below --ess-min, or where weights have another mean than 1; of the fitted Q, where its dictionary is too coarse, rows are few, or the policy does what was not done. Then a sentence says why.\n\nInstead of a TABLE there may be the control endpoint of a running daemon. It judges the policy by rows of its journal, with discount, kernel and dictionary_max of a critic of action values. A server of --policy is asked in the states of these rows. For a file, --states writes them; it has the policy's answers in them, one row for each, from the offset --from on.\n\n{TABLES}"
     )
 )]
 pub(crate) struct Evaluate {
@@ -50,6 +52,10 @@ pub(crate) struct Evaluate {
     /// The actions there are, discrete:N or box: with it a Q is fitted
     #[arg(long, value_name = "KIND", value_parser = action_kind)]
     actions: Option<ActionKind>,
+    /// With --actions: judge by a fitted Q (and doubly robust), by a model of the transition in its place, or by both. The model is a
+    /// second opinion: it knows where actions lead, and has other errors
+    #[arg(long, value_name = "WHAT", default_value = "fitted")]
+    by: By,
     /// Discount of transitions that carry none
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
@@ -69,6 +75,8 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "M", default_value_t = ELEMENTS_MAX)]
     grow_max: usize,
     #[command(flatten)]
+    world: WorldOptions,
+    #[command(flatten)]
     live: live::LiveOptions,
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -81,9 +89,25 @@ pub(crate) struct Evaluate {
     json: bool,
 }
 
+/// What --actions judges by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// A fitted Q
+    Fitted,
+    /// A model of the transition
+    Model,
+    /// Both
+    Both,
+}
+
 impl Evaluate {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if endpoint(&self.table.table).is_some() {
+            if self.by != By::Fitted {
+                return Err(Failure::usage(
+                    "--by: a daemon judges by a fitted Q; `criticd export` writes its rows for a model",
+                ));
+            }
             return live::run(&self.table.table.to_string_lossy(), &self);
         }
         self.live.refuse_without_daemon()?;
@@ -94,18 +118,28 @@ impl Evaluate {
         let names = table.names_with_units();
         let judged = self.judged(table)?;
         let progress = Progress::start("judging");
-        let fitted = match self.actions {
-            Some(kind) => Some(self.fitted(&judged, kind.space(&judged.columns)?, names)?),
-            None => None,
+        let space = self.actions.map(|kind| kind.space(&judged.columns)).transpose()?;
+        let fitted = match &space {
+            Some(space) if self.by != By::Model => Some(self.fitted(&judged, space.clone(), names.clone())?),
+            _ => None,
         };
         let findings = judged.findings(fitted, self.ess_min);
+        let mut document = wire::findings_to_json(&findings);
+        let modelled = match space {
+            Some(space) if self.by != By::Fitted => {
+                model::add(&self, &judged, space, names, &mut document)?;
+                true
+            }
+            None if self.by != By::Fitted => return Err(Failure::usage("--by model needs --actions and --policy")),
+            _ => false,
+        };
         drop(progress);
-        if findings.fitted.is_none() && findings.judgement.is_none() {
+        if findings.fitted.is_none() && findings.judgement.is_none() && !modelled {
             let message = "the table has not both behavior_prob and target_prob, and --actions says not what a Q is to be \
                            fitted for: there is nothing to judge by";
             return Err(in_file(&self.table.table, message));
         }
-        self.print(&wire::findings_to_json(&findings))
+        self.print(&document)
     }
 
     /// How long the policy's server may take for one piece of the states.

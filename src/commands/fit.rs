@@ -12,11 +12,16 @@ use super::dictionary::{Chosen, DictionaryOptions};
 use super::given::{self, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::output::{Progress, in_file, note, number, output, print, print_json};
-use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
+use choices::{
+    EvidenceChoice, KernelChoice, KindChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel,
+    kind,
+};
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
+use criticd::learner::hidden;
 use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
+use criticd::learner::period;
 use criticd::learner::refit::{self, Compared, RefitError, RefitReport, RefitTrigger};
 use criticd::learner::window::Window;
 use criticd::learner::{Alarm, DictionaryBy, DriftSensitivity, Lambda, Learner, LinearColumns, Settings, VarianceKind};
@@ -64,10 +69,10 @@ pub(crate) struct Fit {
     /// A constant and linear columns beside the kernel: auto (where held-out returns are predicted better with them), never or always
     #[arg(long, value_name = "WHETHER", default_value = "auto", value_parser = linear_columns)]
     linear_columns: LinearColumns,
-    /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit) or category
-    /// (equal or different, never near) [default: all real]
-    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    state_kinds: Vec<StateKind>,
+    /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit), periodic (the period is
+    /// learned by evidence) or category (equal or different, never near) [default: all real]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
+    state_kinds: Vec<KindChoice>,
     /// Independent noise of returns (correlated) or of rewards (white: only for deterministic transitions; it selects by
     /// evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
@@ -207,7 +212,7 @@ impl Fit {
         self.sums.note(&table);
         let learned = Learned::of(&self.action, &self.table.table, table, given::most(self.rho_max))?;
         let Learned { mut rows, episodes, names, mut of_actions } = learned;
-        let about = self.settings(&rows)?;
+        let about = self.with_periods(&rows, names.as_deref())?;
         about.take_prior_mean(&mut rows);
         of_actions.iter_mut().flat_map(|of| &mut of.acted).for_each(|acted| about.take_prior_mean(acted));
         let of_actions = of_actions.as_ref();
@@ -261,6 +266,7 @@ impl Fit {
         drop(progress);
         let report = Report {
             fit: &self,
+            hidden: self.hidden(&fitted.model, &rows),
             fitted: &fitted,
             rows: &rows,
             snapshot: &snapshot,
@@ -369,6 +375,36 @@ impl Fit {
         Ok(Snapshot { generation: 1, offset, time, ..snapshot })
     }
 
+    fn kinds(&self) -> Vec<StateKind> {
+        self.state_kinds.iter().map(|choice| choice.kind()).collect()
+    }
+
+    /// The settings, once the periods that are not known have been learned.
+    fn with_periods(&mut self, rows: &Rows, names: Option<&[String]>) -> Result<Settings, Failure> {
+        let unknown = |choice: &KindChoice| *choice == KindChoice::Period;
+        while let Some(d) = self.state_kinds.iter().position(unknown).filter(|&d| d < rows.dim) {
+            let name = names.map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+            let Some(found) = period::period(rows, d, &self.kinds(), self.discount) else {
+                let message = format!(
+                    "--state-kinds periodic: the returns show no period of {name}, which they must go through one and a half times or \
+                     more; name it, periodic:P"
+                );
+                return Err(in_file(&self.table.table, message));
+            };
+            note(&format!("{name} comes back to the same after {}", number(found)));
+            self.state_kinds[d] = KindChoice::Known(StateKind::Periodic(found));
+        }
+        self.settings(rows)
+    }
+
+    /// Whether the state hides something of what follows, where rewards are followed into the future.
+    fn hidden(&self, model: &Model, rows: &Rows) -> Option<hidden::Sign> {
+        let settings = model.settings();
+        let follows = settings.noise == NoiseModel::Correlated && settings.discount > 0.0;
+        let alike = settings.action_value.is_none() && !self.forgetting.is_finite();
+        if follows && alike { hidden::sign(model, rows, self.seed) } else { None }
+    }
+
     /// What heads rule out.
     fn check_heads(&self, settings: &Settings) -> Result<(), Failure> {
         if settings.heads.is_empty() {
@@ -433,7 +469,7 @@ impl Fit {
             forgetting: given::most(self.forgetting),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             linear_columns: self.linear_columns,
-            state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
+            state_kinds: self.action.kinds(&self.kinds(), rows.dim),
             ..own
         };
         settings
@@ -541,7 +577,7 @@ impl Fit {
             let message = format!("--kernel-profile contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
-        if !self.state_kinds.is_empty() && (0..rows.dim).any(|d| self.state_kinds[d] != kernel.kind_of(d)) {
+        if !self.state_kinds.is_empty() && (0..rows.dim).any(|d| self.state_kinds[d].kind() != kernel.kind_of(d)) {
             let message = format!("--state-kinds contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }

@@ -265,6 +265,22 @@ impl TableOptions {
         self.reading.columns.reward = vec![target.to_owned()];
     }
 
+    /// The reward of the options, which they have no longer.
+    pub(super) fn take_reward(&mut self) -> Option<String> {
+        let said = std::mem::take(&mut self.reading.columns.reward);
+        (!said.is_empty()).then(|| said.join(","))
+    }
+
+    /// Take this column, or sum of columns, as the reward.
+    pub(super) fn set_reward(&mut self, text: &str) {
+        self.reading.columns.reward = vec![text.to_owned()];
+    }
+
+    /// What the options call the numbers of an action; nothing where they do not.
+    pub(super) fn action_names(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.reading.columns()?.action)
+    }
+
     /// Read further columns, or sums of them, behind the reward, as if they were rewards.
     pub(super) fn beside_reward(&mut self, more: &[String]) -> Result<(), Failure> {
         let mut reward = self.reading.columns()?.reward;

@@ -30,6 +30,7 @@ mod manual;
 mod merge;
 mod onnx;
 mod output;
+mod plan;
 mod plot;
 mod policy;
 mod quarantine;
@@ -37,11 +38,13 @@ mod remove;
 mod repair;
 mod replay;
 mod reset;
+mod rollout;
 mod score;
 mod serve;
 mod status;
 mod stop;
 mod value;
+mod world;
 
 use self::output::print;
 use clap::{FromArgMatches as _, Parser, Subcommand};
@@ -93,6 +96,8 @@ enum Command {
     Fit(Box<fit::Fit>),
     Label(Box<label::Label>),
     Evaluate(Box<evaluate::Evaluate>),
+    Plan(Box<plan::Plan>),
+    Rollout(Box<rollout::Rollout>),
     Init(init::Init),
     Score(score::Score),
     CheckTargets(check_targets::CheckTargets),
@@ -145,6 +150,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Fit(fit) => fit.run(),
         Command::Label(label) => label.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
+        Command::Plan(plan) => plan.run(),
+        Command::Rollout(rollout) => rollout.run(),
         Command::Init(init) => init.run(),
         Command::Score(score) => score.run(),
         Command::CheckTargets(check) => check.run(),

@@ -6,10 +6,11 @@ use super::Failure;
 use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
 use super::client::daemon_named;
-use super::given::{mapping, read_columns, read_states_as, without_unit};
+use super::given::{at_least_one, mapping, read_columns, read_states_as, without_unit};
 use super::inspect::{head_called, names, read_model};
 use super::output::{columns, in_file, note, number, print, print_json};
 use criticd::learner::heads::Head;
+use criticd::math::dense::Matrix;
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::table::{Columns, Mapping};
 use nalgebra::DMatrix;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it; or a running daemon: its data directory or its control endpoint
@@ -41,9 +42,55 @@ pub(crate) struct Value {
     /// Critics of the daemon that answer, all in one request [default: the first]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     critic: Vec<String>,
+    /// Also print the covariance of the values of the states: that of V(a) - V(b) is Cov_aa + Cov_bb - 2 Cov_ab
+    #[arg(long, conflicts_with = "head")]
+    covariance: bool,
+    /// Also print joint samples of the values of the states, so many: how often is plan A better than plan B?
+    #[arg(long, value_name = "K", value_parser = at_least_one, conflicts_with = "head")]
+    samples: Option<usize>,
+    /// Seed of the samples
+    #[arg(long, value_name = "S", default_value_t = 0, requires = "samples")]
+    seed: u64,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// What a model says of states together.
+#[derive(Default)]
+struct Together {
+    /// (n, n).
+    covariance: Option<Matrix>,
+    /// (n, K) of each reward.
+    samples: Option<Vec<Matrix>>,
+}
+
+impl Together {
+    /// One list of K lists of n numbers for each reward; without a list around it where there is one reward.
+    fn add_to(&self, document: &mut Json) {
+        let lists = |of: &Matrix| (0..of.cols()).map(|k| of.col(k).to_vec()).collect::<Vec<_>>();
+        if let Some(covariance) = &self.covariance {
+            document["covariance"] = json!(lists(covariance));
+        }
+        match self.samples.as_deref() {
+            Some([one]) => document["samples"] = json!(lists(one)),
+            Some(several) => document["samples"] = several.iter().map(lists).collect(),
+            None => {}
+        }
+    }
+
+    /// Below the table of values, a column for each state and for each sample.
+    fn text(&self) -> String {
+        let of = |title: &str, matrix: &Matrix| {
+            let titles: Vec<String> = (1..=matrix.cols()).map(|k| format!("{title} {k}")).collect();
+            let row = |i: usize| (0..matrix.cols()).map(|k| number(matrix.at(i, k))).collect();
+            let rows: Vec<Vec<String>> = (0..matrix.rows()).map(row).collect();
+            columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
+        };
+        let covariance = self.covariance.iter().map(|found| format!("\ncovariance\n{}", of("state", found)));
+        let samples = self.samples.iter().flatten().map(|found| format!("\nsamples\n{}", of("sample", found)));
+        covariance.chain(samples).collect()
+    }
 }
 
 impl Value {
@@ -54,6 +101,11 @@ impl Value {
             None => said,
         };
         if let Some(endpoint) = daemon_named(&self.model) {
+            if self.covariance || self.samples.is_some() {
+                return Err(Failure::usage(
+                    "--covariance and --samples are for a MODEL that is a file: `criticd snapshot` writes that of a daemon",
+                ));
+            }
             if let Some(head) = &self.head {
                 return live::run_head(&endpoint, &self.states, said, &self.critic, head, self.json);
             }
@@ -91,11 +143,13 @@ impl Value {
                 self.model.display()
             ));
         }
+        let together = self.together(&snapshot, &states)?;
         if snapshot.provisional {
             note("model selection has not chosen this model yet; deviations are those before any row");
         }
         if self.json {
             let mut document = document(&found);
+            together.add_to(&mut document);
             if let Some(names) = &snapshot.inputs.names {
                 document["names"] = json!(names);
             }
@@ -110,11 +164,31 @@ impl Value {
         };
         let (titles, rows) = table(&names, &shown, &found);
         print(&columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))?;
+        print(&together.text())?;
         if !heads.is_empty() {
             let more = if heads.len() == 1 { "1 head".to_owned() } else { format!("{} heads", heads.len()) };
             note(&format!("{more} besides: --json has them all, --head NAME prints one"));
         }
         Ok(())
+    }
+
+    /// What is asked for of the states together.
+    fn together(&self, snapshot: &Snapshot, states: &[f64]) -> Result<Together, Failure> {
+        if !self.covariance && self.samples.is_none() {
+            return Ok(Together::default());
+        }
+        if snapshot.variance.is_none() {
+            let message =
+                "the model carries no variance, which --covariance and --samples need; models that `fit` writes do";
+            return Err(in_file(&self.model, message));
+        }
+        let fault = |e| in_file(&self.states, e);
+        let covariance = if self.covariance { snapshot.covariance(states).map_err(fault)? } else { None };
+        let samples = match self.samples {
+            Some(count) => snapshot.samples(states, count, self.seed).map_err(fault)?,
+            None => None,
+        };
+        Ok(Together { covariance, samples })
     }
 
     /// What the heads that are asked for say: one, or all there are.

@@ -71,6 +71,23 @@ pub enum Function {
 impl Function {
     /// Those that have names.
     const NAMED: [(&str, Self); 3] = [("abs", Self::Abs), ("min", Self::Min), ("max", Self::Max)];
+
+    /// Its value at these numbers.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn of(self, mut numbers: impl Iterator<Item = f64>) -> f64 {
+        let first = numbers.next().expect("a function is of a number at least");
+        match self {
+            Self::Same => first,
+            Self::Square => first * first,
+            Self::Abs => first.abs(),
+            Self::Min => numbers.fold(first, f64::min),
+            Self::Max => numbers.fold(first, f64::max),
+            Self::Less => f64::from(u8::from(numbers.all(|second| first < second))),
+            Self::Greater => f64::from(u8::from(numbers.all(|second| first > second))),
+        }
+    }
 }
 
 /// Why a text is no sum.
@@ -124,6 +141,28 @@ impl Formula {
         let mut parser = Parser { rest: text.trim_start(), names };
         let formula = parser.formula(0)?;
         if parser.rest.is_empty() { Ok(formula) } else { Err(parser.cannot_continue()) }
+    }
+
+    /// Its value where each column has the number that `of` says.
+    pub fn value(&self, of: &dyn Fn(&Variable) -> f64) -> f64 {
+        self.terms.iter().fold(self.constant, |sum, (factor, quantity)| {
+            sum + factor
+                * match quantity {
+                    Quantity::Column(variable) => of(variable),
+                    Quantity::Of(function, formulas) => function.of(formulas.iter().map(|formula| formula.value(of))),
+                }
+        })
+    }
+
+    /// The columns that it names, one as often as it does.
+    pub fn variables(&self) -> Vec<&Variable> {
+        fn of((_, quantity): &(f64, Quantity)) -> Vec<&Variable> {
+            match quantity {
+                Quantity::Column(variable) => vec![variable],
+                Quantity::Of(_, formulas) => formulas.iter().flat_map(Formula::variables).collect(),
+            }
+        }
+        self.terms.iter().flat_map(of).collect()
     }
 
     fn just(quantity: Quantity) -> Self {

@@ -14,7 +14,7 @@ mod policy;
 
 pub use fitted::{Findings, Fitted, Judged, Taught, count, folds, part, shuffled};
 pub use learned::{ELEMENTS_MAX, Learned, learn};
-pub use policy::{Fault, Policy};
+pub use policy::{Entries, Fault, Policy};
 
 use std::fmt;
 

@@ -32,14 +32,19 @@
 //! - \[G12\] S. Grunewalder, G. Lever, L. Baldassarre, M. Pontil, A. Gretton, *Modelling Transition Dynamics in MDPs with RKHS
 //!   Embeddings*, ICML 2012.
 
+mod ahead;
 mod basis;
+mod choice;
 mod dynamics;
 mod error;
 mod evaluation;
 mod plan;
+mod published;
 mod table;
 
+pub use ahead::{Ahead, Chained, Course, Error};
 pub use basis::Basis;
+pub use choice::{Choice, Choosing, Normal, Part, Widths};
 pub use dynamics::Dynamics;
 pub use error::WorldError;
 pub use evaluation::{Deviation, Evaluation, course};

@@ -1,6 +1,7 @@
 //! Values of the options of `criticd fit`, and what they stand for in the learner.
 
 use criticd::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
+use criticd::math::embedding::StateKind;
 use criticd::math::kernel::NoiseModel;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,4 +118,31 @@ impl SelectionChoice {
             Self::Evidence => SelectionKind::Evidence,
         }
     }
+}
+
+/// Kind of a state variable, which may be periodic with a period that the data are to tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum KindChoice {
+    Known(StateKind),
+    Period,
+}
+
+impl KindChoice {
+    /// The kind, once the period is known.
+    pub(super) fn kind(self) -> StateKind {
+        match self {
+            Self::Known(kind) => kind,
+            Self::Period => StateKind::Real,
+        }
+    }
+}
+
+/// A kind of state variable on the command line.
+pub(super) fn kind(text: &str) -> Result<KindChoice, String> {
+    if text == "periodic" {
+        return Ok(KindChoice::Period);
+    }
+    text.parse()
+        .map(KindChoice::Known)
+        .map_err(|what: String| format!("{what}; \"periodic\" alone has the period learned"))
 }

@@ -7,6 +7,7 @@ use crate::commands::held_out::HeldOut;
 use crate::commands::inspect::{describe, names};
 use crate::commands::output::{facts, number};
 use crate::commands::{Failure, given, score};
+use criticd::learner::hidden::Sign;
 use criticd::learner::improve::Improved;
 use criticd::learner::refit::{AscentReport, RefitReport, SelectionReport};
 use criticd::math::evidence::Evidence;
@@ -43,6 +44,8 @@ pub(super) struct Report<'a> {
     /// Where it is the value of actions.
     pub(super) of_actions: Option<&'a OfActions>,
     pub(super) improved: Option<&'a Improved>,
+    /// How far values of single rewards and those of whole returns are apart.
+    pub(super) hidden: Option<Sign>,
     /// From the table to the model.
     pub(super) seconds: f64,
 }
@@ -56,6 +59,9 @@ impl Report<'_> {
         document["text"] = json!(self.answer());
         if let Some(held_out) = &self.held_out {
             document["held_out"] = held_out.document();
+        }
+        if let Some(Sign { ratio, chains }) = self.hidden {
+            document["hidden_state"] = json!({"ratio": ratio, "chains": chains});
         }
         if let Some(actions) = self.of_actions {
             actions.describe(&mut document);
@@ -148,7 +154,15 @@ impl Report<'_> {
         let idle = (!idle.is_empty()).then(|| {
             format!("{} could be removed: held-out episodes are predicted as well without", given::listed(&idle))
         });
-        advice.into_iter().map(str::to_owned).chain(coarse).chain(idle).collect()
+        let hidden = self.hidden.filter(Sign::is_hidden).map(|sign| {
+            format!(
+                "what follows depends on more than the state: values learned from single rewards and from whole returns differ by {:.1} \
+                 times what chance explains; add what is missing to the state, such as a speed or the variables of the row before, or \
+                 believe whole returns (--lambda 1 --variance clustered)",
+                sign.ratio
+            )
+        });
+        advice.into_iter().map(str::to_owned).chain(hidden).chain(coarse).chain(idle).collect()
     }
 
     /// The model, its evidence and how it was selected.

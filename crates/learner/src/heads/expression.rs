@@ -118,17 +118,7 @@ impl Part {
             Self::Place(place) => return place.of(rows, i),
             Self::Of(function, of) => (function, of),
         };
-        let mut numbers = of.iter().map(|terms| terms.of(rows, i));
-        let first = numbers.next().expect("a function is of a number at least");
-        match function {
-            Function::Same => first,
-            Function::Square => first * first,
-            Function::Abs => first.abs(),
-            Function::Min => numbers.fold(first, f64::min),
-            Function::Max => numbers.fold(first, f64::max),
-            Function::Less => f64::from(u8::from(numbers.all(|second| first < second))),
-            Function::Greater => f64::from(u8::from(numbers.all(|second| first > second))),
-        }
+        function.of(of.iter().map(|terms| terms.of(rows, i)))
     }
 }
 

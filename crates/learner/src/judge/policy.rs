@@ -20,6 +20,17 @@ pub enum Policy {
     },
 }
 
+/// What a policy does in some states, as inputs of Q.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entries {
+    /// Actions A of each state.
+    pub actions: usize,
+    /// (k A, D + width), row-major.
+    pub inputs: Vec<f64>,
+    /// (k, A), row-major: with what probability it takes each.
+    pub shares: Vec<f64>,
+}
+
 /// Why a policy cannot be judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
@@ -148,6 +159,27 @@ impl Policy {
             }
         }
         Ok(())
+    }
+
+    /// Inputs of Q (k A, D + width) at the `states` (k, D) of rows `places`, A for each, with what share each of the A has: all discrete
+    /// actions by their probabilities, or the one that is taken.
+    ///
+    /// # Errors
+    /// An answer that is no action of `space`.
+    pub fn entries(&self, places: &[usize], states: &[f64], space: &ActionSpace) -> Result<Entries, Fault> {
+        let mut out = Entries { actions: if self.is_stochastic() { space.choices() } else { 1 }, ..Entries::default() };
+        let dim = states.len().checked_div(places.len()).unwrap_or(1);
+        for (&i, state) in places.iter().zip(states.chunks_exact(dim.max(1))) {
+            let row = self.column().row(i).ok_or_else(|| Fault::at(i, "has no answer"))?;
+            for action in 0..out.actions {
+                let number = [action as f64];
+                let taken = if self.is_stochastic() { &number[..] } else { row };
+                out.inputs.extend_from_slice(state);
+                space.append(taken, &mut out.inputs).map_err(|message| Fault::at(i, message))?;
+                out.shares.push(if self.is_stochastic() { row[action] } else { 1.0 });
+            }
+        }
+        Ok(out)
     }
 
     /// `take` the inputs of Q at `state` of row i, each with its share.

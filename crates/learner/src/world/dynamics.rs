@@ -1,9 +1,12 @@
 //! The solved model: where it goes from any state with any action.
 
+use super::BLOCK;
 use super::basis::Basis;
 use super::error::WorldError;
 use super::table::Table;
-use crate::math::dense::{Cholesky, Matrix, Op, View, axpy, dot, product, solve_lower, solve_lower_transposed};
+use crate::math::dense::{
+    Cholesky, Matrix, Op, Scratch, View, axpy, dot, multiply, product, rank_k, solve_lower, solve_lower_transposed,
+};
 use crate::math::hull::unbiased;
 use crate::math::kernel::Points;
 
@@ -68,11 +71,25 @@ impl Dynamics {
                 inputs.extend_from_slice(action);
             }
         }
-        let features = self.before.features(&inputs);
+        self.entries(&inputs, actions.len() / width)
+    }
+
+    /// The model at these `inputs` (n A, D + width), row-major, of n states with A actions each. The actions of one state may be
+    /// others than those of the next one: where a policy takes one for certain, A is 1. O(n A d (d + m)).
+    ///
+    /// # Errors
+    /// Lengths that do not fit.
+    pub fn entries(&self, inputs: &[f64], actions: usize) -> Result<Table, WorldError> {
+        let each = self.before.dim() * actions;
+        if each == 0 || !inputs.len().is_multiple_of(each) {
+            let expected = inputs.len() / each.max(1) * each;
+            return Err(WorldError::Size { what: "inputs", found: inputs.len(), expected });
+        }
+        let features = self.before.features(inputs);
         let outcomes = product(features.view(), Op::Transposed, self.outcomes.view(), Op::Plain);
         let heads = outcomes.cols() - 1;
         Ok(Table {
-            actions: actions.len() / width,
+            actions,
             mass: product(self.turned.view(), Op::Plain, features.view(), Op::Plain),
             rewards: Matrix::from_columns(
                 outcomes.rows(),
@@ -111,6 +128,36 @@ impl Dynamics {
             axpy(&mut out, 1.0, self.outcomes.col(h));
         }
         out
+    }
+
+    /// Weights (d,) of the features of D that come nearest to `values` (n,) at `inputs` (n, D + width), by least squares with `ridge`:
+    /// what a known reward of state and action adds to those of [`Dynamics::weights`]. O(n d^2).
+    ///
+    /// # Errors
+    /// Lengths that do not fit, a ridge that is not positive, or features that are not finite.
+    pub fn nearest(&self, inputs: &[f64], values: &[f64], ridge: f64) -> Result<Vec<f64>, WorldError> {
+        let (dim, n, d) = (self.before.dim(), values.len(), self.before.len());
+        if inputs.len() != n * dim {
+            return Err(WorldError::Size { what: "inputs", found: inputs.len(), expected: n * dim });
+        }
+        if !(ridge > 0.0 && ridge.is_finite()) {
+            return Err(WorldError::Ridge(ridge));
+        }
+        let (mut gram, mut response) = (Matrix::zeros(d, d), Matrix::zeros(d, 1));
+        for from in (0..n).step_by(BLOCK) {
+            let to = n.min(from + BLOCK);
+            let psi = self.before.features(&inputs[from * dim..to * dim]);
+            rank_k(gram.view_mut(), 1.0, psi.view(), Op::Plain);
+            multiply(response.view_mut(), true, 1.0, psi.view(), Op::Plain, View::column(&values[from..to]), Op::Plain);
+        }
+        let mut system = Cholesky::default();
+        system.renew(&gram, ridge, &mut Scratch::default())?;
+        Ok(system.solve(response).col(0).to_vec())
+    }
+
+    /// (U L_C^-1)' (m, d).
+    pub(super) fn turned(&self) -> &Matrix {
+        &self.turned
     }
 
     /// l(c, c') between the elements of C (m, m), without the constant of the kernel: what [`Table::projected`] measures by.

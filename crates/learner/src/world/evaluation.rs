@@ -5,7 +5,7 @@ use super::error::WorldError;
 use super::table::Table;
 use super::{BLOCK, RADIUS_DOUBTED, Transitions};
 use crate::math::dense::{
-    Matrix, Op, View, ViewMut, dot, multiply, product, solve_general, solve_lower, spectral_radius,
+    Matrix, Op, View, ViewMut, dot, multiply, product, rank_k, solve_general, solve_lower, spectral_radius,
 };
 
 /// Values of a policy at the elements of C (Y4).
@@ -123,9 +123,70 @@ impl Evaluation {
         observed: Option<usize>,
     ) -> Result<Deviation<'a>, WorldError> {
         at.check(probabilities)?;
+        let directions = at.under(&at.features, probabilities);
+        let led = at.under(&at.mass, probabilities);
+        self.deviating(dynamics, directions, &led, of, observed)
+    }
+
+    /// Covariance (d, d) of the weights of Q, the `rows` form (Y7), over `rows`, those that the model has learned; the rest as for
+    /// [`Evaluation::deviation`]. `prior` makes v0 of the mean square of delta; v0 is returned beside the covariance. O(n d^2).
+    ///
+    /// # Errors
+    /// As [`Evaluation::deviation`].
+    pub fn covariance(
+        &self,
+        dynamics: &Dynamics,
+        rows: &Transitions<'_>,
+        (of, observed): (usize, Option<usize>),
+        prior: impl FnOnce(f64) -> f64,
+    ) -> Result<(f64, Matrix), WorldError> {
+        let d = dynamics.before().len();
+        let all = self.deviating(dynamics, Matrix::identity(d), dynamics.turned(), of, observed)?;
+        let mut out = Matrix::zeros(d, d);
+        let mut squares = 0.0;
+        all.visit(rows, &mut |deltas, along| {
+            squares += dot(deltas, deltas);
+            for (j, delta) in deltas.iter().enumerate() {
+                along.col_mut(j).iter_mut().for_each(|share| *share *= delta);
+            }
+            rank_k(out.view_mut(), 1.0, along.view(), Op::Plain);
+        });
+        let signal = prior(squares / rows.terminated.len().max(1) as f64);
+        let ridge = signal * dynamics.ridge.powi(2);
+        rank_k(out.view_mut(), ridge, all.directions.view(), Op::Transposed);
+        out.mirror_lower();
+        Ok((signal, out))
+    }
+
+    /// Mean square of delta (Y7) over `rows`: noise, and what the model cannot express.
+    ///
+    /// # Errors
+    /// As [`Evaluation::deviation`].
+    pub fn open(
+        &self,
+        dynamics: &Dynamics,
+        rows: &Transitions<'_>,
+        (of, observed): (usize, Option<usize>),
+    ) -> Result<f64, WorldError> {
+        let none = |rows: usize| Matrix::zeros(rows, 1);
+        let all =
+            self.deviating(dynamics, none(dynamics.before().len()), &none(dynamics.after().len()), of, observed)?;
+        let mut squares = 0.0;
+        all.visit(rows, &mut |deltas, _| squares += dot(deltas, deltas));
+        Ok(squares / rows.terminated.len().max(1) as f64)
+    }
+
+    /// [`Evaluation::deviation`] along `directions` f (d, n) whose embedding W'f (m, n) is `led`.
+    fn deviating<'a>(
+        &self,
+        dynamics: &'a Dynamics,
+        mut directions: Matrix,
+        led: &Matrix,
+        of: usize,
+        observed: Option<usize>,
+    ) -> Result<Deviation<'a>, WorldError> {
         // (I - gamma W F)^-T f = f + gamma F' (I - gamma M')^-1 W'f, so that only m equations are solved.
-        let mut directions = at.under(&at.features, probabilities);
-        let solved = solve_general(&self.system, &at.under(&at.mass, probabilities))?;
+        let solved = solve_general(&self.system, led)?;
         let to = directions.view_mut();
         multiply(to, true, self.discount, self.features.view(), Op::Plain, solved.view(), Op::Plain);
         let directions = dynamics.system.solve(directions);
@@ -165,6 +226,18 @@ impl Deviation<'_> {
     /// # Panics
     /// If columns do not fit.
     pub fn add(&mut self, rows: &Transitions<'_>) {
+        let mut sums = std::mem::take(&mut self.sums);
+        self.visit(rows, &mut |deltas, along| {
+            for (j, delta) in deltas.iter().enumerate() {
+                let shares = sums.iter_mut().zip(along.col(j));
+                shares.for_each(|(sum, share)| *sum += (delta * share).powi(2));
+            }
+        });
+        self.sums = sums;
+    }
+
+    /// Block by block: delta of each row (k,), and what its features are along the directions (q, k).
+    fn visit(&self, rows: &Transitions<'_>, seen: &mut dyn FnMut(&[f64], &mut Matrix)) {
         let (before, after) = (self.dynamics.before(), self.dynamics.after());
         let count = rows.terminated.len();
         let width = rows.rewards.len().checked_div(count).unwrap_or(0);
@@ -172,14 +245,14 @@ impl Deviation<'_> {
             let to = count.min(from + BLOCK);
             let psi = before.features(&rows.inputs[from * before.dim()..to * before.dim()]);
             let phi = after.features(&rows.successors[from * after.dim()..to * after.dim()]);
-            let along = product(self.directions.view(), Op::Transposed, psi.view(), Op::Plain);
-            for i in from..to {
+            let mut along = product(self.directions.view(), Op::Transposed, psi.view(), Op::Plain);
+            let delta = |i: usize| {
                 let reward = self.observed.map_or(0.0, |h| rows.rewards[i * width + h]);
                 let next = if rows.terminated[i] { 0.0 } else { dot(phi.col(i - from), &self.next) };
-                let delta = reward + next - dot(psi.col(i - from), &self.weights);
-                let shares = self.sums.iter_mut().zip(along.col(i - from));
-                shares.for_each(|(sum, share)| *sum += (delta * share).powi(2));
-            }
+                reward + next - dot(psi.col(i - from), &self.weights)
+            };
+            let deltas: Vec<f64> = (from..to).map(delta).collect();
+            seen(&deltas, &mut along);
         }
     }
 

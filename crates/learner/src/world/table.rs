@@ -63,6 +63,12 @@ impl Table {
         if all > 0.0 { of / all } else { 0.0 }
     }
 
+    /// The same entries as so many actions of one state: what is asked of it is asked of a mixture of states, in shares that are
+    /// its probabilities.
+    pub fn pooled(&self) -> Self {
+        Self { actions: self.mass.cols(), ..self.clone() }
+    }
+
     /// The same entries with the embedding moved to the nearest point of s times the hull of C, s = 1 - termination within 0 and 1: the
     /// Bellman operator of such a table contracts under every policy. `hull` is [`Dynamics::hull`](super::Dynamics::hull).
     ///

@@ -1,0 +1,345 @@
+//! Kernels and ridge of a model of the transition, by how well held-out chains are predicted.
+//!
+//! What is compared is the same for all kernels: functions of the state 1, 2, .. [`STEPS`] steps ahead, by the actions that were taken.
+//! A loss in the features of C would compare no two kernels of C. Steps are several, since mass that a kernel makes of nothing shows
+//! only when it is led on.
+
+use super::ahead::Chained;
+use super::basis::Basis;
+use super::dynamics::Dynamics;
+use super::error::WorldError;
+use super::{LOST_MAX, RADIUS_DOUBTED, Transitions, World};
+use crate::action::ActionSpace;
+use crate::math::kernel::{Kernel, Metric};
+use crate::random::{self, mix, uniform};
+use crate::snapshot::Inputs;
+
+/// Steps that predictions look ahead.
+const STEPS: usize = 8;
+/// Rows that kernels are compared on, and starts of the chains that are predicted, at most.
+const ROWS_MAX: usize = 2500;
+const STARTS_MAX: usize = 120;
+/// Random waves among the functions of the state that are predicted.
+const WAVES: usize = 16;
+/// The constant of both kernels, over their signal variance.
+const BIAS: f64 = 10.0;
+/// Share of the signal variance below which nothing is left of any state.
+const TOLERANCE: f64 = 1e-6;
+/// What a spectral radius of 1 more adds to the loss, in parts of it: narrow kernels predict a few steps best and make mass of nothing in
+/// many.
+const GROWTH: f64 = 100.0;
+
+const RIDGES: [f64; 4] = [1e-3, 1e-2, 1e-1, 1.0];
+const SCALES: [f64; 6] = [1.0, 0.5, 0.7, 1.4, 2.0, 3.0];
+const RATIOS: [f64; 3] = [0.7, 1.4, 2.0];
+const ACTIONS: [f64; 3] = [1.0, 4.0, 8.0];
+
+/// Lengthscales in normalised coordinates, and the ridge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Widths {
+    /// Of each state variable (D,), in the kernel over successors.
+    pub states: Vec<f64>,
+    /// How much longer they are in the kernel over states with actions.
+    pub ratio: f64,
+    /// Of the coordinates of actions.
+    pub action: f64,
+    /// Noise variance, in the unit of the kernel.
+    pub ridge: f64,
+}
+
+/// What is chosen among, and by which rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Choosing<'a> {
+    /// All rows.
+    pub of: Chained<'a>,
+    /// (n,) whether a row is held out: whole chains, or pieces of them.
+    pub held: &'a [bool],
+    /// The actions there are.
+    pub space: &'a ActionSpace,
+    /// Elements of D and of C, at most.
+    pub elements: (usize, usize),
+    /// Decides which functions are predicted.
+    pub seed: u64,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The lengthscales and the ridge.
+    pub widths: Widths,
+    /// Mean squared error of the predictions over the variance of what was predicted.
+    pub loss: f64,
+    /// Kernels that were compared.
+    pub tried: usize,
+}
+
+/// Normalisation of states, and of states with actions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normal {
+    /// (D,).
+    pub states: Inputs,
+    /// (D + A,).
+    pub inputs: Inputs,
+}
+
+impl Normal {
+    /// Of inputs (n, `dim` + A), row-major: states by mean and deviation, the numbers of a box by its middle and half its width.
+    pub fn of(inputs: &[f64], dim: usize, space: &ActionSpace) -> Self {
+        let (width, all) = (space.width(), dim + space.width());
+        let n = (inputs.len() / all).max(1) as f64;
+        let column = |d: usize| inputs.iter().skip(d).step_by(all);
+        let usable = |scale: f64| if scale > 0.0 && scale.is_finite() { scale } else { 1.0 };
+        let (mut shift, mut scale) = (Vec::new(), Vec::new());
+        for d in 0..dim {
+            let mean = column(d).sum::<f64>() / n;
+            shift.push(mean);
+            scale.push(usable((column(d).map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt()));
+        }
+        let states = Inputs { shift: shift.clone(), scale: scale.clone(), names: None };
+        match space {
+            ActionSpace::Box { low, high } => {
+                shift.extend(low.iter().zip(high).map(|(low, high)| 0.5 * (low + high)));
+                scale.extend(low.iter().zip(high).map(|(low, high)| usable(0.5 * (high - low))));
+            }
+            ActionSpace::Discrete(_) => {
+                shift.extend(std::iter::repeat_n(0.0, width));
+                scale.extend(std::iter::repeat_n(1.0, width));
+            }
+        }
+        Self { states, inputs: Inputs { shift, scale, names: None } }
+    }
+}
+
+impl Widths {
+    /// Kernels over states with `width` coordinates of an action, and over states.
+    pub fn kernels(&self, width: usize) -> (Kernel, Kernel) {
+        let inverse = |length: f64| 1.0 / (length * length);
+        let of_states = self.states.iter().map(|length| inverse(*length)).collect();
+        let inputs = self.states.iter().map(|length| inverse(self.ratio * length));
+        let inputs = inputs.chain(std::iter::repeat_n(inverse(self.action), width)).collect();
+        (Kernel::gaussian(1.0, BIAS, Metric::Ard(inputs)), Kernel::gaussian(1.0, BIAS, Metric::Ard(of_states)))
+    }
+
+    /// The sums over `rows`, with dictionaries of at most `elements` of D and C, and of each element of C the row whose successor it is.
+    /// Of rows that `usable` does not hold of none is.
+    ///
+    /// # Errors
+    /// No such row that anything followed, or columns that do not fit.
+    pub fn learn(
+        &self,
+        normal: &Normal,
+        rows: &Transitions<'_>,
+        elements: (usize, usize),
+        usable: &dyn Fn(usize) -> bool,
+    ) -> Result<(World, Vec<usize>), WorldError> {
+        let (dim, all, n) = (normal.states.dim(), normal.inputs.dim(), rows.terminated.len());
+        let (over_inputs, over_states) = self.kernels(all - dim);
+        let followed: Vec<usize> = (0..n).filter(|&i| !rows.terminated[i] && usable(i)).collect();
+        if followed.is_empty() {
+            return Err(WorldError::Empty);
+        }
+        let states: Vec<f64> =
+            followed.iter().flat_map(|&i| rows.successors[i * dim..(i + 1) * dim].to_vec()).collect();
+        let (before, _) = Basis::pivots(normal.inputs.clone(), &over_inputs, rows.inputs, TOLERANCE, elements.0);
+        let (after, pivots) = Basis::pivots(normal.states.clone(), &over_states, &states, TOLERANCE, elements.1);
+        let mut world = World::new(before, after, rows.rewards.len().checked_div(n).unwrap_or(0))?;
+        world.learn(rows)?;
+        Ok((world, pivots.indices.iter().map(|&k| followed[k]).collect()))
+    }
+}
+
+/// Rows of some numbers, as columns of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    inputs: Vec<f64>,
+    successors: Vec<f64>,
+    rewards: Vec<f64>,
+    terminated: Vec<bool>,
+}
+
+impl Part {
+    /// The rows of these numbers.
+    pub fn of(rows: &Transitions<'_>, numbers: &[usize]) -> Self {
+        let n = rows.terminated.len();
+        let take = |from: &[f64]| -> Vec<f64> {
+            let width = from.len() / n.max(1);
+            numbers.iter().flat_map(|&i| from[i * width..(i + 1) * width].to_vec()).collect()
+        };
+        Self {
+            inputs: take(rows.inputs),
+            successors: take(rows.successors),
+            rewards: take(rows.rewards),
+            terminated: numbers.iter().map(|&i| rows.terminated[i]).collect(),
+        }
+    }
+
+    /// As the model learns them.
+    pub fn rows(&self) -> Transitions<'_> {
+        let Self { inputs, successors, rewards, terminated } = self;
+        Transitions { inputs, successors, rewards, terminated }
+    }
+}
+
+/// A search under way.
+struct Search<'a> {
+    of: &'a Choosing<'a>,
+    normal: &'a Normal,
+    learned: Part,
+    starts: Vec<usize>,
+    /// Directions of the waves (WAVES, D), and their phases.
+    waves: Vec<(Vec<f64>, f64)>,
+    best: Choice,
+    why: Option<WorldError>,
+}
+
+impl Choosing<'_> {
+    /// Lengthscales and ridge, one coordinate after the other: the scale of all, how much longer they are before than after, the
+    /// actions' own, then twice and four times the length of each variable alone.
+    ///
+    /// # Errors
+    /// Why the last model was refused, where all of them were.
+    pub fn choose(&self, normal: &Normal) -> Result<Choice, WorldError> {
+        let mut search = Search::new(self, normal);
+        for scale in SCALES {
+            let states = vec![scale; normal.states.dim()];
+            search.attempt(&|w| Widths { states: states.clone(), ..w });
+        }
+        if let Some(why) = search.why.take().filter(|_| !search.best.loss.is_finite()) {
+            return Err(why);
+        }
+        for ratio in RATIOS {
+            search.attempt(&|w| Widths { ratio, ..w });
+        }
+        if self.is_acted() {
+            for action in ACTIONS {
+                search.attempt(&|w| Widths { action, ..w });
+            }
+        }
+        for d in (0..normal.states.dim()).filter(|_| normal.states.dim() > 1) {
+            for _ in 0..2 {
+                let longer = |mut w: Widths| {
+                    w.states[d] *= 2.0;
+                    w
+                };
+                if !search.attempt(&longer) {
+                    break;
+                }
+            }
+        }
+        for by in [0.8, 1.25] {
+            search.attempt(&|w| Widths { states: w.states.iter().map(|l| l * by).collect(), ..w });
+        }
+        Ok(search.best)
+    }
+
+    /// Whether there is more than one action.
+    fn is_acted(&self) -> bool {
+        match self.space {
+            ActionSpace::Discrete(count) => *count > 1,
+            ActionSpace::Box { low, high } => low.iter().zip(high).any(|(low, high)| low < high),
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(of: &'a Choosing<'a>, normal: &'a Normal) -> Self {
+        let spread = |numbers: Vec<usize>, most: usize| -> Vec<usize> {
+            let step = numbers.len().div_ceil(most).max(1);
+            numbers.into_iter().step_by(step).collect()
+        };
+        let n = of.held.len();
+        let learned = spread((0..n).filter(|&i| !of.held[i]).collect(), ROWS_MAX);
+        let starts = spread((0..n).filter(|&i| of.held[i]).collect(), STARTS_MAX);
+        let dim = normal.states.dim();
+        let wave = |k: usize| {
+            let draw = |what: usize| mix(&[of.seed, k as u64, what as u64]);
+            // Of two variables: one that cannot be predicted must not hide all others.
+            let mut direction = vec![0.0; dim];
+            for d in [k % dim, (k + 1 + k / dim) % dim] {
+                direction[d] += random::normal(draw(d));
+            }
+            (direction, std::f64::consts::TAU * uniform(draw(dim)))
+        };
+        let widths = Widths { states: vec![1.0; dim], ratio: 1.0, action: 2.0, ridge: RIDGES[1] };
+        Self {
+            learned: Part::of(&of.of.rows, &learned),
+            starts,
+            waves: (0..WAVES).map(wave).collect(),
+            best: Choice { widths, loss: f64::INFINITY, tried: 0 },
+            why: None,
+            of,
+            normal,
+        }
+    }
+
+    /// Take what `change` makes of the best so far if its loss is below that one's, whatever the ridge. Whether it was.
+    fn attempt(&mut self, change: &dyn Fn(Widths) -> Widths) -> bool {
+        let widths = change(self.best.widths.clone());
+        self.best.tried += 1;
+        let world = match widths.learn(self.normal, &self.learned.rows(), self.of.elements, &|_| true) {
+            Ok((world, _)) => world,
+            Err(why) => {
+                self.why = Some(why);
+                return false;
+            }
+        };
+        let (mut least, mut ridge) = (f64::INFINITY, widths.ridge);
+        for each in RIDGES {
+            match world.solve(each, LOST_MAX) {
+                Ok(dynamics) => {
+                    let loss = self.loss(&dynamics) * self.growth(&dynamics);
+                    if loss < least {
+                        (least, ridge) = (loss, each);
+                    }
+                }
+                Err(why) => self.why = Some(why),
+            }
+        }
+        let better = least < self.best.loss;
+        if better {
+            self.best = Choice { widths: Widths { ridge, ..widths }, loss: least, ..self.best };
+        }
+        better
+    }
+
+    /// 1, and more where policies make mass of nothing: the one that takes all actions alike, and some that take one.
+    fn growth(&self, dynamics: &Dynamics) -> f64 {
+        let (mut candidates, width) = (self.of.space.candidates(), self.of.space.width());
+        if !self.of.is_acted() {
+            candidates.truncate(width);
+        }
+        let choices = candidates.len() / width;
+        let Ok(table) = dynamics.table(&dynamics.after().states(), &candidates) else { return f64::INFINITY };
+        let (m, n) = (table.states(), table.states() * choices);
+        let even = vec![1.0 / choices as f64; n];
+        let one = |action: usize| (0..m).flat_map(move |_| (0..choices).map(move |a| f64::from(u8::from(a == action))));
+        let some = [0, choices / 2, choices - 1].map(|action| one(action).collect());
+        let radius =
+            |shares: &Vec<f64>| table.evaluate(shares, table.rewards(), 0.0).map_or(f64::INFINITY, |of| of.radius());
+        let largest = std::iter::once(&even).chain(&some).map(radius).fold(0.0, f64::max);
+        1.0 + GROWTH * (largest - RADIUS_DOUBTED).max(0.0)
+    }
+
+    /// Mean over steps and functions of the squared error over the variance of what came.
+    fn loss(&self, dynamics: &Dynamics) -> f64 {
+        let normal = &self.normal.states;
+        let functions = |state: &[f64]| {
+            let z = normal.normalise(state);
+            let waves = self
+                .waves
+                .iter()
+                .map(|(direction, phase)| (direction.iter().zip(&z).map(|(w, z)| w * z).sum::<f64>() + phase).cos());
+            z.iter().copied().chain(waves).collect::<Vec<f64>>()
+        };
+        let (mut sum, mut count) = (0.0, 0.0);
+        let of = normal.dim() + WAVES;
+        for ahead in dynamics.ahead(&self.of.of, &self.starts, &functions, STEPS) {
+            for found in (0..of).filter_map(|k| ahead.error(k, of)).filter(|found| found.spread > 0.0) {
+                sum += (found.error / found.spread).powi(2);
+                count += 1.0;
+            }
+        }
+        let loss = sum / count;
+        if loss.is_nan() { f64::INFINITY } else { loss }
+    }
+}

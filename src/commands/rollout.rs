@@ -1,0 +1,412 @@
+//! `criticd rollout`.
+
+use super::Failure;
+use super::actions::{ActionKind, action_kind};
+use super::client::endpoint;
+use super::given::{self, TABLES, TableOptions, plural, read_states_as, unit_of, without_unit};
+use super::inspect::read_model;
+use super::output::{Progress, columns, facts, in_file, note, number, output, print, print_json};
+use super::policy;
+use super::world::reward::{Reward, split};
+use super::world::{Given, Modelled, WorldOptions};
+use criticd::learner::act::{Actor, Exploration, Question};
+use criticd::learner::action::{ActionSpace, Column};
+use criticd::learner::judge::Policy;
+use criticd::picture::{Axis, Curves, Figure, Line, Panel};
+use criticd::snapshot::Evaluator;
+use criticd::table::Columns;
+use criticd::whole_file::Output;
+use criticd::world::{Ahead, Course, Error, Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Variables that are shown unless some are named.
+const SHOWN: usize = 6;
+/// Pairs of a prediction and what came that an error takes.
+const PAIRS_MIN: usize = 10;
+/// Error over spread up to which predictions are of use.
+const OF_USE: f64 = 0.5;
+/// Rows of the printed table, about.
+const PRINTED: usize = 20;
+
+/// Predict the course of chosen variables: where will the robot be in so many steps, and how far ahead is that to be believed?
+///
+/// From the rows of a table the command learns where they lead, under the policy that acted or under another one. Beside each
+/// prediction stands how far such predictions missed held-out rows.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = format!(
+        "Examples:\n  criticd rollout log.csv --steps 50                                  the policy that acted goes on\n  criticd rollout log.csv --show x,battery --from now.csv --out course.png\n  criticd rollout log.csv --show 'abs(angle)' --actions box --policy q.model    what a plan would do\n  criticd rollout log.csv --actions discrete:3 --policy probs.csv --json\n\nThe course is the mean over the states where episodes begin, or over the states of --from. Where rows terminate, it is the mean of what has not ended, and the share of that is shown. within is the magnitude that 90 % of the errors of predictions for single held-out rows stay below, so many steps ahead. A variable is within reach as long as the error of such predictions is at most half of the spread of what came.\n\n{TABLES}"
+    )
+)]
+pub(crate) struct Rollout {
+    #[command(flatten)]
+    table: TableOptions,
+    /// Steps to look ahead
+    #[arg(long, value_name = "T", default_value_t = 20, value_parser = given::at_least_one)]
+    steps: usize,
+    /// What to predict: state variables, or expressions of them, separated by commas [default: the first six variables]
+    #[arg(long, value_name = "EXPRESSIONS", allow_hyphen_values = true)]
+    show: Option<String>,
+    /// Where to begin: a table of states [default: where episodes begin]
+    #[arg(long, value_name = "STATES")]
+    from: Option<PathBuf>,
+    /// The actions there are, discrete:N or box: for --policy
+    #[arg(long, value_name = "KIND", value_parser = action_kind, requires = "policy")]
+    actions: Option<ActionKind>,
+    /// What acts: a model of action values (it takes the best action), a table with one row for each transition as for `evaluate`,
+    /// or the endpoint of a server [default: the policy that acted]
+    #[arg(long, value_name = "MODEL|FILE|ENDPOINT", requires = "actions")]
+    policy: Option<PathBuf>,
+    /// Seconds that the policy's server may take for 4096 states
+    #[arg(long, value_name = "S", default_value_t = 30, requires = "policy", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    policy_timeout: u64,
+    /// Draw the course: .png or .svg
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    world: WorldOptions,
+    /// Seed of everything random
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who acts from now on.
+enum Acting {
+    /// The policy that acted.
+    Same,
+    /// The best action of a model.
+    Model(Box<Actor>, PathBuf),
+    /// A table of answers for the rows.
+    File(PathBuf),
+    /// A server.
+    Server(PathBuf),
+}
+
+/// The model in some states, and with what probability each of its actions is taken there.
+type Acted = (Table, Vec<f64>);
+
+/// A course, and how predictions like it did.
+struct Found {
+    shown: Vec<Reward>,
+    /// (T,).
+    course: Vec<Course>,
+    /// (T,), of as many functions as are shown.
+    ahead: Vec<Ahead>,
+    unsupported: Option<f64>,
+    starts: usize,
+    doubts: Vec<String>,
+}
+
+impl Rollout {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        // A course has no reward.
+        self.table.set_reward("0");
+        if self.table.dry(self.json)? {
+            return Ok(());
+        }
+        let out = self.out()?;
+        let acting = self.acting()?;
+        let table = self.table.read()?;
+        let path = &self.table.table;
+        let given = Given::of(path, table, self.actions, None)?;
+        let shown = self.shown(&given.names)?;
+        let progress = Progress::start("learning where rows lead");
+        let acted = self.actions.is_some();
+        let of = self.world.learn(path, given, (acted, acted), self.seed)?;
+        let found = self.found(&of, shown, &acting)?;
+        if let Some((out, is_png)) = out {
+            let figure = figure(&of, &found);
+            out.write(&if is_png { figure.png_in_rows(2) } else { figure.svg_in_rows(2).into_bytes() })?;
+        }
+        drop(progress);
+        found.doubts.iter().for_each(|doubt| note(doubt));
+        if self.json { print_json(&document(&of, &found)) } else { print(&text(&of, &found)) }
+    }
+
+    /// Where the picture goes, and whether it is a PNG.
+    fn out(&self) -> Result<Option<(Output, bool)>, Failure> {
+        let Some(path) = &self.out else { return Ok(None) };
+        let is = |end: &str| path.extension().is_some_and(|of| of.eq_ignore_ascii_case(end));
+        if !is("png") && !is("svg") {
+            return Err(Failure::usage(format!("--out {}: must end in .png or .svg", path.display())));
+        }
+        let inputs: Vec<&Path> = self.table.files().chain(self.from.as_deref()).chain(self.policy.as_deref()).collect();
+        Ok(Some((output(path, &inputs)?, is("png"))))
+    }
+
+    fn acting(&self) -> Result<Acting, Failure> {
+        let Some(path) = &self.policy else { return Ok(Acting::Same) };
+        let table = ["csv", "jsonl", "npz", "parquet", "onnx"];
+        let acting = match path {
+            path if endpoint(path).is_some() => Acting::Server(path.clone()),
+            path if path.extension().is_some_and(|of| table.iter().any(|end| of.eq_ignore_ascii_case(end))) => {
+                Acting::File(path.clone())
+            }
+            path => {
+                let actor = Actor::new(Evaluator::new(read_model(path)?)).map_err(|e| in_file(path, e))?;
+                Acting::Model(Box::new(actor), path.clone())
+            }
+        };
+        if let (Acting::File(path), Some(_)) = (&acting, &self.from) {
+            let message =
+                format!("--from: {} has the policy's answers in the states of the table alone", path.display());
+            return Err(Failure::usage(message));
+        }
+        Ok(acting)
+    }
+
+    /// What is predicted.
+    fn shown(&self, names: &[String]) -> Result<Vec<Reward>, Failure> {
+        let texts = match &self.show {
+            Some(text) => split(text),
+            None => names.iter().take(SHOWN).map(|name| without_unit(name).to_owned()).collect(),
+        };
+        if texts.is_empty() || texts.len() > SHOWN {
+            return Err(Failure::usage(format!("--show: name 1 to {SHOWN} variables or expressions")));
+        }
+        let one = |(d, text): (usize, &String)| {
+            // Names of variables need not be of the grammar.
+            let named = self.show.is_none().then(|| format!("state[{d}]"));
+            let found = Reward::parse("--show", named.as_deref().unwrap_or(text), names, (None, &[]))?;
+            let found = found.map(|reward| reward.called(text));
+            found.ok_or_else(|| {
+                Failure::usage(format!("--show {text}: names no state variable; there are {}", given::listed(names)))
+            })
+        };
+        texts.iter().enumerate().map(one).collect()
+    }
+
+    fn found(&self, of: &Modelled, shown: Vec<Reward>, acting: &Acting) -> Result<Found, Failure> {
+        let path = &self.table.table;
+        let fault = |e: WorldError| in_file(path, e);
+        let functions = |state: &[f64]| shown.iter().map(|show| show.value(state)).collect::<Vec<f64>>();
+        let begin = of.starts();
+        let from = match &self.from {
+            None => None,
+            Some(file) => {
+                let names = of.names.iter().map(|name| without_unit(name).to_owned()).collect();
+                let columns = Columns { names, ..Columns::default() };
+                Some(read_states_as(file, &columns, of.rows.dim, "table")?)
+            }
+        };
+        let starts = from.as_ref().map_or(begin.len(), |states| states.len() / of.rows.dim);
+        let ((model, shares), (at, starting)) = self.tables(of, acting, from, &begin)?;
+        let starting: Vec<f64> = starting.iter().map(|share| share / starts as f64).collect();
+        let pooled = at.pooled();
+        let course = of
+            .dynamics
+            .course((&model, &shares), (&pooled, &starting), &functions, (self.steps, of.ends()))
+            .map_err(fault)?;
+        // A discount whose horizon is the course's.
+        let discount = 1.0 - 1.0 / (self.steps as f64 + 1.0);
+        let mut doubts = Vec::new();
+        let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
+        let unsupported = match model.support(&shares, (&pooled, &starting), discount, limits) {
+            Ok(share) => Some(share),
+            Err(why @ WorldError::Unstable { .. }) => {
+                doubts.push(format!("{why}; believe the course no further than its reach"));
+                None
+            }
+            Err(why) => return Err(fault(why)),
+        };
+        let ahead = of.reach(path, &functions, self.steps)?;
+        Ok(Found { shown, course, ahead, unsupported, starts, doubts })
+    }
+
+    /// The model at C and at the starts, each with the shares of the actions there.
+    fn tables(
+        &self,
+        of: &Modelled,
+        acting: &Acting,
+        from: Option<Vec<f64>>,
+        begin: &[usize],
+    ) -> Result<(Acted, Acted), Failure> {
+        let fault = |e: WorldError| in_file(&self.table.table, e);
+        let at_c = of.dynamics.after().states();
+        let at = |states: &[f64], policy: &Policy, places: &[usize]| {
+            let entries = policy.entries(places, states, &of.space)?;
+            let table = of.dynamics.entries(&entries.inputs, entries.actions).map_err(fault)?;
+            Ok::<_, Failure>((table, entries.shares))
+        };
+        if let Acting::File(file) = acting {
+            let policy = policy::read(file, of.columns.actions.width, self.actions)?;
+            policy.check(of.rows.len(), &of.space).map_err(|fault| in_file(file, fault))?;
+            return Ok((at(&at_c, &policy, &of.answered())?, at(&of.states_of(begin), &policy, begin)?));
+        }
+        let each = |states: &[f64]| {
+            let policy = self.answers(acting, states, of)?;
+            at(states, &policy, &(0..policy.len()).collect::<Vec<_>>())
+        };
+        Ok((each(&at_c)?, each(&from.unwrap_or_else(|| of.states_of(begin)))?))
+    }
+
+    /// What acts in these states.
+    fn answers(&self, acting: &Acting, states: &[f64], of: &Modelled) -> Result<Policy, Failure> {
+        let dim = of.rows.dim;
+        let discrete = of.space.choices() > 0;
+        match acting {
+            Acting::Same | Acting::File(_) => {
+                let values = vec![0.0; states.len() / dim];
+                Ok(Policy::Actions { taken: Column { width: 1, values }, discrete: false })
+            }
+            Acting::Server(path) => {
+                let patience = Duration::from_secs(self.policy_timeout);
+                policy::ask(path, (states, dim), of.columns.actions.width, self.actions, patience)
+            }
+            Acting::Model(actor, path) => {
+                let same = |a: &ActionSpace, b: &ActionSpace| (a.choices(), a.numbers()) == (b.choices(), b.numbers());
+                if !same(actor.space(), &of.space) {
+                    return Err(in_file(path, "its actions are others than those of --actions"));
+                }
+                let mut taken = Column { width: of.space.numbers(), values: Vec::new() };
+                for state in states.chunks_exact(dim) {
+                    let exploration = Exploration::Greedy;
+                    let question = Question {
+                        state,
+                        exploration,
+                        seed: 0,
+                        episode: 0,
+                        step: 0,
+                        candidates: None,
+                        unknown_above: None,
+                    };
+                    taken.values.extend(actor.act(&question).map_err(|e| in_file(path, e))?.action);
+                }
+                Ok(Policy::Actions { taken, discrete })
+            }
+        }
+    }
+}
+
+impl Found {
+    /// How predictions of function k did, so many steps ahead, where enough chains are so long.
+    fn error(&self, k: usize, step: usize) -> Option<Error> {
+        self.ahead[step].error(k, self.shown.len()).filter(|error| error.pairs >= PAIRS_MIN)
+    }
+
+    /// Steps up to which predictions of function k are of use, and whether held-out chains are long enough to tell what follows.
+    fn reach(&self, k: usize) -> (usize, bool) {
+        let known: Vec<Error> = (0..self.ahead.len()).map_while(|step| self.error(k, step)).collect();
+        let within = known.iter().take_while(|found| found.error <= OF_USE * found.spread).count();
+        (within, within < known.len() || known.len() == self.ahead.len())
+    }
+
+    fn reach_text(&self, k: usize) -> String {
+        match self.reach(k) {
+            (0, true) => "not even one step".to_owned(),
+            (0, false) => "not known: too few held-out rows".to_owned(),
+            (steps, true) if steps == self.ahead.len() => format!("all {}", plural(steps, "step")),
+            (steps, true) => plural(steps, "step"),
+            (steps, false) => format!("at least {}: no held-out chains are longer", plural(steps, "step")),
+        }
+    }
+}
+
+/// With its unit, where it is a variable that has one.
+fn label(of: &Modelled, show: &Reward) -> String {
+    let unit = of.names.iter().find(|name| without_unit(name) == show.text).map_or("", |name| unit_of(name));
+    format!("{}{unit}", show.text)
+}
+
+fn text(of: &Modelled, found: &Found) -> String {
+    let mut lines = of.facts();
+    let names: Vec<String> = found.shown.iter().map(|show| label(of, show)).collect();
+    lines.push(("begins in".to_owned(), plural(found.starts, "state")));
+    if let Some(share) = found.unsupported {
+        lines.push(("without support".to_owned(), format!("{:.1} % of what follows", 100.0 * share)));
+    }
+    for (k, name) in names.iter().enumerate() {
+        lines.push((format!("reach of {name}"), found.reach_text(k)));
+    }
+    let mut titles = vec!["step".to_owned()];
+    names.iter().for_each(|name| titles.extend([name.clone(), "within".to_owned()]));
+    let ends = of.ends();
+    titles.extend(ends.then(|| "not ended".to_owned()));
+    let steps = found.course.len();
+    let each = steps.div_ceil(PRINTED).max(1);
+    let row = |step: usize| {
+        let mut row = vec![(step + 1).to_string()];
+        for k in 0..names.len() {
+            row.push(number(found.course[step].means[k]));
+            row.push(found.error(k, step).map_or_else(|| "-".to_owned(), |error| number(error.quantile)));
+        }
+        row.extend(ends.then(|| format!("{:.0} %", 100.0 * found.course[step].alive[0])));
+        row
+    };
+    let rows: Vec<Vec<String>> = (0..steps).filter(|step| step % each == 0 || step + 1 == steps).map(row).collect();
+    format!("{}\n{}", facts(&lines), columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
+}
+
+fn document(of: &Modelled, found: &Found) -> Value {
+    let steps = 0..found.course.len();
+    let one = |(k, show): (usize, &Reward)| {
+        let errors: Vec<Option<Error>> = steps.clone().map(|step| found.error(k, step)).collect();
+        let of = |take: &dyn Fn(Error) -> f64| errors.iter().map(|error| error.map(take)).collect::<Vec<_>>();
+        let (reach, known) = found.reach(k);
+        json!({
+            "name": show.text,
+            "mean": steps.clone().map(|step| found.course[step].means[k]).collect::<Vec<f64>>(),
+            "within": of(&|error| error.quantile),
+            "error": of(&|error| error.error),
+            "spread": of(&|error| error.spread),
+            "pairs": errors.iter().map(|error| error.map_or(0, |error| error.pairs)).collect::<Vec<usize>>(),
+            "reach": reach,
+            "reach_known": known,
+        })
+    };
+    json!({
+        "steps": found.course.len(),
+        "starts": found.starts,
+        "variables": found.shown.iter().enumerate().map(one).collect::<Vec<Value>>(),
+        "alive": found.course.iter().map(|course| course.alive[0]).collect::<Vec<f64>>(),
+        "unsupported": found.unsupported,
+        "warnings": found.doubts,
+        "model": of.document(),
+    })
+}
+
+/// A panel for each variable, with a band that nine of ten held-out rows were within.
+fn figure(of: &Modelled, found: &Found) -> Figure {
+    let steps = found.course.len();
+    let at: Vec<f64> = (1..=steps).map(|step| step as f64).collect();
+    let panel = |(k, show): (usize, &Reward)| {
+        let mean: Vec<f64> = found.course.iter().map(|course| course.means[k]).collect();
+        let within: Vec<Option<f64>> =
+            (0..steps).map(|step| found.error(k, step).map(|error| error.quantile)).collect();
+        let known = within.iter().any(Option::is_some);
+        // The band of a line has two deviations.
+        let deviation = |within: &Option<f64>| within.unwrap_or(f64::NAN) / 2.0;
+        let (told, rest): (Vec<f64>, Vec<f64>) = mean
+            .iter()
+            .zip(&within)
+            .map(|(mean, within)| if within.is_some() { (*mean, f64::NAN) } else { (f64::NAN, *mean) })
+            .unzip();
+        let mut lines = Vec::new();
+        if known {
+            let label = "mean; nine of ten held-out rows were within the band".to_owned();
+            let deviation = within.iter().map(deviation).collect();
+            lines.push(Line { label, mean: told, deviation: Some(deviation), dashed: false });
+        }
+        if rest.iter().any(|mean| mean.is_finite()) {
+            let label = "mean, checked by no held-out row".to_owned();
+            lines.push(Line { label, mean: rest, deviation: None, dashed: true });
+        }
+        Panel::Curves(Curves {
+            title: format!("{}: reach {}", label(of, show), found.reach_text(k)),
+            x: Axis::new("steps ahead", 0.0, steps as f64 + 1.0),
+            y_label: label(of, show),
+            y_scale: criticd::picture::Scale::Linear,
+            y_range: None,
+            at: at.clone(),
+            lines,
+            fade: None,
+            points: Vec::new(),
+        })
+    };
+    Figure { panels: found.shown.iter().enumerate().map(panel).collect() }
+}

@@ -1,0 +1,301 @@
+//! Models of the transition on the command line: what plans, courses and second opinions have in common.
+
+pub(super) mod reward;
+
+use super::Failure;
+use super::actions::ActionKind;
+use super::given::{self, names, plural, without_unit};
+use super::output::{in_file, number};
+use criticd::learner::action::{ActionColumns, ActionSpace};
+use criticd::learner::judge::{count, folds};
+use criticd::math::returns::chains;
+use criticd::table::Table;
+use criticd::transition::Rows;
+use criticd::world::{
+    Ahead, Chained, Choice, Choosing, Dynamics, Evaluation, LOST_MAX, Normal, Part, RADIUS_DOUBTED, Transitions, World,
+    WorldError,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Groups of episodes, of which one is held out; and of pieces, where there are few episodes.
+const GROUPS: usize = 5;
+const PIECES: usize = 20;
+/// Spectral radius below which mass has leaked, where no row ends.
+const LEAKED: f64 = 0.98;
+/// Starts of held-out chains, at most.
+const STARTS_MAX: usize = 400;
+
+/// Options of a model of the transition.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Model of the transition")]
+pub(super) struct WorldOptions {
+    /// States with actions that the model is made of, at most; more of them cost time and make it better
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = given::at_least_one)]
+    model_elements: usize,
+    /// States that it expresses successors in, at most
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = given::at_least_one)]
+    model_successors: usize,
+}
+
+/// A model of the transition, and the rows that it has learned.
+pub(super) struct Modelled {
+    pub(super) rows: Rows,
+    pub(super) columns: ActionColumns,
+    pub(super) space: ActionSpace,
+    /// What the state variables are called, with their units.
+    pub(super) names: Vec<String>,
+    /// (n,) episode of each row.
+    pub(super) episodes: Vec<u32>,
+    /// (n,) the row that continues each.
+    pub(super) follows: Vec<Option<usize>>,
+    /// (n, D + A), row-major.
+    inputs: Vec<f64>,
+    /// (n,) whether a row is held out where something is compared.
+    held: Vec<bool>,
+    normal: Normal,
+    pub(super) choice: Choice,
+    elements: (usize, usize),
+    world: World,
+    pub(super) dynamics: Dynamics,
+    /// (m,) the row whose successor each element of C is.
+    pub(super) places: Vec<usize>,
+}
+
+/// What the rows of a table say, before anything is learned.
+pub(super) struct Given {
+    pub(super) rows: Rows,
+    pub(super) columns: ActionColumns,
+    pub(super) space: ActionSpace,
+    pub(super) names: Vec<String>,
+    pub(super) episodes: Vec<u32>,
+}
+
+impl Given {
+    /// Of a table with these actions; without a `kind` there is one action, and the model is that of the policy that acted. `discount`
+    /// is the one that counts, if one does.
+    pub(super) fn of(
+        path: &Path,
+        table: Table,
+        kind: Option<ActionKind>,
+        discount: Option<f64>,
+    ) -> Result<Self, Failure> {
+        let (names, episodes, columns) = (names(&table), table.episodes().to_vec(), table.action_columns());
+        let space = match kind {
+            Some(kind) => kind.space(&columns)?,
+            None => ActionSpace::Box { low: vec![0.0], high: vec![0.0] },
+        };
+        let rows = table.into_rows();
+        let names = names.unwrap_or_else(|| (0..rows.dim).map(|d| format!("state_{d}")).collect());
+        let given = Self { rows, columns, space, names, episodes };
+        discount.iter().try_for_each(|discount| given.check_discounts(path, *discount))?;
+        Ok(given)
+    }
+
+    /// Refuse rows with another discount than the one that counts.
+    pub(super) fn check_discounts(&self, path: &Path, discount: f64) -> Result<(), Failure> {
+        match self.rows.discounts.iter().find(|own| !own.is_nan() && **own != discount) {
+            None => Ok(()),
+            Some(own) => {
+                let message = format!(
+                    "a row has the discount {own}: a model of the transition knows one, {discount} (--discount); put an \
+                     underscore before the name of the column to have it skipped"
+                );
+                Err(in_file(path, message))
+            }
+        }
+    }
+
+    /// (n, D + A): states with their actions.
+    fn inputs(&self, path: &Path, acted: bool) -> Result<Vec<f64>, Failure> {
+        let mut out = Vec::with_capacity(self.rows.len() * (self.rows.dim + self.space.width()));
+        for i in 0..self.rows.len() {
+            out.extend_from_slice(self.rows.state(i));
+            let missing = || in_file(path, format!("transition {}, action: missing, the model needs it", i + 1));
+            let action = if acted { self.columns.actions.row(i).ok_or_else(missing)? } else { &[0.0] };
+            let appended = self.space.append(action, &mut out);
+            appended.map_err(|message| in_file(path, format!("transition {}, action: {message}", i + 1)))?;
+        }
+        Ok(out)
+    }
+}
+
+impl WorldOptions {
+    /// Choose kernels by held-out chains, and learn all rows. With `answered` the states that successors are expressed in are states of
+    /// rows, in which a policy may have been asked. `acted` says whether actions count.
+    pub(super) fn learn(
+        &self,
+        path: &Path,
+        given: Given,
+        (acted, answered): (bool, bool),
+        seed: u64,
+    ) -> Result<Modelled, Failure> {
+        let inputs = given.inputs(path, acted)?;
+        let Given { rows, columns, space, names, episodes } = given;
+        let (follows, held) = (chains(&rows), held(&rows, &episodes, seed));
+        let normal = Normal::of(&inputs, rows.dim, &space);
+        let elements = (self.model_elements, self.model_successors);
+        let transitions = Transitions {
+            inputs: &inputs,
+            successors: &rows.next_states,
+            rewards: &rows.rewards,
+            terminated: &rows.terminated,
+        };
+        let of = Chained { rows: transitions, follows: &follows };
+        let choosing = Choosing { of, held: &held, space: &space, elements, seed };
+        let choice = choosing.choose(&normal).map_err(|e| in_file(path, e))?;
+        let usable = |i: usize| !answered || follows[i].is_some();
+        let learned = choice.widths.learn(&normal, &transitions, elements, &usable);
+        let (world, places) = learned.map_err(|e| in_file(path, e))?;
+        let dynamics = world.solve(choice.widths.ridge, LOST_MAX).map_err(|e| in_file(path, e))?;
+        Ok(Modelled {
+            rows,
+            columns,
+            space,
+            names,
+            episodes,
+            follows,
+            inputs,
+            held,
+            normal,
+            choice,
+            elements,
+            world,
+            dynamics,
+            places,
+        })
+    }
+}
+
+/// Which rows are held out: a fifth of the episodes, or where there are few, of pieces of the table.
+fn held(rows: &Rows, episodes: &[u32], seed: u64) -> Vec<bool> {
+    if count(episodes) >= GROUPS {
+        return folds(episodes, GROUPS, seed).into_iter().map(|group| group == 0).collect();
+    }
+    let piece = rows.len().div_ceil(PIECES).max(1);
+    (0..rows.len()).map(|i| i / piece % GROUPS == GROUPS - 1).collect()
+}
+
+impl Modelled {
+    /// The rows as the model learns them.
+    pub(super) fn transitions(&self) -> Transitions<'_> {
+        Transitions {
+            inputs: &self.inputs,
+            successors: &self.rows.next_states,
+            rewards: &self.rows.rewards,
+            terminated: &self.rows.terminated,
+        }
+    }
+
+    /// Whether any row ends.
+    pub(super) fn ends(&self) -> bool {
+        self.rows.terminated.contains(&true)
+    }
+
+    /// First row of each episode.
+    pub(super) fn starts(&self) -> Vec<usize> {
+        let mut seen = vec![false; count(&self.episodes)];
+        let first = |&i: &usize| !std::mem::replace(&mut seen[self.episodes[i] as usize], true);
+        (0..self.episodes.len()).filter(first).collect()
+    }
+
+    /// States (k, D) of rows.
+    pub(super) fn states_of(&self, places: &[usize]) -> Vec<f64> {
+        places.iter().flat_map(|&i| self.rows.state(i).to_vec()).collect()
+    }
+
+    /// The rows in which a policy has been asked about the elements of C.
+    ///
+    /// # Panics
+    /// If the model was not learned so.
+    pub(super) fn answered(&self) -> Vec<usize> {
+        self.places.iter().map(|&i| self.follows[i].expect("a row that another one continues")).collect()
+    }
+
+    /// Mean square of what the rows leave open of values of reward `h`.
+    pub(super) fn noise(&self, found: &Evaluation, h: usize) -> Result<f64, WorldError> {
+        found.open(&self.dynamics, &self.transitions(), (h, Some(h)))
+    }
+
+    /// Predictions of functions of the state for held-out chains by a model of the others, 1 to `steps` steps ahead.
+    pub(super) fn reach(
+        &self,
+        path: &Path,
+        functions: &dyn Fn(&[f64]) -> Vec<f64>,
+        steps: usize,
+    ) -> Result<Vec<Ahead>, Failure> {
+        let (out, others): (Vec<usize>, Vec<usize>) = (0..self.rows.len()).partition(|&i| self.held[i]);
+        let transitions = self.transitions();
+        let part = Part::of(&transitions, &others);
+        let learned = self.choice.widths.learn(&self.normal, &part.rows(), self.elements, &|_| true);
+        let solved = learned.and_then(|(world, _)| world.solve(self.choice.widths.ridge, LOST_MAX));
+        let dynamics = solved.map_err(|e| in_file(path, e))?;
+        let starts: Vec<usize> = out.iter().copied().step_by(out.len().div_ceil(STARTS_MAX).max(1)).collect();
+        Ok(dynamics.ahead(&Chained { rows: transitions, follows: &self.follows }, &starts, functions, steps))
+    }
+
+    /// What it is made of, for people.
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let widths = &self.choice.widths;
+        let lengths = widths.states.iter().zip(&self.normal.states.scale).zip(&self.names);
+        let lengths: Vec<String> = lengths
+            .map(|((length, scale), name)| format!("{} {}", without_unit(name), number(length * scale)))
+            .collect();
+        vec![
+            (
+                "model of".to_owned(),
+                format!("{}, {}", plural(self.rows.len(), "transition"), plural(count(&self.episodes), "episode")),
+            ),
+            (
+                "elements".to_owned(),
+                format!(
+                    "{} states with actions, {} states of successors ({:.3} of them is lost)",
+                    self.dynamics.before().len(),
+                    self.dynamics.after().len(),
+                    self.world.lost().unwrap_or(0.0)
+                ),
+            ),
+            ("lengthscales".to_owned(), given::listed(&lengths)),
+            ("held-out error".to_owned(), format!("{:.3} of the variance, up to 8 steps ahead", self.choice.loss)),
+        ]
+    }
+
+    /// The same for programs.
+    pub(super) fn document(&self) -> Value {
+        let widths = &self.choice.widths;
+        let lengths: Vec<f64> = widths.states.iter().zip(&self.normal.states.scale).map(|(l, s)| l * s).collect();
+        json!({
+            "transitions": self.rows.len(),
+            "episodes": count(&self.episodes),
+            "elements": self.dynamics.before().len(),
+            "successors": self.dynamics.after().len(),
+            "lost": self.world.lost(),
+            "lengthscales": lengths,
+            "names": self.names,
+            "ratio": widths.ratio,
+            "action_lengthscale": widths.action,
+            "noise_variance": widths.ridge,
+            "loss": self.choice.loss,
+            "kernels_compared": self.choice.tried,
+        })
+    }
+
+    /// Sentences about the mass of a policy that was evaluated.
+    pub(super) fn doubts(&self, found: &Evaluation) -> Vec<String> {
+        let radius = found.radius();
+        let mut out = Vec::new();
+        if found.is_doubtful() {
+            out.push(format!(
+                "the model makes mass of nothing (spectral radius {radius:.4}, above {RADIUS_DOUBTED}): doubt the values; more \
+                 rows, --model-elements or --model-successors mend it"
+            ));
+        }
+        if !self.ends() && radius < LEAKED {
+            out.push(format!(
+                "mass leaks from the model (spectral radius {radius:.3}, though no row ends): values are drawn to 0; more rows or \
+                 --model-elements mend it"
+            ));
+        }
+        out
+    }
+}

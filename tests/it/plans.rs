@@ -1,0 +1,188 @@
+//! Commands that learn where actions lead: `criticd plan`, `criticd rollout` and `criticd evaluate --by model`.
+
+use crate::support::program::Bench;
+use criticd::learner::random::{mix, normal, uniform};
+use serde_json::Value;
+use std::fmt::Write;
+
+const SMALL: &str = "--model-elements 100 --model-successors 40";
+
+fn next(x: f64, action: f64, noise: f64) -> f64 {
+    (x + 0.5 * action + 0.1 * noise).clamp(-3.0, 3.0)
+}
+
+/// Somebody walks at random on a line from -3 to 3; `reward` is what is noted for it.
+fn walk(bench: &Bench, name: &str, episodes: u64, reward: &dyn Fn(f64, f64) -> f64) {
+    let mut table = "walk,x,push,cost,ended,cut,next_x\n".to_owned();
+    for episode in 0..episodes {
+        let mut x = 6.0 * uniform(mix(&[episode, 0])) - 3.0;
+        for step in 0..15u64 {
+            let push = 2.0 * uniform(mix(&[episode, step, 1])) - 1.0;
+            let to = next(x, push, normal(mix(&[episode, step, 2])));
+            writeln!(table, "{episode},{x},{push},{},0,{},{to}", reward(x, push), u8::from(step == 14)).unwrap();
+            x = to;
+        }
+    }
+    bench.file(name, &table);
+}
+
+fn columns() -> String {
+    "--state x --action push --episode walk --terminated ended --truncated cut".to_owned()
+}
+
+fn numbers(found: &Value) -> Vec<f64> {
+    found.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_plan_goes_where_a_reward_that_no_row_has_is() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|_, _| 0.0);
+    bench.file("states.csv", "x\n-2.5\n-0.5\n0.5\n2.5\n");
+    let (columns, common) = (columns(), format!("{SMALL} --actions box --discount 0.9"));
+    for (goal, signs) in [("x-1.5", [1.0, 1.0, 1.0, -1.0]), ("x+1.5", [1.0, -1.0, -1.0, -1.0])] {
+        let found =
+            bench.json(&format!("plan log.csv {columns} {common} --reward=-abs({goal})-0.01*push^2 --out q.model"));
+        assert_eq!((&found["known"], &found["settled"]), (&Value::Bool(true), &Value::Bool(true)));
+        assert!(found["alike"].as_f64().unwrap() > 0.9 && found["unsupported"].as_f64().unwrap() < 0.05, "{found}");
+        // From where walks begin it is a few steps to the goal.
+        let (value, error) = (found["value"].as_f64().unwrap(), found["error"].as_f64().unwrap());
+        assert!((-8.0..-2.0).contains(&value) && error > 0.0 && error < 2.0, "{value} {error}");
+        let acts = bench.json("act q.model states.csv");
+        let pushed: Vec<f64> = numbers(&acts["actions"]).iter().map(|push| push.signum()).collect();
+        assert_eq!(pushed, signs, "{goal}: {acts}");
+        assert!(numbers(&acts["std"]).iter().all(|sd| *sd >= 0.0));
+    }
+    // What is written is a model like any other.
+    bench.file("pairs.csv", "x,action\n0,1\n0,-1\n");
+    let value = numbers(&bench.json("value q.model pairs.csv")["mean"]);
+    assert!(value[1] > value[0], "the last goal is on the left: {value:?}");
+    bench.text("plot q.model --out q.svg");
+    bench.text("export q.model --onnx --out q.onnx");
+    assert!(bench.text("inspect q.model").contains("action"));
+}
+
+#[test]
+fn an_expression_and_the_column_that_has_its_values_are_planned_for_alike() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|x, _| -x * x);
+    let plan = format!("plan log.csv {} {SMALL} --actions box --discount 0.9 --out q.model --reward=", columns());
+    let (known, seen) = (bench.json(&format!("{plan}-x^2")), bench.json(&format!("{plan}cost")));
+    assert_eq!((&known["known"], &seen["known"]), (&Value::Bool(true), &Value::Bool(false)));
+    let of = |found: &Value| found["value"].as_f64().unwrap();
+    assert!((of(&known) - of(&seen)).abs() < 0.05 * of(&known).abs(), "{known} {seen}");
+    // The same rows and seed give the same plan.
+    assert_eq!(bench.json(&format!("{plan}-x^2"))["value"], known["value"]);
+}
+
+#[test]
+fn a_course_is_the_mean_of_what_comes_as_far_as_it_reaches() {
+    let bench = Bench::new();
+    // x' = 0.8 x + 0.4 + noise goes to 2.
+    let mut table = "run,x,reward,terminated,truncated\n".to_owned();
+    for run in 0..60u64 {
+        let mut x = 6.0 * uniform(mix(&[run, 0])) - 1.0;
+        for step in 0..20u64 {
+            writeln!(table, "{run},{x},0,0,{}", u8::from(step == 19)).unwrap();
+            x = 0.8 * x + 0.4 + 0.1 * normal(mix(&[run, step, 1]));
+        }
+    }
+    bench.file("log.csv", &table);
+    bench.file("from.csv", "x\n0\n");
+    let rollout = format!("rollout log.csv --state x --episode run --steps 12 {SMALL} --from from.csv");
+    let found = bench.json(&format!("{rollout} --show x,(x>1) --out course.svg"));
+    let x = &found["variables"][0];
+    for (t, mean) in numbers(&x["mean"]).into_iter().enumerate() {
+        let truth = 2.0 - 2.0 * 0.8f64.powi(t as i32 + 1);
+        assert!((mean - truth).abs() < 0.12, "{t}: {mean} for {truth}");
+    }
+    // One step misses by the noise; a dozen of them by what it adds up to.
+    let (error, within) = (numbers(&x["error"]), numbers(&x["within"]));
+    assert!((0.08..0.14).contains(&error[0]) && (0.12..0.24).contains(&error[11]), "{error:?}");
+    assert!(within[0] > error[0] && within[0] < 2.5 * error[0], "{within:?}");
+    let reach = x["reach"].as_u64().unwrap();
+    assert!((2..12).contains(&reach) && x["reach_known"] == true, "{x}");
+    assert!(numbers(&found["alive"]).iter().all(|alive| *alive == 1.0));
+    let picture = std::fs::read_to_string(bench.path("course.svg")).unwrap();
+    assert!(picture.contains("<svg"));
+    assert!(bench.text(&rollout).contains("reach of x"));
+    let (status, said) = bench.failure(&format!("{rollout} --show y"));
+    assert!(status == 2 && said.contains("names no state variable"), "{said}");
+}
+
+#[test]
+fn another_policy_leads_elsewhere() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|x, _| -(x - 2.0).abs());
+    bench.file("from.csv", "x\n0\n");
+    let (columns, common) = (columns(), format!("{SMALL} --actions box"));
+    bench.json(&format!("plan log.csv {columns} {common} --reward cost --discount 0.9 --out q.model"));
+    let rollout = format!("rollout log.csv {columns} {common} --steps 8 --from from.csv");
+    let found = bench.json(&format!("{rollout} --policy q.model"));
+    let mean = numbers(&found["variables"][0]["mean"]);
+    assert!((mean[0] - 0.5).abs() < 0.15 && (mean[7] - 2.0).abs() < 0.3, "{mean:?}");
+    let refused = bench.failure(&format!("{rollout} --policy push.csv"));
+    assert!(refused.1.contains("--from"), "{}", refused.1);
+}
+
+#[test]
+fn a_model_gives_a_second_opinion_of_a_policy() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 80, &|x, push| -x * x - 0.1 * push * push);
+    let policy = |x: f64| (-x).clamp(-1.0, 1.0);
+    let rows = std::fs::read_to_string(bench.path("log.csv")).unwrap();
+    let x = |row: &str| row.split(',').nth(1).unwrap().parse::<f64>().unwrap();
+    let answers: Vec<String> = rows.lines().skip(1).map(|row| policy(x(row)).to_string()).collect();
+    bench.file("push.csv", &format!("action\n{}\n", answers.join("\n")));
+    let evaluate = format!("evaluate log.csv {} --reward cost --actions box --discount 0.9 {SMALL}", columns());
+    let found = bench.json(&format!("{evaluate} --policy push.csv --by model"));
+    let estimate = &found["estimates"]["model"];
+    let (value, error) = (estimate["value"].as_f64().unwrap(), estimate["error"].as_f64().unwrap());
+    // Returns of the policy from where walks began.
+    let mut truth = 0.0;
+    for start in 0..80u64 {
+        let mut at = 6.0 * uniform(mix(&[start, 0])) - 3.0;
+        for step in 0..100u64 {
+            let push = policy(at);
+            truth += 0.9f64.powi(step as i32) * (-at * at - 0.1 * push * push) / 80.0;
+            at = next(at, push, normal(mix(&[start, step, 7])));
+        }
+    }
+    assert!((value - truth).abs() < 0.06 * truth.abs(), "{value} for {truth}");
+    let interval = numbers(&estimate["interval"]);
+    assert!(error > 0.0 && interval[0] < truth && truth < interval[1], "{estimate} for {truth}");
+    let model = &found["model"];
+    assert!((model["radius"].as_f64().unwrap() - 1.0).abs() < 0.02, "nothing ends: {model}");
+    assert!(model["unsupported"].as_f64().unwrap() < 0.05);
+    assert!(found["estimates"]["fqe"].is_null(), "it was not asked for");
+    let said = bench.text(&format!("{evaluate} --policy push.csv --by model"));
+    assert!(said.contains("model"), "{said}");
+    let (_, said) = bench.failure(&format!("{evaluate} --by model"));
+    assert!(said.contains("--policy"), "{said}");
+}
+
+#[test]
+fn what_no_row_supports_is_refused() {
+    let bench = Bench::new();
+    // Rows of the left half alone, and a policy that would go right.
+    let mut table = "walk,x,push,cost,ended,cut,next_x\n".to_owned();
+    for episode in 0..40u64 {
+        let mut x = -3.0 + 2.0 * uniform(mix(&[episode, 0]));
+        for step in 0..15u64 {
+            let push = -1.0 + 0.3 * uniform(mix(&[episode, step, 1]));
+            let to = (x + 0.2 * normal(mix(&[episode, step, 2]))).clamp(-3.0, -1.0);
+            writeln!(table, "{episode},{x},{push},-1,0,{},{to}", u8::from(step == 14)).unwrap();
+            x = to;
+        }
+    }
+    bench.file("log.csv", &table);
+    bench.file("push.csv", &format!("action\n{}", "30\n".repeat(600)));
+    let evaluate = format!("evaluate log.csv {} --reward cost --actions box --discount 0.9 {SMALL}", columns());
+    let found = bench.json(&format!("{evaluate} --policy push.csv --by model"));
+    assert!(found["estimates"]["model"]["interval"].is_null(), "{found}");
+    assert!(found["refused"].to_string().contains("where no row was"), "{found}");
+    let (status, said) = bench.failure(&format!("plan log.csv {} --actions box --discount 1 --out q.model", columns()));
+    assert!(status == 2 && said.contains("below 1"), "{said}");
+    let (_, said) = bench.failure(&format!("plan log.csv {} --actions box --reward=y --out q.model", columns()));
+    assert!(said.contains('y'), "{said}");
+}
