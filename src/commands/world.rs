@@ -4,7 +4,7 @@ pub(super) mod reward;
 
 use super::Failure;
 use super::actions::ActionKind;
-use super::given::{self, names, plural, without_unit};
+use super::given::{self, plural, without_unit};
 use super::output::{in_file, number};
 use criticd::learner::action::{ActionColumns, ActionSpace};
 use criticd::learner::judge::{count, folds};
@@ -80,7 +80,7 @@ impl Given {
         kind: Option<ActionKind>,
         discount: Option<f64>,
     ) -> Result<Self, Failure> {
-        let (names, episodes, columns) = (names(&table), table.episodes().to_vec(), table.action_columns());
+        let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let space = match kind {
             Some(kind) => kind.space(&columns)?,
             None => ActionSpace::Box { low: vec![0.0], high: vec![0.0] },
