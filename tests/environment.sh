@@ -19,8 +19,14 @@ prepare_environment() {
     local pip="$environment/bin/python -m pip --quiet --disable-pip-version-check install"
     if ! wanted_packages | cmp -s - "$environment/installed.txt"; then
         echo "Installing the packages of the tests under target/python (about a minute)"
-        { python3 -m venv --clear "$environment" && $pip -r tests/python/requirements.txt "./python[gym,test,docs]"; } \
-            >"$logs/install" 2>&1 || return 1
+        python3 -m venv --clear "$environment" >"$logs/install" 2>&1 || return 1
+        # A registry may be away for a moment.
+        local try
+        for try in 1 2 3; do
+            if $pip -r tests/python/requirements.txt "./python[gym,test,docs]" >>"$logs/install" 2>&1; then break; fi
+            [ "$try" -lt 3 ] || return 1
+            sleep $((10 * try))
+        done
         wanted_packages >"$environment/installed.txt"
     fi
 }
