@@ -240,12 +240,6 @@ impl Fit {
         let exact = exact && !fitted.model.statistics().follows_rows && !fitted.model.statistics().forgets();
         let evidence = self.evidence_of(&fitted, &rows, exact)?;
         let mut snapshot = self.snapshot(&fitted.model, offset)?;
-        // Heads may have added columns of their own.
-        let reward_names = self.table.reward_names()?;
-        if reward_names.len() == snapshot.weights.ncols() {
-            snapshot.reward_names = reward_names;
-        }
-        snapshot.table = self.table.mapping()?.to_text();
         if let Some(improved) = &improved {
             improved.act_by(&mut snapshot);
         }
@@ -372,7 +366,12 @@ impl Fit {
         let mut snapshot = model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?;
         // The model has learned rows about the prior mean.
         snapshot.actions.iter_mut().for_each(|actions| actions.prior_mean = self.action.prior_mean);
-        Ok(Snapshot { generation: 1, offset, time, ..snapshot })
+        // Heads may have added columns of their own.
+        let reward_names = self.table.reward_names()?;
+        if reward_names.len() == snapshot.weights.ncols() {
+            snapshot.reward_names = reward_names;
+        }
+        Ok(Snapshot { generation: 1, offset, time, table: self.table.mapping()?.to_text(), ..snapshot })
     }
 
     fn kinds(&self) -> Vec<StateKind> {

@@ -665,7 +665,7 @@ fn announced_each(every: usize, lag: usize) -> (u64, f64) {
     let settings = Settings {
         discount: 0.0,
         refit_first_rows: 512,
-        refit_budget_s: 5.0,
+        refit_budget_s: 1.0,
         dictionary_max: 20,
         drift_sensitivity: criticd_learner::DriftSensitivity::Off,
         ..Settings::default()
@@ -714,7 +714,7 @@ fn announced_each(every: usize, lag: usize) -> (u64, f64) {
 
 #[test]
 fn a_policy_that_is_announced_often_is_learned() {
-    for every in [50, 200, 1000] {
+    for every in [50, 1000] {
         let (adopted, least) = announced_each(every, 300);
         assert!(adopted >= 1 && least > 0.8, "each {every} rows: {adopted} adopted, correlation {least}");
     }
