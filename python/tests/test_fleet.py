@@ -147,6 +147,7 @@ def one_learner(epoch: bytes, streams: int, count: int) -> Snapshot:
     return Snapshot.of(unpack(critic.snapshot(True)))
 
 
+@pytest.mark.long
 def test_workers_are_together_one_learner_of_all_rows(tmp_path: Path) -> None:
     found = {}
     for workers in (1, 2, 4, 8):
@@ -413,6 +414,7 @@ def test_streams_of_a_worker_that_will_not_come_back_go_on_elsewhere(tmp_path: P
         assert fleet.status().merged == 12 * 60 + 60
 
 
+@pytest.mark.long
 def test_a_new_epoch_begins_while_rows_come(tmp_path: Path) -> None:
     fleet, parts = local(3, tmp_path)
     with fleet:
@@ -620,6 +622,7 @@ def kills(directory: Path, count: int, seed: int) -> None:
     assert np.abs(model(STATES) - expected(STATES)).max() < 1e-8
 
 
+@pytest.mark.long
 def test_parts_may_be_killed(tmp_path: Path) -> None:
     kills(tmp_path, 4, 1)
 
