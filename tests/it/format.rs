@@ -1,5 +1,5 @@
-//! Directories of formats 5 and 6, the present one, are read by every later program: values of actions, heads that came at run time, a
-//! critic that was learned again; labels, an advisor. Older formats are read in `tests/it/recovery.rs`.
+//! Directories of formats 5, 6 and 7, the present one, are read by every later program: values of actions, heads that came at run time, a
+//! critic that was learned again; labels, an advisor; rows that were taken back. Older formats are read in `tests/it/recovery.rs`.
 
 use crate::support::harness::{NOW, caller, config};
 use crate::support::refits::carry_out;
@@ -8,14 +8,16 @@ use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::rebuild::{RebuildDone, Rebuilt};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use criticd::journal::store::{SqliteStorage, Storage};
-use criticd::journal::{ADOPTED, ADVICE, HEADS, REBUILT, VERSION};
+use criticd::journal::{ADOPTED, ADVICE, HEADS, REBUILT, REMOVED, VERSION};
 use criticd::learner::LabelPart;
 use criticd::learner::act::{Exploration, Question};
+use criticd::learner::removal::Selector;
 use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
-use criticd::wire::{self, HeadForm, Op};
+use criticd::wire::{self, HeadForm, Op, RemoveRequest};
 use serde_json::{Value, json};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,9 +75,14 @@ impl Daemon {
                     let result = job.run(&mut self.beside(), &|| true, &|| true).map(Box::new);
                     self.rebuilt(job.settings.name.clone(), result);
                 }
+                Output::Remove(job) => {
+                    let found = job.run(&mut self.beside(), &|| true).map(Box::new);
+                    self.core.removal_found(found);
+                }
                 Output::FollowRebuild(mut rebuilt) => {
+                    let critic = rebuilt.critic().to_owned();
                     let result = rebuilt.follow(&mut self.beside(), &|| true);
-                    self.rebuilt("main".into(), result.map(|()| rebuilt));
+                    self.rebuilt(critic, result.map(|()| rebuilt));
                 }
                 _ => {}
             }
@@ -119,6 +126,13 @@ impl Daemon {
             ..BatchParts::default()
         };
         assert_eq!(self.ask(Op::Append(Batch::new(parts).unwrap()))["accepted"], 20);
+    }
+
+    fn take_back(&mut self, offsets: Range<u64>) {
+        let selectors = vec![Selector::Offsets(offsets)];
+        let request = RemoveRequest { selectors, dry_run: false, by: None, reason: Some("a test".into()) };
+        assert_eq!(self.ask(Op::Remove(request))["ok"], true);
+        (0..20).for_each(|_| self.turn());
     }
 
     /// What the models say, and how they came to it.
@@ -210,9 +224,11 @@ fn write(fixture: &Path) {
         assert_eq!(daemon.ask(Op::Report { advisor: None, decision_id, cost: context * context })["ok"], true);
     };
     (0..5).for_each(|k| decide(&mut daemon, 0.1 * f64::from(k)));
+    daemon.take_back(44..52);
     (6..9).for_each(|k| daemon.append(20 * k));
     assert_eq!(daemon.ask(Op::Checkpoint)["ok"], true);
     (9..12).for_each(|k| daemon.append(20 * k));
+    daemon.take_back(130..133);
     (5..8).for_each(|k| decide(&mut daemon, 0.1 * f64::from(k)));
     fs::write(fixture.join("expected.json"), format!("{:#}\n", daemon.answers(VERSION))).unwrap();
     drop(daemon);
@@ -226,11 +242,16 @@ fn a_directory_of_format_version_5_gives_the_values_that_it_gave() {
 
 #[test]
 fn a_directory_of_format_version_6_gives_the_values_that_it_gave() {
-    assert_eq!(VERSION, 6, "a new format needs a directory of its own");
-    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
-        write(&fixture(6));
-    }
     gives_the_values_that_it_gave(6, ADOPTED | HEADS | REBUILT | ADVICE);
+}
+
+#[test]
+fn a_directory_of_format_version_7_gives_the_values_that_it_gave() {
+    assert_eq!(VERSION, 7, "a new format needs a directory of its own");
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        write(&fixture(7));
+    }
+    gives_the_values_that_it_gave(7, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
 }
 
 fn gives_the_values_that_it_gave(version: u32, has: u32) {

@@ -807,7 +807,7 @@ fn names_cannot_command_the_terminal() {
 #[test]
 fn data_of_older_versions_is_read_and_that_of_newer_ones_is_left_alone() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    for fixture in ["journal-v1", "journal-critics", "journal-v5", "journal-v6"] {
+    for fixture in ["journal-v1", "journal-critics", "journal-v5", "journal-v6", "journal-v7"] {
         let place = directory();
         let data = place.path().join("data");
         std::fs::create_dir(&data).unwrap();
