@@ -129,7 +129,7 @@ fn at_once_a_critic_is_one_that_never_learned_the_rows() {
     for mut parts in more {
         (parts.session, parts.seq) = ("next".into(), None);
         let batch = Batch::new(parts).unwrap();
-        harness.learn(&[batch.clone()]);
+        harness.learn(std::slice::from_ref(&batch));
         never.learn(&[batch]);
     }
     assert_close(&weights(&critic(&harness)), &weights(&critic(&never)));
@@ -367,7 +367,7 @@ fn pages_tables_and_judgements_are_without_rows_that_were_taken_back() {
     while from < 600 {
         let page = requester.ask("rows", json!({"from": from, "arrays": "list"}), PATIENCE).unwrap();
         let count = page["states"].as_array().unwrap().len() as u64;
-        assert!(page["names"].as_array().unwrap().iter().all(|name| name == "good"), "{page}");
+        assert!(page["stream_names"].as_array().unwrap().iter().all(|name| name == "good"), "{page}");
         assert!(page["from"].as_u64().unwrap() >= from);
         (rows, from) = (rows + count, page["next"].as_u64().unwrap());
     }
@@ -497,10 +497,10 @@ fn what_was_answered_then_is_told_bit_for_bit() {
         if i == 20 || i == 40 {
             harness.checkpoint();
         }
+        harness.learn(std::slice::from_ref(batch));
         if i == 30 {
             take_back(&mut harness, vec![Selector::Offsets(100..160)]);
         }
-        harness.learn(std::slice::from_ref(batch));
         // Until nothing more is decided at this row.
         let (mut group, mut still) = (0, 0);
         while still < 4 {
