@@ -1,6 +1,7 @@
 //! `criticd status`: what a running daemon knows about itself, once or as a view that follows it.
 
 mod foretold;
+mod missing;
 mod removed;
 use super::client::Connection;
 use super::given::common_unit;
@@ -406,20 +407,6 @@ fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
     out
 }
 
-/// Rows that did not come, and connections that broke, so that more may be missing.
-fn missing(status: &wire::Status) -> String {
-    let broken = status.connections_broken.iter().filter(|(_, count)| **count > 0);
-    let broken: Vec<String> = broken.map(|(why, count)| format!("{count} by {why}")).collect();
-    let lost = match broken.is_empty() {
-        true => String::new(),
-        false => format!(
-            "; connections of producers that broke, so that rows may be lost: {} (the log says whose: event=connection_broken)",
-            broken.join(", ")
-        ),
-    };
-    format!("{} rows, by their seq{lost}", status.missing_rows)
-}
-
 /// The lines that do not repeat for each critic, but for so many of those that say least.
 fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
@@ -434,7 +421,7 @@ fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
             ),
         ),
         said("refused", if rejected.is_empty() { "none".into() } else { rejected.join(", ") }),
-        said("missing", missing(status)),
+        said("missing", missing::line(status)),
         said("window", format!("{} of {} rows, {}", window.rows, window.rows_max, mib(window.bytes))),
     ];
     if let Some(directory) = &status.data_dir {
