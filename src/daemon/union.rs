@@ -1,14 +1,16 @@
 //! One journal of the rows of several, in a new data directory: a daemon that starts there learns them all again.
 
 use super::archive::{ArchiveError, check_vacant, configured, in_file};
+use super::recovery::recorded_removals;
 use super::replace;
 use super::survey::good_groups;
 use crate::journal::GroupWriter;
 use crate::journal::store::{SqliteStorage, Storage as _};
 use crate::state::record::{Configured, Group, Mark, Record, TakenRows};
+use crate::state::removals::Removals;
 use crate::state::streams::{StreamLimits, Streams};
 use crate::transition::Batch;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +47,8 @@ struct Source {
     last: u64,
     waiting: VecDeque<(f64, TakenRows)>,
     left_out: u64,
+    /// Rows that were taken back.
+    removals: Removals,
 }
 
 impl Source {
@@ -54,9 +58,11 @@ impl Source {
             return Err(ArchiveError::Damaged(format!("{}: the journal has no rows", directory.display())));
         };
         let settings = configured(&mut storage, directory, first)?;
-        let directory = directory.to_owned();
-        let waiting = VecDeque::new();
-        Ok((Self { storage, directory, prefix, next: first, last, waiting, left_out: 0 }, settings))
+        let mut removals = Removals::default();
+        let place = directory.display();
+        recorded_removals(&mut storage, &mut removals).map_err(|e| ArchiveError::Damaged(format!("{place}: {e}")))?;
+        let (directory, waiting) = (directory.to_owned(), VecDeque::new());
+        Ok((Self { storage, directory, prefix, next: first, last, waiting, left_out: 0, removals }, settings))
     }
 
     /// Read on until rows wait, or there are none.
@@ -64,9 +70,10 @@ impl Source {
         while self.waiting.is_empty() && self.next <= self.last {
             let (next, last) = (self.next, self.last);
             let (mut read, mut rows) = (next - 1, 0);
-            let (waiting, left_out) = (&mut self.waiting, &mut self.left_out);
+            let (waiting, left_out, removals) = (&mut self.waiting, &mut self.left_out, &self.removals);
             let found = good_groups(&mut self.storage, next, |group, time, records| {
-                for record in records {
+                let group_of = Group { end: group.mark(), first_offset: group.first_offset, time, records };
+                for record in removals.clean(group_of).records {
                     match record {
                         Record::Rows(taken) => {
                             rows += taken.batch.len();
@@ -117,7 +124,7 @@ impl Source {
 
 /// Write the rows of the journals in `directories` into a new data directory `out`, with the settings of the first. The batches of one
 /// journal stay in their order. Where every row has a time, the batch comes first whose first row does, whatever the order of
-/// `directories`; else the rows of each stand behind those of the one before. With `prefixes`, one for each, streams are called that
+/// `directories`; else the rows of each stand behind those of the one before. Rows that were taken back are left out. With `prefixes`, one for each, streams are called that
 /// and what they were called.
 ///
 /// # Errors
@@ -208,15 +215,22 @@ fn write(
         journal.group.push(Record::Configured(Configured { from: 0, ..configured }));
         journal.close(unix)?;
     }
-    let mut streams = Streams::new();
+    let (mut streams, mut numbers) = (Streams::new(), HashMap::new());
     while let Some(k) = next_source(sources, united.by_time)? {
         let Some((time, taken)) = sources[k].take()? else { break };
-        let batch = renamed(taken.batch, &sources[k].prefix)?;
+        let mut batch = renamed(taken.batch, &sources[k].prefix)?;
+        // What is behind a hole does not go on from what is before it, even where the states say so.
+        if taken.starts_chain[0] && batch.seq().is_none() && !sources[k].removals.offsets().is_empty() {
+            let mut parts = batch.into_parts();
+            parts.seq = numbers.get(&parts.stream).map(|next| next + 1);
+            batch = Batch::new(parts).expect("rows were checked when they were stored");
+        }
         let offset = journal.end.offset + journal.size.0;
         let admission =
             streams.admit(&batch, false, offset, LIMITS).map_err(|e| ArchiveError::Damaged(e.to_string()))?;
         let mut starts_chain = Vec::with_capacity(batch.len());
         streams.commit(&batch, &admission, offset, time, |starts, _| starts_chain.push(starts));
+        numbers.insert(batch.stream().to_owned(), admission.next_seq);
         journal.push(TakenRows { stream: admission.number, starts_chain, batch }, time)?;
     }
     journal.close(unix)?;
