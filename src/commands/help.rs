@@ -20,6 +20,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "evaluate",
             "plot",
             "inspect",
+            "merge",
             "score",
             "check-targets",
         ],
@@ -27,7 +28,19 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Daemon", &["serve", "status", "stop", "replay", "snapshot", "refit", "new-policy", "heads"]),
     (
         "Data of a daemon",
-        &["backup", "restore", "export", "remove", "rebuild", "checkpoint", "compact", "repair", "reset", "quarantine"],
+        &[
+            "backup",
+            "restore",
+            "export",
+            "remove",
+            "erase",
+            "rebuild",
+            "checkpoint",
+            "compact",
+            "repair",
+            "reset",
+            "quarantine",
+        ],
     ),
     ("Settings and shell", &["check-config", "keys", "completions", "man"]),
 ];
