@@ -410,7 +410,6 @@ fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
 /// The lines that do not repeat for each critic, but for so many of those that say least.
 fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
-    let window = &status.window;
     let mut lines = vec![
         said("up", duration(status.uptime_s) + &status.pid.map(|pid| format!(", process {pid}")).unwrap_or_default()),
         said(
@@ -422,7 +421,10 @@ fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
         ),
         said("refused", if rejected.is_empty() { "none".into() } else { rejected.join(", ") }),
         said("missing", missing::line(status)),
-        said("window", format!("{} of {} rows, {}", window.rows, window.rows_max, mib(window.bytes))),
+        said(
+            "window",
+            format!("{} of {} rows, {}", status.window.rows, status.window.rows_max, mib(status.window.bytes)),
+        ),
     ];
     if let Some(directory) = &status.data_dir {
         lines.push(said("data", directory));
