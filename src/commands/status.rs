@@ -1,6 +1,7 @@
 //! `criticd status`: what a running daemon knows about itself, once or as a view that follows it.
 
 mod foretold;
+mod memory;
 mod missing;
 mod removed;
 use super::client::Connection;
@@ -12,9 +13,9 @@ use console::Term;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
-    AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, MemoryStatus,
-    ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound,
-    TrackingStatus, TrialFound, TrustReason, TrustStatus,
+    AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, ModelStatus,
+    RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound, TrackingStatus, TrialFound, TrustReason,
+    TrustStatus,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -410,6 +411,7 @@ fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
 /// The lines that do not repeat for each critic, but for so many of those that say least.
 fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
+    let window = &status.window;
     let mut lines = vec![
         said("up", duration(status.uptime_s) + &status.pid.map(|pid| format!(", process {pid}")).unwrap_or_default()),
         said(
@@ -421,17 +423,14 @@ fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
         ),
         said("refused", if rejected.is_empty() { "none".into() } else { rejected.join(", ") }),
         said("missing", missing::line(status)),
-        said(
-            "window",
-            format!("{} of {} rows, {}", status.window.rows, status.window.rows_max, mib(status.window.bytes)),
-        ),
+        said("window", format!("{} of {} rows, {}", window.rows, window.rows_max, mib(window.bytes))),
     ];
     if let Some(directory) = &status.data_dir {
         lines.push(said("data", directory));
         let connection = Connection::of_data_dir(Some(directory.into()));
         lines.extend(connection.written("http").map(|address| said("dashboard", format!("http://{address}/"))));
     }
-    lines.extend(status.memory.as_ref().map(memory));
+    lines.extend(status.memory.as_ref().map(memory::line));
     let advisor = |of: &AdvisorStatus| {
         let AdvisorStatus { name, decisions, waiting, learned, .. } = of;
         said(
@@ -451,23 +450,6 @@ fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
     let spared: Vec<&str> = SPARED.into_iter().filter(there).take(spared).collect();
     lines.retain(|(label, _)| !spared.contains(&label.as_str()));
     format!("criticd {} at {endpoint}\n{}", status.version, facts(&lines))
-}
-
-fn memory(memory: &MemoryStatus) -> (String, String) {
-    let kib = |bytes: u64| bytes as f64 / 1024.0;
-    let element =
-        |model: &ModelMemoryStatus| format!("{:.1} KiB an element of {}", kib(model.element_bytes), model.critic);
-    let elements: Vec<String> = memory.models.iter().map(element).collect();
-    said(
-        "memory",
-        format!(
-            "{} at most; {} bytes a row, {:.1} KiB a stream, {}",
-            mib(memory.kept_bytes_max + memory.queues_bytes_max + memory.rebuild_bytes_max),
-            memory.row_bytes,
-            kib(memory.stream_bytes),
-            elements.join(", ")
-        ),
-    )
 }
 
 /// The streams that sent something last; nothing before the first.
