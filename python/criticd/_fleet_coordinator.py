@@ -113,8 +113,8 @@ class Coordinator:
             try:
                 self.round()
                 self._fault = None
-            except CriticdError as error:
-                self._fault = str(error)
+            except (CriticdError, OSError, ValueError) as error:
+                self._fault = str(error) or type(error).__name__
             if self._stopped.wait(self._patience.interval_s):
                 return
 
@@ -280,16 +280,18 @@ class Coordinator:
     def _select(self) -> None:
         try:
             epoch, error = self._selected(), None
-        except CriticdError as failed:
-            epoch, error = None, str(failed)
+        # Whatever it is, the next selection is not to wait for this one.
+        except Exception as failed:
+            epoch, error = None, str(failed) or type(failed).__name__
         with self._lock:
             self._selecting, self._selection_error = None, error
             if error is not None and self._select_rows is not None:
                 self._next_selection = sum(known.rows for known in self._known) * 5 // 4
             if epoch is not None:
-                if self._coming:
-                    self._epochs.pop(self._coming)
-                self._coming = max([0, *self._epochs]) + 1
+                # A number that a worker may know already is not used again.
+                following = max([0, *self._epochs]) + 1
+                self._epochs.pop(self._coming, None)
+                self._coming = following
                 self._coming_since = time.monotonic()
                 self._epochs[self._coming] = (epoch, _learner.Gathered(epoch))
                 for known in self._known:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -195,19 +195,23 @@ class Remote:
 
 def serve(directory: Path, who: str, part: Part, broken: Callable[[], bool]) -> None:
     """Answer calls for ever, each connection in a thread of its own; end the process once `broken` says so."""
-    with Listener(("127.0.0.1", 0), authkey=_key(directory)) as listener:
+    key = _key(directory)
+    with Listener(("127.0.0.1", 0), backlog=128) as listener:
         host, port = listener.address
         address = {"host": host, "port": port, "pid": os.getpid()}
         write_whole(directory / f"{who}.json", json.dumps(address).encode())
         while True:
-            # Somebody without the key, or who has hung up.
-            with contextlib.suppress(AuthenticationError, OSError, EOFError):
+            # Somebody who has hung up.
+            with contextlib.suppress(OSError, EOFError):
                 connection = listener.accept()
-                threading.Thread(target=_answer, args=(connection, part, broken), daemon=True).start()
+                threading.Thread(target=_answer, args=(connection, key, part, broken), daemon=True).start()
 
 
-def _answer(connection: Connection, part: Part, broken: Callable[[], bool]) -> None:
-    with contextlib.suppress(OSError, EOFError), connection:
+def _answer(connection: Connection, key: bytes, part: Part, broken: Callable[[], bool]) -> None:
+    # Or somebody without the key, or who says nothing: others are answered meanwhile.
+    with contextlib.suppress(AuthenticationError, OSError, EOFError), connection:
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
         while True:
             connection.send_bytes(carried_out(part, connection.recv_bytes()))
             if broken():

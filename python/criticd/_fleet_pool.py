@@ -50,7 +50,7 @@ class Piece:
         found = {
             key: np.concatenate([part[key] for part in self.parts])
             for key, column in self.parts[0].items()
-            if isinstance(column, np.ndarray)
+            if isinstance(column, np.ndarray) and all(key in part for part in self.parts)
         }
         terminated = found.get("terminated", np.zeros(self.rows, bool))
         truncated = np.array(found.get("truncated", np.zeros(self.rows, bool)))
@@ -74,10 +74,11 @@ class Pool:
         """Rows of a stream, the first of them number `seq`: arrays of the same length."""
         states, following = columns["states"], columns["next_states"]
         count = len(states)
-        ended = np.zeros(count, bool)
-        for key in ("terminated", "truncated"):
-            if columns.get(key) is not None:
-                ended |= columns[key]
+        # Batches of one chain may have flags or not.
+        ends = ("terminated", "truncated")
+        flags = {key: np.zeros(count, bool) if columns.get(key) is None else columns[key] for key in ends}
+        columns = {**columns, **flags}
+        ended = flags["terminated"] | flags["truncated"]
         numbers = np.arange(seq, seq + count, dtype=np.uint64)
         starts = numbers % np.uint64(PIECE_ROWS) == 0
         starts[1:] |= ended[:-1] | (states[1:] != following[:-1]).any(axis=1)

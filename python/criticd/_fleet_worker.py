@@ -106,6 +106,7 @@ class Worker:
         self._journal = Journal(Path(directory))
         self._pool = Pool(pool_rows)
         self._next: dict[str, int] = {}
+        self._senders: dict[str, str] = {}
         self._away: dict[str, int] = {}
         """Streams that others have now, each with the sequence number that they go on from."""
         self._here: set[str] = set()
@@ -155,6 +156,8 @@ class Worker:
         stream = record["stream"]
         if "columns" in record:
             columns = record["columns"]
+            if record.get("sender") is not None:
+                self._senders[stream] = record["sender"]
             count = len(columns["rewards"])
             self._lost += record["seq"] - self._next.get(stream, 0)
             self._next[stream] = record["seq"] + count
@@ -179,7 +182,7 @@ class Worker:
             raise
         self._note(record)
 
-    def _op_append(self, stream: str, seq: int, columns: Message) -> Message:
+    def _op_append(self, stream: str, seq: int, columns: Message, sender: str | None = None) -> Message:
         if stream in self._away or not (stream in self._here or stable_hash(stream) % self.workers == self.number):
             return {"moved": True}
         columns = _full(columns)
@@ -190,10 +193,13 @@ class Worker:
             message = f"row {expected} of stream {stream!r} is the next"
             raise Refused({"code": "sequence_gap", "message": message, "expected_seq": expected})
         known = min(max(expected - seq, 0), count)
+        if known and sender is not None and self._senders.get(stream, sender) != sender:
+            message = f"another producer has sent rows of stream {stream!r}: give each producer a stream of its own"
+            raise Refused({"code": "sequence_taken", "message": message, "expected_seq": expected})
         if known < count:
             columns = {key: col[known:] if hasattr(col, "shape") else col for key, col in columns.items()}
             self._check(stream, columns)
-            record = {"stream": stream, "seq": seq + known, "columns": columns}
+            record = {"stream": stream, "seq": seq + known, "columns": columns, "sender": sender}
             self._store(record)
             for learned in self._learned.values():
                 if learned.caught:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -178,6 +179,7 @@ class Producer:
         self._links = [self._parts.link(worker_name(k)) for k in range(self._workers)]
         self._coordinator = self._parts.link(COORDINATOR)
         self._lock = threading.Lock()
+        self._id = secrets.token_hex(8)
         self._streams: dict[str, tuple[int, int]] = {}
         """Of each stream its worker, and the number of its next row."""
         self._elsewhere: dict[str, int] = {}
@@ -205,7 +207,8 @@ class Producer:
 
         The arguments are those of `Learner.learn`. Returns when the rows are on the disk of their worker. Raises
         `Invalid` with the field at fault, and `RemoteError` where the worker has been away for too long: those rows may
-        be durable or not, and may be sent again.
+        be durable or not; where they are, sending them again counts them twice. A stream has one producer at a time, and
+        after another one the first makes a new `Producer`: numbers that are known are taken for a repetition.
         """
         columns = _columns(states, rewards, next_states, terminated, truncated, more)
         end = time.monotonic() + self._patience.rows_s
@@ -221,6 +224,7 @@ class Producer:
                     self._look_elsewhere(stream)
                 except Refused as error:
                     if error.code != "sequence_gap" or time.monotonic() > end:
+                        self._streams.pop(stream, None)
                         raise
                 time.sleep(self._patience.retry_s)
 
@@ -228,7 +232,7 @@ class Producer:
         if stream not in self._streams:
             self._streams[stream] = self._position(stream)
         worker, seq = self._streams[stream]
-        said = self._links[worker].call("append", stream=stream, seq=seq, columns=columns)
+        said = self._links[worker].call("append", stream=stream, seq=seq, columns=columns, sender=self._id)
         if said.get("moved"):
             place = self._coordinator.call("where", stream=stream)
             if place["worker"] == worker:
@@ -331,7 +335,7 @@ class Fleet:
             for name in self._names:
                 if not self._stopped.is_set() and not self._parts.lives(name):
                     # One that cannot start is tried again; who calls it hears that it is away.
-                    with contextlib.suppress(RemoteError):
+                    with contextlib.suppress(RemoteError, OSError):
                         self._parts.start(name)
 
     def producer(self) -> Producer:

@@ -217,6 +217,10 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let snapshot = match self.as_of {
+            Some(_) if self.connection.named().is_some() => {
+                let message = "--as-of reads the files of a daemon: name its data directory with -d, and no endpoint";
+                return Err(Failure::usage(message));
+            }
             Some(moment) => as_of::snapshot(&self.connection.directory(), self.critic.as_deref(), moment)?,
             None => self.connection.connect()?.snapshot(self.critic.as_deref(), self.connection.timeout())?,
         };

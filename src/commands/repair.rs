@@ -130,7 +130,7 @@ fn loss(found: &Survey, how: Mend) -> Result<String, String> {
             Some(checkpoint) => {
                 let later = found.rows_known().saturating_sub(checkpoint.offset);
                 // The journal ends before it, and says nothing of it.
-                let unknown = match checkpoint.group > found.end.id {
+                let unknown = match !checkpoint.proven {
                     true => format!(
                         " Nothing shows that {} belongs to this journal: if it was copied here, move it away first.",
                         Directory::name(checkpoint.group)

@@ -785,7 +785,7 @@ mod tests {
             &|g| g.kinds ^= 1,
             &|g| g.previous_crc ^= 1,
             &|g| g.crc ^= 1,
-            &|g| g.version = 7,
+            &|g| g.version = VERSION + 1,
         ];
         for change in changes {
             let mut changed = stored.clone();
@@ -793,9 +793,9 @@ mod tests {
             assert_eq!(changed.check(), Err(Corruption::Checksum));
         }
         let mut newer = stored.clone();
-        newer.version = 7;
+        newer.version = VERSION + 1;
         newer.crc = newer.checksum();
-        assert_eq!(newer.decode().unwrap_err(), Corruption::Newer { version: 7 });
+        assert_eq!(newer.decode().unwrap_err(), Corruption::Newer { version: VERSION + 1 });
     }
 
     #[test]

@@ -141,8 +141,9 @@ impl Builder {
         // Lent for as long as it takes: there may be many names.
         table.streams = std::mem::take(&mut self.streams);
         table.policies = std::mem::take(&mut self.policies);
+        table.understood = std::mem::take(&mut self.header.understood);
         let taken = (pieces.take)(&table);
-        (self.streams, self.policies) = (table.streams, table.policies);
+        (self.streams, self.policies, self.header.understood) = (table.streams, table.policies, table.understood);
         taken
     }
 

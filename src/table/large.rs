@@ -109,7 +109,15 @@ impl LargeTable {
             if rows > self.rows || (piece.dim(), piece.rewards_per_row()) != (self.dim, self.rewards_per_row) {
                 return Err(changed());
             }
-            enough = !piece.batches_named(name, session, rows_max).all(&mut *take);
+            let first = rows == piece.rows.len() as u64;
+            let mut unnamed = |(k, mut batch): (usize, Batch)| {
+                // Names stand in the first batch of a table.
+                if !first && k == 0 {
+                    drop(batch.take_state_names());
+                }
+                take(batch)
+            };
+            enough = !piece.batches_named(name, session, rows_max).enumerate().all(&mut unnamed);
             if enough { Err(Fault::Empty) } else { Ok(()) }
         });
         match read {

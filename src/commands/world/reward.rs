@@ -123,7 +123,9 @@ mod tests {
             assert!((found - expected).abs() < 1e-12, "{text}: {found}");
         }
         assert!(of("cost").unwrap().is_none(), "a column of the table");
-        for (text, words) in [("state", "is a list"), ("state[2]", "there is no state[2]"), ("x *", "ends where")] {
+        for (text, words) in
+            [("state", "is a list"), ("state[2]", "there is no state[2]"), ("x *", "a product has one column")]
+        {
             let message = of(text).unwrap_err().message;
             assert!(message.contains(words) && message.starts_with("--reward"), "{text}: {message}");
         }
