@@ -15,8 +15,8 @@ from criticd._fleet_journal import own
 from criticd._fleet_links import Link, Patience, RemoteError, worker_name
 from criticd._fleet_pool import drawn, stable_hash
 from criticd._fleet_worker import settings_of_workers
+from criticd._output import write_whole
 from criticd._protocol import CriticdError, Message, Refused, pack, unpack
-from criticd.snapshot import write_whole
 
 _STATE = "coordinator.state"
 _GROWTH = 4

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from criticd._output import write_whole
 from criticd._protocol import CriticdError, Malformed, Message, pack, unpack
-from criticd.snapshot import write_whole
 
 _MAGIC = b"criticd fleet 1\n"
 _HEADER = 12

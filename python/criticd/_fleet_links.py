@@ -17,8 +17,8 @@ from multiprocessing.connection import Client, Connection, Listener, answer_chal
 from pathlib import Path
 from typing import Any, Protocol
 
+from criticd._output import write_whole
 from criticd._protocol import CriticdError, Invalid, Malformed, Message, Refused, pack, unpack
-from criticd.snapshot import write_whole
 
 COORDINATOR = "coordinator"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from criticd._output import whole
+from criticd._output import write_whole
 
 if TYPE_CHECKING:
     from criticd.heads import HeadModels
@@ -71,8 +71,7 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
     )
     graph.helper.set_model_props(model, _metadata(snapshot))
     onnx.checker.check_model(model)
-    with whole(path) as file:
-        file.write(model.SerializeToString())
+    write_whole(path, model.SerializeToString())
 
 
 def _metadata(snapshot: Snapshot) -> dict[str, str]:

@@ -50,6 +50,12 @@ def whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.close(folder)
 
 
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """All of a file, by `whole`."""
+    with whole(path) as file:
+        file.write(data)
+
+
 @contextmanager
 def text_of(file: BinaryIO) -> Iterator[TextIOWrapper]:
     """The file to write lines to, as the module csv ends them."""

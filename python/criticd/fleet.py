@@ -207,8 +207,8 @@ class Producer:
 
         The arguments are those of `Learner.learn`. Returns when the rows are on the disk of their worker. Raises
         `Invalid` with the field at fault, and `RemoteError` where the worker has been away for too long: those rows may
-        be durable or not; where they are, sending them again counts them twice. A stream has one producer at a time, and
-        after another one the first makes a new `Producer`: numbers that are known are taken for a repetition.
+        be durable or not; where they are, sending them again counts them twice. A stream has one producer at a time:
+        after another one `Refused` says that its numbers are taken, and a new `Producer` goes on.
         """
         columns = _columns(states, rewards, next_states, terminated, truncated, more)
         end = time.monotonic() + self._patience.rows_s

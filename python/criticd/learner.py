@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from criticd._act import Decisions
 from criticd._frames import States, names_of, states_of
-from criticd._output import whole
+from criticd._output import write_whole
 from criticd._protocol import Array, Invalid, Malformed, pack, unpack
 from criticd._values import flag, flags, numbers
 from criticd.client import RefitOutcome
@@ -229,8 +229,7 @@ class Learner:
 
         It holds the rows of the window too; `learner.snapshot().save(path)` writes the model alone.
         """
-        with whole(path) as file:
-            file.write(pack({**unpack(self._critic.snapshot(True)), _KEPT: self._critic.written()}))
+        write_whole(path, pack({**unpack(self._critic.snapshot(True)), _KEPT: self._critic.written()}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Learner:

@@ -19,7 +19,7 @@ from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._evaluation import Evaluation, Policy
 from criticd._frames import States, Table
-from criticd._output import whole
+from criticd._output import write_whole
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd._spread import ReturnSpread
 from criticd._tracked import Tracked, checked
@@ -759,8 +759,7 @@ class Snapshot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a MODEL file, which `criticd value`, `criticd inspect` and `load` read. Replaces the file whole."""
-        with whole(path) as file:
-            file.write(pack(self.message()))
+        write_whole(path, pack(self.message()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], head: str | None = None) -> Snapshot:

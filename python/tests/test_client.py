@@ -112,8 +112,8 @@ def test_every_operation(start: Start) -> None:
                 client.rebuild("other")
             found = client.remove([{"offsets": (10, 60)}])
             assert found.dry_run and found.rows == 50 and found.ranges == [(10, 60)] and not client.status()["removals"]
-            done = client.remove([{"offsets": (10, 60)}], dry_run=False, by="a test")
-            assert not done.dry_run and done.subtracted == found.subtracted and sum(done.streams.values()) == 50
+            back = client.remove([{"offsets": (10, 60)}], dry_run=False, by="a test")
+            assert not back.dry_run and back.subtracted == found.subtracted and sum(back.streams.values()) == 50
 
             def is_free() -> bool:
                 [removal] = client.status()["removals"]
