@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 /// `criticd remove --yes --wait` takes rows back; this command then writes the journal anew without them. Models that the journal
 /// recorded, earlier checkpoints, models that were set aside, refused messages, and the past that the dashboard shows are deleted, since they were
 /// made of those rows. The daemon must be stopped. An interruption is no harm: run the command again. It cannot reach backups,
-/// exported tables and models, and what was published.
+/// exported tables and models, and what was published. The row before a hole keeps its next state, which is the first state that was
+/// erased: take back whole episodes to leave none.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd remove --stream walker --yes --wait && criticd stop && criticd erase && criticd serve\n  criticd erase /var/lib/criticd"

@@ -19,7 +19,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 /// the rows are taken back. Critics subtract them at once; where that is not possible a critic is stale, and answers as before. Then
 /// each critic is learned again from the rows that stay, with a new selection, and takes over whatever its score. From that
 /// generation on nothing of the rows is left in it; `criticd status` says which one it is. Several options are one union.
-/// The bytes of the rows stay in the journal until they are forgotten there, and in copies that were made of it.
+/// The bytes of the rows stay in the journal until `criticd erase` erases them or they are forgotten there, and in copies that were made of it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd remove --stream walker                     what would be taken\n  criticd remove --stream walker --yes --wait\n  criticd remove --session walker/run-7 --yes --reason \"the sensor lied\"\n  criticd remove --offsets 1000..1200 --time 1700000000..1700000060",

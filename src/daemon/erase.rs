@@ -115,6 +115,11 @@ fn newest(directory: &Path, storage: &mut SqliteStorage, end: Mark) -> Result<Ch
 
 /// Why rows cannot be erased yet, if a critic has something of them.
 fn influenced(checkpoint: &Checkpoint) -> Option<&'static str> {
+    if !checkpoint.halted.is_empty() {
+        return Some(
+            "a critic has failed, and may have something of the rows: let `criticd rebuild` learn it again, or take it out of the settings",
+        );
+    }
     let owes = checkpoint.learners.iter().any(|learner| !learner.residue().offsets().is_empty());
     let told = checkpoint.removals.told().iter().flat_map(|removal| &removal.critics);
     let known = |name: &str| checkpoint.learners.iter().any(|learner| learner.settings().name == name);

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the rows of touched chains at most. Of more nothing is subtracted: critics are stale until they are learned again.
 const CHAINS_BYTES: usize = 1 << 30;
+/// Rows of them at most: the core subtracts them, and stands still meanwhile.
+const CHAINS_ROWS: usize = 1 << 18;
 /// Ranges of offsets that one removal may have.
 const RANGES_MAX: usize = 1 << 20;
 /// Streams that a report names.
@@ -227,7 +229,8 @@ fn gather(taken: &TakenRows, first: u64, streams: &HashMap<u32, Stream>, rows: &
         let mut starts = taken.starts_chain[numbers.clone()].to_vec();
         starts[0] |= part.start == range.start;
         all.push(taken.stream, &starts, &taken.batch, numbers, part.start);
-        if all.len() * Rows::bytes_per_row(all.rows.dim, all.rows.rewards_per_row) > CHAINS_BYTES {
+        let bytes = all.len() * Rows::bytes_per_row(all.rows.dim, all.rows.rewards_per_row);
+        if all.len() > CHAINS_ROWS || bytes > CHAINS_BYTES {
             *rows = None;
         }
     }
