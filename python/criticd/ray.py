@@ -29,7 +29,7 @@ from criticd.fleet import Coordinator, Fleet, Worker
 try:
     import ray
 except ImportError as error:
-    raise ImportError("criticd.ray needs Ray: pip install ray; criticd.fleet does without it") from error
+    raise ImportError("criticd.ray needs Ray (`pip install ray`); criticd.fleet does without it") from error
 
 _THREADS = 8
 """Calls that a part takes at a time; they wait for one another inside."""

@@ -13,7 +13,6 @@ import pytest
 
 from criticd.fleet import Fleet, Patience, Producer, RemoteError
 
-ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.nightly, pytest.mark.long]
 
 CRITIC: dict[str, Any] = {"discount": 0.9, "dictionary_max": 25, "kernel": "isotropic", "lambda": 0.7}
@@ -21,12 +20,13 @@ QUICK = Patience(interval_s=0.2, start_s=300, rows_s=300)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         # Ray keeps a file of its own there.
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False)
-        yield
+        yield ray
         ray.shutdown()
 
 
@@ -62,6 +62,7 @@ def test_actors_may_be_killed(tmp_path: Path, cluster: None) -> None:
         def send(producer: Producer, columns: dict[str, Any]) -> int:
             return producer.learn(**columns, stream="of a task")
 
+        ray = pytest.importorskip("ray")
         assert ray.get(ray.remote(send).remote(fleet.producer(), rows(99))) == 120
         fleet.move("robot 0", 0)
         fleet.move("robot 0", 1)
