@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Start, when
+from conftest import PATIENCE_S, Start, when
 
 from criticd import Client, Invalid, Learner, Malformed, Refused, Snapshot
 from criticd.testing import binary
@@ -102,7 +102,7 @@ def test_the_same_rows_give_the_daemons_model_bit_for_bit(start: Start, settings
             client.append(stream="walk", session="s", seq=first, **block)
             learner.learn(**block, stream="walk")
             if first in (300, 600):
-                there, here = client.refit(wait=True), learner.refit()
+                there, here = client.refit(wait=True, timeout_s=5 * PATIENCE_S), learner.refit()
                 assert (here.outcome, here.generation, here.reason) == (there.outcome, learner.generation, there.reason)
         learned, generation = learner.learned, learner.generation
         assert generation > 1
