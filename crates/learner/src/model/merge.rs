@@ -91,7 +91,7 @@ impl Model {
         self.branch.as_ref().map_or(Ok(()), |branch| branch.describe(to))
     }
 
-    /// What sums must have in common to be added, by name, as text in which a number is told apart from every other.
+    /// The parts of a model that must be equal before its sums can be added to another one, by name. Text shows every bit of a number.
     fn traits(&self) -> [(&'static str, String); 13] {
         let (basis, settings) = (&self.basis, &self.settings);
         [
