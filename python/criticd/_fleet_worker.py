@@ -15,12 +15,7 @@ from criticd._fleet_journal import Journal
 from criticd._fleet_pool import Pool, stable_hash
 from criticd._protocol import CriticdError, Invalid, Message, Refused
 
-COLUMNS = (
-    "states",
-    "rewards",
-    "next_states",
-    "terminated",
-    "truncated",
+MORE = (
     "actions",
     "discounts",
     "times",
@@ -29,6 +24,15 @@ COLUMNS = (
     "next_actions",
     "next_action_probs",
     "policy",
+)
+"""Columns that rows may have beside those that `learn` names."""
+COLUMNS = (
+    "states",
+    "rewards",
+    "next_states",
+    "terminated",
+    "truncated",
+    *MORE,
 )
 _SLICE_S = 0.02
 """How long rows of the journal are learned again before calls have their turn."""

@@ -41,7 +41,7 @@ from criticd._fleet_links import (
     worker_name,
 )
 from criticd._fleet_pool import stable_hash
-from criticd._fleet_worker import Worker
+from criticd._fleet_worker import MORE, Worker
 from criticd._frames import States
 from criticd._protocol import Array, CriticdError, Invalid, Message, Refused, unpack
 from criticd.learner import Learner
@@ -554,8 +554,8 @@ def _columns(
         if flags is not None:
             found[name] = np.asarray(flags, bool)
     for name, column in more.items():
-        if name not in _MORE:
-            raise Invalid(name, f"is no column of rows: these are {', '.join(_MORE)}")
+        if name not in MORE:
+            raise Invalid(name, f"is no column of rows: these are {', '.join(MORE)}")
         if column is not None:
             found[name] = column if name == "policy" else np.asarray(column, float)
     if len(found["rewards"]) == 0 or len(points) != len(found["rewards"]) or len(following) != len(points):
@@ -563,15 +563,3 @@ def _columns(
             "rewards", f"{len(found['rewards'])} rewards of {len(points)} states and {len(following)} next states"
         )
     return found
-
-
-_MORE = (
-    "actions",
-    "discounts",
-    "times",
-    "behavior_probs",
-    "target_probs",
-    "next_actions",
-    "next_action_probs",
-    "policy",
-)
