@@ -71,7 +71,8 @@ def test_a_constant_in_the_rewards_of_a_table_moves_all_values_alike(tmp_path: P
 def test_a_constant_in_the_rewards_of_a_stream_moves_all_values_alike(start: Start) -> None:
     rows = walks()
     far = f'critic.heads=[{{ name = "far", cumulant = {{ kind = "reward", index = 0 }}, discount = {FAR} }}]'
-    settings = (f"critic.discount={GAMMA}", "critic.refit_first_rows=0", far)
+    # Where a search ends by its budget its model depends on the machine.
+    settings = (f"critic.discount={GAMMA}", "critic.refit_first_rows=0", "critic.refit_budget_s=600", far)
     of_head: dict[float, Array] = {}
 
     def answers(c: float) -> tuple[Array, Array]:
