@@ -79,8 +79,8 @@ impl Removals {
     /// Take rows back.
     pub(crate) fn note(&mut self, removed: &RemovedRows, offset: u64, time: f64) {
         self.count += 1;
-        removed.offsets.ranges().iter().for_each(|range| self.offsets.insert(range.clone()));
-        removed.starts.ranges().iter().for_each(|range| self.starts.insert(range.clone()));
+        self.offsets.join(&removed.offsets);
+        self.starts.join(&removed.starts);
         if self.told.len() == TOLD {
             self.told.remove(0);
         }

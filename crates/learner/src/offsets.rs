@@ -104,6 +104,14 @@ impl Offsets {
         self.0.splice(first..behind, [joined]);
     }
 
+    /// Add all of `others`. O(n log n) of the ranges of both.
+    pub fn join(&mut self, others: &Self) {
+        let mut all = [&self.0[..], &others.0[..]].concat();
+        // Each range is then added behind all others.
+        all.sort_by_key(|range| range.start);
+        *self = all.into_iter().collect();
+    }
+
     /// Let each be larger by `count`.
     pub(crate) fn shift(&mut self, count: u64) {
         self.0.iter_mut().for_each(|range| *range = range.start + count..range.end + count);
@@ -160,6 +168,15 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn joined_they_are_those_of_both(both in proptest::collection::vec((0_u64..60, 1_u64..9, any::<bool>()), 0..12)) {
+            let of = |side: bool| both.iter().filter(|piece| piece.2 == side).map(|&(start, len, _)| start..start + len).collect::<Offsets>();
+            let (mut joined, other) = (of(true), of(false));
+            joined.join(&other);
+            prop_assert!((0..70).all(|offset| joined.contains(offset) == (of(true).contains(offset) || other.contains(offset))));
+            prop_assert_eq!(joined, both.iter().map(|&(start, len, _)| start..start + len).collect::<Offsets>());
+        }
+
         #[test]
         fn holes_are_counted_and_passed_over(pieces in proptest::collection::vec((0_u64..60, 1_u64..9), 0..8), from in 0_u64..60, count in 0_u64..40) {
             let holes: Offsets = pieces.iter().map(|&(start, len)| start..start + len).collect();

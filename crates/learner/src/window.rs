@@ -244,8 +244,7 @@ impl Window {
             *segment = Arc::new(rows);
         }
         let here = Offsets::from(self.start..self.end);
-        let taken = offsets.without(&offsets.without(&here));
-        taken.ranges().iter().for_each(|range| self.holes.insert(range.clone()));
+        self.holes.join(&offsets.without(&offsets.without(&here)));
     }
 
     /// Keep actions of so many numbers, up to [`ACTION_NUMBERS_MAX`], and times, from here on, where rows bring some.

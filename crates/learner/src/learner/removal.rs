@@ -49,7 +49,7 @@ impl Learner {
         if removed.is_empty() {
             return Ok(Removed::default());
         }
-        removed.ranges().iter().for_each(|range| self.following.residue.offsets.insert(range.clone()));
+        self.following.residue.offsets.join(removed);
         // It is made anew of the rows that stay.
         self.early = None;
         self.drop_removed();
