@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import secrets
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -182,8 +184,24 @@ class Remote:
     def _connected(self) -> Connection:
         if self._connection is None:
             address = json.loads((self._directory / f"{self._who}.json").read_text())
-            self._connection = Client((address["host"], address["port"]), authkey=_key(self._directory))
+            connection = Client((address["host"], address["port"]))
+            try:
+                self._greet(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
+
+    def _greet(self, connection: Connection) -> None:
+        """Show each other the key. Reads end after `call_s`: somebody else may listen at that address by now, and say nothing."""
+        seconds, part = divmod(self._patience.call_s, 1)
+        with socket.socket(fileno=os.dup(connection.fileno())) as same:
+            limit = struct.pack("ll", int(seconds), int(part * 1e6))
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        key = _key(self._directory)
+        answer_challenge(connection, key)
+        deliver_challenge(connection, key)
 
     def close(self) -> None:
         """Close the connection."""

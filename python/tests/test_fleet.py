@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import os
 import pickle
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ from conftest import when
 
 from criticd import CriticdError, Invalid, Malformed, Refused, Snapshot, _learner, merge
 from criticd._fleet_journal import Journal
-from criticd._fleet_links import COORDINATOR, Direct, Link, carried_out, request, worker_name
+from criticd._fleet_links import COORDINATOR, Direct, Link, Remote, carried_out, request, worker_name
 from criticd._fleet_pool import PIECE_ROWS, Pool, drawn, stable_hash
 from criticd._fleet_worker import COLUMNS, settings_of_workers
 from criticd._protocol import unpack
@@ -581,6 +583,16 @@ def test_errors_name_the_worker(tmp_path: Path) -> None:
     assert answer["refused"]["code"] == "unknown_op"
     assert "failed" in unpack(carried_out(worker, request("position", {"name": 3})))
     worker.close()
+
+
+def test_a_part_that_says_nothing_keeps_nobody(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        (tmp_path / "worker-0.json").write_text(json.dumps({"host": host, "port": port, "pid": os.getpid()}))
+        link = Remote(tmp_path, "worker-0", Patience(call_s=0.1))
+        with pytest.raises(RemoteError, match="worker-0, position: gives no answer") as error:
+            link.call("position", name="robot")
+    assert error.value.away
 
 
 def kills(directory: Path, count: int, seed: int) -> None:

@@ -70,7 +70,11 @@ impl Remove {
         for key in ["v", "id", "ok"] {
             answer.as_object_mut().map(|answer| answer.remove(key));
         }
-        let freed = if self.wait && answer["rows"].as_u64() > Some(0) { Some(self.until_free()?) } else { None };
+        let freed = if self.wait && answer["rows"].as_u64() > Some(0) {
+            Some(self.until_free(answer["offset"].as_u64().unwrap_or(u64::MAX))?)
+        } else {
+            None
+        };
         if self.json {
             return print(&format!("{answer:#}\n"));
         }
@@ -96,12 +100,15 @@ impl Remove {
         Ok(select)
     }
 
-    /// Wait until the status says that every critic is without the rows; what it says then.
-    fn until_free(&self) -> Result<String, Failure> {
+    /// Wait until the status says that every critic is without the rows that were taken back at `offset`; what it says then.
+    fn until_free(&self, offset: u64) -> Result<String, Failure> {
         let begun = Instant::now();
         loop {
             let status = self.connection.ask("status", json!({}))?;
-            let critics = status["removals"][0]["critics"].as_array().cloned().unwrap_or_default();
+            let removals = status["removals"].as_array().into_iter().flatten();
+            // Somebody may have taken further rows back since.
+            let asked_for = removals.clone().find(|removal| removal["offset"].as_u64() <= Some(offset));
+            let critics = asked_for.and_then(|removal| removal["critics"].as_array()).cloned().unwrap_or_default();
             if critics.iter().all(|critic| critic["free_generation"].is_u64()) {
                 let line = |critic: &Value| {
                     let (name, generation) =

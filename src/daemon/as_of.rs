@@ -2,12 +2,12 @@
 //! daemon had then, since groups determine it.
 
 use super::recovery::{
-    RecoverError, check_end, check_group, first_needed, group_of, recorded_reaches, recorded_skips, usable_checkpoints,
+    RecoverError, check_end, check_group, first_needed, group_of, has_holes, recorded_reaches, recorded_skips,
+    usable_checkpoints,
 };
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::store::{Storage, StoreError, for_each_group};
-use crate::journal::thresholds::thresholds;
-use crate::journal::{Corruption, HOLE, StoredGroup};
+use crate::journal::{Corruption, StoredGroup};
 use crate::state::State;
 use std::fmt;
 
@@ -149,19 +149,6 @@ impl From<RecoverError> for Stop {
 impl From<StoreError> for Stop {
     fn from(e: StoreError) -> Self {
         Self::Failed(RecoverError::from(e).into())
-    }
-}
-
-/// Whether rows of the journal were erased.
-fn has_holes(storage: &mut dyn Storage) -> Result<bool, AsOfError> {
-    let mut next = 1;
-    loop {
-        let heads = storage.headers(next, thresholds().headers)?;
-        let Some(last) = heads.last() else { return Ok(false) };
-        next = last.id + 1;
-        if heads.iter().any(|head| head.kinds & HOLE != 0) {
-            return Ok(true);
-        }
     }
 }
 

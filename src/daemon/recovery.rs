@@ -8,7 +8,7 @@
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints, Directory, KEPT};
 use crate::journal::store::{GroupHeader, Mark, Storage, StoreError, for_each_group};
 use crate::journal::thresholds::thresholds;
-use crate::journal::{CONFIGURED, Corruption, REBUILT, REMOVED, Record, SKIPPED, SkippedRows, StoredGroup};
+use crate::journal::{CONFIGURED, Corruption, HOLE, REBUILT, REMOVED, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
 use crate::state::removals::Removals;
@@ -170,7 +170,7 @@ pub struct Recovered {
     pub rows_replayed: u64,
     /// Groups read.
     pub groups_read: u64,
-    /// What was wrong with checkpoints that were passed over.
+    /// What was wrong with checkpoints that were passed over, and what the start lacks for want of one.
     pub faults: Vec<String>,
 }
 
@@ -303,6 +303,13 @@ fn read_back(
     let Some((first, _)) = storage.bounds()? else { return Ok(recovered) };
     if start.is_none() && first != 1 {
         return Err(RecoverError::NoCheckpoint { first, faults: recovered.faults });
+    }
+    if start.is_none() && has_holes(storage)? {
+        recovered.faults.push(
+            "rows were erased from the journal, and with them the models that it had recorded, and no checkpoint has them: critics are \
+             learned anew from the rows that stay, and `criticd rebuild` selects their models again"
+                .to_owned(),
+        );
     }
     let behind = start.as_ref().map_or(0, |checkpoint| checkpoint.group);
     let rows = end.offset - from_checkpoint.unwrap_or(0);
@@ -517,6 +524,19 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
         }
     }
     Ok(low)
+}
+
+/// Whether rows of the journal were erased.
+pub(super) fn has_holes(storage: &mut dyn Storage) -> Result<bool, StoreError> {
+    let mut next = 1;
+    loop {
+        let heads = storage.headers(next, thresholds().headers)?;
+        let Some(last) = heads.last() else { return Ok(false) };
+        next = last.id + 1;
+        if heads.iter().any(|head| head.kinds & HOLE != 0) {
+            return Ok(true);
+        }
+    }
 }
 
 /// Rows that critics leave out, as the groups behind number `behind` record.

@@ -3,6 +3,7 @@
 //! Selectors are resolved once, against the rows that are stored when the work begins. A critic can subtract rows only with the
 //! rest of their chains ([`crate::learner::Learner::remove`]); these are read here, so that the core is not kept by that.
 
+use super::recovery::group_of;
 use crate::journal::Record;
 use crate::journal::store::{SqliteStorage, Storage, StoreError};
 use crate::learner::removal::{Offsets, Place, Placed, Selector};
@@ -12,6 +13,7 @@ use crate::state::removals::Removals;
 use crate::transition::Rows;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CHAINS_BYTES: usize = 1 << 30;
 /// Rows of them at most: the core subtracts them, and stands still meanwhile.
 const CHAINS_ROWS: usize = 1 << 18;
+/// Rows that may be missing behind those that were read: the core has them in its window.
+const TAIL_ROWS: u64 = 1024;
+/// Times that rows are read which came while others were.
+const ROUNDS: usize = 16;
 /// Ranges of offsets that one removal may have.
 const RANGES_MAX: usize = 1 << 20;
 /// Streams that a report names.
@@ -58,7 +64,7 @@ pub struct Found {
     pub forgotten: u64,
     /// The rows of the chains, and what closes them; none where they were not asked for, or are too many.
     pub rows: Option<Placed>,
-    /// Offset behind the last row that was looked at.
+    /// Offset behind the last row that was read. Rows from the end of the job on are not taken back.
     pub end: u64,
 }
 
@@ -105,7 +111,10 @@ impl RemovalJob {
         let mut found = Found { end: self.end, ..Found::default() };
         let mut streams: HashMap<u32, Stream> = HashMap::new();
         let first = first_offset(storage).map_err(|e| e.to_string())?;
-        self.read(storage, keep_going, &mut |taken, offset| self.look(taken, offset, &mut streams, &mut found))?;
+        let all = 0..self.end;
+        self.read(storage, all.clone(), keep_going, &mut |taken, offset| {
+            self.look(taken, offset, &mut streams, &mut found);
+        })?;
         for (&number, stream) in &mut streams {
             let over = stream.end();
             found.note(over.as_ref());
@@ -130,20 +139,29 @@ impl RemovalJob {
         found.removed.selectors.clone_from(&self.selectors);
         if self.chains && !found.removed.offsets.is_empty() {
             let mut rows = Some(Placed::new(self.shape.0, self.shape.1));
-            self.read(storage, keep_going, &mut |taken, offset| gather(taken, offset, &streams, &mut rows))?;
+            self.read(storage, all, keep_going, &mut |taken, offset| gather(taken, offset, &streams, &mut rows))?;
             found.rows = rows;
+        }
+        for _ in 0..ROUNDS {
+            let end = end_offset(storage).map_err(|e| e.to_string())?;
+            if end.saturating_sub(found.end) <= TAIL_ROWS {
+                break;
+            }
+            self.read(storage, found.end..end, keep_going, &mut |taken, offset| found.follow(taken, offset))?;
+            found.end = end;
         }
         Ok(found)
     }
 
-    /// Visit the rows up to the end, without those that were taken back before.
+    /// Visit the groups that begin with these offsets, and the one that holds the first, without rows that were taken back before.
     fn read(
         &self,
         storage: &mut dyn Storage,
+        offsets: Range<u64>,
         keep_going: &dyn Fn() -> bool,
         visit: &mut dyn FnMut(&TakenRows, u64),
     ) -> Result<(), String> {
-        let Some((mut next, _)) = storage.bounds().map_err(|e| e.to_string())? else { return Ok(()) };
+        let mut next = group_of(storage, offsets.start).map_err(|e| e.to_string())?;
         loop {
             let groups = storage.read(next, super::bounds::JOURNAL_PIECE).map_err(|e| e.to_string())?;
             let Some(last) = groups.last() else { return Ok(()) };
@@ -152,7 +170,7 @@ impl RemovalJob {
                 return Err("the daemon stops".into());
             }
             for stored in groups {
-                if stored.first_offset >= self.end {
+                if stored.first_offset >= offsets.end {
                     return Ok(());
                 }
                 let group: Group = self.removals.clean(stored.group().map_err(|e| e.to_string())?);
@@ -213,6 +231,30 @@ impl Found {
             self.chain_rows += chain.rows;
         }
     }
+
+    /// Rows that came meanwhile, as far as they lie behind those that were read: they are not taken back, and belong to chains.
+    fn follow(&mut self, taken: &TakenRows, first: u64) {
+        let known = self.end.saturating_sub(first) as usize;
+        if known >= taken.batch.len() {
+            return;
+        }
+        let from = first + known as u64;
+        if let Some(place) = self.removed.ended.iter().position(|&stream| stream == taken.stream) {
+            self.removed.ended.remove(place);
+            self.removed.starts.insert(from..from + 1);
+        }
+        if let Some(rows) = &mut self.rows {
+            let numbers = known..taken.batch.len();
+            rows.push(taken.stream, &taken.starts_chain[numbers.clone()], &taken.batch, numbers, from);
+        }
+        bound(&mut self.rows);
+    }
+}
+
+/// Of too many rows there are none.
+fn bound(rows: &mut Option<Placed>) {
+    let bytes = |all: &Placed| all.len() * Rows::bytes_per_row(all.rows.dim, all.rows.rewards_per_row);
+    drop(rows.take_if(|all| all.len() > CHAINS_ROWS || bytes(all) > CHAINS_BYTES));
 }
 
 /// Put those of some rows that are wanted behind `rows`, of which there are none any more where they are too many.
@@ -229,16 +271,18 @@ fn gather(taken: &TakenRows, first: u64, streams: &HashMap<u32, Stream>, rows: &
         let mut starts = taken.starts_chain[numbers.clone()].to_vec();
         starts[0] |= part.start == range.start;
         all.push(taken.stream, &starts, &taken.batch, numbers, part.start);
-        let bytes = all.len() * Rows::bytes_per_row(all.rows.dim, all.rows.rewards_per_row);
-        if all.len() > CHAINS_ROWS || bytes > CHAINS_BYTES {
-            *rows = None;
-        }
+        bound(rows);
     }
 }
 
 fn first_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
     let Some((first, _)) = storage.bounds()? else { return Ok(0) };
     Ok(storage.headers(first, 1)?.first().map_or(0, |head| head.first_offset))
+}
+
+fn end_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
+    let Some((_, last)) = storage.bounds()? else { return Ok(0) };
+    Ok(storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows))
 }
 
 /// The thread that looks for rows that are to be taken back.

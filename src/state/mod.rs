@@ -409,7 +409,7 @@ impl State {
             }
             // Without the rows of their chains nothing is subtracted.
             self.on(index, failed, |critic| critic.remove(&Placed::default(), &removed.offsets).is_ok());
-            if self.critics[index].generation() > 0 {
+            if !self.critics[index].residue().offsets().is_empty() {
                 self.removals.concerns(&self.critics[index]);
             }
         }
@@ -446,7 +446,7 @@ impl State {
             if learner.generation() > before.generation() {
                 self.removals.concerns(&learner);
             }
-        } else if learner.generation() != before.generation() {
+        } else {
             self.removals.is_free(&learner);
         }
         self.replace(learner)

@@ -15,7 +15,8 @@ use criticd::journal::{GroupWriter, Record};
 use criticd::learner::Learner;
 use criticd::learner::removal::{Offsets, Selector};
 use criticd::sim::{self, Step, walk::Walk};
-use criticd::transition::Batch;
+use criticd::transition::{Batch, BatchParts};
+use criticd::wire::status::RemovalStatus;
 use criticd::wire::{Op, RemoveRequest};
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
@@ -250,11 +251,16 @@ fn what_is_asked_of_nothing_of_everything_and_twice() {
     assert_eq!(critic(&harness).model().unwrap().statistics().rows, 0);
     assert!(weights(&critic(&harness)).iter().all(|&u| u == 0.0));
     while harness.work() {}
+    assert!(critic(&harness).model().is_none(), "no row is left to learn from");
+    let status = harness.core.status(harness.now);
+    let free = |removal: &RemovalStatus| removal.critics.iter().all(|critic| critic.free_generation.is_some());
+    assert!(status.removals.iter().all(free), "{:?}", status.removals);
     let state = harness.state();
     harness.crash();
     assert!(harness.state() == state);
     harness.learn(&walk("c", 3, 400));
     assert_eq!(critic(&harness).learned(), 800);
+    assert!(critic(&harness).model().is_some(), "it goes on with the rows that come");
     while harness.work() {}
     let state = harness.state();
     harness.crash();
@@ -293,6 +299,79 @@ fn rows_come_and_models_are_chosen_while_rows_are_taken_back() {
     let state = harness.state();
     harness.crash();
     assert!(harness.state() == state);
+}
+
+#[test]
+fn rows_are_taken_back_from_a_stream_that_outruns_the_window() {
+    let settings = config(&format!("window_rows = 4096\n[[critic]]\n{PLAIN}"));
+    let ways = Ways { removals: Handed::Waits, rebuilds: Handed::Lost, ..Ways::STILL };
+    let mut harness = Harness::on(Arc::clone(&settings), Arc::default(), Arc::new(MemoryCheckpoints::default()), ways);
+    let mut before = walk("a", 1, 20_300);
+    let meanwhile = before.split_off(15);
+    let before = mixed(&[before, walk("b", 2, 300)]);
+    harness.learn(&before);
+    // With the last row of stream a, whose next one comes meanwhile.
+    let selectors = vec![Selector::Offsets(100..110), Selector::Offsets(560..580)];
+    harness.call(request(selectors.clone(), false));
+    harness.turn();
+    harness.learn(&meanwhile);
+    assert!(harness.core.window().unwrap().start() > 600, "the window has forgotten rows since");
+    assert!(harness.work(), "rows are looked for");
+    (0..4).for_each(|_| harness.turn());
+    let answer = harness.replies.pop().expect("one search is enough");
+    let subtracted = &answer["critics"][0]["subtracted"];
+    assert_eq!((answer["rows"].as_u64(), subtracted.as_bool()), (Some(30), Some(true)), "{answer}");
+    assert_eq!(answer["offset"].as_u64(), Some(harness.core.offset()));
+    let state = harness.state();
+    harness.crash();
+    assert!(harness.state() == state);
+
+    let mut other = Harness::on(
+        settings,
+        Arc::default(),
+        Arc::new(MemoryCheckpoints::default()),
+        Ways { rebuilds: Handed::Lost, ..Ways::STILL },
+    );
+    other.learn(&before);
+    take_back(&mut other, selectors);
+    other.learn(&meanwhile);
+    assert_close(&weights(&critic(&harness)), &weights(&critic(&other)));
+}
+
+#[test]
+fn rows_that_a_critic_of_actions_has_yet_to_learn_are_taken_back_too() {
+    let settings = "inputs = \"state_action\"\nactions = [\"left\", \"right\"]\nwarmup_rows = 100\nrefit_first_rows = 100000\n\
+                    dictionary_max = 10\n";
+    let config = config(&format!("[[critic]]\n{settings}"));
+    let mut harness = Harness::new(Arc::clone(&config));
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    let mut rows = |seq: u64, count: usize| {
+        let states: Vec<f64> = (0..=count).map(|_| rng.random()).collect();
+        let parts = BatchParts {
+            stream: "a".into(),
+            seq: Some(seq),
+            dim: 1,
+            rewards_per_row: 1,
+            next_states: Some(states[1..].to_vec()),
+            rewards: states[..count].to_vec(),
+            actions: Some((0..count).map(|_| f64::from(rng.random_range(0..2))).collect()),
+            states: states[..count].to_vec(),
+            ..BatchParts::default()
+        };
+        Batch::new(parts).unwrap()
+    };
+    harness.learn(&[rows(0, 80)]);
+    assert_eq!(critic(&harness).generation(), 0);
+    let answer = take_back(&mut harness, vec![Selector::Offsets(20..50)]);
+    assert_eq!(answer["critics"][0]["subtracted"], json!(false), "it keeps its rows: {answer}");
+    while harness.work() {}
+    assert_eq!(harness.core.status(harness.now).removals[0].critics[0].free_generation, Some(0));
+    let mut other = open(&config, cleaned(&harness));
+    let more = rows(80, 400);
+    for harness in [&mut harness, &mut other] {
+        harness.learn(std::slice::from_ref(&more));
+    }
+    assert!(model_bits(&critic(&other)) == model_bits(&critic(&harness)));
 }
 
 #[test]
@@ -476,6 +555,17 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
     assert_eq!(holds(&data, &SECRET.to_le_bytes()), None);
     let status = daemon.requester().ask("status", json!({}), PATIENCE).unwrap();
     assert_eq!((status["offset"].as_u64(), status["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
+    // The models went with the rows: without a checkpoint the rest is learned anew, which a start says.
+    stop(daemon);
+    for entry in std::fs::read_dir(&data).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_string_lossy().starts_with("checkpoint-") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let daemon = start(&data);
+    let status = daemon.requester().ask("status", json!({}), PATIENCE).unwrap();
+    assert_eq!((status["offset"].as_u64(), status["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
+    assert!(status["recovered"]["faults"][0].as_str().unwrap().contains("rows were erased"), "{}", status["recovered"]);
 }
 
 /// A process in the place of a daemon that has ended.

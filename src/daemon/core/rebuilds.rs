@@ -150,7 +150,7 @@ impl RebuildDesk {
 
     /// Start the next one, if one is wanted and none runs.
     pub(super) fn start(&mut self, state: &State, now: Now, out: &mut Vec<Output>) {
-        let Some(window) = state.window().filter(|window| !window.is_empty()) else { return };
+        let Some(window) = state.window() else { return };
         if self.running.is_some() || self.adopting.is_some() {
             return;
         }
@@ -162,7 +162,9 @@ impl RebuildDesk {
         while let Some(wanted) = self.wanted.first().filter(|wanted| !wanted.selects && !self.lacks_heads(of(wanted))) {
             self.not_needed(of(wanted), out);
         }
-        let Some(wanted) = self.wanted.first() else { return };
+        // Where all rows were taken back a critic that is learned again has none.
+        let can_run = |wanted: &&Wanted| wanted.selects || !window.is_empty();
+        let Some(wanted) = self.wanted.iter().find(can_run) else { return };
         let (critic, learner) = (wanted.critic.clone(), of(wanted));
         let mut settings = learner.settings().clone();
         let cannot = |head: &Head| self.unlearnable.iter().any(|(of, other)| *of == critic && other == head);
@@ -262,6 +264,10 @@ impl RebuildDesk {
             return None;
         }
         let rows = end - *first_row;
+        if rebuilt.learner.replay_from() < from && !before.residue().offsets().is_empty() {
+            // It has no model, and nobody may go on with the one that is there.
+            rebuilt.learner.skip_to(from);
+        }
         if rebuilt.learner.replay_from() < from {
             self.failed(before, "it has learned too few rows for a model".to_owned(), now, out);
             return None;

@@ -66,7 +66,10 @@ impl Core {
 
     /// Start to look for rows, or decide what was found. Everything that was received before has been stored and learned.
     pub(super) fn act_on_removals(&mut self, now: Now) {
-        if self.intake.has_decisions() {
+        // What was found may reach behind the rows that have been learned, but not behind those that were stored.
+        let reaches = |found: &Result<Box<Found>, String>| found.as_ref().map_or(0, |found| found.end);
+        let ahead = self.rebuilds.removals.returned.as_ref().map_or(0, reaches) > self.state.end().offset;
+        if ahead || self.intake.has_decisions() {
             return;
         }
         if let Some(result) = self.rebuilds.removals.returned.take() {
@@ -169,6 +172,7 @@ impl Core {
     pub(super) fn removal_applied(&mut self) {
         let Some((caller, mut answer)) = self.rebuilds.removals.storing.take() else { return };
         let Some(last) = self.state.removals().told().last() else { return };
+        answer["offset"] = last.offset.into();
         answer["critics"] = last.critics.iter().map(told_of_critic).collect();
         log::info!("event=rows_removed rows={} offset={}", last.rows, last.offset);
         self.out.extend(caller.map(|caller| Output::Reply(caller.reply(&wire::Reply::Remove(&answer)))));
@@ -180,7 +184,7 @@ impl Core {
     /// Critics that have something of rows that were taken back are learned again.
     pub(super) fn rebuild_influenced(&mut self) {
         for learner in self.state.critics() {
-            if learner.generation() > 0 && !learner.residue().offsets().is_empty() {
+            if !learner.residue().offsets().is_empty() {
                 // None of them has a caller, so that there is always room.
                 drop(self.rebuilds.want(&learner.settings().name, None));
             }

@@ -64,6 +64,7 @@ pub(crate) struct Ways {
     pub catch_ups: Handed,
     pub checkpoints: Handed,
     pub rebuilds: Handed,
+    pub removals: Handed,
 }
 
 impl Ways {
@@ -77,6 +78,7 @@ impl Ways {
         catch_ups: Handed::AtOnce,
         checkpoints: Handed::Lost,
         rebuilds: Handed::Waits,
+        removals: Handed::AtOnce,
     };
     /// The clock goes, and snapshots are refreshed when that is due.
     pub(crate) const GOING: Self =
@@ -207,7 +209,7 @@ impl Harness {
             Output::Refit { .. } => self.ways.refits,
             Output::CatchUp { .. } => self.ways.catch_ups,
             Output::Checkpoint(_) => self.ways.checkpoints,
-            Output::Remove(_) => Handed::AtOnce,
+            Output::Remove(_) => self.ways.removals,
             _ => self.ways.rebuilds,
         }
     }

@@ -68,14 +68,21 @@ impl Learner {
         if self.model.is_some() {
             self.asked.requested = true;
             self.improved_at = 0;
+        } else if self.action_rows.is_none() {
+            // It has learned nothing, and the window lacks them.
+            self.following.residue = Residue::default();
         }
         done
     }
 
-    /// Whether the model's sums still hold rows that were taken back.
+    /// Whether the model's sums, or the rows that a critic of action values keeps, still hold rows that were taken back.
     pub fn is_stale(&self) -> bool {
         let offsets = &self.following.residue.offsets;
-        !offsets.is_empty() && self.model.as_ref().is_some_and(|model| model.has_learned_any(offsets))
+        match &self.model {
+            _ if offsets.is_empty() => false,
+            Some(model) => model.has_learned_any(offsets),
+            None => self.has_rows_of_its_own(),
+        }
     }
 
     /// What is left of rows that were taken back.
