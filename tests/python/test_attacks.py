@@ -291,8 +291,10 @@ class Full:
 
     @staticmethod
     def shown(sample: dict[str, float]) -> dict[str, str]:
-        """What is counted in bytes, in mebibytes."""
-        return {name: f"{value / MIB:.1f} MiB" for name, value in sorted(sample.items()) if "_bytes{" in name}
+        """What is counted in bytes, in mebibytes, and how many peers were closed for what."""
+        said = {name: f"{value / MIB:.1f} MiB" for name, value in sorted(sample.items()) if "_bytes{" in name}
+        closed = {name: f"{value:.0f}" for name, value in sample.items() if "disconnected_peers" in name and value}
+        return said | closed
 
     def read(self) -> None:
         """Which answers have come, by the name that a request has as its number."""

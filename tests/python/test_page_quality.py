@@ -264,7 +264,7 @@ def test_refits_that_wait_are_seen(start: Start, page: Browser) -> None:
             seen.add(int(now))
         return len(seen) >= 3
 
-    when(all_done, "a queue that grows shorter")
+    when(all_done, "a queue that grows shorter", 5 * PATIENCE_S)
     # The page may hear of the first of them late.
     assert max(seen) <= 5, seen
 

@@ -128,13 +128,27 @@ fn check(name: &str, settings: &Settings) {
     }
 }
 
+// One test for each kind of critic: together they take minutes.
+
 #[test]
 fn a_constant_in_all_rewards_moves_all_values_alike() {
     check("by returns", &settings());
+}
+
+#[test]
+fn a_constant_in_all_rewards_moves_values_chosen_by_evidence_alike() {
     check("by evidence", &Settings { selection: SelectionKind::Evidence, lambda: Lambda::Fixed(1.0), ..settings() });
+}
+
+#[test]
+fn a_constant_in_all_rewards_moves_values_beside_heads_alike() {
     let head =
         |name: &str, state: usize, discount: f64| Head::new(name, Cumulant::State(state), Rate::Discount(discount));
     check("with heads", &Settings { heads: vec![head("x", 0, 0.8), head("y", 1, 0.5)], ..settings() });
+}
+
+#[test]
+fn a_constant_in_all_rewards_moves_values_with_clustered_deviations_alike() {
     check("clustered", &Settings { variance: VarianceKind::Clustered, lambda: Lambda::Fixed(1.0), ..settings() });
 }
 
