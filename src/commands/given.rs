@@ -443,6 +443,11 @@ pub(super) fn plain_unit(unit: &str) -> String {
     unit.replace(['[', ']'], "")
 }
 
+/// What a value is an expectation of.
+pub(super) fn sum(discount: f64) -> &'static str {
+    if discount < 1.0 { "discounted sum" } else { "sum" }
+}
+
 /// What `--help` says about tables.
 pub(super) const TABLES: &str = "A table holds one transition in each row: CSV or Parquet with the columns state_0, \
 state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, policy, discount, seq, starts_chain, \

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::client::{daemon_named, model_of};
 use super::compact::refuse_unfinished;
-use super::given::{common_unit, plural};
+use super::given::{common_unit, plural, sum};
 use super::output::{columns, facts, in_file, moment, number, print, print_json};
 use criticd::daemon::recovery::NEWER_REMEDY;
 use criticd::daemon::survey::{Survey, holds_journal, survey};
@@ -254,7 +254,10 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
         ),
     ];
     if !snapshot.reward_names.is_empty() {
-        lines.push(("values".to_owned(), format!("discounted sums of {}", snapshot.reward_names.join(", "))));
+        lines.push((
+            "values".to_owned(),
+            format!("{}s of {}", sum(snapshot.discount), snapshot.reward_names.join(", ")),
+        ));
     }
     lines.extend([
         ("kernel".to_owned(), kernel),

@@ -6,7 +6,7 @@ mod states;
 mod trajectory;
 
 use super::Failure;
-use super::given::{at_least_one, mapping, plain_unit, plural, read_columns, unit_of, without_unit};
+use super::given::{at_least_one, mapping, plain_unit, plural, read_columns, sum, unit_of, without_unit};
 use super::inspect::{head_called, lengthscales, names, read_model};
 use super::output::{Progress, in_file, note, number, output, print};
 use came::Came;
@@ -134,7 +134,7 @@ impl Format {
 struct Labels {
     /// "Value of energy".
     title: String,
-    /// "discounted sum of energy [J]".
+    /// "discounted sum of energy [J]"; a sum at discount 1.
     value: String,
     /// "energy [J]".
     reward: String,
@@ -285,7 +285,7 @@ impl Plot {
             };
         }
         let title = name.map_or("Value".into(), |name| format!("Value of {}", without_unit(name)));
-        Labels { title, value: format!("discounted sum of {reward}"), reward }
+        Labels { title, value: format!("{} of {reward}", sum(snapshot.discount)), reward }
     }
 
     /// How tables are read: as the option says, or as the one of the model was.
@@ -428,14 +428,17 @@ impl View {
             return format!("{what}\naveraged over {}", self.states.counted(most));
         }
         // No line breaks between a name and its number.
-        let word = |&d: &usize| {
-            let word = format!("{} = {}", without_unit(&self.names[d]), number(round(self.at[d])));
-            word.replace(char::is_whitespace, "\u{a0}")
-        };
+        let word = |&d: &usize| self.place(d, self.at[d]).replace(char::is_whitespace, "\u{a0}");
         let words: Vec<String> = others.iter().take(NAMED).map(word).collect();
         let more = others.len() - words.len();
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!("{what}\nat {}{rest}", words.join(", "))
+    }
+
+    /// "battery = 45 %": where a variable stands.
+    fn place(&self, d: usize, value: f64) -> String {
+        let name = &self.names[d];
+        format!("{} = {}{}", without_unit(name), number(round(value)), plain_unit(unit_of(name)))
     }
 
     /// The states (s, D), at most `most` of them, whose other variables the picture takes: the one slice, or, for an

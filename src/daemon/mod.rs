@@ -523,6 +523,11 @@ impl Daemon {
         self.http.iter().for_each(|http| http.show_truth(truth.clone()));
     }
 
+    /// Let the dashboard say what a demo has shown, now that it has ended.
+    pub fn show_end(&self, sentence: &str) {
+        self.http.iter().for_each(|http| http.show_end(sentence.to_owned()));
+    }
+
     /// How far the table is that is learned before live rows, if there is one.
     pub fn warm_start(&self) -> Option<warm_start::Progress> {
         self.warm_start.as_ref().map(|(told, _)| told.progress())

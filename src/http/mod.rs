@@ -67,7 +67,7 @@ use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -221,7 +221,7 @@ pub struct Http {
     /// Dropped to end the server, which ends the watcher.
     running: tokio::sync::watch::Sender<()>,
     threads: Vec<JoinHandle<()>>,
-    truth: Arc<OnceLock<Truth>>,
+    told: Arc<truth::Told>,
 }
 
 impl Http {
@@ -247,7 +247,7 @@ impl Http {
         if let Some(shelf) = shelf {
             watcher.resume_from(shelf);
         }
-        let truth = watcher.truth();
+        let told = watcher.told();
         let site = server::Site {
             asks,
             frame: frame.clone(),
@@ -276,7 +276,7 @@ impl Http {
         };
         let threads = vec![spawn("http", Box::new(serve))?, spawn("watcher", Box::new(watch))?];
         log::info!("event=dashboard open=http://{address}/");
-        Ok(Self { address, running, threads, truth })
+        Ok(Self { address, running, threads, told })
     }
 
     /// Where it is bound.
@@ -287,7 +287,12 @@ impl Http {
     /// Let the page compare the model with the true value. A second call has no effect.
     pub fn show_truth(&self, truth: Truth) {
         // A simulator has one truth.
-        let _ = self.truth.set(truth);
+        let _ = self.told.truth.set(truth);
+    }
+
+    /// Let the page say what a demo has shown, now that it has ended. A second call has no effect.
+    pub fn show_end(&self, sentence: String) {
+        let _ = self.told.ended.set(sentence);
     }
 
     /// The name of a thread that ended without a request.

@@ -20,9 +20,10 @@ const ROWS_MAX: usize = 4000;
 const AUTOMATIC_ROWS: f64 = 800.0;
 const AUTOMATIC_S: [f64; 2] = [3.0, 60.0];
 const AUTOMATIC_ENOUGH: usize = 400;
-/// Rows whose places are joined by lines: at least so many, and whole episodes. Of more rows than there may be points some are left out.
+/// Rows that are shown automatically, and whose places are joined by lines: at least so many, and the last whole episodes.
 const LINE_ROWS: usize = 60;
 const LINE_EPISODES: usize = 2;
+/// Of more rows than there may be points some are left out.
 const LINE_POINTS: usize = 1000;
 
 /// Whose rows are wanted, as the page asks for them.
@@ -114,7 +115,10 @@ pub(super) fn along(
         |count: &usize| *count >= AUTOMATIC_ENOUGH || minutes.as_ref().is_none_or(|other| *count >= other.rows);
     let close = close.filter(|count| *count > 1 && enough(count));
     let timed = close.is_some() || minutes.is_some();
-    let of_rows = |count| of_rows(query, recent, (rows, &single), &own, (column, count), points);
+    let of_rows = |count: usize| {
+        let count = if query.automatic { count.min(last_episodes(query, rows, &own)) } else { count };
+        of_rows(query, recent, (rows, &single), &own, (column, count), points)
+    };
     let Shown { places, rows: count } = match close {
         Some(count) => of_rows(count),
         None => minutes.unwrap_or_else(|| of_rows(query.rows.clamp(1, ROWS_MAX))),
@@ -208,6 +212,15 @@ fn whole_episodes(rows: &Rows, own: &[usize]) -> usize {
         }
     }
     first
+}
+
+/// How many of the rows `own` the last whole episodes take, with what has begun since; all where there is no whole one, or where a row
+/// is looked back on.
+fn last_episodes(query: &PathQuery, rows: &Rows, own: &[usize]) -> usize {
+    match whole_episodes(rows, own) {
+        first if first < own.len() && query.until.is_none() => (own.len() - first).max(LINE_ROWS),
+        _ => own.len(),
+    }
 }
 
 /// The `count` rows of a stream that are shown and the last whole episodes, those that are kept one by one: unbroken lines of places on the
@@ -515,6 +528,11 @@ mod tests {
         assert_eq!(whole_episodes(&rows, &own), 97 * 28);
         assert_eq!(whole_episodes(&rows, &own[..97 * 5]), 97 * 3);
         assert_eq!((whole_episodes(&rows, &own[..97 + 96]), whole_episodes(&rows, &own[..90])), (0, 90));
+        // They are what is shown automatically, unless a row is looked back on.
+        let back = PathQuery { until: Some(2000), ..PathQuery::default() };
+        let shown = |query: &PathQuery, rows_own: &[usize]| last_episodes(query, &rows, rows_own);
+        assert_eq!(shown(&PathQuery::default(), &own), 3000 - 97 * 28);
+        assert_eq!((shown(&back, &own), shown(&PathQuery::default(), &own[..90])), (3000, 90));
         let shown =
             thinned(rows.len(), (400, Some(1234)), |i| rows.terminated[i] || rows.truncated[i] || rows.starts_chain[i]);
         assert!((375..=375 + 63).contains(&shown.len()) && shown.contains(&1233), "{}", shown.len());

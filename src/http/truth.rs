@@ -1,5 +1,16 @@
 //! The true value, from a simulator that runs in this process: the page compares the model with it.
 
+use std::sync::OnceLock;
+
+/// What a simulator in this process tells the page.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The true value.
+    pub(super) truth: OnceLock<Truth>,
+    /// What a demo has shown, once it has ended.
+    pub(super) ended: OnceLock<String>,
+}
+
 /// The true value over two state variables, on a grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth {

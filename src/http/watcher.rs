@@ -17,7 +17,7 @@ use super::recent::Recent;
 use super::refused::REFUSED_S;
 use super::relevance::{RelevanceQuery, relevance};
 use super::trust::{Came, Case, split};
-use super::truth::Truth;
+use super::truth::Told;
 use super::visited::Visited;
 use crate::board::Board;
 use crate::clock::Clock;
@@ -35,7 +35,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, select};
 use serde_json::{Value, json};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
 /// Colours of a colour map.
@@ -98,8 +98,7 @@ pub(super) struct Watcher {
     /// Of each critic.
     rewards: Vec<Rewards>,
     kept: Kept,
-    /// The true value, from a simulator in this process.
-    truth: Arc<OnceLock<Truth>>,
+    told: Arc<Told>,
     answers: Answers,
     /// None where nothing outlives the daemon.
     past: Option<PastFile>,
@@ -158,7 +157,7 @@ impl Watcher {
             episodes: Episodes::default(),
             rewards,
             kept: Kept::default(),
-            truth: Arc::default(),
+            told: Arc::default(),
             answers: Answers::default(),
             past: None,
             briefs: Vec::new(),
@@ -200,9 +199,9 @@ impl Watcher {
         }
     }
 
-    /// The cell that holds the true value once a simulator in this process sets it.
-    pub(super) fn truth(&self) -> Arc<OnceLock<Truth>> {
-        Arc::clone(&self.truth)
+    /// What a simulator in this process tells the page, as soon as it does.
+    pub(super) fn told(&self) -> Arc<Told> {
+        Arc::clone(&self.told)
     }
 
     /// Until the server has ended.
@@ -265,6 +264,7 @@ impl Watcher {
             "quality": self.newest(),
             "states": self.visited.spread(),
             "episodes": self.episodes.news(),
+            "ended": self.told.ended.get(),
         });
         let marks = self.marks.news();
         let calibrations: Vec<Value> = self.calibrations.iter_mut().map(Calibration::news).collect();
@@ -435,7 +435,8 @@ impl Watcher {
             "calibration": calibrations,
             "kept": {"generations": generations, "bytes": self.kept.bytes()},
             "episodes": self.episodes.all(),
-            "truth": self.truth.get().is_some(),
+            "truth": self.told.truth.get().is_some(),
+            "ended": self.told.ended.get(),
             "endpoints": {
                 "ingest": self.endpoints.ingest.to_string(),
                 "control": self.endpoints.control.to_string(),
@@ -490,7 +491,7 @@ impl Watcher {
                 }
                 let grid = view.grid(dim, snapshot.weights.ncols())?;
                 if view.of == Some(Of::Truth) {
-                    let truth = self.truth.get().ok_or("no simulator in this process knows the truth")?;
+                    let truth = self.told.truth.get().ok_or("no simulator in this process knows the truth")?;
                     return grid.draw_truth(truth, &visited()).map(Bytes::from);
                 }
                 grid.draw(model, &visited()).map(Bytes::from).map_err(|e| e.to_string())

@@ -40,6 +40,9 @@ def test_the_dashboard_opens_and_stays_until_ctrl_c(tmp_path: Path) -> None:
         when(lambda: opened.exists() and opened.read_text() == f"{page}\n", "the browser is told")
         with urllib.request.urlopen(page, timeout=PATIENCE_S) as answer:
             assert b"criticd" in answer.read()
+        # The page says what the demo has shown.
+        with urllib.request.urlopen(f"{page}api/history", timeout=PATIENCE_S) as answer:
+            assert json.load(answer)["ended"].startswith("The demo has ended. From ")
         assert (tmp_path / "grid.png").exists() and process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0

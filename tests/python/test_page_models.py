@@ -223,6 +223,21 @@ def test_evidence_stands_behind_details_and_the_lists_are_saved(start: Start, pa
     page.wait("/log evidence|held-out error/.test(document.getElementById('model-details')?.textContent)", "the evidence")
     assert not re.search("evidence|held-out", text(page, "model")) and not page.run("document.getElementById('model-more').open")
     page.wait("document.querySelector('#findings').children.length > 0", "what the refit found")
+    # What speaks to builders is folded behind a sentence each.
+    folds = ["worst-fold", "marks-fold", "model-fold", "streams-fold"]
+    opened = f"{folds}.map(id => document.getElementById(id).open)"
+    assert page.run(opened) == [False] * 4
+    says(page, "marks-plain", "; the newest, at ", ": generation 2 adopted")
+    says(page, "model-plain", "Made of 300 rows")
+    says(page, "streams-plain", "1 stream; the newest rows came ", "1 message was refused.")
+    # A key unfolds, and the page remembers.
+    page.run("document.querySelector('#marks-fold > summary').focus()")
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    page.wait("document.getElementById('marks-fold').open", "the selections")
+    page.run("window.before = true; location.reload()")
+    page.wait(f"window.before === undefined && {opened}.join() === 'false,true,false,false'", "the same folds anew")
+    page.wait("document.querySelector('#findings').children.length > 0", "what the refit found, again")
     page.run("document.querySelector('#model-more summary').click()")
     page.wait("document.getElementById('model-more').open", "the details")
     says(page, "model-details", "log score")

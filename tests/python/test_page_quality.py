@@ -278,7 +278,7 @@ def test_on_a_phone_trust_comes_first_then_the_trajectory_then_the_map(start: St
     page.open(address(daemon))
     page.wait("document.querySelectorAll('#worst li').length > 0", "the page")
     # At one moment: parts that arrive move those below.
-    parts = ["trust", "trajectory", "view", "wrong", "time"]
+    parts = ["trust", "trajectory", "view", "time", "wrong"]
     shown(page, *parts)
     tops = f"{parts}.map(part => document.getElementById(part).getBoundingClientRect().top)"
 

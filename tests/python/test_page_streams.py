@@ -102,7 +102,7 @@ def test_the_page_marks_where_the_robot_is(start: Start, page: Browser) -> None:
         assert abs(place - state[0]) < 1e-3 and abs(load - state[1]) < 1e-3, (place, load, state)
 
     settles(is_where_it_was_sent)
-    # It moves, and another one comes: its name is on the picture.
+    # It moves, and another one comes: the name of the one that is followed is on the picture.
     push.send(pack({"stream": "arm", "seq": 299, "states": np.array([state, [0.25, 0.5]]), "rewards": np.zeros(1)}))
     page.wait(f"{words}.includes('place 0.25 m, load 0.5')", "where it is now")
     push.send(pack({"stream": "leg", "seq": 0, "states": np.array([[0.5, 0.5], [0.75, 0.75]]), "rewards": np.zeros(1)}))
@@ -110,7 +110,9 @@ def test_the_page_marks_where_the_robot_is(start: Start, page: Browser) -> None:
     page.wait("document.getElementById('map-value').getAttribute('aria-label')?.startsWith('Value of')", "the map")
     page.run(KEEP)
     page.run("[...document.querySelectorAll('#map-value-save button')].find(b => b.textContent === 'SVG').click()")
-    page.wait("['>arm<', '>leg<'].every(name => saved['value.svg'].includes(name))", "both names in the picture")
+    page.wait("'value.svg' in saved", "the picture")
+    followed = page.run("import('/path.js').then(({shownStream}) => shownStream())")
+    assert [name for name in ("arm", "leg") if f">{name}<" in page.run("saved['value.svg']")] == [followed]
     shoot(page, "robots")
     # And on a curve.
     choose(page, "axis-y", "")
@@ -234,3 +236,54 @@ def test_it_is_said_whether_the_last_adoption_helped(start: Start, page: Browser
     page.wait(f"{mark}.includes(' before: it has helped')", "the same beside the mark")
     shoot(page, "adoption-helped")
     assert_clean(page, daemon)
+
+
+def test_the_page_counts_down_to_models_and_says_what_was_shown(start: Start, page: Browser) -> None:
+    daemon = start_field(start, "critic.drift_sensitivity=off")
+    field = Field(daemon, dim=3)
+    field.send(100, lambda states: states[:, 0])
+    page.open(address(daemon))
+    page.wait("document.getElementById('view')?.hidden === false", "a model")
+    # Here models are selected on request alone, and no demo runs.
+    hidden(page, "trust-next", "ended")
+    # At one moment, so that no news come between.
+    said = page.run("""(async () => {
+        const [{ critic, known }, { trust }] = [await import('/known.js'), await import('/trust.js')];
+        const { offset, recent_streams } = known.status;
+        const time = recent_streams.field.last_seen;
+        known.status.time = time;
+        const words = (refit, status = {}) => {
+            Object.assign(critic().refit, refit);
+            Object.assign(known.status, status);
+            trust();
+            return document.getElementById('trust-next').textContent;
+        };
+        known.ended = 'The demo has ended. It was short.';
+        return [
+            words({ running: false, next_at: offset + 300, started: 1, last: { seconds: 10 } }, { rows_per_second: 10 }),
+            words({}, { rows_per_second: 1e-9 }),
+            words({}, { rows_per_second: 10, time: time + 60 }),
+            words({ next_at: offset }, { time }),
+            words({ running: true, started: 2 }),
+            words({}, { time: time + 4 }),
+            words({}, { time: time + 12 }),
+            document.getElementById('ended').textContent,
+        ];
+    })()""")
+    assert said == [
+        "The next model is selected after 300 more rows, in about 30 s.",
+        "The next model is selected after 300 more rows.",
+        "The next model is selected after 300 more rows.",
+        "A model is due to be selected, and waits for its turn.",
+        "A model is being selected: 0 s so far, about 10 s left if it takes as long as the last one.",
+        "A model is being selected: 4 s so far, about 6 s left if it takes as long as the last one.",
+        "A model is being selected: 12 s so far.",
+        "The demo has ended. It was short.",
+    ]
+    # A line is broken where nothing has come, an episode ended or began, and nowhere else.
+    pieces = "import('/strip.js').then(({pieces}) => pieces(%s))"
+    silent = {"seconds": [-9.0, -8.9, -8.8, -1.0, -0.9, -0.8], "end": [0] * 6, "starts": [0] * 6}
+    assert page.run(pieces % silent) == [[0, 2], [3, 5]]
+    assert page.run(pieces % {**silent, "end": [0, 0, 0, 0, 1, 0]}) == [[0, 2], [3, 4], [5, 5]]
+    slow = {"seconds": [-50, -40, -30, -20, -10, 0], "end": [0] * 6, "starts": [0] * 6}
+    assert page.run(pieces % slow) == [[0, 5]]

@@ -261,7 +261,7 @@ def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> 
     page.wait("!document.getElementById('calibration').hidden", "a calibration")
     page.run(KEEP)
     page.wait("!document.getElementById('groups').hidden", "groups of the pairs")
-    page.run("document.getElementById('groups').open = true")
+    page.run("document.querySelectorAll('main details').forEach(fold => { fold.open = true; })")
     names = ["value", "deviation", "error", "trajectory", "calibration", "over-time", "worst-states", "relevance"]
     names += ["streams", "groups"]
     wanted = [f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")]
@@ -325,6 +325,7 @@ def test_words_are_explained_at_hover_and_focus(start: Start, page: Browser) -> 
     orphans = """[...document.querySelectorAll('.term')].filter(word => word.tabIndex !== 0 ||
         !document.getElementById(word.getAttribute('aria-describedby'))?.textContent).map(word => word.textContent)"""
     page.wait(f"{orphans}.length === 0 && document.querySelectorAll('.term').length > 12", "words with a meaning")
+    page.run("document.getElementById('model-fold').open = true")
     page.run("document.querySelector('#model .term[data-term=generation]').focus()")
     page.wait("!document.getElementById('tip').hidden", "the meaning")
     says(page, "tip", "rises with every model")

@@ -4,6 +4,7 @@
 //! rows. Then it waits until the daemon has improved on them.
 
 use super::place::Place;
+use super::report::grouped;
 use super::{CONNECT, Failure};
 use criticd::client::{ClientError, Requester};
 use criticd::config::Config;
@@ -288,20 +289,33 @@ impl Learned {
         })
     }
 
-    pub(super) fn text(&self) -> String {
-        let (goal, _) = self.task.goal();
+    /// What was shown, in one sentence.
+    pub(super) fn sentence(&self) -> String {
         let name = self.task.task().name();
-        let (rows, seconds) = (self.rows, self.seconds);
-        let how = match self.solved() {
-            Some(k) => format!("solved after {k} episodes: the mean return of {MEAN_OF} is at least {goal}"),
-            None => format!("not solved: the mean return of {MEAN_OF} has not reached {goal}"),
-        };
-        let model = format!(
-            "model {} with {} states and actions in its dictionary",
-            self.snapshot.generation,
-            self.snapshot.dictionary.nrows()
-        );
-        format!("\n{name}: {how}\n{rows} rows in {seconds:.0} s, {model}\n")
+        let (goal, _) = self.task.goal();
+        let (rows, episodes) = (grouped(self.rows), self.returns.len());
+        match self.solved() {
+            Some(k) => format!(
+                "From nothing but {rows} rows of its own, the agent solved {name} in {k} episodes: the last {MEAN_OF} returned {:.0} on \
+                 average, where {goal:.0} are asked for.",
+                mean(&self.returns[..k])
+            ),
+            None => format!(
+                "In {rows} rows and {episodes} episodes of its own the agent has not solved {name}: the last {} returned {:.0} on \
+                 average, where {goal:.0} are asked for.",
+                episodes.min(MEAN_OF),
+                mean(&self.returns)
+            ),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let (name, dictionary) = (self.task.task().name(), self.snapshot.dictionary.nrows());
+        let (seconds, generation) = (self.seconds, self.snapshot.generation);
+        format!(
+            "\n{name}: {seconds:.0} s, model {generation} with {dictionary} states and actions in its dictionary\n{}\n",
+            self.sentence()
+        )
     }
 
     /// The largest Q, and the action that has it, over two of the state's variables.

@@ -139,6 +139,7 @@ impl Demo {
         if self.json {
             return print(&format!("{:#}\n", report.json()));
         }
+        place.show_end(&report.sentence());
         print(&format!("{}\n{}\nThe picture is in {}\n", report.text(), report.sentence(), out.display()))?;
         self.stay_with(&place, &interrupted)
     }
@@ -162,6 +163,7 @@ impl Demo {
         }
         let out = self.out.clone().unwrap_or_else(|| task.picture());
         write_picture(&out, &learned.figure()?)?;
+        place.show_end(&learned.sentence());
         print(&format!("{}The picture is in {}\n", learned.text(), out.display()))?;
         self.stay_with(&place, &interrupted)
     }

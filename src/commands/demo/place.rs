@@ -91,6 +91,13 @@ impl Place {
         }
     }
 
+    /// Let the dashboard of the demo's own daemon say what was shown.
+    pub(super) fn show_end(&self, sentence: &str) {
+        if let Some(daemon) = &self.daemon {
+            daemon.show_end(&format!("The demo has ended. {sentence}"));
+        }
+    }
+
     /// Whether the daemon ends with the demo.
     pub(super) fn is_own(&self) -> bool {
         self.daemon.is_some()

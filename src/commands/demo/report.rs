@@ -3,6 +3,7 @@
 use super::audience::View;
 use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
+use crate::commands::output::number;
 use criticd::snapshot::Snapshot;
 use criticd::wire::Status;
 use criticd::wire::status::RefitStatus;
@@ -116,16 +117,20 @@ impl Report {
 
     /// What was shown, in one sentence.
     pub(super) fn sentence(&self) -> String {
+        let two_digits = |v: f64| match format!("{v:.1e}") {
+            small if v < 1e-3 => small,
+            rounded => number(rounded.parse().unwrap_or(v)),
+        };
         let fell = match self.before {
             Some(before) if before > self.accuracy.rms => {
-                format!("; before its first model selection it erred by {before:.3}")
+                format!("; before its first model selection it erred by {}", two_digits(before))
             }
             _ => String::new(),
         };
         format!(
-            "From {} rows criticd learned the value of every state to within {:.3} (rms), where values lie between {:.2} and {:.2}{fell}.",
+            "From {} rows criticd learned the value of every state to within {} (rms), where values lie between {:.2} and {:.2}{fell}.",
             grouped(self.learned),
-            self.accuracy.rms,
+            two_digits(self.accuracy.rms),
             self.truth[0],
             self.truth[1]
         )

@@ -3,7 +3,7 @@
 use super::View;
 use super::came::Came;
 use crate::commands::Failure;
-use crate::commands::given::{plural, without_unit};
+use crate::commands::given::plural;
 use crate::commands::output::{columns, in_file, number};
 use criticd::hindsight::{Kind, Neighbours, SAMPLES, Sample, Worst, samples, scattered, spacing};
 use criticd::picture::{Colours, Curves, Fade, Heatmap, Line, Marker, Panel, Points, Scale};
@@ -170,12 +170,14 @@ impl Errors {
     }
 }
 
-/// "angle = 0.3, speed = 2 and 5 more": the variables along which the error is most local, then those with the largest shares.
+/// "angle = 0.3 rad, speed = 2 and 5 more": the variables along which the error is most local and those with the largest shares, in
+/// the order of the state.
 fn place_in_words(state: &[f64], axes: &[usize], view: &View) -> String {
     let mut others: Vec<usize> = (0..state.len()).filter(|d| !axes.contains(d)).collect();
     others.sort_by(|&a, &b| view.shares[b].total_cmp(&view.shares[a]));
-    let word = |&d: &usize| format!("{} = {}", without_unit(&view.names[d]), number(super::round(state[d])));
-    let words: Vec<String> = axes.iter().chain(&others).take(VARIABLES).map(word).collect();
+    let mut named: Vec<usize> = axes.iter().chain(&others).take(VARIABLES).copied().collect();
+    named.sort_unstable();
+    let words: Vec<String> = named.into_iter().map(|d| view.place(d, state[d])).collect();
     let more = state.len() - words.len();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     words.join(", ") + &rest

@@ -25,8 +25,9 @@ export const ofActions = () => Boolean(critic()?.actions);
 export function summed() {
   if (chosen.named !== null) return 'expected sum of its cumulant';
   const word = rewardWord();
-  if (word) return `expected discounted sum of ${ofReward(word)}`;
-  return `expected discounted return${ofActions() ? ' of the best action' : ''}`;
+  const discounted = critic().discount < 1 ? 'discounted ' : '';
+  if (word) return `expected ${discounted}sum of ${ofReward(word)}`;
+  return `expected ${discounted}return${ofActions() ? ' of the best action' : ''}`;
 }
 
 /**

@@ -87,8 +87,7 @@ export function calibrationCard() {
   if (!pairs.length || !summary) {
     say(
       $('calibration-text'),
-      'The predicted value of a state, against the return that followed. A point appears when an episode ' +
-        'terminates, or when later rewards no longer matter. Returns that a cut ends do not count.',
+      'A predicted value against the return that followed appears when an episode terminates, or when later rewards hardly matter.',
     );
     $('calibration').hidden = true;
     return;

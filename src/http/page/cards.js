@@ -2,7 +2,8 @@
 
 import { $, el, facts, list, say, small } from '/dom.js';
 import { term } from '/glossary.js';
-import { critic, known } from '/known.js';
+import { critic, inUnit, known, plain } from '/known.js';
+import { period } from '/kernel.js';
 import { kernelName } from '/marks.js';
 import { bytes, duration, format, grouped } from '/words.js';
 
@@ -49,18 +50,12 @@ function foretold(/** @type {import('./status').AlarmStatus} */ a) {
 function modelFacts() {
   const c = critic();
   const { kernel, noise, refit } = c;
-  const next = refit.running
-    ? 'running now'
-    : refit.next_at === null
-      ? 'on request'
-      : `at row ${grouped(refit.next_at)}`;
   return [
     [
       term('generation'),
       String(c.generation),
       small(`since the start ${refit.adopted} adopted, ${refit.rejected} rejected` + (refit.failed ? `, ${refit.failed} failed` : '')),
     ],
-    ['next selection', next],
     [term('dictionary'), grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
     ['rows in the model', grouped(c.transitions)],
     [term('discount'), format(c.discount), c.lambda === undefined ? null : small(`λ ${format(c.lambda, 3)}`)],
@@ -104,7 +99,25 @@ function modelDetails() {
   ].filter(Boolean);
 }
 
+/** What the model assumes beside its kernel, where something was chosen: lines beyond the rows, and what goes round. @returns {string[]} */
+function shape() {
+  const { inputs, kernel } = critic();
+  const lines = (kernel.columns ?? []).filter((/** @type {string} */ each) => each.startsWith('linear:')).map((/** @type {string} */ each) => plain(Number(each.slice(7))));
+  const round = inputs.scale.map((/** @type {number} */ _, /** @type {number} */ k) => k).filter((/** @type {number} */ k) => Number.isFinite(period(k)));
+  return [
+    lines.length ? `Where no row has been, the value goes on as a line along ${lines.join(', ')}.` : '',
+    round.length ? `${round.map((/** @type {number} */ k) => `${plain(k)} repeats after ${inUnit(k, format(period(k), 3))}`).join(', ')}.` : '',
+  ].filter(Boolean);
+}
+
+function modelSentence() {
+  const c = critic();
+  const full = c.dictionary_size >= c.dictionary_max ? ', as many as it may' : '';
+  return [`Made of ${grouped(c.transitions)} rows; it remembers ${grouped(c.dictionary_size)} states${full}.`, ...shape()].join(' ');
+}
+
 export function modelCard() {
+  say($('model-plain'), modelSentence());
   $('provisional').hidden = !critic().provisional;
   facts($('model'), modelFacts());
   facts($('model-details'), modelDetails());
@@ -156,15 +169,17 @@ export function streamColumns() {
   return { stream: rows.map(([name]) => name), session: of('session'), next_seq: of('next_seq'), rows: of('rows'), last_seen: of('last_seen') };
 }
 
+/** "8 s ago" @param {import('/known.js').Status} status @param {number} seen */
+function ago(status, seen) {
+  const seconds = Math.max(0, status.time - seen);
+  return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
+}
+
 /** The name of each stream, its last seq, its rows, and when it was seen. @returns {string[][]} */
 function streamWords() {
   const status = /** @type {import('/known.js').Status} */ (known.status);
-  const ago = (/** @type {number} */ seen) => {
-    const seconds = Math.max(0, status.time - seen);
-    return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
-  };
   const rows = Object.entries(status.recent_streams).sort(([a], [b]) => (a < b ? -1 : 1));
-  return rows.map(([name, s]) => [name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)]);
+  return rows.map(([name, s]) => [name, grouped(s.next_seq - 1), grouped(s.rows), ago(status, s.last_seen)]);
 }
 
 /** The streams in words, for a picture. */
@@ -185,6 +200,13 @@ export function streams() {
     cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} idle streams` })));
   list($('streams'), rows.length ? [head, ...cells] : [el('tr', {}, el('td', { textContent: 'none yet' }))]);
   const refused = Object.entries(status.rejected);
+  const count = refused.reduce((sum, [, n]) => sum + n, 0);
+  const newest = Math.max(...Object.values(status.recent_streams).map(({ last_seen: seen }) => seen));
+  say(
+    $('streams-plain'),
+    (rows.length ? `${grouped(status.streams)} ${status.streams === 1 ? 'stream' : 'streams'}; the newest rows came ${ago(status, newest)}.` : 'No stream yet.') +
+      (count ? ` ${count === 1 ? '1 message was' : `${grouped(count)} messages were`} refused.` : ' No message was refused.'),
+  );
   $('rejected-save').hidden = !refused.length;
   list(
     $('rejected'),

@@ -70,3 +70,12 @@ export function facts(/** @type {any} */ list, /** @type {any[]} */ entries) {
 }
 
 export const small = (/** @type {string} */ words) => el('small', { textContent: ` ${words}` });
+
+/** What a reader has folded or unfolded stays so: the page remembers it. */
+export function rememberFolds() {
+  for (const fold of document.querySelectorAll('main details')) {
+    const key = `fold.${fold.id}`;
+    /** @type {HTMLDetailsElement} */ (fold).open = remembered.get(key) ?? false;
+    fold.addEventListener('toggle', () => remembered.set(key, /** @type {HTMLDetailsElement} */ (fold).open));
+  }
+}

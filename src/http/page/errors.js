@@ -152,9 +152,14 @@ function worstList() {
   const single = ofTd() ? 'row' : 'return';
   say(
     $('worst-text'),
-    `${chance ? 'No more than chance: the largest mean errors are below four standard errors. ' : ''}` +
+    `${chance ? 'The largest mean errors are below four standard errors. ' : ''}` +
       `Each is a mean over ${states[0]?.count ?? 0} neighbouring states: a single ${single} scatters. What two standard errors leave of it ` +
       `ranks it. Over all states the ${ofTd() ? 'reward and next value' : 'returns'} are off by ${inReward(format(rms, 2))} (root mean square).`,
+  );
+  const worst = states[0];
+  say(
+    $('worst-plain'),
+    chance ? 'Nowhere more than chance.' : worst ? `At ${placeWords(worst)}: ${beside(errorOf(worst))} than predicted.` : '',
   );
   const items = states.map((worst) => {
     const button = el('button', { type: 'button', textContent: placeWords(worst) });

@@ -14,7 +14,7 @@ import { remembered } from '/dom.js';
  * Columns and history are those of the daemon and of the chosen critic, marks those of that critic; quality is the newest error and coverage
  * of each critic.
  * @type {{number: number, status: ?Status, columns: string[], history: Record<string, (?number)[]>, quality: (?[number, number])[],
- * marks: Map<number, any>, cumulants: Map<string, any>, states: any, calibration: Compared[][], endpoints: any, stateDim: ?number, lost: ?number, kept: {generations: number[][], bytes: number}, episodes: [number, number, number[]][], truth: boolean}}
+ * marks: Map<number, any>, cumulants: Map<string, any>, states: any, calibration: Compared[][], endpoints: any, stateDim: ?number, lost: ?number, kept: {generations: number[][], bytes: number}, episodes: [number, number, number[]][], truth: boolean, ended: ?string}}
  */
 export const known = {
   number: 0,
@@ -35,6 +35,8 @@ export const known = {
   // Offset behind each episode, its rows, and the sum of each reward.
   episodes: [],
   truth: false,
+  // What a demo has shown, once it has ended.
+  ended: null,
 };
 const PAIRS = 400;
 const MARKS = 100;
@@ -134,6 +136,7 @@ export function begin(all) {
   known.kept = all.kept;
   known.episodes = all.episodes;
   known.truth = all.truth;
+  known.ended = all.ended ?? null;
   known.states = all.states;
   known.marks = new Map(all.marks.map((/** @type {import('./types').Mark} */ mark) => [mark.number, mark]));
   known.calibration = all.calibration;
@@ -144,7 +147,7 @@ export function begin(all) {
 export function apply(news) {
   const shown = chosen.critic;
   const critics = known.status?.critics.map((each, k) => (k === shown ? news.own : (news.critics[k] ?? each)));
-  Object.assign(known, { number: news.number, status: { ...news.status, critics }, states: news.states, quality: news.quality });
+  Object.assign(known, { number: news.number, status: { ...news.status, critics }, states: news.states, quality: news.quality, ended: news.ended ?? null });
   known.kept.generations[shown] = news.kept;
   known.columns.forEach((name, k) => known.history[name].push(news.point[k]));
   for (const mark of news.marks) known.marks.set(mark.number, mark);

@@ -1,7 +1,7 @@
 // What happened to the model: refits with their outcome, and changes of the world.
 
 import { helped } from '/adoption.js';
-import { $, el, list } from '/dom.js';
+import { $, el, list, say } from '/dom.js';
 import { critic, known, plain } from '/known.js';
 import { lengthscale } from '/kernel.js';
 import { format, grouped } from '/words.js';
@@ -159,7 +159,18 @@ export const markRows = () =>
       words: [[title(mark), gain(mark)?.textContent, clock(new Date(1000 * mark.time))].filter(Boolean).join(' · '), ...linesOf(mark)],
     }));
 
+/** "3 events; the newest, at 14:02:07: generation 3 adopted, it has helped." */
+function markSentence() {
+  const all = marks();
+  const last = all.at(-1);
+  if (!last) return 'No model has been selected yet.';
+  const verdict = kindOf(last) === 'adopted' ? helped(last.generation)?.verdict : null;
+  const words = `${title(last)}${verdict ? `, ${verdict}` : ''}`;
+  return `${all.length === 1 ? '1 event' : `${grouped(all.length)} events`}; the newest, at ${clock(new Date(1000 * last.time))}: ${words[0].toLowerCase()}${words.slice(1)}.`;
+}
+
 export function markList() {
+  say($('marks-plain'), markSentence());
   const items = marks()
     .reverse()
     .map((mark) => {

@@ -81,10 +81,7 @@ export function relevanceCard() {
   const { inputs, kernel } = critic();
   const report = adoption() ?? {};
   const support = report.evidence_drop ?? [];
-  // In the order of the state, so that nothing changes places; where there are many, the most relevant.
-  const shown = ranked()
-    .slice(0, ROWS_SHOWN)
-    .sort((i, j) => i - j);
+  const shown = ranked().slice(0, ROWS_SHOWN);
   const more = dim() - shown.length;
   if (share && share.length > dim()) shown.push(dim());
   say($('relevance-of'), ofActions() ? ' of the actions taken' : '');
@@ -108,7 +105,6 @@ export function relevanceCard() {
     say(name, named(k));
     const length = k < dim() ? lengthscale({ kernel, scale: inputs.scale }, k) : null;
     const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
-    box.children[row].title = nats ? 'nats: evidence that the model would lose without this variable' : '';
     const scale = k >= dim() ? '' : length === null ? 'category' : `lengthscale ${format(length, 3)}`;
     const part = share?.[k];
     const none = typeof part === 'number' ? part < NOTHING : a[k] < 1e-6;

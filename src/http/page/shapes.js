@@ -2,12 +2,9 @@
 
 import { inks, text } from '/canvas.js';
 
-/** Names beside marks, at most. */
-const NAMED = 8;
-
 /**
- * A stream's newest state: a diamond, larger for the one whose trajectory is shown, hollow for one that is silent; with its name where
- * there are several, but few. @param {any} c @param {number} x @param {number} y
+ * A stream's newest state: a diamond, hollow for one that is silent. The one whose trajectory is shown is larger, and has its name where
+ * there are several. @param {any} c @param {number} x @param {number} y
  * @param {{stream: string, own: boolean, silent: boolean}} robot @param {number} count of all @param {number} right end of the picture
  */
 export function diamond(c, x, y, { stream, own, silent }, count, right) {
@@ -27,7 +24,7 @@ export function diamond(c, x, y, { stream, own, silent }, count, right) {
   c.lineWidth = own ? 2 : 1.2;
   c.stroke();
   if (!silent) c.fill();
-  if (count < 2 || (count > NAMED && !own)) return;
+  if (count < 2 || !own) return;
   const wide = c.measureText(stream).width;
   c.globalAlpha = 0.8;
   c.fillStyle = inks.card;

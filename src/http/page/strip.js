@@ -9,6 +9,10 @@ import { format, grouped, round, ticks } from '/words.js';
 const ENDS_LINED = 60;
 /** Seconds from which on the axis counts minutes. */
 const MINUTES = 180;
+/** Nothing has come where two rows are so many seconds apart, this share of what is shown, and so many times the usual step. */
+const SILENT_S = 2;
+const SILENT_SHARE = 0.05;
+const SILENT_STEPS = 5;
 
 /** Pixels that the name of a reward may take, and by which it and the ends of its lane stand apart from the middle. */
 const LABEL = 110;
@@ -147,13 +151,21 @@ export class Strip extends Picture {
   }
 }
 
-/** Unbroken runs [from, to] of rows: an episode that ends, or a chain that begins, breaks them. */
-function pieces(/** @type {import('./types').Path} */ { end, starts }) {
+/** Seconds between two rows from which on nothing has come between them. @param {number[]} seconds */
+function silence(seconds) {
+  const steps = seconds.slice(1).map((s, k) => s - seconds[k]);
+  const usual = [...steps].sort((a, b) => a - b)[steps.length >> 1] ?? 0;
+  return Math.max(SILENT_S, -SILENT_SHARE * seconds[0], SILENT_STEPS * usual);
+}
+
+/** Unbroken runs [from, to] of rows: an episode that ends, a chain that begins, or a time without rows breaks them. */
+export function pieces(/** @type {Pick<import('./types').Path, 'end' | 'starts' | 'seconds'>} */ { end, starts, seconds }) {
+  const gap = seconds ? silence(seconds) : Infinity;
   /** @type {number[][]} */
   const out = [];
   let from = 0;
   for (let k = 0; k < end.length; k += 1) {
-    const breaks = end[k] !== 0 || k + 1 === end.length || starts[k + 1];
+    const breaks = end[k] !== 0 || k + 1 === end.length || starts[k + 1] || (seconds && seconds[k + 1] - seconds[k] > gap);
     if (!breaks) continue;
     out.push([from, k]);
     from = k + 1;

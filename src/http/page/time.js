@@ -15,6 +15,8 @@ const SPANS = [
   [7200, '2 h'],
   [43200, '12 h'],
 ];
+/** Rows per second below which none come: one in three hours. */
+const SLOWEST = 1e-4;
 /** What is shown over time; `main` says whether a reader needs it to trust the model, `ofReward` that its unit is the reward's; `word` is its key in the glossary. @type {any[]} */
 const LINES = [
   {
@@ -90,7 +92,8 @@ const LINES = [
     main: true,
     unit: '',
     zero: true,
-    of: () => [{ values: known.history.rows_per_second, colour: 'accent' }],
+    // What is left of a mean that fades is no rate.
+    of: () => [{ values: known.history.rows_per_second.map((v) => v && (v < SLOWEST ? 0 : v)), colour: 'accent' }],
   },
   { title: 'Rows taken in', unit: '', zero: true, of: () => [{ values: known.history.offset, colour: 'accent' }] },
   {

@@ -4,6 +4,7 @@ import { unverified } from '/actions.js';
 import { $, el, list, say } from '/dom.js';
 import { chosen, critic, known } from '/known.js';
 import { effect, kindOf, marks } from '/marks.js';
+import { duration, grouped } from '/words.js';
 
 /** "14:02" @param {number} time Unix seconds */
 const clock = (time) => new Date(1000 * time).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
@@ -16,6 +17,33 @@ function adopted() {
   return `Generation ${last.generation}, adopted at ${clock(last.time)}: ${found}.`;
 }
 
+/** The selection that runs, or the critic of which none does; since when it does, and whether the page has seen it begin. */
+let running = { of: '', since: 0, whole: false };
+
+/** What becomes of the model next: how long a selection runs still, or when the next one is due; empty where one is made on request alone. */
+function next() {
+  const s = /** @type {import('/known.js').Status} */ (known.status);
+  const { name, refit } = critic();
+  if (refit.running) {
+    const of = `${name} ${refit.started}`;
+    // Nothing says when one began that ran already as the page was opened.
+    if (running.of !== of) running = { of, since: s.time, whole: running.of === name };
+    const so = s.time - running.since;
+    const left = (refit.last?.seconds ?? 0) - so;
+    const still = left >= 1 ? `, about ${duration(left)} left if it takes as long as the last one` : '';
+    return `A model is being selected${running.whole ? `: ${duration(so)} so far${still}` : ''}.`;
+  }
+  running = { of: name, since: 0, whole: false };
+  if (refit.next_at === null) return '';
+  const rows = refit.next_at - s.offset;
+  if (rows <= 0) return 'A model is due to be selected, and waits for its turn.';
+  const seconds = rows / s.rows_per_second;
+  // Streams that have stopped have no pace: some rows are overdue.
+  const silent = s.time - Math.max(...Object.values(s.recent_streams).map((stream) => stream.last_seen));
+  const when = seconds < 86400 && silent < 3 + 3 / s.rows_per_second ? `, in about ${duration(seconds)}` : '';
+  return `The next model is selected after ${grouped(rows)} more rows${when}.`;
+}
+
 const upper = (/** @type {string} */ words) => `${words[0].toUpperCase()}${words.slice(1)}`;
 
 /** What a daemon that no longer answers has said last: nothing says whether it still holds. @param {import('./status').TrustStatus} found */
@@ -26,6 +54,8 @@ function then({ sentence, reasons }) {
 
 /** Show the line. */
 export function trust() {
+  $('ended').hidden = known.ended === null;
+  say($('ended'), known.ended ?? '');
   /** @type {import('./status').TrustStatus | undefined} */
   const found = critic()?.trust?.[chosen.head];
   // Without a model there is nothing to believe, unless the daemon itself is in trouble.
@@ -37,6 +67,7 @@ export function trust() {
   // A screen reader hears of another level alone: the numbers change each second.
   say($('trust-said'), title);
   say($('trust-adopted'), critic().kernel ? adopted() : '');
+  say($('trust-next'), critic().kernel && known.lost === null ? next() : '');
   list($('trust-line'), [el('b', { textContent: `${title}. ` }), el('span', { textContent: sentence })]);
   list(
     $('trust-why'),
