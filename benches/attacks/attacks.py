@@ -40,8 +40,17 @@ def dealer(
     made: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     for option, setting in {"LINGER": 0, **options}.items():
         made.setsockopt(getattr(zmq, option), setting)
-    made.connect(ends[name].replace("tcp://", f"tcp://{source}:0;") if source else ends[name])
+    if "server_key" in ends:
+        made.curve_publickey, made.curve_secretkey = ends["public_key"].encode(), ends["secret_key"].encode()
+        made.curve_serverkey = ends["server_key"].encode()
+    end = endpoint(ends, name)
+    made.connect(end.replace("tcp://", f"tcp://{source}:0;") if source else end)
     return made
+
+
+def endpoint(ends: Ends, name: str) -> str:
+    """Where attackers connect: to the encrypted socket, where they have keys."""
+    return ends[f"curve_{name}" if "server_key" in ends and name != "http" else name]
 
 
 def rows(seq: int, count: int) -> list[list[float]]:
@@ -308,7 +317,7 @@ def ready(kind: bytes, **properties: bytes) -> bytes:
 
 def reach(ends: Ends, name: str) -> socket.socket:
     """A connection that nothing waits for."""
-    host, port = ends[name].removeprefix("tcp://").rsplit(":", 1)
+    host, port = endpoint(ends, name).removeprefix("tcp://").rsplit(":", 1)
     peer = socket.create_connection((host, int(port)), 5)
     peer.setblocking(False)
     return peer

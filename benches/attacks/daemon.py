@@ -16,6 +16,7 @@ from typing import Any
 
 import msgpack
 import zmq
+import zmq.auth
 from attacks import DIM, HALF_MESSAGES, Ends, dealer, pack, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,20 @@ def without_refits(dictionary: int) -> list[str]:
     """Settings of a daemon with as many streams as there may be, which selects no model by itself."""
     settings = [f"critic.dictionary_max={dictionary}", "critic.tolerance=1e-6", "critic.refit_first_rows=0"]
     return [*settings, "critic.refit_score_drop=0.0", "sync=os", "streams_max=65536"]
+
+
+def keys_of(binary: str, directory: Path) -> tuple[Ends, str]:
+    """Keys of a client that may do everything, and settings of a daemon with encrypted sockets for it."""
+    for name in ("daemon", "client"):
+        subprocess.run([binary, "keys", "make", name, "--dir", str(directory)], check=True, stdout=subprocess.DEVNULL)
+    server, _ = zmq.auth.load_certificate(directory / "daemon.key_secret")
+    public, secret = zmq.auth.load_certificate(directory / "client.key_secret")
+    assert secret is not None
+    lines = [f'curve_{name} = "tcp://127.0.0.1:0"' for name in ("ingest", "control", "publish")]
+    lines += [f'curve_secret_key = "{directory / "daemon.key_secret"}"', "[[clients]]", 'name = "client"']
+    lines += [f'key = "{public.decode()}"', 'rights = ["append", "query", "administer"]', ""]
+    keys = {"server_key": server.decode(), "public_key": public.decode(), "secret_key": secret.decode()}
+    return keys, "\n".join(lines)
 
 
 class Watchdog:
@@ -96,9 +111,12 @@ class Watchdog:
 class Daemon:
     """`criticd serve` on free ports of this machine; its data, settings and log are in a directory."""
 
-    def __init__(self, binary: str, directory: Path, settings: list[str], config: str = "") -> None:
+    def __init__(
+        self, binary: str, directory: Path, settings: list[str], config: str = "", encrypted: bool = False
+    ) -> None:
         self.directory, file = directory, directory / "settings.toml"
-        file.write_text(config)
+        keys, curve = keys_of(binary, directory) if encrypted else ({}, "")
+        file.write_text(curve + config)
         command = [binary, "serve", "--config", str(file), "--data-dir", str(directory), "--http", "127.0.0.1:0"]
         for name in ("ingest", "control", "publish"):
             command += [f"--{name}", "tcp://127.0.0.1:0"]
@@ -114,7 +132,7 @@ class Daemon:
                 raise RuntimeError(f"the daemon has not started:\n{(directory / 'log').read_text()}")
             time.sleep(0.01)
         self.ready_s = time.monotonic() - started
-        self.ends: Ends = json.loads((directory / "endpoints.json").read_text())
+        self.ends: Ends = json.loads((directory / "endpoints.json").read_text()) | keys
         self.itself_mib = self.memory_mib("VmRSS")
 
     def memory_mib(self, what: str) -> float:

@@ -3,6 +3,7 @@
     python benches/attacks/run.py [--binary PATH] [--seconds N] [--only NAME] [--json FILE]
     python benches/attacks/run.py --floods [--dictionary M] [the same]
     python benches/attacks/run.py --counts [the same]
+    python benches/attacks/run.py [--floods] --curve [the same]
 
 Each attack meets a fresh daemon on loopback. Attackers run in processes of their own and never stop sending. Another
 process asks `ping`, `value` of one state and `append` of one row in turns every 10 ms, and measures how late it woke
@@ -19,6 +20,9 @@ process that computes and asks for nothing: caches and clock are shared in both 
 many streams, that multiplies matrices as a refit does). With a dictionary of `--dictionary` the thread learns about
 50 000 rows a second. Exit status 1: a flood leaves less than 0.9 of them, takes more memory than the daemon states, the
 daemon gives no sign of life for 30 s, or SIGTERM takes longer than 10 s.
+
+With `--curve` attackers, producers and the client that asks have keys, and connect to the encrypted sockets; the binary
+has the feature `curve`. What is no ZMTP of CURVE is refused in the handshake.
 
 With `--counts` the attacks of an outside review are made as often as the review made them; `counts.py` says more.
 
@@ -70,15 +74,13 @@ SHARE_MIN = 0.9
 ACTS = {UCB, UCB_REFUSED}
 
 
-def run(binary: str, name: str, seconds: float, dictionary: int, with_rows: bool) -> dict[str, Any]:
-    """Figures of an attack on a daemon, beside a producer if `with_rows`.
-
-    The attack lasts so many seconds, and the dictionary may have so many elements.
-    """
+def run(given: argparse.Namespace, name: str, dictionary: int, with_rows: bool) -> dict[str, Any]:
+    """Figures of an attack on a daemon, beside a producer if `with_rows`. The dictionary may have so many elements."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         acts = name in ACTS
-        daemon = Daemon(binary, Path(folder), without_refits(dictionary) + (CONTINUOUS if acts else []), ADVISOR)
+        settings = without_refits(dictionary) + (CONTINUOUS if acts else [])
+        daemon = Daemon(given.binary, Path(folder), settings, ADVISOR, given.curve)
         made = []
         try:
             daemon.teach(acts)
@@ -95,7 +97,7 @@ def run(binary: str, name: str, seconds: float, dictionary: int, with_rows: bool
             time.sleep(2.0)
             before = daemon.ask("status").get("offset", 0), daemon.core_seconds(), time.monotonic()
             results = context.Queue()
-            made.append(context.Process(target=bystand, args=(daemon.ends, seconds, acts, results), daemon=True))
+            made.append(context.Process(target=bystand, args=(daemon.ends, given.seconds, acts, results), daemon=True))
             made[-1].start()
             found = results.get()
             offset, core = daemon.ask("status").get("offset", 0), daemon.core_seconds()
@@ -136,7 +138,7 @@ def attacks(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     all_figures: list[dict[str, Any]] = []
     holds = True
     for name in (name for name in ATTACKS if given.only in name):
-        figures = run(given.binary, name, given.seconds, 100, with_rows=False)
+        figures = run(given, name, 100, with_rows=False)
         all_figures.append(figures)
         late = {op: figures[op][2] - figures["scheduler"][2] for op in ("ping", "value", "append")}
         holds &= all(late[op] <= LATE_MAX_MS[op] for op in late) and within_bounds(figures)
@@ -155,7 +157,7 @@ def floods(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     chosen = [name for name in FLOODS if given.only in name and name not in QUIET]
     wanted = {BASELINES.get(name, COMPUTES) for name in chosen}
     for name in [*(name for name in QUIET if name in wanted), *chosen]:
-        figures = run(given.binary, name, given.seconds, given.dictionary, with_rows=True)
+        figures = run(given, name, given.dictionary, with_rows=True)
         all_figures.append(figures)
         per_second = figures["rows_per_core_second"]
         share = per_second / quiet.setdefault(BASELINES.get(name, name if name in QUIET else COMPUTES), per_second)
@@ -173,6 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--floods", action="store_true")
     parser.add_argument("--counts", action="store_true")
+    parser.add_argument("--curve", action="store_true")
     parser.add_argument("--dictionary", type=int, default=260, help="dictionary_max, with --floods")
     parser.add_argument("--only", default="")
     parser.add_argument("--json")

@@ -1,9 +1,9 @@
 //! `criticd init`.
 
 use super::Failure;
-use super::output::{ReadProgress, facts, note, output, print};
+use super::output::{ReadProgress, facts, is_closed, note, output, print};
 use criticd::table::{Columns, Guess, Look, Looked, guess, look};
-use std::io::{IsTerminal, Write as _, stdin, stdout};
+use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 
 /// Names of columns in a line, at most.
@@ -104,11 +104,11 @@ fn holds(look: &Look) -> String {
 fn ask(guess: &mut Guess, looks: &[Look]) -> Result<(), Failure> {
     let columns = &mut guess.columns;
     if let (None, None, Some((name, values))) = (&columns.terminated, &columns.done, guess.outcomes.first()) {
-        println!(
-            "\n{name} holds {}: a condition may say what ends an episode, such as {name} == {}",
+        print(&format!(
+            "\n{name} holds {}: a condition may say what ends an episode, such as {name} == {}\n",
             values.join(", "),
             values[0]
-        );
+        ))?;
     }
     let known = |name: &str| looks.iter().any(|look| look.name == name);
     many("State variables, separated by commas", &mut columns.state, &known)?;
@@ -124,8 +124,10 @@ fn ask(guess: &mut Guess, looks: &[Look]) -> Result<(), Failure> {
 /// The answer of a person to a question with a proposal; none if it is empty.
 fn answer(question: &str, proposed: &str) -> Result<Option<String>, Failure> {
     let shown = if proposed.is_empty() { "none" } else { proposed };
-    print!("{question} [{shown}]: ");
-    stdout().flush().map_err(|e| Failure::new(e.to_string()))?;
+    print(&format!("{question} [{shown}]: "))?;
+    if is_closed() {
+        return Err(Failure::new("nobody can read the questions: add --yes"));
+    }
     let mut line = String::new();
     let read = stdin().read_line(&mut line).map_err(|e| Failure::new(e.to_string()))?;
     if read == 0 {
@@ -139,7 +141,7 @@ fn many(question: &str, of: &mut Vec<String>, known: &dyn Fn(&str) -> bool) -> R
         let names: Vec<String> =
             said.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "-").collect();
         match names.iter().find(|name| !known(name)) {
-            Some(name) => println!("There is no column {name}."),
+            Some(name) => print(&format!("There is no column {name}.\n"))?,
             None => {
                 *of = names;
                 break;
@@ -159,7 +161,7 @@ fn one(question: &str, of: &mut Option<String>, known: &dyn Fn(&str) -> bool) ->
             *of = Some(said);
             break;
         }
-        println!("There is no column {said}.");
+        print(&format!("There is no column {said}.\n"))?;
     }
     Ok(())
 }

@@ -138,7 +138,11 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     let text = visible(text);
     let printed = match IS_FILE.load(Ordering::Relaxed) {
         true => io::stderr().lock().write_all(text.as_bytes()),
-        false => io::stdout().lock().write_all(text.as_bytes()),
+        false => {
+            let mut out = io::stdout().lock();
+            // A question does not end its line.
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        }
     };
     let closed = printed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::BrokenPipe);
     IS_CLOSED.fetch_or(closed, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Groups are read beside a running daemon, a few at a time, so that no append waits for a reader. Each group is checked
 //! before it is used, also in a backup.
 
-use super::recovery::{RecoverError, for_each_record, group_of, is_foreign, recorded_removals};
+use super::recovery::{RecoverError, for_each_record, group_of, known_owners, recorded_removals};
 use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
@@ -447,10 +447,11 @@ type Read = (Checkpoint, Vec<u8>);
 
 /// Those of them that are not of another journal.
 fn own(checkpoints: Vec<Read>, storage: &mut SqliteStorage) -> Result<Vec<Read>, ArchiveError> {
+    let (checkpoints, bytes): (Vec<_>, Vec<_>) = checkpoints.into_iter().unzip();
     let mut kept = Vec::new();
-    for read in checkpoints {
-        if !is_foreign(storage, read.0.group, read.0.crc)? {
-            kept.push(read);
+    for ((checkpoint, own), bytes) in known_owners(storage, checkpoints).into_iter().zip(bytes) {
+        if own? != Some(false) {
+            kept.push((checkpoint, bytes));
         }
     }
     Ok(kept)

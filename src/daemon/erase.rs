@@ -6,7 +6,7 @@
 //! of the old ones ([`replace`]), and the old ones are deleted. An interruption at any moment is no harm: [`erase`] goes on from there.
 
 use super::archive::ArchiveError;
-use super::recovery::{RecoverError, check_end, is_foreign};
+use super::recovery::{RecoverError, check_end, is_foreign, origin};
 use super::replace::{self, Plan};
 use super::survey::good_groups;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
@@ -14,7 +14,7 @@ use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage as _};
 use crate::journal::{GroupWriter, Record, StoredGroup};
 use crate::learner::LabelPart;
 use crate::learner::removal::Offsets;
-use crate::state::record::Group;
+use crate::state::record::{Group, Origin};
 use crate::state::removals::Removals;
 use std::fs;
 use std::io;
@@ -87,8 +87,8 @@ pub fn erase(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Era
         return Err(ArchiveError::Empty(critic));
     }
     let part = replace::stage(directory, ERASED).map_err(in_file(directory))?;
-    let (erased, crc) = copy(&mut storage, &part, removals, end, progress)?;
-    let kept = Checkpoint { crc, ..checkpoint };
+    let (erased, crc, origin) = copy(&mut storage, &part, removals, end, progress)?;
+    let kept = Checkpoint { crc, origin: origin.or(checkpoint.origin), ..checkpoint };
     Directory::new(&part).write(kept.group, &kept.encode()).map_err(in_file(&part))?;
     drop(fs::remove_file(part.join(format!("{DATABASE}-shm"))));
     replace::sync(&part).map_err(in_file(&part))?;
@@ -128,14 +128,14 @@ fn influenced(checkpoint: &Checkpoint) -> Option<&'static str> {
         .then_some("a critic has something of the rows yet: start the daemon and wait until it has been learned again")
 }
 
-/// Write the journal anew into `part`. Returns what is missing there, and the checksum of the last group.
+/// Write the journal anew into `part`. Returns what is missing there, the checksum of the last group, and where it begins.
 fn copy(
     storage: &mut SqliteStorage,
     part: &Path,
     removals: &Removals,
     end: Mark,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<(Erased, u32), ArchiveError> {
+) -> Result<(Erased, u32, Option<Origin>), ArchiveError> {
     let (first, _) = storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty"))?;
     let mut fresh = SqliteStorage::open(part)?;
     let (mut erased, mut last, mut failed) = (Erased::default(), None::<Mark>, None);
@@ -156,7 +156,7 @@ fn copy(
     fresh.sync()?;
     fresh.set_mark(last)?;
     fresh.reopen()?;
-    Ok((erased, last.crc))
+    Ok((erased, last.crc, origin(&mut fresh)?))
 }
 
 /// A group without rows that were taken back and without models, behind one with this checksum.

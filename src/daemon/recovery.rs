@@ -11,6 +11,7 @@ use crate::journal::thresholds::thresholds;
 use crate::journal::{CONFIGURED, Corruption, HOLE, REBUILT, REMOVED, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
+use crate::state::record::Origin;
 use crate::state::removals::Removals;
 use std::fmt;
 
@@ -330,6 +331,10 @@ fn read_back(
             Some(checkpoint) => checkpoint.clone().into_state(window_rows),
             None => State::new(window_rows),
         };
+        if state.origin().is_none() && state.end().id > 0 {
+            // Checkpoints of former versions do not say it.
+            state = state.with_origin(origin(storage)?);
+        }
         state.skip(recorded.iter().chain(&recovered.skipped).cloned().collect());
         state.reach_back(reaches.clone());
         critic.into_iter().for_each(|critic| state.only(critic));
@@ -462,19 +467,14 @@ pub(super) fn usable_checkpoints(
     checkpoints: &dyn Checkpoints,
     end: Mark,
 ) -> Result<(Vec<Checkpoint>, Vec<String>), RecoverError> {
-    let (mut usable, mut faults) = (Vec::new(), Vec::new());
+    let (mut found, mut faults) = (Vec::new(), Vec::new());
     for group in checkpoints.list().map_err(RecoverError::Checkpoints)? {
         let read = checkpoints.read(group).map_err(CheckpointError::File).and_then(|bytes| Checkpoint::decode(&bytes));
         match read {
-            Ok(checkpoint) if checkpoint.group > end.id => {
-                let Checkpoint { group: checkpoint, offset, .. } = checkpoint;
-                return Err(RecoverError::CheckpointAhead { checkpoint, offset, journal: end.id });
-            }
-            Ok(checkpoint) if checkpoint.group != group => {
+            Ok(checkpoint) if checkpoint.group <= end.id && checkpoint.group != group => {
                 faults.push(format!("the checkpoint behind group {group} is one behind another"));
             }
-            Ok(checkpoint) if is_foreign(storage, group, checkpoint.crc)? => faults.push(foreign(group)),
-            Ok(checkpoint) => usable.push(checkpoint),
+            Ok(checkpoint) => found.push(checkpoint),
             Err(error @ CheckpointError::Newer { .. }) => {
                 return Err(RecoverError::CheckpointNewer { checkpoint: group, error });
             }
@@ -482,7 +482,48 @@ pub(super) fn usable_checkpoints(
             Err(error) => faults.push(format!("the checkpoint behind group {group} cannot be used: {error}")),
         }
     }
+    let mut usable = Vec::new();
+    for (checkpoint, own) in known_owners(storage, found) {
+        let Checkpoint { group, offset, .. } = checkpoint;
+        match own? {
+            Some(false) => faults.push(foreign(group)),
+            _ if group > end.id => {
+                return Err(RecoverError::CheckpointAhead { checkpoint: group, offset, journal: end.id });
+            }
+            _ => usable.push(checkpoint),
+        }
+    }
     Ok((usable, faults))
+}
+
+/// Whether a checkpoint is the journal's own; none if nothing shows it.
+pub(super) type Own = Result<Option<bool>, StoreError>;
+
+/// Of each checkpoint whether it is the journal's own. Of one that is ahead of the journal the beginning shows it, which the first group or
+/// an own checkpoint says.
+pub(super) fn known_owners(storage: &mut dyn Storage, checkpoints: Vec<Checkpoint>) -> Vec<(Checkpoint, Own)> {
+    let owner = |checkpoint: Checkpoint| {
+        let own = is_own(storage, checkpoint.group, checkpoint.crc);
+        (checkpoint, own)
+    };
+    let mut owners: Vec<(Checkpoint, Own)> = checkpoints.into_iter().map(owner).collect();
+    if !owners.iter().any(|(_, own)| matches!(own, Ok(None))) {
+        return owners;
+    }
+    let said = owners.iter().find_map(|(checkpoint, own)| checkpoint.origin.filter(|_| matches!(own, Ok(Some(true)))));
+    let Some(origin) = origin(storage).ok().flatten().or(said) else { return owners };
+    for (checkpoint, own) in &mut owners {
+        if matches!(own, Ok(None)) && checkpoint.origin.is_some_and(|other| other != origin) {
+            *own = Ok(Some(false));
+        }
+    }
+    owners
+}
+
+/// Where the journal begins, as long as its first group is there.
+pub(super) fn origin(storage: &mut dyn Storage) -> Result<Option<Origin>, StoreError> {
+    let first = storage.read(1, 1)?.pop().filter(|group| group.id == 1);
+    Ok(first.and_then(|group| group.group().ok()).map(|group| Origin { crc: group.end.crc, time: group.time }))
 }
 
 /// Whether the journal shows that a checkpoint behind number `group`, which had this checksum, is not its own.

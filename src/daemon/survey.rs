@@ -1,6 +1,6 @@
 //! What is in a data directory, without a daemon: for `criticd inspect`, and for `criticd repair`, which mends it.
 
-use super::recovery::{RecoverError, check_end, check_group, foreign, is_own, usable_checkpoints};
+use super::recovery::{RecoverError, check_end, check_group, foreign, known_owners, usable_checkpoints};
 use super::replace::{self, Plan};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
@@ -93,8 +93,6 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     }
     let mut storage = SqliteStorage::open(directory)?;
     let known = storage.mark().unwrap_or(None);
-    let listed = checkpoints.list().unwrap_or_default().into_iter();
-    let found = listed.map(|group| look_at(&mut storage, &checkpoints, group));
     let mut survey = Survey {
         groups: 0,
         offsets: (0, 0),
@@ -104,7 +102,7 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
         skipped: 0,
         known,
         end: Mark::default(),
-        checkpoints: found.collect(),
+        checkpoints: look_at_all(&mut storage, &checkpoints),
         fault: None,
         newer: false,
         damaged: None,
@@ -143,20 +141,28 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     Ok(survey)
 }
 
-fn look_at(storage: &mut dyn Storage, checkpoints: &Directory, group: u64) -> CheckpointFound {
-    let bytes = checkpoints.read(group);
-    let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-    let read = bytes.map_err(|e| e.to_string()).and_then(|b| Checkpoint::decode(&b).map_err(|e| e.to_string()));
-    let fault = |fault| CheckpointFound { group, offset: 0, bytes: length, fault: Some(fault), proven: false };
-    let found = match read {
-        Ok(found) => found,
-        Err(why) => return fault(why),
-    };
-    // A journal that cannot be read there does not show whose it is.
-    match is_own(storage, group, found.crc).unwrap_or(None) {
-        Some(false) => fault(foreign(group)),
-        own => CheckpointFound { group, offset: found.offset, bytes: length, fault: None, proven: own.is_some() },
+fn look_at_all(storage: &mut dyn Storage, checkpoints: &Directory) -> Vec<CheckpointFound> {
+    let (mut found, mut read) = (Vec::new(), Vec::new());
+    for group in checkpoints.list().unwrap_or_default() {
+        let bytes = checkpoints.read(group);
+        let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let decoded = bytes.map_err(|e| e.to_string()).and_then(|b| Checkpoint::decode(&b).map_err(|e| e.to_string()));
+        let (offset, fault) = match &decoded {
+            Ok(checkpoint) => (checkpoint.offset, None),
+            Err(why) => (0, Some(why.clone())),
+        };
+        found.push(CheckpointFound { group, offset, bytes: length, fault, proven: false });
+        read.extend(decoded);
     }
+    let mut owners = known_owners(storage, read).into_iter();
+    for found in found.iter_mut().filter(|found| found.fault.is_none()) {
+        // A journal that cannot be read there does not show whose it is.
+        match owners.next().and_then(|(_, own)| own.unwrap_or(None)) {
+            Some(false) => (found.offset, found.fault) = (0, Some(foreign(found.group))),
+            own => found.proven = own.is_some(),
+        }
+    }
+    found
 }
 
 /// Visit the groups from number `from` on, or from the oldest if that is forgotten, with their times and records, as long as each

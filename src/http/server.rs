@@ -97,12 +97,26 @@ pub(super) async fn serve(
                     let asked = Arc::new(AtomicBool::new(false));
                     if let Some(place) = places.take(peer.ip()) {
                         let router = routers.all.clone().layer(local);
-                        tokio::spawn(connection(Guarded::new(stream, place), router, asked, HEAD, true));
+                        tokio::spawn(connection(
+                            Guarded::new(stream, place),
+                            router,
+                            asked,
+                            HEAD,
+                            true,
+                            SystemTime::now(),
+                        ));
                         continue;
                     }
                     spare.make_room();
                     let (router, stream) = (routers.health.clone().layer(local), Guarded::new(stream, ()));
-                    let served = tokio::spawn(connection(stream, router, Arc::clone(&asked), SPARE_HEAD, false));
+                    let served = tokio::spawn(connection(
+                        stream,
+                        router,
+                        Arc::clone(&asked),
+                        SPARE_HEAD,
+                        false,
+                        SystemTime::now(),
+                    ));
                     spare.push(peer.ip(), asked, served.abort_handle());
                     // What has come from it is read before a further one can take its place.
                     tokio::task::yield_now().await;
@@ -121,16 +135,17 @@ pub(super) async fn serve(
     }
 }
 
-/// Serve a connection; `asked` becomes true with its first request.
-async fn connection<P: Send + Unpin + 'static>(
-    mut stream: Guarded<P>,
+/// Serve a connection that comes at the time `now`; `asked` becomes true with its first request.
+async fn connection(
+    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
     asked: Arc<AtomicBool>,
     head: Duration,
     keep_alive: bool,
+    now: SystemTime,
 ) {
     // Each answer of hyper has a date, and hyper panics where there is none.
-    if !has_http_date(SystemTime::now()) {
+    if !has_http_date(now) {
         drop(tokio::time::timeout(head, refuse_by_clock(&mut stream)).await);
         return;
     }
@@ -489,12 +504,16 @@ mod tests {
     fn a_clock_without_a_date_is_told() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (mut ours, mut theirs) = tokio::io::duplex(1 << 12);
-            theirs.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").await.unwrap();
-            refuse_by_clock(&mut ours).await.unwrap();
-            drop(ours);
-            let mut answer = String::new();
-            theirs.read_to_string(&mut answer).await.unwrap();
+            let answer = async |now| {
+                let (ours, mut theirs) = tokio::io::duplex(1 << 12);
+                theirs.write_all(b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n").await.unwrap();
+                connection(ours, Router::new(), Arc::default(), HEAD, true, now).await;
+                let mut answer = String::new();
+                theirs.read_to_string(&mut answer).await.unwrap();
+                answer
+            };
+            assert!(answer(SystemTime::now()).await.starts_with("HTTP/1.1 404 "), "there is a date now");
+            let answer = answer(SystemTime::UNIX_EPOCH - Duration::from_secs(1)).await;
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
             assert!(head.starts_with("HTTP/1.1 503 ") && body.starts_with("the clock of this machine"), "{answer}");
             assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{answer}");

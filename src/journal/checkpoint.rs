@@ -11,7 +11,7 @@ use crate::learner::suggest::Advisor;
 use crate::learner::{Learner, Settings};
 use crate::sealed::{Seal, SealError};
 use crate::state::labels::LabelSets;
-use crate::state::record::Mark;
+use crate::state::record::{Mark, Origin};
 use crate::state::removals::Removals;
 use crate::state::streams::Streams;
 use crate::state::{Halted, State};
@@ -46,6 +46,9 @@ pub struct Checkpoint {
     pub replay_from: u64,
     /// Unix seconds when it was made.
     pub time: f64,
+    /// Where its journal begins. Checkpoints of former versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// State dimension and rewards per row, once there was a row.
     pub shape: Option<(usize, usize)>,
     /// Where the streams stand.
@@ -148,6 +151,7 @@ impl Checkpoint {
             offset,
             replay_from: state.replay_from(),
             time,
+            origin: state.origin(),
             shape: state.shape(),
             streams: state.streams().clone(),
             // New critics have begun by now.
@@ -163,10 +167,23 @@ impl Checkpoint {
     /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `replay_from` on.
     pub fn into_state(self, window_rows: usize) -> State {
         let Self {
-            group, crc, offset, shape, streams, configured, learners, halted, advisors, labels, removals, ..
+            group,
+            crc,
+            offset,
+            origin,
+            shape,
+            streams,
+            configured,
+            learners,
+            halted,
+            advisors,
+            labels,
+            removals,
+            ..
         } = self;
         let end = Mark { id: group, offset, crc };
         let state = State::at(end, streams, configured, learners, shape, window_rows);
+        let state = state.with_origin(origin);
         state.with_halted(halted).with_advisors(advisors).with_labels(labels).with_removals(removals)
     }
 
@@ -244,7 +261,8 @@ pub trait Checkpoints: Send + Sync + fmt::Debug {
     /// If they cannot be read.
     fn read(&self, group: u64) -> io::Result<Vec<u8>>;
 
-    /// Keep these bytes as the checkpoint behind `group`, durably, and forget all but the newest [`KEPT`].
+    /// Keep these bytes as the checkpoint behind `group`, durably, and forget those before it but for the newest: [`KEPT`] with it. One
+    /// behind a later group is of another journal, and stays.
     ///
     /// # Errors
     /// If they cannot be written; what was there before is still there.
@@ -299,7 +317,7 @@ impl Checkpoints for Directory {
 
     fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
         whole_file::write(&self.file(group), &self.path.join("checkpoint.new"), 0o600, bytes)?;
-        for old in self.list()?.into_iter().skip(KEPT) {
+        for old in self.list()?.into_iter().filter(|&old| old <= group).skip(KEPT) {
             fs::remove_file(self.file(old))?;
         }
         Ok(())
@@ -334,6 +352,7 @@ mod tests {
             offset: 7,
             replay_from: 0,
             time: 1e9,
+            origin: None,
             shape: Some((2, 1)),
             streams: Streams::new(),
             configured: None,
@@ -353,6 +372,9 @@ mod tests {
             checkpoints.write(group, &empty(group).encode()).unwrap();
         }
         assert_eq!(checkpoints.list().unwrap(), [100, 20]);
+        // Others may be there, of another journal.
+        checkpoints.write(50, &empty(50).encode()).unwrap();
+        assert_eq!(checkpoints.list().unwrap(), [100, 50, 20]);
         let bytes = checkpoints.read(100).unwrap();
         let read = Checkpoint::decode(&bytes).unwrap();
         assert_eq!((read.group, read.offset, read.learners.len()), (100, 7, 1));

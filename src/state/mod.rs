@@ -20,7 +20,7 @@ use crate::learner::{Event, HeadsChange, Learner, Settings, SnapshotError};
 use crate::panics;
 use advisors::{Advised, NotAdvised};
 use labels::LabelSets;
-use record::{Configured, Group, Mark, NewPolicy, Record, RemovedRows, SkippedRows, TakenRows};
+use record::{Configured, Group, Mark, NewPolicy, Origin, Record, RemovedRows, SkippedRows, TakenRows};
 use removals::Removals;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -34,6 +34,8 @@ pub struct State {
     /// Rows that the window holds at least.
     window_rows: usize,
     end: Mark,
+    /// None before the first group, or where a checkpoint did not say it.
+    origin: Option<Origin>,
     /// None before the first row.
     window: Option<Window>,
     streams: Streams,
@@ -89,6 +91,7 @@ impl State {
         Self {
             window_rows,
             end: Mark::default(),
+            origin: None,
             window: None,
             streams: Streams::new(),
             configured: None,
@@ -138,6 +141,11 @@ impl State {
     /// The end of the last group that was applied.
     pub fn end(&self) -> Mark {
         self.end
+    }
+
+    /// Where the journal begins, as far as that is known.
+    pub fn origin(&self) -> Option<Origin> {
+        self.origin
     }
 
     /// Rows for refits, once there are any.
@@ -209,6 +217,12 @@ impl State {
     #[must_use]
     pub fn with_halted(self, halted: Vec<Halted>) -> Self {
         Self { halted, ..self }
+    }
+
+    /// The same state, of a journal that begins there.
+    #[must_use]
+    pub fn with_origin(self, origin: Option<Origin>) -> Self {
+        Self { origin, ..self }
     }
 
     /// The same state with these advisors.
@@ -361,6 +375,9 @@ impl State {
             }
         }
         self.end = group.end;
+        if group.end.id == 1 {
+            self.origin = Some(Origin { crc: group.end.crc, time: group.time });
+        }
         self.learn(&mut applied);
         self.hold();
         Ok(applied)

@@ -17,6 +17,15 @@ pub struct Mark {
     pub crc: u32,
 }
 
+/// Where a journal begins, which tells it from others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Checksum of its first group.
+    pub crc: u32,
+    /// Unix seconds of that group.
+    pub time: f64,
+}
+
 /// Records that were stored together. They are applied in their order; then the critics learn the group's rows.
 #[derive(Clone, Debug)]
 pub struct Group {

@@ -1,5 +1,6 @@
-//! Names that people and programs cannot tell apart: `1` and `1.0`, `run` and `run ` with a blank behind it.
+//! Names that people and programs cannot tell apart: `1` and `1.0`, `run` and `run ` with a blank behind it, one in two forms of Unicode.
 
+use super::composed::composed;
 use std::collections::HashMap;
 
 /// The names of a column so far, as they were first written.
@@ -14,7 +15,7 @@ pub(super) struct Alike {
 impl Alike {
     /// Take in a new name, which counts within `of` alone.
     pub(super) fn see(&mut self, of: u32, name: &str, line: u64) {
-        let other = self.known.entry((of, plain(name).to_owned())).or_insert_with(|| name.to_owned());
+        let other = self.known.entry((of, plain(&composed(name)).to_owned())).or_insert_with(|| name.to_owned());
         if other != name {
             self.count += 1;
             self.first.get_or_insert_with(|| (line, name.to_owned(), other.clone()));
@@ -28,7 +29,7 @@ impl Alike {
         Some((
             *line,
             format!(
-                "{count} {are} written as another one but for blanks or zeros; the first: {name:?} beside {other:?}"
+                "{count} {are} written as another one but for blanks, zeros or forms of Unicode; the first: {name:?} beside {other:?}"
             ),
         ))
     }
@@ -73,7 +74,10 @@ mod tests {
             alike.see(0, name, line);
         }
         alike.see(1, "01", 7);
-        let words = "2 names are written as another one but for blanks or zeros; the first: \"1.0\" beside \"1\"";
+        let words = "2 names are written as another one but for blanks, zeros or forms of Unicode; the first: \"1.0\" beside \"1\"";
         assert_eq!(alike.said(), Some((5, words.to_owned())));
+        alike.see(0, "caf\u{e9}", 8);
+        alike.see(0, "cafe\u{301}", 9);
+        assert!(alike.said().unwrap().1.starts_with("3 names"));
     }
 }

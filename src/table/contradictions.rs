@@ -136,9 +136,13 @@ pub(super) struct Contradictions {
     named: bool,
     /// Whether every row is kept.
     keep: bool,
+    /// Whether rows have numbers.
+    numbered: bool,
     /// Of each stream.
     last: Vec<Option<Last>>,
     copies: Tally,
+    /// Rows that are equal to the one before them, where nothing says when they were.
+    repeats: Tally,
     differing: Tally,
     beyond: Tally,
     /// Rows before the one before them, in the order of the file; of each episode or stream the last row there, and of each
@@ -199,12 +203,14 @@ fn place<T: Copy>(of: &mut Vec<Option<T>>, at: u32) -> Option<T> {
 }
 
 impl Contradictions {
-    pub(super) fn new(named: bool, keep: bool) -> Self {
+    pub(super) fn new(named: bool, keep: bool, numbered: bool) -> Self {
         Self {
             named,
             keep,
+            numbered,
             last: Vec::new(),
             copies: Tally::default(),
+            repeats: Tally::default(),
             differing: Tally::default(),
             beyond: Tally::default(),
             back: Tally::default(),
@@ -255,10 +261,18 @@ impl Contradictions {
             self.differing.add(row, &before);
         } else if self.named && before.end.is_some() && !row.opens && !row.bare {
             self.beyond.add(row, &before);
+        } else if self.repeats(&before, row) && (goes_on || !alone) && !row.opens {
+            self.repeats.add(row, &before);
         }
         let alone = row.opens || !goes_on || row.moment < before.moment;
         self.last[stream as usize] = Some(Last { row: *row, alone });
         false
+    }
+
+    /// Whether a row may be a copy of the one before it, or may be of a robot that stands still.
+    fn repeats(&self, before: &Sight, row: &Sight) -> bool {
+        let timeless = before.moment.is_none() && row.moment.is_none() && !self.numbered;
+        timeless && before.print == row.print && before.end == row.end
     }
 
     /// Take in a row that is a copy of any before it; whether it is to be left out.
@@ -269,7 +283,7 @@ impl Contradictions {
 
     /// Begin again, in another order than that of the file; copies stay counted.
     pub(super) fn restart(&mut self) {
-        (self.last, self.differing, self.beyond) = Default::default();
+        (self.last, self.differing, self.beyond, self.repeats) = Default::default();
         (self.back, self.again, self.newest, self.current) = Default::default();
     }
 
@@ -312,7 +326,8 @@ impl Contradictions {
         }
         let kept = wrong.into_iter().filter_map(|(_, _, said, _)| said);
         let order = self.say_back(words).into_iter().chain(self.say_again(words));
-        Ok(kept.chain(self.say_copies(words)).chain(self.say_repeated(words)).chain(order).collect())
+        let copies = self.say_copies(words).into_iter().chain(self.say_repeats(words)).chain(self.say_repeated(words));
+        Ok(kept.chain(copies).chain(order).collect())
     }
 
     /// Runs that came again; those that the table ends with among them.
@@ -392,6 +407,16 @@ impl Contradictions {
             (false, _) => "are left out",
         };
         Some(format!("{what} and {done}; the first: {}", words.place(row)))
+    }
+
+    fn say_repeats(&self, words: &Words<'_>) -> Option<String> {
+        let (row, _) = self.repeats.first.as_ref()?;
+        let what = count(self.repeats.rows, "row is", "rows are");
+        Some(format!(
+            "{what} equal to the one before, and every row is learned; the first: {}. No column says when a row was, which would tell copies \
+             from a robot that stands still: name one (--time), or leave copies out",
+            words.place(row)
+        ))
     }
 
     fn say_back(&self, words: &Words<'_>) -> Option<String> {

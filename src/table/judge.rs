@@ -51,7 +51,7 @@ impl Judge {
             jumps: watches.then(|| Jumps::new(header.watched.clone(), header.dim)),
             keeps_all,
             judges,
-            contradictions: Contradictions::new(named, keeps_all),
+            contradictions: Contradictions::new(named, keeps_all, header.numbered),
             runs: Runs::new(header.in_pieces),
             streams: Alike::default(),
             calendar: false,

@@ -62,6 +62,7 @@ mod arrays;
 mod build;
 mod cell;
 mod columns;
+mod composed;
 mod condition;
 mod contradictions;
 mod csv;

@@ -1,6 +1,7 @@
 //! Which column of a file holds what: by the user's word, by our own names, or by those that other programs write.
 
 use super::columns::{Columns, Understood};
+use super::composed::composed;
 use super::condition::Condition;
 use super::job::{Column, Job, Want, skipped};
 use super::jumps::WATCHED_MAX;
@@ -328,7 +329,8 @@ impl Finder<'_> {
     }
 
     fn place(&self, name: &str) -> Option<usize> {
-        self.sources.iter().position(|s| s.name == name)
+        let name = composed(name);
+        self.sources.iter().position(|s| composed(&s.name) == name)
     }
 
     /// The source that the user names, and which of its numbers.
@@ -351,12 +353,14 @@ impl Finder<'_> {
     /// Whether no other source has the name of this one.
     fn only_one(&self, at: usize) -> Result<(), Fault> {
         let name = &self.sources[at].name;
-        match self.sources.iter().skip(at + 1).position(|source| source.name == *name) {
+        let alike = |source: &Source| composed(&source.name) == composed(name);
+        match self.sources.iter().skip(at + 1).position(alike) {
             None => Ok(()),
             Some(further) => {
                 let (one, other) = (at + 1, at + further + 2);
+                let forms = if self.sources[other - 1].name == *name { "" } else { " in two forms of Unicode" };
                 let message =
-                    format!("two columns have this name, number {one} and number {other}; rename one of them");
+                    format!("two columns have this name{forms}, number {one} and number {other}; rename one of them");
                 Err(Fault::column(name, message))
             }
         }
@@ -666,7 +670,9 @@ impl Finder<'_> {
             }
         }
         let mut given = columns.names.iter().enumerate();
-        if let Some((_, twice)) = given.find(|(k, name)| columns.names[..*k].contains(name)) {
+        if let Some((_, twice)) =
+            given.find(|(k, name)| columns.names[..*k].iter().any(|other| composed(other) == composed(name)))
+        {
             return Err(Fault::column(
                 "names",
                 format!("two variables are called {twice}; give each a name of its own"),

@@ -3,7 +3,7 @@
 //!
 //! CRITICD_KILLS=500 makes more of it than the default of 8.
 
-use crate::support::killed::{Shared, assert_undisturbed, batch, client, serve_command};
+use crate::support::killed::{Shared, State, assert_undisturbed, batch, client, serve_command};
 use crate::support::program::Process;
 use crate::support::{PATIENCE, asked, until};
 use criticd::client::Sender;
@@ -12,6 +12,7 @@ use criticd::journal::checkpoint::{Checkpoints, Directory};
 use criticd::journal::store::{SqliteStorage, StoreError, for_each_group};
 use criticd::sim::walk::Walk;
 use criticd::wire;
+use parking_lot::MutexGuard;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -114,8 +115,8 @@ fn pusher(shared: &Shared) {
     }
 }
 
-/// Let the clients of the last daemon end, and its refits.
-fn finish(shared: &Shared, daemon: &Process, directory: &Path, chosen: Chosen) {
+/// Let the clients of the last daemon end, and refits of these critics.
+fn finish(shared: &Shared, daemon: &Process, directory: &Path, critics: &[&str]) {
     // Few kills may have left no checkpoint the time to be written: this one has it.
     until("a checkpoint", || !Directory::new(directory).list().unwrap().is_empty());
     let mut state = shared.state.lock();
@@ -126,8 +127,7 @@ fn finish(shared: &Shared, daemon: &Process, directory: &Path, chosen: Chosen) {
     drop(state);
     // On a fast machine the kills have left no refit the time to end: these have it.
     let mut requester = daemon.requester();
-    let (_, names) = CHANGING[3];
-    for critic in [names[chosen[3]].trim_matches('"'), "acts", "heads"] {
+    for critic in critics {
         let fields = json!({"critic": critic, "wait": true});
         requester.ask("refit", fields, PATIENCE).expect("an answer");
     }
@@ -167,7 +167,8 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
             shared.changed.notify_all();
             if start > kills {
                 drop(state);
-                finish(&shared, &daemon, &path, chosen);
+                let (_, names) = CHANGING[3];
+                finish(&shared, &daemon, &path, &[names[chosen[3]].trim_matches('"'), "acts", "heads"]);
                 // SIGKILL once more: what comes next must not depend on a clean stop.
                 daemon.kill();
                 break;
@@ -192,6 +193,78 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
     let critics = undisturbed.state.critics();
     let heads = critics.iter().filter_map(|critic| critic.model()?.heads()).map(|bank| bank.heads().len());
     assert_eq!(heads.sum::<usize>(), 2);
+}
+
+/// Three policies act in turn, each with a model of its own.
+#[test]
+fn models_that_are_kept_for_policies_return_under_kills() {
+    const POLICIES: usize = 3;
+    let kills = asked("CRITICD_KILLS", 8);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let settings = format!(
+        "[[critic]]\nname = \"default\"\ndiscount = 0.9\ndictionary_max = 15\nwarmup_rows = 40\non_new_policy = \"keep\"\npolicies_kept = {}\n",
+        POLICIES - 1
+    );
+    let shared = Arc::new(Shared::default());
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let mut changes = 0;
+    let acknowledged = thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let shared = Arc::clone(&shared);
+            scope.spawn(move || client(&shared, number));
+        }
+        for start in 1..=kills + 1 {
+            let mut daemon = Process::start(serve_command(&path, &settings, WINDOW_ROWS, 300), &path);
+            let mut state = shared.state.lock();
+            state.endpoints = Some((start, daemon.endpoints.clone()));
+            shared.changed.notify_all();
+            let mut wait = |state: &mut MutexGuard<'_, State>| {
+                let until = state.acknowledgements + rng.random_range(1..40);
+                while state.acknowledgements < until {
+                    shared.changed.wait(state);
+                }
+            };
+            for _ in 0..if start > kills { 2 * POLICIES } else { 2 } {
+                wait(&mut state);
+                let policy = format!("p{}", changes % POLICIES);
+                MutexGuard::unlocked(&mut state, || {
+                    daemon.requester().ask("new_policy", json!({"policy": policy}), PATIENCE).expect("an answer")
+                });
+                changes += 1;
+            }
+            wait(&mut state);
+            if start > kills {
+                drop(state);
+                finish(&shared, &daemon, &path, &["default"]);
+                daemon.kill();
+                break;
+            }
+            state.endpoints = None;
+            drop(state);
+            daemon.kill();
+        }
+        std::mem::take(&mut shared.state.lock().acknowledged)
+    });
+    let (rows, _) = assert_rows(&path, &acknowledged);
+    let undisturbed = assert_undisturbed(&path, WINDOW_ROWS, rows);
+    let (mut last, mut changed) = (0, 0);
+    for_each_group(&mut SqliteStorage::open(&path).unwrap(), 1, |group| {
+        for record in group.decode().unwrap().1 {
+            if let Record::NewPolicy(change) = record {
+                (last, changed) = (change.offset, changed + 1);
+            }
+        }
+        Ok::<(), StoreError>(())
+    })
+    .unwrap();
+    println!("{kills} kills, {changes} changes of policy, {rows} rows");
+    assert_eq!(changed, changes, "every acknowledged change is there once");
+    let critic = &undisturbed.state.critics()[0];
+    assert_eq!(critic.kept_policies().count(), POLICIES - 1);
+    // It has learned more than since its policy acts again.
+    let learned = critic.model().unwrap().statistics().rows;
+    assert!(learned > rows - last, "{learned} rows of a model whose policy acts since offset {last} of {rows}");
 }
 
 /// Assert that every acknowledged row is in the journal once, as it was sent. Gives the number of all rows, and of the adoptions of

@@ -332,6 +332,37 @@ fn rows_that_come_twice_are_left_out_with_a_count() {
 }
 
 #[test]
+fn rows_that_may_be_copies_are_told_and_learned() {
+    let doubled: Vec<Logged> = log().iter().flat_map(|row| [*row, *row]).collect();
+    let timeless = Columns { time: None, ..logged() };
+    let unnamed = Columns { episode: None, ..timeless.clone() };
+    let words = |count: &str, place: &str| {
+        format!(
+            "{count} equal to the one before, and every row is learned; the first: {place}. No column says when a row was, which would \
+             tell copies from a robot that stands still: name one (--time), or leave copies out"
+        )
+    };
+    for (log, columns, count, place) in [
+        (&doubled[..], &unnamed, "12 rows are", "line 1"),
+        // Its last row came once.
+        (&doubled[..7], &timeless, "3 rows are", "line 1, mission 0"),
+        (&doubled[3..7], &timeless, "1 row is", "line 2, mission 0"),
+    ] {
+        let (table, told) = said(log, STRICT, columns);
+        assert_eq!(told, [words(count, place)]);
+        assert_eq!((table.as_ref().unwrap().rows().len(), table.unwrap().summary().copies), (log.len(), 0));
+    }
+    // An episode of one row may be as the one before it, and a number says that a row is another one.
+    let bandit = [Logged(0, 0.0, 1.0, 2.0, true); 6];
+    let (table, told) = said(&bandit, STRICT, &unnamed);
+    assert_eq!((table.unwrap().rows().len(), told.len()), (6, 0));
+    let stands = "stream,session,seq,state_0,reward,terminated\na,s,0,1,1,0\na,s,1,1,1,0\na,s,2,1,1,1\n";
+    assert_eq!(own(stands).unwrap().told(), <[String; 0]>::default());
+    let stands = "stream,state_0,reward,terminated\na,1,1,0\na,1,1,0\na,1,1,1\n";
+    assert_eq!(own(stands).unwrap().told(), [words("1 row is", "line 3")]);
+}
+
+#[test]
 fn an_export_that_comes_twice_without_episodes_is_noticed() {
     let unnamed = Columns { episode: None, ..logged() };
     let twice = [log(), log()].concat();
@@ -569,7 +600,7 @@ fn names_that_cannot_be_told_apart_are_refused() {
     let header = "mission,t,x,cost,failed\n";
     let said = message(&format!("{header}1,0,0,1,0\n1,1,1,1,1\n1.0,0,2,1,0\n1.0,1,3,1,1\n"), &logged());
     assert!(
-        said.contains(", line 4, column mission: 1 name is written as another one but for blanks or zeros; the first: \"1.0\" beside \"1\""),
+        said.contains(", line 4, column mission: 1 name is written as another one but for blanks, zeros or forms of Unicode; the first: \"1.0\" beside \"1\""),
         "{said}"
     );
     let directory = tempfile::tempdir().unwrap();
@@ -616,6 +647,19 @@ fn columns_that_cannot_be_told_apart_are_refused() {
     assert!(said(paid).contains("column -cost: reward names it twice"));
     let called = Columns { state: list(&["t", "cost"]), names: list(&["a", "a"]), time: None, ..logged() };
     assert!(said(called).contains("column names: two variables are called a; give each a name of its own"));
+    // Nor two forms of one name, `é` as one letter and as two.
+    let (whole, apart) = ("r\u{e9}el", "re\u{301}el");
+    let text = format!("mission,t,{whole},cost,{apart},failed\n0,0,0,1,5,0\n0,1,1,1,5,1\n");
+    for name in [whole, apart] {
+        let said = message(&text, &Columns { state: list(&[name]), ..logged() });
+        assert!(said.contains("two columns have this name in two forms of Unicode, number 3 and number 5"), "{said}");
+    }
+    let called = Columns { state: list(&["t", "cost"]), names: list(&[whole, apart]), time: None, ..logged() };
+    assert!(message(&text, &called).contains("two variables are called"));
+    // One of them is found by either.
+    let one = text.replace(&format!(",{apart},"), ",other,");
+    let found = message(&one, &Columns { state: list(&[apart]), ..logged() });
+    assert!(found.starts_with("Table"), "{found}");
     // What nothing needs may be called as it likes.
     let other = Columns { state: list(&["t"]), time: None, ..logged() };
     assert!(said(other).starts_with("Table"));

@@ -7,10 +7,14 @@ use criticd::client::{Requester, Sender};
 use criticd::daemon::archive;
 use criticd::daemon::replace::{self, Plan};
 use criticd::daemon::survey::survey;
+use criticd::journal::checkpoint::Checkpoint;
 use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage, read_mark};
-use criticd::journal::{StoredGroup, VERSION};
+use criticd::journal::{GroupWriter, StoredGroup, VERSION};
 use criticd::sealed::Seal;
 use criticd::sim::{self, Step, walk::Walk};
+use criticd::state::record::TakenRows;
+use criticd::table::{Reading, Table};
+use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -451,27 +455,85 @@ fn checkpoints_of_another_journal_are_passed_over_and_never_continued_from() {
     std::fs::copy(other.join(&foreign), data.join(&foreign)).unwrap();
     damage(&data, 8);
     fails(&format!("repair --from-checkpoint {name} --yes"), "no checkpoint that can be read");
-    // One that has seen more than the journal has may be the sign of a loss.
-    let ahead = learn(9);
-    std::fs::copy(other.join(&ahead), data.join(&ahead)).unwrap();
+    // Nor are those that have seen more than the journal has, and began otherwise.
+    let ahead = [learn(15), learn(9)];
+    let bring = |directory: &Path| {
+        for name in &ahead {
+            std::fs::copy(other.join(name), directory.join(name)).unwrap();
+        }
+    };
+    bring(&data);
+    fails(&format!("repair --from-checkpoint {name} --yes"), "no checkpoint that can be read");
+    let kept = place.path().join("kept");
+    stopped(&kept);
+    bring(&kept);
+    // Where the first group is forgotten, an own checkpoint says how the journal began. Those that follow are kept beside the others.
+    let sql = "DELETE FROM groups WHERE id = 1";
+    rusqlite::Connection::open(kept.join(DATABASE)).unwrap().execute_batch(sql).unwrap();
+    for from in [2048, 3073, 3074] {
+        let daemon = Served::start(&kept);
+        assert_eq!(daemon.status().recovered.unwrap().from_checkpoint, Some(from));
+        assert!(from > 2048 || daemon.model() == model);
+        done(&format!("replay {} --ack --data-dir {}", show(&rows), show(&kept)));
+        daemon.stop();
+    }
+    assert!(ahead.iter().all(|name| kept.join(name).exists()), "{:?}", files(&kept));
+    // One of a former version does not say how its journal began, and may be the sign of a loss.
+    let ahead = &ahead[1];
+    std::fs::remove_dir_all(&kept).unwrap();
+    let aged = Checkpoint { origin: None, ..Checkpoint::decode(&std::fs::read(other.join(ahead)).unwrap()).unwrap() };
+    std::fs::write(other.join(ahead), aged.encode()).unwrap();
+    std::fs::copy(other.join(ahead), data.join(ahead)).unwrap();
     let said = done(&format!("repair {name}"));
     assert!(said.contains(&format!("Nothing shows that {ahead} belongs to this journal")), "{said}");
     // One that the journal shows to be its own comes first.
-    let kept = place.path().join("kept");
     stopped(&kept);
     let whole = newest(&kept);
-    std::fs::copy(other.join(&ahead), kept.join(&ahead)).unwrap();
+    std::fs::copy(other.join(ahead), kept.join(ahead)).unwrap();
     damage(&kept, 8);
     let said = done(&format!("repair {}", show(&kept)));
     assert!(said.contains("The models continue as of offset 2048") && !said.contains("Nothing shows"), "{said}");
     done(&format!("repair --from-checkpoint {} --yes", show(&kept)));
-    assert!(kept.join(&whole).exists() && !kept.join(&ahead).exists(), "{:?}", files(&kept));
+    assert!(kept.join(&whole).exists() && !kept.join(ahead).exists(), "{:?}", files(&kept));
     let again = place.path().join("again");
     stopped(&again);
-    std::fs::copy(other.join(&ahead), again.join(&ahead)).unwrap();
+    std::fs::copy(other.join(ahead), again.join(ahead)).unwrap();
     let remedy = format!("if {ahead} was copied here from another data directory, move it away");
     let ports = any_ports().collect::<Vec<_>>().join(" ");
     fails(&format!("serve --data-dir {} --http off --set critic.discount=0.9 {ports}", show(&again)), &remedy);
+}
+
+/// Of a journal from before they were bounded.
+#[test]
+fn large_numbers_of_an_old_journal_are_exported_as_they_are() {
+    let place = directory();
+    let (data, first) = (place.path().join("data"), (1 << 63) + 5);
+    std::fs::create_dir(&data).unwrap();
+    let batch = Batch::new(BatchParts {
+        stream: "old".into(),
+        seq: Some(first),
+        dim: 1,
+        rewards_per_row: 1,
+        states: vec![0.0, 1.0],
+        next_states: Some(vec![1.0, 2.0]),
+        rewards: vec![1.0, 2.0],
+        ..BatchParts::default()
+    });
+    let mut writer = GroupWriter::default();
+    writer.take(&TakenRows { stream: 0, starts_chain: vec![true, false], batch: batch.unwrap() });
+    let group = writer.finish(1, 0, 0, 1e9);
+    let mut storage = SqliteStorage::open(&data).unwrap();
+    storage.append(&group, 0, true).unwrap();
+    storage.set_mark(group.mark()).unwrap();
+    drop(storage);
+    for ending in ["csv", "jsonl", "npz"].into_iter().chain(cfg!(feature = "parquet").then_some("parquet")) {
+        let out = place.path().join(format!("rows.{ending}"));
+        done(&format!("export {} --out {}", show(&data), show(&out)));
+        let table = Table::read(&out, Reading::default(), &mut |_| {}).unwrap();
+        assert_eq!((table.rows().len(), table.seq(0), table.seq(1)), (2, first, first + 1), "{ending}");
+    }
+    // It starts, too.
+    assert_eq!(Served::start(&data).status().offset, 2);
 }
 
 #[test]

@@ -510,6 +510,47 @@ def test_streams_come_in_pages_and_by_name(daemon: Daemon) -> None:
         assert refused.value.code == code and refused.value.error["field"] == "names"
 
 
+def test_long_answers_by_name_keep_no_other_client_waiting(daemon: Daemon) -> None:
+    make_streams(daemon, 1024)
+    request = pack({"id": 1, "op": "streams", "names": [f"{k:08d}" + "n" * 240 for k in range(1024)]})
+    askers, other = [attacker(daemon) for _ in range(6)], daemon.control()
+    poller, under_way, long, attempts = zmq.Poller(), 20, 0, itertools.count()
+    for asking in askers:
+        poller.register(asking, zmq.POLLIN)
+        for _ in range(under_way):
+            asking.send(request)
+
+    def others_come_first() -> bool:
+        before, row = long, {"seq": next(attempts), "state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
+        other.socket.send(pack({"id": 1, "op": "append", "stream": "other", **row}))
+        read(lambda: bool(other.socket.poll(0)))
+        reply = unpack(other.socket.recv())
+        assert reply["ok"], reply
+        print(f"{long - before} of {under_way * len(askers)} long answers came before")
+        return long - before < under_way * len(askers) / 2
+
+    def read(until: Callable[[], bool]) -> None:
+        nonlocal long
+        while not until():
+            for asking, _ in poller.poll(10):
+                assert len(asking.recv()) > MIB / 4
+                asking.send(request)
+                long += 1
+
+    read(lambda: long >= under_way * len(askers))
+    when(others_come_first, "an answer before most of the long ones that were asked for earlier")
+    # What learns looks after rows meanwhile: it makes no more long answers than the gate can pass on soon.
+    waiting: list[float] = []
+
+    def look() -> bool:
+        waiting.append(metrics(daemon).get('criticd_queued_bytes{queue="replies"}', 0.0))
+        return len(waiting) >= 100
+
+    read(look)
+    print(f"replies that wait: at most {max(waiting) / MIB:.1f} MiB")
+    assert 0 < max(waiting) < 3 * MIB
+
+
 def test_a_stop_waits_for_no_backlog(daemon: Daemon) -> None:
     make_streams(daemon, 8000)
     asking = attacker(daemon)

@@ -73,6 +73,21 @@ def test_a_closed_terminal_ends_its_daemon(tmp_path: Path) -> None:
     assert not (tmp_path / "data" / "endpoints.json").exists()
 
 
+def test_questions_that_nobody_reads_end_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,cost\n0,1\n1,2\n")
+    ours, theirs = pty.openpty()
+    unread, closed = os.pipe()
+    os.close(unread)
+    command = [BINARY, "init", str(tmp_path / "t.csv")]
+    asked = subprocess.run(
+        command, stdin=theirs, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+    )
+    for descriptor in (ours, theirs, closed):
+        os.close(descriptor)
+    assert asked.returncode == 1 and asked.stderr.strip() == "criticd: nobody can read the questions: add --yes"
+    assert not (tmp_path / "t.toml").exists()
+
+
 @pytest.mark.parametrize("before", [("nohup",), ("setsid", "--wait")])
 def test_others_outlive_it(tmp_path: Path, before: tuple[str, ...]) -> None:
     directory = tmp_path / "data"

@@ -152,6 +152,57 @@ fn a_constant_in_all_rewards_moves_values_with_clustered_deviations_alike() {
     check("clustered", &Settings { variance: VarianceKind::Clustered, lambda: Lambda::Fixed(1.0), ..settings() });
 }
 
+/// What is above the level ends with an episode as the level does: the constant is worth as much as there are steps to come.
+#[test]
+fn a_constant_in_all_rewards_is_worth_the_steps_until_the_end() {
+    const STEPS: usize = 10;
+    let (reward, state) = (|at: usize| (3.0 * at as f64).sin(), |at: usize| at as f64 / STEPS as f64);
+    // Along a line, from anywhere on it.
+    let (mut at, mut begun) = (0, 0);
+    let walk: Vec<usize> = (0..900)
+        .map(|_| {
+            let here = at;
+            at += 1;
+            if at == STEPS {
+                begun += 1;
+                at = begun * 7 % STEPS;
+            }
+            here
+        })
+        .collect();
+    let line: Vec<f64> = (0..STEPS).map(state).collect();
+    for c in [0.0, 1.0, 1e3, 1e5, 1e7, -1e5] {
+        let mut truth = vec![0.0; STEPS + 1];
+        (0..STEPS).rev().for_each(|at| truth[at] = reward(at) + c + GAMMA * truth[at + 1]);
+        let truth = &truth[..STEPS];
+        let spread = truth.iter().fold(f64::MIN, |a, &b| a.max(b)) - truth.iter().fold(f64::MAX, |a, &b| a.min(b));
+        let (mut window, mut learner) = (Window::new(1, 1, 900), Learner::new(settings(), None));
+        for (rows, refit) in [(0..300, false), (300..600, true), (600..900, false)] {
+            let part = &walk[rows.clone()];
+            let batch = Batch::new(BatchParts {
+                stream: "line".into(),
+                dim: 1,
+                rewards_per_row: 1,
+                states: part.iter().map(|&at| state(at)).collect(),
+                next_states: Some(part.iter().map(|&at| state(at + 1)).collect()),
+                rewards: part.iter().map(|&at| reward(at) + c).collect(),
+                terminated: Some(part.iter().map(|&at| at + 1 == STEPS).collect()),
+                ..BatchParts::default()
+            });
+            let begins: Vec<bool> = rows.clone().map(|k| k == 0 || walk[k - 1] + 1 == STEPS).collect();
+            window.extend_from_batch(0, &begins, &batch.unwrap());
+            learner.step(&window);
+            if refit {
+                adopt(&mut learner, &window);
+            }
+            let found = learner.snapshot(true).unwrap().evaluate(&line, Ask::ALL).unwrap().mean;
+            let error = found.iter().zip(truth).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / spread;
+            println!("{c:e}, {rows:?}: {error:e}");
+            assert!(error < 0.05, "{c}, {rows:?}: values are {error} of their spread from the returns");
+        }
+    }
+}
+
 /// Heads that sum the reward have levels of their own, also where they come late.
 #[test]
 fn a_constant_in_all_rewards_moves_heads_of_them_by_what_it_is_worth_under_their_discounts() {
