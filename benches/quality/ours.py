@@ -13,7 +13,7 @@ import numpy as np
 import scores
 from streams import file_name, keep
 
-VERSION = 3
+VERSION = 4
 """Of what is kept of a fit: raise it with every change of that."""
 
 LIVE_ROWS = (20_000, 100_000)
@@ -112,18 +112,27 @@ def gate(model):
     return 0.0 if tracked is None else float(tracked.gate.max())
 
 
+def far(stream):
+    """States (k, D) a thousand deviations of each variable away from all rows, on either side of each."""
+    scale = np.where(stream.states.std(axis=0) > 0.0, stream.states.std(axis=0), 1.0)
+    sides = np.random.default_rng(0).choice([-1.0, 1.0], stream.test_states.shape)
+    return stream.states.mean(axis=0) + 1000.0 * scale * sides
+
+
 def fit(binary, stream, arguments):
     """`answers` at the held-out states after `criticd fit`, what was chosen, and the processor time of the fit."""
     with tempfile.TemporaryDirectory(prefix="criticd-quality-") as folder:
         folder = Path(folder)
         table(stream, folder / "rows.npz")
         np.savez(folder / "states.npz", states=stream.test_states)
+        np.savez(folder / "far.npz", states=far(stream))
         model = folder / "model.msgpack"
         before, began = processor_seconds(), time.monotonic()
         options = ["--discount", repr(stream.discount), "--threads", "1", "--out", model, "--json"]
         fitted = run(binary, "fit", folder / "rows.npz", *options, *arguments)
         seconds, elapsed = processor_seconds() - before, time.monotonic() - began
         result = answers(binary, model, folder / "states.npz", fitted["noise"]["variance"])
+        result["known_far"] = run(binary, "value", model, folder / "far.npz", "--json").get("known")
         found = {**chosen(fitted), "gate": gate(model)}
     return {**result, "chosen": found, "seconds": seconds, "elapsed": elapsed}
 
@@ -146,15 +155,18 @@ def learn(cache, identity, binary, arguments, name, seed, stream):
 
 
 def judged(result, stream):
-    """The figures of `answers`: error, coverage of V and of returns, log density of returns, share that is known."""
+    """The figures of `answers`: error, coverage of V and of returns, log density of returns, what `known` is and tells."""
     mean, variance, returns = (np.array(result[key]) for key in ("mean", "variance", "return_variance"))
-    known = result.get("known")
+    known, far_away = (None if result.get(key) is None else np.array(result[key]) for key in ("known", "known_far"))
     return {
         "nrmse": scores.nrmse(mean, stream),
         "coverage": scores.covered(mean, variance, stream),
         "returns_covered": scores.returns_covered(mean, returns, stream),
         "log_density": scores.log_density(mean, returns, stream),
         "known": None if known is None else float(np.mean(known)),
+        "warned": None if known is None else scores.warned(known, mean, stream),
+        "warned_at_best": None if known is None else scores.warned_at_best(known, variance),
+        "known_far": None if far_away is None else float(far_away.max()),
     }
 
 

@@ -40,3 +40,25 @@ def truth_error(stream):
 def noise(stream):
     """Deviation of returns at one state over that of the truth over states."""
     return float(stream.returns.std(axis=1).mean() / stream.truth.std())
+
+
+def area(score, marked):
+    """Chance that a marked state scores higher than one that is not, ties counting half; None where all or none are marked."""
+    high, low = score[marked], score[~marked]
+    if len(high) == 0 or len(low) == 0:
+        return None
+    apart = high[:, None] - low[None, :]
+    return float(np.mean((apart > 0.0) + 0.5 * (apart == 0.0)))
+
+
+def warned(known, mean, stream):
+    """How well little `known` tells the held-out states whose error is above twice the median: the area under its curve."""
+    errors = np.abs(mean - stream.truth)
+    return area(-known, errors > 2.0 * np.median(errors))
+
+
+def warned_at_best(known, variance, draws=200):
+    """The same if errors were normal with the variance that is stated: what knowing them exactly so would give."""
+    errors = np.abs(np.random.default_rng(0).standard_normal((draws, len(variance)))) * np.sqrt(variance)
+    areas = [area(-known, each > 2.0 * np.median(each)) for each in errors]
+    return float(np.mean([each for each in areas if each is not None]))

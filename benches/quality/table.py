@@ -96,7 +96,7 @@ def choice(results):
 
 COLUMNS = (
     f"{'stream':13} {'rows':>6} {'D':>2} {'noise':>5} {'truth':>5}  {'LSTD':>6} {'best':>6} {'which':10} {'ours':>6} "
-    f"{'/LSTD':>5} {'/best':>5}  {'cov V':>5} {'cov G':>5} {'dens.':>6} {'gain':>5} {'known':>5} {'sec.':>5}  "
+    f"{'/LSTD':>5} {'/best':>5}  {'cov V':>5} {'cov G':>5} {'dens.':>6} {'gain':>5} {'known':>5} {'far':>5} {'AUC':>5} {'best':>5} {'sec.':>5}  "
     "kernel, lambda, rho, dictionary"
 )
 
@@ -114,7 +114,9 @@ def line(results, baseline):
         f"{number(ratio(results, all_peers), '5.2f'):>5}  {number(ours_mean(results, 'coverage'), '5.2f'):>5} "
         f"{number(ours_mean(results, 'returns_covered'), '5.2f'):>5} "
         f"{number(ours_mean(results, 'log_density'), '6.2f'):>6} {number(gain(results, baseline), '5.2f'):>5} "
-        f"{number(ours_mean(results, 'known'), '5.2f'):>5} {number(ours_mean(results, 'seconds'), '5.1f'):>5}  "
+        f"{number(ours_mean(results, 'known'), '5.2f'):>5} {number(ours_mean(results, 'known_far'), '5.2f'):>5} "
+        f"{number(ours_mean(results, 'warned'), '5.2f'):>5} {number(ours_mean(results, 'warned_at_best'), '5.2f'):>5} "
+        f"{number(ours_mean(results, 'seconds'), '5.1f'):>5}  "
         f"{choice(results)}"
     )
 
@@ -169,12 +171,29 @@ def certainty_goals(groups, baseline, extra):
     found = f"{min(returns.values()):.3f} to {max(returns.values()):.3f}"
     found += f"; outside: {', '.join(outside)}" if outside else ""
     yield goal("fresh returns covered", found, "0.87 to 0.94", not outside)
+    yield from known_goals(groups)
     gains = [value for value in (gain(groups[name], baseline) for name in coverage) if value is not None]
     if gains:
         better, wanted = sum(value > 0.0 for value in gains), int(np.ceil(0.9 * len(gains)))
         text = "log density of returns over the baseline"
         yield goal(text, f"{mean(gains):+.3f} nats in the mean", "0.1", mean(gains) >= 0.1)
         yield goal("and better on", f"{better} of {len(gains)} streams", wanted, better >= wanted)
+
+
+def known_goals(groups):
+    """What `known` is on data and far from them, and whether it tells the states where the value is most wrong."""
+    of = {key: {name: ours_mean(group, key) for name, group in groups.items()} for key in ("known", "known_far", "warned")}
+    of = {key: {name: value for name, value in found.items() if value is not None} for key, found in of.items()}
+    for key, text, wanted, least in (
+        ("known", "`known` on held-out states that the policy visits", "above 0.9", True),
+        ("known_far", "`known` a thousand deviations from all rows", "below 0.05", False),
+        ("warned", "`known` against errors above twice the median, area", "0.8", True),
+    ):
+        if of[key]:
+            limit = float(wanted.split()[-1])
+            wrong = [f"{n} {v:.2f}" for n, v in of[key].items() if (v < limit if least else v > limit)]
+            found = f"{mean(list(of[key].values())):.2f} in the mean" + (f"; not on {', '.join(wrong)}" if wrong else "")
+            yield goal(text, found, wanted, not wrong)
 
 
 def live_lines(results):

@@ -5,13 +5,14 @@ mod heads;
 mod labels;
 mod like;
 mod report;
+mod stages;
 
 use super::Failure;
 use super::actions::{ActionOptions, Learned, OfActions};
 use super::dictionary::{Chosen, DictionaryOptions};
 use super::given::{self, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
-use super::output::{Progress, in_file, note, number, output, print, print_json};
+use super::output::{in_file, note, number, output, print, print_json};
 use choices::{
     EvidenceChoice, KernelChoice, KindChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel,
     kind,
@@ -35,12 +36,11 @@ use criticd::transition::Rows;
 use criticd::whole_file::Output;
 use criticd::wire;
 use report::Report;
+use stages::Stages;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Share of the episodes that is held out unless another is named.
-const HOLD_OUT: f64 = 0.1;
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
 /// A chain that is cut, or still runs at the end of the table, ends in the value of its last next state. The model is the
@@ -222,8 +222,8 @@ impl Fit {
         }
         let exact = self.is_exact(&rows)?;
         let settings = self.settings_of(&rows, of_actions)?;
-        let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        if !self.no_optimise && self.sums.like().is_none() {
+        let mut stages = Stages::start(&self);
+        if self.selects() {
             mention_constants(&rows, names.as_deref());
         }
         let mut fitted = self.learn(&rows, settings.clone(), names, of_actions, asked)?;
@@ -238,6 +238,7 @@ impl Fit {
         let (offset, first) = (rows.len() as u64, fitted.first());
         let (rows, episodes) = if first > 0 { since(&rows, &episodes, first) } else { (rows, episodes) };
         let exact = exact && !fitted.model.statistics().follows_rows && !fitted.model.statistics().forgets();
+        stages.evidence();
         let evidence = self.evidence_of(&fitted, &rows, exact)?;
         let mut snapshot = self.snapshot(&fitted.model, offset)?;
         if let Some(improved) = &improved {
@@ -245,19 +246,19 @@ impl Fit {
         }
         // Returns are there for the policy that acted, and for no other.
         let acted = of_actions.is_none_or(|actions| actions.acted.is_none());
+        stages.held_out();
         let held_out = if acted { self.held_out(&fitted.model, &rows, &episodes, &settings) } else { None };
         // An interval that held-out episodes refute is not written.
         if let (Some(held_out), Some(returns)) = (&held_out, &mut snapshot.returns) {
             returns.factor *= held_out.factor;
         }
         let shares = report::shares(&snapshot, &rows.states);
-        let spared = match &held_out {
-            Some(_) if of_actions.is_none() => self.spared(&fitted.model, &shares, &rows, &episodes)?,
-            _ => Vec::new(),
-        };
+        stages.spared();
+        let spares = held_out.is_some() && of_actions.is_none();
+        let spared = if spares { self.spared(&fitted.model, &shares, &rows, &episodes)? } else { Vec::new() };
         out.write(&self.sums.file(&snapshot, &fitted.model, &rows))?;
         fitted.chosen_by_heads.iter().try_for_each(|by| by.write(&self, offset))?;
-        drop(progress);
+        drop(stages);
         let report = Report {
             fit: &self,
             hidden: self.hidden(&fitted.model, &rows),
@@ -482,12 +483,6 @@ impl Fit {
         self.out.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Share of the episodes that is held out.
-    fn share_held_out(&self) -> f64 {
-        let selects = !self.no_optimise && self.sums.like().is_none();
-        self.hold_out.unwrap_or(if selects { HOLD_OUT } else { 0.0 })
-    }
-
     /// State variables that explain hardly any of the value, if held-out episodes are predicted as well without them.
     fn spared(&self, model: &Model, shares: &[f64], rows: &Rows, episodes: &[u32]) -> Result<Vec<usize>, Failure> {
         let idle: Vec<usize> = (0..shares.len()).filter(|&d| shares[d] < report::IDLE).collect();
@@ -697,7 +692,7 @@ impl Fit {
         let mut job = learner.refit_job(&window, RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
-        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let threads = self.threads();
         let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
         let time = ProcessorTime::start(pool.as_ref());
         let run = || refit::run(&job, &|| true, &|| time.spent() < budget);

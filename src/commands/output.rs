@@ -1,9 +1,11 @@
 //! What commands print: aligned text for people, one JSON document for programs, progress on standard error.
 
 use super::Failure;
+use criticd::telemetry::used_by_all_threads;
 use criticd::whole_file::Output;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -159,41 +161,101 @@ pub(super) fn in_file(path: &Path, fault: impl std::fmt::Display) -> Failure {
     Failure::new(format!("{}: {fault}", path.display()))
 }
 
+/// How long something takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lasts {
+    /// Who knows.
+    Unknown,
+    /// At most so much processor time on each of so many threads.
+    AtMost(Duration, usize),
+    /// About so long.
+    About(Duration),
+}
+
+/// What is being done, and since when.
+#[derive(Debug)]
+struct Stage {
+    what: String,
+    began: Instant,
+    used: Duration,
+    lasts: Lasts,
+}
+
+impl Stage {
+    fn new(what: String, lasts: Lasts) -> Self {
+        Self { what, began: Instant::now(), used: used_by_all_threads(), lasts }
+    }
+
+    /// It, with its share and the time that is left as far as these are known, after `took`, of which all threads together `used`.
+    fn text(&self, took: Duration, used: Duration) -> String {
+        let what = &self.what;
+        let share = |part: Duration, of: Duration| (100.0 * part.as_secs_f64() / of.as_secs_f64()).floor();
+        let left = |part: Duration, of: Duration| (of - part).as_secs_f64().ceil();
+        match self.lasts {
+            Lasts::AtMost(most, threads) => match used / threads.max(1) as u32 {
+                part if part < most => {
+                    let (share, left) = (share(part, most), left(part, most));
+                    format!("{what}: {share} % of --budget, at most {left} s of processor time left")
+                }
+                _ => format!("{what}: nearly done"),
+            },
+            Lasts::About(of) if took < of => {
+                format!("{what}: {} %, about {} s left", share(took, of), left(took, of))
+            }
+            Lasts::About(_) => format!("{what}: nearly done"),
+            Lasts::Unknown => what.clone(),
+        }
+    }
+}
+
 /// A spinner on standard error while something takes its time, with the share that is done if that is known; gone when dropped.
 /// None shows up where standard error is no terminal.
 pub(super) struct Progress {
     running: Option<(Sender<()>, JoinHandle<()>)>,
     /// Parts of a hundred that are done; more if that is not known.
     share: Arc<AtomicU64>,
+    stage: Arc<Mutex<Stage>>,
 }
 
 impl Progress {
     pub(super) fn start(message: &str) -> Self {
         let share = Arc::new(AtomicU64::new(u64::MAX));
+        let stage = Arc::new(Mutex::new(Stage::new(message.to_owned(), Lasts::Unknown)));
         if !io::stderr().is_terminal() {
-            return Self { running: None, share };
+            return Self { running: None, share, stage };
         }
         let (sender, done) = channel();
-        let (message, known) = (message.to_owned(), Arc::clone(&share));
+        let (shown, known) = (Arc::clone(&stage), Arc::clone(&share));
+        let text = move || {
+            let stage = shown.lock();
+            let text = stage.text(stage.began.elapsed(), used_by_all_threads().saturating_sub(stage.used));
+            match known.load(Ordering::Relaxed) {
+                share @ ..=100 => format!("{text} {share} %"),
+                _ => text,
+            }
+        };
         let show = move || {
             if done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
-                let bar = ProgressBar::new_spinner().with_message(message.clone()).with_elapsed(PATIENCE);
+                let bar = ProgressBar::new_spinner().with_message(text()).with_elapsed(PATIENCE);
                 bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
                 bar.enable_steady_tick(TICK);
                 // The sender never sends: this ends when it is dropped.
                 while done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                    let share = known.load(Ordering::Relaxed);
-                    if share <= 100 {
-                        bar.set_message(format!("{message} {share} %"));
-                    }
+                    bar.set_message(text());
                 }
                 bar.finish_and_clear();
             }
         };
         // No progress is no reason to fail.
         let running = std::thread::Builder::new().name("progress".into()).spawn(show).ok();
-        Self { running: running.map(|thread| (sender, thread)), share }
+        Self { running: running.map(|thread| (sender, thread)), share, stage }
+    }
+
+    /// From now on stage `k` of `of` runs. How long the one before took.
+    pub(super) fn stage(&self, (k, of): (usize, usize), what: &str, lasts: Lasts) -> Duration {
+        let next = Stage::new(format!("{k} of {of}, {what}"), lasts);
+        std::mem::replace(&mut *self.stage.lock(), next).began.elapsed()
     }
 
     /// So much is done, of `of`.
@@ -279,6 +341,19 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn a_stage_says_its_share_and_what_is_left_of_it() {
+        let s = Duration::from_secs;
+        let text = |lasts, took, used| Stage::new("1 of 4, searching".into(), lasts).text(s(took), s(used));
+        // Of two threads, which are busy in turns.
+        let search = Lasts::AtMost(s(60), 2);
+        assert_eq!(text(search, 40, 30), "1 of 4, searching: 25 % of --budget, at most 45 s of processor time left");
+        assert_eq!(text(search, 40, 120), "1 of 4, searching: nearly done");
+        assert_eq!(text(Lasts::About(s(30)), 12, 99), "1 of 4, searching: 40 %, about 18 s left");
+        assert_eq!(text(Lasts::About(s(30)), 31, 0), "1 of 4, searching: nearly done");
+        assert_eq!(text(Lasts::Unknown, 31, 0), "1 of 4, searching");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `criticd plan`.
 
 use super::Failure;
-use super::actions::{ActionKind, action_kind, input_names};
+use super::actions::input_names;
 use super::given::{self, TABLES, TableOptions};
 use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
 use super::world::reward::Reward;
-use super::world::{Given, Modelled, WorldOptions};
+use super::world::{AskedOptions, Given, Modelled};
 use criticd::learner::Settings;
 use criticd::learner::action::first_largest;
 use criticd::math::dense::Matrix;
@@ -32,6 +32,7 @@ const EQUAL: f64 = 0.01;
 /// predicted.
 #[derive(Debug, clap::Args)]
 #[command(
+    mut_arg("actions", |actions| actions.required_unless_present("dry_run")),
     after_help = format!(
         "Examples:\n  criticd plan log.csv --actions box --reward='-abs(angle) - 0.01*torque^2' --out q.model\n  criticd plan log.csv --actions discrete:3 --out q.model               for the reward that the rows have\n  criticd plan log.csv --actions discrete:2 --reward='(x > 0.7) - 0.1*(action > 0)' --discount 0.95 --out q.model --json\n  criticd act q.model states.csv\n\nThe reward of --reward is an expression of state variables and actions, by the names of their columns, or state_0, state[0], action, action_0, action[0]; or a column of the table, or a sum of columns. An expression is known exactly, also where it jumps; a column is learned from the rows. There are + - * /, numbers, ^2, abs(), min(), max(), < and > (1 where that holds, else 0).\n\nActions that no row supports in a state are valued at the least that the reward allows. The command refuses a plan of which more than a fifth lies where no row was.\n\n{TABLES}"
     )
@@ -39,10 +40,6 @@ const EQUAL: f64 = 0.01;
 pub(crate) struct Plan {
     #[command(flatten)]
     table: TableOptions,
-    /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or action_0,
-    /// action_1, ...)
-    #[arg(long, value_name = "KIND", value_parser = action_kind, required_unless_present = "dry_run")]
-    actions: Option<ActionKind>,
     /// Write the values of actions here (MessagePack, as `fit` writes it)
     #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
@@ -50,13 +47,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = discount)]
     discount: f64,
     #[command(flatten)]
-    world: WorldOptions,
-    /// Seed of everything random
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+    asked: AskedOptions,
 }
 
 /// A discount below 1 on the command line.
@@ -126,14 +117,14 @@ struct Outcome {
 
 impl Plan {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
-        if self.table.dry(self.json)? {
+        if self.table.dry(self.asked.json)? {
             return Ok(());
         }
         let inputs: Vec<&Path> = self.table.files().collect();
         let out = output(self.out.as_deref().unwrap_or(Path::new("")), &inputs)?;
         let (given, wanted) = self.read()?;
         let progress = Progress::start("learning where actions lead");
-        let of = self.world.learn(&self.table.table, given, (true, false), self.seed)?;
+        let of = self.asked.world.learn(&self.table.table, given, (true, false), self.asked.seed)?;
         let (snapshot, outcome) = self.plan(of, wanted)?;
         out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
         drop(progress);
@@ -145,7 +136,7 @@ impl Plan {
         let path = self.table.table.clone();
         let Some(text) = self.table.take_reward() else {
             let table = self.table.read()?;
-            let given = Given::of(&path, table, self.actions, Some(self.discount))?;
+            let given = Given::of(&path, table, self.asked.actions, Some(self.discount))?;
             if given.rows.rewards_per_row > 1 {
                 return Err(in_file(&path, "a plan is for one reward, the table has several: see --reward"));
             }
@@ -153,14 +144,14 @@ impl Plan {
         };
         // A known reward needs none of the rows.
         self.table.set_reward("0");
-        let given = Given::of(&path, self.table.read()?, self.actions, Some(self.discount))?;
+        let given = Given::of(&path, self.table.read()?, self.asked.actions, Some(self.discount))?;
         let called = self.table.action_names()?;
         if let Some(reward) = Reward::parse("--reward", &text, &given.names, (Some(&given.space), &called))? {
             return Ok((given, Wanted::Known(reward)));
         }
         self.table.set_reward(&text);
         let table = self.table.read()?;
-        Ok((Given::of(&path, table, self.actions, Some(self.discount))?, Wanted::Observed(text)))
+        Ok((Given::of(&path, table, self.asked.actions, Some(self.discount))?, Wanted::Observed(text)))
     }
 
     /// The plan, and the model that is written.
@@ -270,7 +261,7 @@ impl Plan {
     fn print(&self, outcome: &Outcome) -> Result<(), Failure> {
         outcome.doubts.iter().for_each(|doubt| note(doubt));
         let Outcome { wanted, of, found, evaluation, value, error, unsupported, alike, .. } = outcome;
-        if self.json {
+        if self.asked.json {
             return print_json(&json!({
                 "reward": wanted.text(),
                 "known": wanted.observed().is_none(),

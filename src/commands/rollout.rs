@@ -1,14 +1,13 @@
 //! `criticd rollout`.
 
 use super::Failure;
-use super::actions::{ActionKind, action_kind};
 use super::client::endpoint;
 use super::given::{self, TABLES, TableOptions, plural, read_states_as, unit_of, without_unit};
 use super::inspect::read_model;
 use super::output::{Progress, columns, facts, in_file, note, number, output, print, print_json};
 use super::policy;
 use super::world::reward::{Reward, split};
-use super::world::{Given, Modelled, WorldOptions};
+use super::world::{AskedOptions, Given, Modelled};
 use criticd::learner::act::{Actor, Exploration, Question};
 use criticd::learner::action::{ActionSpace, Column};
 use criticd::learner::judge::Policy;
@@ -36,6 +35,7 @@ const PRINTED: usize = 20;
 /// prediction stands how far such predictions missed held-out rows.
 #[derive(Debug, clap::Args)]
 #[command(
+    mut_arg("actions", |actions| actions.requires("policy")),
     after_help = format!(
         "Examples:\n  criticd rollout log.csv --steps 50                                  the policy that acted goes on\n  criticd rollout log.csv --show x,battery --from now.csv --out course.png\n  criticd rollout log.csv --show 'abs(angle)' --actions box --policy q.model    what a plan would do\n  criticd rollout log.csv --actions discrete:3 --policy probs.csv --json\n\nThe course is the mean over the states where episodes begin, or over the states of --from. Where rows terminate, it is the mean of what has not ended, and the share of that is shown. within is the magnitude that 90 % of the errors of predictions for single held-out rows stay below, so many steps ahead. A variable is within reach as long as the error of such predictions is at most half of the spread of what came.\n\n{TABLES}"
     )
@@ -52,9 +52,6 @@ pub(crate) struct Rollout {
     /// Where to begin: a table of states [default: where episodes begin]
     #[arg(long, value_name = "STATES")]
     from: Option<PathBuf>,
-    /// The actions there are, discrete:N or box: for --policy
-    #[arg(long, value_name = "KIND", value_parser = action_kind, requires = "policy")]
-    actions: Option<ActionKind>,
     /// What acts: a model of action values (it takes the best action), a table with one row for each transition as for `evaluate`,
     /// or the endpoint of a server [default: the policy that acted]
     #[arg(long, value_name = "MODEL|FILE|ENDPOINT", requires = "actions")]
@@ -66,13 +63,7 @@ pub(crate) struct Rollout {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    world: WorldOptions,
-    /// Seed of everything random
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+    asked: AskedOptions,
 }
 
 /// Who acts from now on.
@@ -106,18 +97,18 @@ impl Rollout {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         // A course has no reward.
         self.table.set_reward("0");
-        if self.table.dry(self.json)? {
+        if self.table.dry(self.asked.json)? {
             return Ok(());
         }
         let out = self.out()?;
         let acting = self.acting()?;
         let table = self.table.read()?;
         let path = &self.table.table;
-        let given = Given::of(path, table, self.actions, None)?;
+        let given = Given::of(path, table, self.asked.actions, None)?;
         let shown = self.shown(&given.names)?;
         let progress = Progress::start("learning where rows lead");
-        let acted = self.actions.is_some();
-        let of = self.world.learn(path, given, (acted, acted), self.seed)?;
+        let acted = self.asked.actions.is_some();
+        let of = self.asked.world.learn(path, given, (acted, acted), self.asked.seed)?;
         let found = self.found(&of, shown, &acting)?;
         if let Some((out, is_png)) = out {
             let figure = figure(&of, &found);
@@ -125,7 +116,7 @@ impl Rollout {
         }
         drop(progress);
         found.doubts.iter().for_each(|doubt| note(doubt));
-        if self.json { print_json(&document(&of, &found)) } else { print(&text(&of, &found)) }
+        if self.asked.json { print_json(&document(&of, &found)) } else { print(&text(&of, &found)) }
     }
 
     /// Where the picture goes, and whether it is a PNG.
@@ -234,7 +225,7 @@ impl Rollout {
             Ok::<_, Failure>((table, entries.shares))
         };
         if let Acting::File(file) = acting {
-            let policy = policy::read(file, of.columns.actions.width, self.actions)?;
+            let policy = policy::read(file, of.columns.actions.width, self.asked.actions)?;
             policy.check(of.rows.len(), &of.space).map_err(|fault| in_file(file, fault))?;
             return Ok((at(&at_c, &policy, &of.answered())?, at(&of.states_of(begin), &policy, begin)?));
         }
@@ -256,7 +247,7 @@ impl Rollout {
             }
             Acting::Server(path) => {
                 let patience = Duration::from_secs(self.policy_timeout);
-                policy::ask(path, (states, dim), of.columns.actions.width, self.actions, patience)
+                policy::ask(path, (states, dim), of.columns.actions.width, self.asked.actions, patience)
             }
             Acting::Model(actor, path) => {
                 let same = |a: &ActionSpace, b: &ActionSpace| (a.choices(), a.numbers()) == (b.choices(), b.numbers());

@@ -3,7 +3,7 @@
 pub(super) mod reward;
 
 use super::Failure;
-use super::actions::ActionKind;
+use super::actions::{ActionKind, action_kind};
 use super::given::{self, plural, without_unit};
 use super::output::{in_file, number};
 use criticd::learner::action::{ActionColumns, ActionSpace};
@@ -36,6 +36,23 @@ pub(super) struct WorldOptions {
     /// States that it expresses successors in, at most
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = given::at_least_one)]
     model_successors: usize,
+}
+
+/// What `plan` and `rollout` are told alike.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct AskedOptions {
+    /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or action_0,
+    /// action_1, ...)
+    #[arg(long, value_name = "KIND", value_parser = action_kind)]
+    pub(super) actions: Option<ActionKind>,
+    #[command(flatten)]
+    pub(super) world: WorldOptions,
+    /// Seed of everything random
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// A model of the transition, and the rows that it has learned.

@@ -129,7 +129,7 @@ impl fmt::Display for Refusal {
             ),
             Self::WeightsOff { mean } => write!(
                 f,
-                "no interval: weights have the mean {:.3} +- {:.3} where 1 is expected; the probabilities are not those under which the actions were taken, or the other policy takes actions that these rows never did",
+                "no interval: weights have the mean {:.3} +- {:.3} where 1 is expected; the probabilities are not those under which the actions were taken, or the other policy takes actions that these rows never or hardly ever did",
                 mean.value, mean.error
             ),
             Self::TraceGap { gap, elements } => write!(

@@ -162,7 +162,7 @@ pub(super) fn select(
         ..settings
     };
     let budget = Duration::try_from_secs_f64(fit.budget).unwrap_or(Duration::MAX);
-    let threads = fit.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = fit.threads();
     let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
     let time = ProcessorTime::start(pool.as_ref());
     let run = || refit::heads::select(&settings, rows, names.clone(), &|| true, &|| time.spent() < budget);

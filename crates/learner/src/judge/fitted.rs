@@ -292,7 +292,8 @@ impl Judged {
     }
 
     /// Share of the policy's inputs, in the states of some rows, of whose Q the rows would tell next to nothing, if each told its own
-    /// value: their variance is above [`FAR_VARIANCE`].
+    /// value: their variance is above [`FAR_VARIANCE`], or their action has another coordinate where all rows have the same, which no
+    /// kernel learned from them can tell apart.
     fn far(&self, model: &Snapshot, space: &ActionSpace, policy: &Policy) -> Result<f64, Fault> {
         let n = self.rows.len();
         let (mut inputs, mut shares) = (Vec::new(), Vec::new());
@@ -302,10 +303,25 @@ impl Judged {
                 shares.push(share);
             })?;
         }
-        let most = FAR_VARIANCE * model.hyperparameters.kernel.signal_variance;
+        let (most, same) = (FAR_VARIANCE * model.hyperparameters.kernel.signal_variance, self.same_in_all(space)?);
+        let untried = |action: &[f64]| action.iter().zip(&same).any(|(v, same)| same.is_some_and(|same| same != *v));
         let found = model.evaluate(&inputs, Ask::VARIANCE)?.variance.unwrap_or_default();
-        let far: f64 = found.iter().zip(&shares).filter(|(left, _)| **left > most).map(|(_, share)| share).sum();
+        let inputs = inputs.chunks_exact(self.rows.dim + space.width()).map(|input| &input[self.rows.dim..]);
+        let of_each = found.iter().zip(inputs).zip(&shares);
+        let far: f64 = of_each.filter(|((left, z), _)| **left > most || untried(z)).map(|(_, share)| share).sum();
         Ok(far / shares.iter().sum::<f64>())
+    }
+
+    /// (A,) coordinates of actions that are the same in all rows.
+    fn same_in_all(&self, space: &ActionSpace) -> Result<Vec<Option<f64>>, Fault> {
+        let mut acted = Vec::new();
+        for (i, action) in (0..self.rows.len()).filter_map(|i| Some((i, self.columns.actions.row(i)?))) {
+            space.append(action, &mut acted).map_err(|message| Fault { row: Some(i), message })?;
+        }
+        let column = |d: usize| acted.iter().skip(d).step_by(space.width());
+        Ok((0..space.width())
+            .map(|d| column(d).next().copied().filter(|v| column(d).all(|other| other == v)))
+            .collect())
     }
 
     /// First row of each episode.

@@ -164,16 +164,16 @@ fn together(variables: &[String], correlation: f64) -> String {
     format!("{names} and {last} move together ({how} {correlation:.3}): the data cannot separate their effects")
 }
 
-/// One state variable in words.
-fn variable(of: &VariableReport) -> String {
+/// One of these state variables in words.
+fn variable(of: &VariableReport, all: &[VariableReport]) -> String {
     let name = &of.name;
     let mut out = match of.verdict {
         Verdict::Removed => return format!("{name} is removed: the evidence does not drop without it"),
         Verdict::Constant => return format!("{name} never changes: its effect cannot be learned"),
-        Verdict::CopyOf(_) => return format!("{name} is removed: it is a copy of another"),
+        Verdict::CopyOf(k) => return format!("{name} is removed: it is a copy of {}", all[k].name),
         Verdict::Matters => format!("{name} matters"),
         Verdict::MattersLittle => format!("{name} may matter a little"),
-        Verdict::DoesNotMatter => return format!("{name} has no visible influence and could be left out"),
+        Verdict::DoesNotMatter => return format!("{name} has no visible influence of its own"),
     };
     let words = "writing into a string";
     match (of.lengthscale, of.lengthscale_in_deviations) {
@@ -184,10 +184,8 @@ fn variable(of: &VariableReport) -> String {
         (Some(length), None) => write!(out, ": lengthscale {}", short(length)).expect(words),
         _ => {}
     }
-    match of.evidence_drop {
-        Some(drop) if drop >= 0.05 => write!(out, "; without it the evidence drops by {drop:.1} nats").expect(words),
-        Some(_) => out += "; without it the evidence does not drop",
-        None => {}
+    if let Some(drop) = of.evidence_drop {
+        write!(out, "; without it the evidence drops by {drop:.1} nats").expect(words);
     }
     out
 }
@@ -198,13 +196,7 @@ pub fn relevance(report: &RefitReport) -> Vec<String> {
     let mut order: Vec<usize> = (0..variables.len()).collect();
     let weight = |v: &VariableReport| v.evidence_drop.unwrap_or(v.relevance);
     order.sort_by(|&a, &b| weight(&variables[b]).total_cmp(&weight(&variables[a])));
-    let mut out: Vec<String> = order
-        .into_iter()
-        .map(|i| match variables[i].verdict {
-            Verdict::CopyOf(k) => format!("{} is removed: it is a copy of {}", variables[i].name, variables[k].name),
-            _ => variable(&variables[i]),
-        })
-        .collect();
+    let mut out: Vec<String> = order.into_iter().map(|i| variable(&variables[i], variables)).collect();
     let strongest = report.directions.first().map_or(0.0, |d| d.strength);
     let strong = report.directions.iter().filter(|d| d.strength > WEAK_DIRECTION * strongest);
     for (k, direction) in strong.enumerate() {
@@ -273,14 +265,14 @@ mod tests {
             ),
             (
                 Verdict::MattersLittle,
-                Some(0.0),
-                "x may matter a little: lengthscale 0.500 (0.250 of its standard deviations); without it the evidence does not drop",
+                None,
+                "x may matter a little: lengthscale 0.500 (0.250 of its standard deviations)",
             ),
-            (Verdict::DoesNotMatter, Some(0.0), "x has no visible influence and could be left out"),
+            (Verdict::DoesNotMatter, Some(0.0), "x has no visible influence of its own"),
             (Verdict::Constant, None, "x never changes: its effect cannot be learned"),
         ];
         for (verdict, drop, expected) in words {
-            assert_eq!(variable(&report("x", verdict, drop)), expected);
+            assert_eq!(variable(&report("x", verdict, drop), &[]), expected);
         }
     }
 
