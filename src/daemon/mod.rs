@@ -658,6 +658,7 @@ fn transport_settings(
 
 /// What peers may cost, by the settings.
 fn transport_limits(limits: &config::Limits) -> transport::Limits {
+    let (others, stall_timeout) = (transport::Limits::default(), Duration::from_millis(limits.stall_timeout_ms));
     transport::Limits {
         message_bytes_max: limits.message_bytes_max,
         frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
@@ -666,10 +667,12 @@ fn transport_limits(limits: &config::Limits) -> transport::Limits {
         connections_per_address_max: limits.connections_per_address_max,
         subscriptions_max: limits.subscriptions_max,
         handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
-        stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
+        stall_timeout,
+        // The kernel counts bytes that a peer does not read as unconfirmed, and would be the first to give it up.
+        unconfirmed_timeout: others.unconfirmed_timeout.max(stall_timeout),
         saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
         idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
-        ..transport::Limits::default()
+        ..others
     }
 }
 
@@ -811,6 +814,14 @@ mod tests {
             assert_eq!((status["offset"].as_u64(), status["recovered"]["offset"].as_u64()), (Some(100), Some(100)));
             daemon.stop();
         }
+    }
+
+    #[test]
+    fn the_kernel_gives_no_peer_up_that_may_still_stall() {
+        let found = |stall_timeout_ms| {
+            transport_limits(&config::Limits { stall_timeout_ms, ..config::Limits::default() }).unconfirmed_timeout
+        };
+        assert_eq!((found(10_000), found(90_000)), (Duration::from_secs(30), Duration::from_secs(90)));
     }
 
     #[test]
