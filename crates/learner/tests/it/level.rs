@@ -172,7 +172,7 @@ fn a_constant_in_all_rewards_is_worth_the_steps_until_the_end() {
         .collect();
     let line: Vec<f64> = (0..STEPS).map(state).collect();
     for c in [0.0, 1.0, 1e3, 1e5, 1e7, -1e5] {
-        let mut truth = vec![0.0; STEPS + 1];
+        let mut truth = [0.0; STEPS + 1];
         (0..STEPS).rev().for_each(|at| truth[at] = reward(at) + c + GAMMA * truth[at + 1]);
         let truth = &truth[..STEPS];
         let spread = truth.iter().fold(f64::MIN, |a, &b| a.max(b)) - truth.iter().fold(f64::MAX, |a, &b| a.min(b));
