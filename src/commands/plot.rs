@@ -657,7 +657,10 @@ mod tests {
     fn a_title_names_every_variable_that_is_fixed() {
         let title = |count: usize| view(count).titled("Value", AVERAGED).replace('\u{a0}', " ");
         assert_eq!(title(2), "Value");
-        assert_eq!(title(6), "Value\nat joint 5 = 5.12, joint 4 = 4.12, joint 3 = 3.12, joint 2 = 2.12");
+        assert_eq!(
+            title(6),
+            "Value\nat joint 5 = 5.12 rad, joint 4 = 4.12 rad, joint 3 = 3.12 rad, joint 2 = 2.12 rad"
+        );
         let twelve = title(14);
         assert_eq!((twelve.matches(" = ").count(), twelve.contains("more")), (12, false), "{twelve}");
         let many = title(348);

@@ -732,6 +732,10 @@ fn rewards_are_called_as_the_columns_that_they_come_from() {
     assert!(bench.text("inspect m.msgpack").contains("discounted sums of energy, -wear"));
     let drawn = String::from_utf8(bench.run("plot m.msgpack --out m.svg --reward 1").stderr).unwrap();
     assert!(drawn.contains("discounted sum of -wear over x"), "{drawn}");
+    // Nothing is discounted at 1.
+    bench.text("fit t.csv --state x --terminated failed --discount 1 --reward energy --out one.msgpack");
+    let drawn = String::from_utf8(bench.run("plot one.msgpack --out one.svg").stderr).unwrap();
+    assert!(drawn.contains(": sum of energy over x"), "{drawn}");
     // "reward" alone says nothing.
     bench.file("r.csv", &std::fs::read_to_string(bench.path("t.csv")).unwrap().replace("energy", "reward"));
     bench.text("fit r.csv --state x --reward reward --terminated failed --discount 0.5 --out r.msgpack");

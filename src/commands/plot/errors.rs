@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_cell_has_the_mean_of_its_errors_in_the_place_that_it_is_drawn_at() {
         let view = View {
-            names: vec!["x".into(), "y".into(), "z".into()],
+            names: vec!["x".into(), "y [m]".into(), "z".into()],
             dictionary: Vec::new(),
             states: States::of_dictionary(&[]),
             ranges: vec![[0.0, 1.0], [-1.0, 1.0], [10.0, 20.0]],
@@ -230,7 +230,7 @@ mod tests {
             "Where the model is most wrong, no more than chance: means over a state and its neighbours [J]"
         );
         assert!(lines[1].contains("TD error") && lines[1].contains("offset"), "{table}");
-        assert!(lines[2].contains("arm") && lines[2].contains("y = 0.5, x = 0.02, z = 19.5"), "{table}");
+        assert!(lines[2].contains("arm") && lines[2].contains("x = 0.02, y = 0.5 m, z = 19.5"), "{table}");
         let [Panel::Curves(curve), _] = errors.panels(&View { y: None, ..view }) else { panic!("a curve") };
         assert_eq!((curve.lines[0].mean[CELLS - 1], curve.lines[0].mean[0]), (2.0, -0.5));
         assert!(curve.points[0].at.len() == 3 && curve.lines[0].mean[5].is_nan());
