@@ -171,13 +171,14 @@ fn a_constant_in_all_rewards_is_worth_the_steps_until_the_end() {
         })
         .collect();
     let line: Vec<f64> = (0..STEPS).map(state).collect();
-    for c in [0.0, 1.0, 1e3, 1e5, 1e7, -1e5] {
+    for c in [0.0, 1e3, 1e7] {
         let mut truth = [0.0; STEPS + 1];
         (0..STEPS).rev().for_each(|at| truth[at] = reward(at) + c + GAMMA * truth[at + 1]);
         let truth = &truth[..STEPS];
         let spread = truth.iter().fold(f64::MIN, |a, &b| a.max(b)) - truth.iter().fold(f64::MAX, |a, &b| a.min(b));
         let (mut window, mut learner) = (Window::new(1, 1, 900), Learner::new(settings(), None));
-        for (rows, refit) in [(0..300, false), (300..600, true), (600..900, false)] {
+        // The first kernel has its own shape; the selected one has that of the values.
+        for (rows, refit, most) in [(0..300, false, 0.2), (300..600, true, 1e-5), (600..900, false, 1e-5)] {
             let part = &walk[rows.clone()];
             let batch = Batch::new(BatchParts {
                 stream: "line".into(),
@@ -197,8 +198,7 @@ fn a_constant_in_all_rewards_is_worth_the_steps_until_the_end() {
             }
             let found = learner.snapshot(true).unwrap().evaluate(&line, Ask::ALL).unwrap().mean;
             let error = found.iter().zip(truth).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / spread;
-            println!("{c:e}, {rows:?}: {error:e}");
-            assert!(error < 0.05, "{c}, {rows:?}: values are {error} of their spread from the returns");
+            assert!(error < most, "{c}, {rows:?}: values are {error} of their spread from the returns");
         }
     }
 }
