@@ -563,21 +563,15 @@ mod tests {
         let rebuilt = CriticStatus { rebuild: Some(rebuild), ..critic() };
         let (level, _, reasons) = found(&status(), &rebuilt, good, 0);
         assert_eq!((level.as_str(), reasons.as_str()), ("warn", "this critic could not be learned again: no rows"));
-        let influence = InfluenceStatus { critic: critic().name, subtracted: true, ..InfluenceStatus::default() };
-        let removal = |critics| RemovalStatus {
-            rows: 1200,
-            offset: 5000,
-            by: Some("we".into()),
-            critics,
-            ..RemovalStatus::default()
+        let removed = |change: &dyn Fn(&mut InfluenceStatus)| {
+            let mut removal = taken_back(true);
+            change(&mut removal.critics[0]);
+            found(&Status { removals: vec![removal], ..status() }, &critic(), good, 0)
         };
-        let removed = |influence| Status { removals: vec![removal(vec![influence])], ..status() };
-        let (level, _, reasons) = found(&removed(influence.clone()), &critic(), good, 0);
+        let (level, _, reasons) = removed(&|_| {});
         assert!(level == "warn" && reasons.contains("rows were taken back at offset 5000 by we"), "{reasons}");
-        let stale = InfluenceStatus { subtracted: false, ..influence.clone() };
-        assert_eq!(found(&removed(stale), &critic(), good, 0).0, "bad");
-        let free = InfluenceStatus { free_generation: Some(7), ..influence };
-        assert_eq!(found(&removed(free), &critic(), good, 0).0, "good");
+        assert_eq!(removed(&|influence| influence.subtracted = false).0, "bad");
+        assert_eq!(removed(&|influence| influence.free_generation = Some(7)).0, "good");
         let best = ActionsStatus { successor: "improve".into(), ..ActionsStatus::default() };
         let best = CriticStatus { actions: Some(best), ..critic() };
         let (level, sentence, _) = found(&status(), &best, Came::TooFew(0), 0);
@@ -622,7 +616,10 @@ mod tests {
         cause = Cause { code: "wrong_dimension".into(), more: 2, others: true, ..cause };
         let (text, remedy) = judge(&cause);
         assert_eq!(text, "2 messages were refused in the last 10 minutes (most: wrong_dimension from arm and 2 more)");
-        assert!(remedy.starts_with("Correct the sender of arm and 2 more: its states"), "{remedy}");
+        assert!(
+            remedy.starts_with("Correct the sender of arm and 2 more: its states have another length."),
+            "{remedy}"
+        );
     }
 
     #[test]
@@ -741,6 +738,125 @@ mod tests {
                  after {delay:?} s"
             );
             assert!(amber < 0.01 && delay.is_some_and(|delay| delay < 120), "discount {discount}, {per_second} rows/s");
+        }
+    }
+
+    /// What a case is made of.
+    struct Planted {
+        status: Status,
+        critic: CriticStatus,
+        came: Came,
+        refused: u64,
+        alarm: Value,
+    }
+
+    impl Planted {
+        fn model(&mut self) -> &mut ModelStatus {
+            self.critic.model.as_mut().unwrap()
+        }
+
+        fn successor(&mut self, of: &str) {
+            self.critic.actions = Some(ActionsStatus { successor: of.into(), ..ActionsStatus::default() });
+        }
+
+        fn alarm(&mut self, statistic: &str, streams: &[&str]) {
+            self.alarm = json!({"time": 9900.0, "since": 5, "statistic": statistic, "streams": streams});
+        }
+
+        fn checkpoint_failure(&mut self, why: &str) {
+            self.status.journal =
+                Some(JournalStatus { checkpoint_failure: Some(why.into()), ..JournalStatus::default() });
+        }
+    }
+
+    /// Everything that is said where a good model has this planted.
+    fn said(plant: &dyn Fn(&mut Planted)) -> String {
+        let (status, critic, came) = (status(), critic(), evidence(100, 0.4, 0.0, 0.91));
+        let mut of = Planted { status, critic, came, refused: 0, alarm: Value::Null };
+        plant(&mut of);
+        let case = Case { alarm: of.alarm.as_object(), refused: of.refused, ..case(&of.status, &of.critic, of.came) };
+        let TrustStatus { title, sentence, reasons, .. } = case.judge();
+        let all = format!("{title}. {sentence}");
+        reasons.into_iter().fold(all, |all, TrustReason { text, remedy, .. }| format!("{all} {text}. {remedy}"))
+    }
+
+    #[test]
+    fn each_sentence_has_its_truth_and_is_kept_back_without_it() {
+        type Plant<'a> = &'a dyn Fn(&mut Planted);
+        let failed = |why: &str| Some(RebuildStatus { failed: Some(why.into()), ..RebuildStatus::default() });
+        let rebuilt: Plant<'_> = &|of| of.critic.rebuild = failed("no rows");
+        let truths: [(&str, Plant<'_>); 27] = [
+            ("There is no model yet.", &|of| of.critic.model = None),
+            ("The values have not been verified yet", &|of| of.came = Came::TooFew(3)),
+            ("No return says whether to believe the values", &|of| of.came = Came::NotCompared),
+            ("only returns of a critic's first rewards are compared", &|of| of.came = Came::NotCompared),
+            ("Believe the values with care", rebuilt),
+            ("The log says more. criticd rebuild tries again.", rebuilt),
+            ("Do not believe the values", &|of| of.critic.failed = Some("it panicked".into())),
+            ("this critic has stopped learning: it panicked. See the log.", &|of| {
+                of.critic.failed = Some("it panicked".into());
+            }),
+            ("no refit has chosen this model yet, so that its deviations are rough", &|of| {
+                of.model().provisional = Some(true);
+            }),
+            (
+                "all rewards have been 0, so that nothing tells how large values may be, and they have no deviations",
+                &|of| {
+                    of.model().kernel.unscaled = true;
+                },
+            ),
+            (
+                "these are values of the best actions, and the returns that come are those of the policy that acts",
+                &|of| {
+                    of.successor("improve");
+                },
+            ),
+            ("these are values of another policy than the one that acts, whose returns do not come", &|of| {
+                of.successor("expected");
+            }),
+            ("Read the deviations as too small. A refit", &|of| of.came = evidence(100, 0.4, 0.0, 0.7)),
+            ("Read the deviations as upper bounds. More rows and the next refit", &|of| {
+                of.came = evidence(100, 0.1, 0.0, 0.99);
+            }),
+            ("See the worst states on the page.", &|of| of.came = evidence(100, 0.4, 0.3, 0.91)),
+            ("its values are without them, its kernel and dictionary were chosen with them", &|of| {
+                of.status.removals = vec![taken_back(true)];
+            }),
+            ("its values have them still. It is being learned again from the rows that stay", &|of| {
+                of.status.removals = vec![taken_back(false)];
+            }),
+            ("rewards and values are higher than predicted, probably since row 5", &|of| of.alarm("higher", &[])),
+            ("rewards and values are lower than predicted", &|of| of.alarm("lower", &[])),
+            ("the rows are unlike those before", &|of| of.alarm = json!({"time": 9900.0})),
+            ("A second model is learning the new rows and takes over once it predicts better.", &|of| {
+                of.alarm("wider", &[]);
+            }),
+            ("prediction errors scatter more in arm", &|of| of.alarm("wider", &["arm"])),
+            ("Look at those streams: a sensor may be broken.", &|of| of.alarm("wider", &["arm"])),
+            ("Rows are stored, and a restart would learn them again.", &|of| of.checkpoint_failure("no space")),
+            ("Mend the cause, such as a full disk.", &|of| of.status.read_only = Some("no space".into())),
+            ("Do not stop or restart it: docs/operations.md", &|of| {
+                of.status.read_only = Some("rows are missing".into());
+            }),
+            ("The log names the stream and the field: criticd quarantine list.", &|of| of.refused = 2),
+        ];
+        let plain = said(&|_| {});
+        assert!(plain.starts_with("The values can be believed. Returns were predicted"), "{plain}");
+        for (words, plant) in truths {
+            let found = said(plant);
+            assert!(found.contains(words) && !plain.contains(words), "{words}: {found}; without: {plain}");
+        }
+    }
+
+    /// A removal that the critic still has something of.
+    fn taken_back(subtracted: bool) -> RemovalStatus {
+        let influence = InfluenceStatus { critic: critic().name, subtracted, ..InfluenceStatus::default() };
+        RemovalStatus {
+            rows: 1200,
+            offset: 5000,
+            by: Some("we".into()),
+            critics: vec![influence],
+            ..RemovalStatus::default()
         }
     }
 

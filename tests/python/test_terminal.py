@@ -161,3 +161,31 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
     os.kill(process, signal.SIGINT)
     ended(process)
     os.close(terminal)
+
+
+def test_a_fit_says_what_it_is_at_on_a_terminal_alone(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    states = random.uniform(-1.0, 1.0, (1200, 2))
+    rewards = np.sin(3.0 * states[:, 0]) + 0.1 * random.normal(size=1200)
+    ends = np.arange(1200) % 20 == 19
+    rows = {"states": states, "next_states": np.roll(states, -1, 0), "rewards": rewards, "truncated": ends}
+    np.savez(tmp_path / "t.npz", terminated=np.zeros(1200, bool), **rows)
+    command = [str(BINARY), "fit", "t.npz", "--discount", "0.5", "--budget", "2", "--out", "m"]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while process.poll() is None or select.select([ours], [], [], 0.0)[0]:
+            try:
+                shown += printed(ours)
+            except OSError:
+                # Nobody holds the other end any more.
+                break
+        assert process.wait(PATIENCE_S) == 0, shown
+    os.close(ours)
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode())
+    assert re.search(r"1 of 4, selecting a model: \d+ % of --budget, at most \d+ s of processor time left", text), text
+    assert re.search(r"3 of 4, predicting held-out episodes: (\d+ %, about \d+ s left|nearly done)", text), text
+    piped = subprocess.run([*command, "--hold-out", "0"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert " of 4, " not in piped.stderr + piped.stdout, piped.stderr
