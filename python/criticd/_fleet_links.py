@@ -194,7 +194,7 @@ class Remote:
         return self._connection
 
     def _greet(self, connection: Connection) -> None:
-        """Show each other the key. Reads end after `call_s`: somebody else may listen at that address by now, and say nothing."""
+        """Show each other the key. Reads end after `call_s`: whoever listens at that address by now may say nothing."""
         seconds, part = divmod(self._patience.call_s, 1)
         with socket.socket(fileno=os.dup(connection.fileno())) as same:
             limit = struct.pack("ll", int(seconds), int(part * 1e6))
