@@ -343,12 +343,13 @@ def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
         for _ in range(4):
             full.push.send(full.batch("first"))
 
-    full.fill("replies", ask_and_never_read, lambda: full.backlog("control") > 160 * MIB)
+    # Before replies take all the room that there is for both.
     for _ in range(20):
         full.peers.append(Peer(daemon, "publish", "SUB", 4096))
         full.peers[-1].send(frame(b"\x01"))
     full.fill("publications", produce, lambda: full.backlog("publish") > 8 * MIB)
     ask = ask_and_never_read
+    full.fill("replies", ask, lambda: full.backlog("control") > 160 * MIB)
     full.fill("both", ask, lambda: full.backlog("control") + full.backlog("publish") > 240 * MIB)
     # More rows than the learner takes while all of the following goes on.
     full.fill("rows", produce, lambda: full.queued("ingest") > 1.4 * MIB)
