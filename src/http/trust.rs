@@ -98,12 +98,12 @@ impl Case<'_> {
                 100.0 * verdict.coverage,
                 cut_returns(cut, verdict.count)
             ),
-            (.., Came::TooFew(count)) => {
+            _ => {
+                let count = if let Came::TooFew(count) = self.came { count } else { 0 };
                 // The title of a model without a reason for care says that it has not been verified.
                 let not = if reasons.is_empty() { "" } else { "Not verified yet: " };
                 format!("{not}{count} of {PAIRS_MIN} separate returns{} are known", self.named())
             }
-            _ => "Not verified yet".to_owned(),
         }];
         let provisional = model.provisional == Some(true);
         if provisional {
@@ -537,6 +537,10 @@ mod tests {
         assert_eq!(
             sentence(Came::TooFew(12)),
             "12 of 30 separate returns are known; nothing has drifted in the last 2 h."
+        );
+        assert_eq!(
+            found(&status, &critic, Came::TooFew(12), 1).1,
+            "Not verified yet: 12 of 30 separate returns are known; nothing has drifted in the last 2 h."
         );
     }
 
