@@ -194,7 +194,10 @@ class Remote:
         return self._connection
 
     def _greet(self, connection: Connection) -> None:
-        """Show each other the key. Reads end after `call_s`: whoever listens at that address by now may say nothing."""
+        """Prove to each other that both hold the key.
+
+        A read fails after `call_s`: a process that now has the address of the part may never answer.
+        """
         seconds, part = divmod(self._patience.call_s, 1)
         with socket.socket(fileno=os.dup(connection.fileno())) as same:
             limit = struct.pack("ll", int(seconds), int(part * 1e6))

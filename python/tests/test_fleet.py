@@ -585,7 +585,7 @@ def test_errors_name_the_worker(tmp_path: Path) -> None:
     worker.close()
 
 
-def test_a_part_that_says_nothing_keeps_nobody(tmp_path: Path) -> None:
+def test_a_call_to_a_silent_part_fails_after_call_s(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
         (tmp_path / "worker-0.json").write_text(json.dumps({"host": host, "port": port, "pid": os.getpid()}))

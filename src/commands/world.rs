@@ -38,7 +38,7 @@ pub(super) struct WorldOptions {
     model_successors: usize,
 }
 
-/// What `plan` and `rollout` are told alike.
+/// The options that `plan` and `rollout` share.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AskedOptions {
     /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or action_0,

@@ -183,8 +183,8 @@ impl Checkpoint {
         } = self;
         let end = Mark { id: group, offset, crc };
         let state = State::at(end, streams, configured, learners, shape, window_rows);
-        let state = state.with_origin(origin);
-        state.with_halted(halted).with_advisors(advisors).with_labels(labels).with_removals(removals)
+        let state = state.with_origin(origin).with_halted(halted).with_advisors(advisors);
+        state.with_labels(labels).with_removals(removals)
     }
 
     /// The bytes of its file.

@@ -265,7 +265,7 @@ impl RebuildDesk {
         }
         let rows = end - *first_row;
         if rebuilt.learner.replay_from() < from && !before.residue().offsets().is_empty() {
-            // It has no model, and nobody may go on with the one that is there.
+            // The rebuilt critic has no model, and the present model holds rows that were taken back.
             rebuilt.learner.skip_to(from);
         }
         if rebuilt.learner.replay_from() < from {
