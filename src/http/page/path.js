@@ -91,8 +91,13 @@ let fromMap = false;
 /** Row that keys have led to: it stays marked when others come. @type {?number} */
 let keyed = null;
 
-// From the map to the strip.
+// From the map to the strip. A map that is drawn again says anew where the pointer rests: only one that moves takes the mark
+// from the row that keys have led to.
+for (const moves of ['pointermove', 'keydown']) {
+  $('map-value').addEventListener(moves, () => (keyed = null), true);
+}
 onPointing((at) => {
+  if (keyed !== null) return;
   if (!path || !at) {
     if (fromMap) {
       fromMap = false;
@@ -113,7 +118,6 @@ onPointing((at) => {
   const found = best < 0 ? null : best;
   if (found === strip.marked) return;
   fromMap = true;
-  keyed = null;
   strip.marked = found;
   strip.draw();
 });
