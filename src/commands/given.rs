@@ -494,7 +494,7 @@ pub(super) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMES).map(AsRef::as_ref).collect();
     match names.len().saturating_sub(NAMES) {
         0 => shown.join(", "),
-        more => format!("{} and {more} others", shown.join(", ")),
+        more => format!("{} and {}", shown.join(", "), plural(more, "other")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The command line's manners: help, completions, manual, environment, exit statuses. The real program throughout.
 
 use crate::support::program::{Process, any_ports, criticd};
-use crate::support::until;
+use crate::support::{until, wait};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -219,7 +219,7 @@ fn settings_are_read_again_while_signals_are_heard() {
         until(name, || said(words));
     }
     signal("-TERM");
-    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+    assert_eq!(wait("its end", || daemon.child.try_wait().unwrap()).code(), Some(0));
 }
 
 /// Sockets of the daemon's own lie in a private directory: where its path is too long for one, the start ends and says so.

@@ -1,7 +1,7 @@
 //! A table of somebody's own: what a newcomer's commands say about missions with a battery and a cost.
 
 use crate::support::program::Bench;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const COLUMNS: &str =
     "--state x,battery,wind --units m,Wh,m/s --action u --reward=-cost --episode mission --time t --terminated over";
@@ -246,6 +246,28 @@ fn a_variable_is_advised_to_go_only_where_nothing_is_lost() {
         let advised = "advice: extra could be removed: held-out episodes are predicted as well without";
         assert_eq!(answer.contains(advised), said, "{name}: {answer}");
     }
+}
+
+#[test]
+fn many_variables_are_advised_to_go_in_one_short_line() {
+    let desk = Bench::new();
+    let noise = |k: usize| 2.0 * (k as f64 * 0.618_033_988_749_894_8).fract() - 1.0;
+    let idle: Vec<String> = (0..14).map(|j| format!("y{j}")).collect();
+    let mut text = format!("run,x,{},cost,over\n", idle.join(","));
+    for k in 0..300 {
+        let others: Vec<String> = (0..14).map(|j| noise((k + 3) * (j + 2)).to_string()).collect();
+        text += &format!("r{},{x},{},{x},{}\n", k / 5, others.join(","), k % 5 == 4, x = noise(k));
+    }
+    desk.file("wide.csv", &text);
+    let relevance: Vec<f64> = (0..15).map(|d| if d == 0 { 1.0 } else { 1e-4 }).collect();
+    let kernel = json!({"kind": "ard", "signal_variance": 1.0, "bias_variance": 1.0, "relevance": relevance});
+    let noise = json!({"model": "correlated", "variance": 0.01});
+    desk.file("h.json", &json!({"kernel": kernel, "noise": noise}).to_string());
+    let columns = format!("--state x,{} --reward=-cost --episode run --terminated over --discount 0", idle.join(","));
+    let answer = desk
+        .text(&format!("fit wide.csv {columns} --hyperparameters h.json --no-optimise --hold-out 0.2 --out m.model"));
+    let advised = format!("advice: {} and 2 others could be removed", idle[..12].join(", "));
+    assert!(answer.contains(&advised), "{answer}");
 }
 
 #[test]
