@@ -1,73 +1,63 @@
-"""The types of the status are those of the table that is made from the daemon's own type."""
+"""The types of the status are made from the protocol's table, which is made from the daemon's own type."""
 
 from __future__ import annotations
 
+import keyword
+import os
 import re
-import types
-from pathlib import Path
-from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-import pytest
+from conftest import ROOT
 
-from criticd import _status
-
-TABLE = Path(__file__).resolve().parents[2] / "proto" / "status.md"
-WORDS = {int: "uint", float: "number", str: "string", bool: "bool", type(None): "nil"}
-TYPES = {
-    name: of
-    for name, of in vars(_status).items()
-    if is_typeddict(of) and of.__module__ == _status.__name__ and not name.startswith("_")
-}
+MODULE = ROOT / "python" / "criticd" / "_status.py"
+WORDS = {"uint": "int", "number": "float", "string": "str", "nil": "None"}
+# Large maps that are for reading by eye.
+WORDS |= {"DriftAlarm": "dict[str, Any]", "LastRefit": "dict[str, Any]"}
 
 
-def table() -> dict[str, dict[str, tuple[str, bool]]]:
-    """Of each map the keys, with their type and whether they may be left out."""
-    found: dict[str, dict[str, tuple[str, bool]]] = {}
-    for section in TABLE.read_text().split("\n## ")[1:]:
-        rows = re.findall(r"^\| `(\w+)`(\??) \| ([^|]+) \|", section, re.MULTILINE)
-        kinds = {key: (re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", kind), bool(mark)) for key, mark, kind in rows}
-        found[section.split("\n", 1)[0]] = kinds
-    return found
+def typed(kind: str, left_out: bool = False) -> str:
+    """A type of the table in Python."""
+    if kind.startswith("list of "):
+        # A list that may be left out is not nil as well; in others an element may be.
+        return f"list[{typed(kind.removeprefix('list of ').removesuffix(' or nil' if left_out else ''))}]"
+    if kind.startswith("map from names to "):
+        return f"dict[str, {typed(kind.removeprefix('map from names to '))}]"
+    return " | ".join(typed(part) if " or " in kind else WORDS.get(part, part) for part in kind.split(" or "))
 
 
-def word(of: Any) -> str:
-    """How the table writes a type."""
-    if get_origin(of) is NotRequired:
-        return word(get_args(of)[0])
-    if get_origin(of) in (Union, types.UnionType):
-        return " or ".join(word(part) for part in get_args(of))
-    if get_origin(of) is list:
-        return f"list of {word(get_args(of)[0])}"
-    if get_origin(of) is dict and get_args(of)[1] is not Any:
-        return f"map from names to {word(get_args(of)[1])}"
-    if get_origin(of) is dict:
-        return "dict"
-    return WORDS[of] if of in WORDS else str(of.__name__)
+def keys_of(section: str) -> dict[str, str]:
+    """The keys of one map of the table, with their types."""
+    rows = re.findall(r"^\| `(\w+)`(\??) \| ([^|]+) \|", section, re.MULTILINE)
+    types = [(key, mark, typed(re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", kind), bool(mark))) for key, mark, kind in rows]
+    return {key: f"NotRequired[{of}]" if mark else of for key, mark, of in types}
 
 
-@pytest.mark.parametrize("name", sorted(TYPES))
-def test_a_type_has_the_keys_of_its_table(name: str) -> None:
-    rows, of = table()[name], TYPES[name]
-    assert set(rows) == set(of.__annotations__) | {key for base in inherited(of) for key in base}
-    hints = get_type_hints(of, include_extras=True)
-    for key, (kind, optional) in rows.items():
-        found = word(hints[key])
-        # Large maps that are for reading by eye are left open.
-        if optional and not found.endswith(" or nil"):
-            # What may be left out is not nil as well.
-            kind = kind.removesuffix(" or nil")
-        assert found == kind or (found.startswith("dict") and kind.split(" or ")[0] in table()), f"{name}.{key}"
-        left_out = get_origin(hints[key]) is NotRequired or key in of.__optional_keys__
-        assert optional == left_out, f"{name}.{key}"
+def class_of(name: str, section: str) -> str:
+    """The type of one map of the table."""
+    about = section.split("\n\n")[1].split(". ")[0].removesuffix(".")
+    keys, base, before = keys_of(section), "TypedDict", ""
+    # A word of the language cannot stand in a class.
+    odd = {key: keys.pop(key) for key in list(keys) if keyword.iskeyword(key)}
+    if odd:
+        base = f"_Of{name}"
+        items = ", ".join(f'"{key}": {of}' for key, of in odd.items())
+        before = f'{base} = TypedDict("{base}", {{{items}}})\n\n\n'
+    lines = "".join(f"    {key}: {of}\n" for key, of in keys.items())
+    return f'\n\n{before}class {name}({base}):\n    """{about}."""\n\n{lines}'
 
 
-def inherited(of: Any) -> list[dict[str, Any]]:
-    """Annotations of the types that a type extends."""
-    return [base.__annotations__ for base in getattr(of, "__orig_bases__", ()) if is_typeddict(base)]
+def classes() -> str:
+    """`Status`, and what it is made of."""
+    sections = {text.split("\n")[0]: text for text in (ROOT / "proto" / "status.md").read_text().split("\n## ")[1:]}
+    named = ["Status"]
+    for name in named:
+        found = re.findall(r"\w+", " ".join(keys_of(sections[name]).values()))
+        named += [other for other in dict.fromkeys(found) if other in sections and other not in named]
+    return "".join(class_of(name, sections[name]) for name in named)
 
 
-def test_every_table_has_a_type_or_is_left_open() -> None:
-    open_maps = {"LastRefit", "StructureFound", "VariableFound", "DirectionFound", "SelectionFound"}
-    open_maps |= {"CandidateFound", "LambdaFound", "DriftAlarm", "MovedVariable", "ImprovementFound", "SplitFound"}
-    open_maps |= {"DictionaryFound", "RuleFound", "TrialFound"}
-    assert set(table()) == set(TYPES) | open_maps
+def test_the_types_are_made_from_the_table() -> None:
+    found = MODULE.read_text()
+    wanted = found.partition("\n\nclass Status")[0] + classes()
+    if "CRITICD_WRITE" in os.environ:
+        MODULE.write_text(wanted)
+    assert "CRITICD_WRITE" in os.environ or found == wanted, "the module says how it is written anew"
