@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from criticd import _frames, _onnx, _plot
+from criticd import _frames, _plot, _program
 from criticd._act import Actor, Decisions, single_of, steps_of
 from criticd._actions import Actions
 from criticd._evaluation import Evaluation, Policy
@@ -430,8 +430,6 @@ class Snapshot:
 
         Raises `Invalid` with the column or the option at fault, FileNotFoundError without the program.
         """
-        from criticd import _program
-
         with tempfile.TemporaryDirectory(prefix="criticd-") as place:
             folder = Path(place)
             model, out = folder / "model.model", folder / "labels.npz"
@@ -708,9 +706,13 @@ class Snapshot:
         returns scatter. All are 64-bit floats. The file's metadata say what the model is: `critic`, `generation`,
         `revision`, `offset`, `transitions`, `time`, `discount`, `lambda`, `provisional`, and `state_names`, joined by
         commas.
-        Raises ImportError without the package onnx.
+        It is the file of `criticd export --onnx`. Raises FileNotFoundError without the program.
         """
-        _onnx.write(self, path)
+        with tempfile.TemporaryDirectory(prefix="criticd-") as place:
+            model, out = Path(place, "value.model"), Path(place, "value.onnx")
+            self.save(model)
+            _program.run("export", model, ["--onnx", f"--out={out}"], given=False)
+            write_whole(path, out.read_bytes())
 
     @property
     def dim(self) -> int:

@@ -244,8 +244,7 @@ def test_heads_keep_how_far_they_are_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kernels", [1, 2])
-@pytest.mark.parametrize("writer", ["package", "program"])
-def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, writer: str, kernels: int) -> None:
+def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, kernels: int) -> None:
     runtime = pytest.importorskip("onnxruntime")
     case = json.loads((GOLDEN / "weights_13.json").read_text())
     model = fitted(case, tmp_path)
@@ -256,11 +255,7 @@ def test_onnx_has_the_answers_of_all_heads(tmp_path: Path, writer: str, kernels:
     if kernels == 2:
         model = with_branch(model)
     path = tmp_path / "heads.onnx"
-    if writer == "package":
-        model.to_onnx(path)
-    else:
-        model.save(tmp_path / "heads.model")
-        run(tmp_path, f"export {tmp_path / 'heads.model'} --onnx --out {path}")
+    model.to_onnx(path)
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
     assert outputs[0] == "mean" and outputs[-3:] == ["heads", "heads_std", "heads_return_std"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PATIENCE_S
 from test_snapshot import model
 
 from criticd import Invalid, Kernel, Malformed, Snapshot
@@ -50,17 +47,6 @@ def of(profile: str, kind: str, kinds: str, rewards: int = 1) -> Snapshot:
         if name != "real":
             shift[d], scale[d] = 0.0, 1.0
     return replace(made, kernel=kernel, dictionary=dictionary, shift=shift, scale=scale)
-
-
-def exported(snapshot: Snapshot, path: Path) -> None:
-    """What `criticd export` makes of it."""
-    model_file = path.with_suffix(".msgpack")
-    snapshot.save(model_file)
-    command = [os.environ["CRITICD_BIN"], "export", str(model_file), "--onnx", "--out", str(path)]
-    subprocess.run(command, check=True, timeout=PATIENCE_S)
-
-
-WRITERS: dict[str, Callable[[Snapshot, Path], None]] = {"package": Snapshot.to_onnx, "program": exported}
 
 
 def states_for(snapshot: Snapshot, count: int) -> np.ndarray:
@@ -148,11 +134,10 @@ def test_many_gradients_are_as_good_as_few(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", ["isotropic", "ard", "factor"])
 @pytest.mark.parametrize("kinds", list(KINDS))
 @pytest.mark.parametrize("rewards", [1, 3])
-@pytest.mark.parametrize("writer", list(WRITERS))
-def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str, rewards: int, writer: str) -> None:
+def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str, rewards: int) -> None:
     runtime = pytest.importorskip("onnxruntime")
     snapshot = of(profile, kind, kinds, rewards)
-    WRITERS[writer](snapshot, tmp_path / "model.onnx")
+    snapshot.to_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     states = states_for(snapshot, 500)
     # Far from everything that was seen, too.
@@ -168,12 +153,11 @@ def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str,
     np.testing.assert_allclose(one, expected.mean[:1], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("writer", list(WRITERS))
-def test_onnx_knows_what_it_is(tmp_path: Path, writer: str) -> None:
+def test_onnx_knows_what_it_is(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     bare = replace(model(variance=False), returns=None, provisional=True)
-    WRITERS[writer](bare, tmp_path / "model.onnx")
+    bare.to_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     assert [output.name for output in session.get_outputs()] == ["mean"]
     facts = session.get_modelmeta().custom_metadata_map
@@ -182,21 +166,20 @@ def test_onnx_knows_what_it_is(tmp_path: Path, writer: str) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"), full_check=True)
     # A model of no rows is its prior.
     nothing = replace(model(), dictionary=np.zeros((0, 3)), weights=np.zeros((0, 1)), covariance=np.zeros((0, 0)))
-    WRITERS[writer](replace(nothing, returns=None), tmp_path / "model.onnx")
+    replace(nothing, returns=None).to_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     mean, deviation = session.run(None, {"states": np.ones((2, 3))})
     assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5)
-    assert {file.name for file in tmp_path.iterdir()} <= {"model.onnx", "model.msgpack"}
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
-@pytest.mark.parametrize("writer", list(WRITERS))
 @pytest.mark.parametrize("discrete", [True, False])
-def test_onnx_has_values_of_actions(tmp_path: Path, writer: str, discrete: bool) -> None:
+def test_onnx_has_values_of_actions(tmp_path: Path, discrete: bool) -> None:
     runtime = pytest.importorskip("onnxruntime")
     low, high = (np.zeros(0), np.zeros(0)) if discrete else (np.array([-1.0, 0.0]), np.array([1.0, 2.0]))
     space = Actions(2 if discrete else 0, low, high, np.zeros((4, 0)), prior_mean=1.5)
     snapshot = replace(model(), actions=space)
-    WRITERS[writer](snapshot, tmp_path / "model.onnx")
+    snapshot.to_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     # The coordinates of an action stand behind those of its state.
     inputs = snapshot.inputs([0.3], [0, 1] if discrete else [[-0.5, 0.2], [0.7, 1.9]])
@@ -537,11 +520,10 @@ def _inner(limits: Any) -> tuple[float, float]:
     return limits[0] + half, limits[1] - half
 
 
-@pytest.mark.parametrize(("method", "package"), [("to_onnx", "onnx"), ("plot", "matplotlib")])
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, method: str, package: str) -> None:
-    monkeypatch.setitem(__import__("sys").modules, package, None)
-    with pytest.raises(ImportError, match=f"pip install {package}"):
-        getattr(model(), method)(*(["model.onnx"] if method == "to_onnx" else []))
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        model().plot()
 
 
 def test_a_kernels_slope_is_its_derivative() -> None:
