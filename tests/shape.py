@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
+Circles of imports are found in the Python package too.
+
 Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
 (`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
 in the tables below, each with its reason. tests/python/test_shape.py tests this script.
@@ -8,6 +10,7 @@ in the tables below, each with its reason. tests/python/test_shape.py tests this
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -214,6 +217,24 @@ def resolve(
     return None
 
 
+def python_imports(package: Path) -> dict[str, set[str]]:
+    """Which files of a Python package import which, wherever the import stands: a type alone needs a file too."""
+    files = {path.stem: path for path in sorted(package.glob("*.py*")) if path.suffix in (".py", ".pyi")}
+    edges = {}
+    for path in files.values():
+        named = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                named |= {tuple(alias.name.split(".")) for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                whole = ".".join(filter(None, [package.name if node.level else "", node.module]))
+                named |= {(*whole.split("."), alias.name) for alias in node.names}
+        of_package = {(*parts, "__init__")[1] for parts in named if parts[0] == package.name}
+        found = {name if name in files else "__init__" for name in of_package} - {path.stem}
+        edges[f"{package.name}/{path.name}"] = {f"{package.name}/{files[name].name}" for name in found if name in files}
+    return edges
+
+
 def circles(edges: dict[str, set[str]]) -> list[tuple[str, ...]]:
     """Groups of more than one that reach one another (Tarjan's strongly connected components)."""
     index: dict[str, int] = {}
@@ -297,7 +318,8 @@ def faults(root: Path) -> list[str]:
             check("lines of a function", LONG_FUNCTIONS, f"{module.name} {name}", lines, FUNCTION_LINES)
         for name, fields in structs(module.code):
             check("fields", WIDE_STRUCTS, f"{module.name} {name}", fields, FIELDS)
-    for kind, edges in zip(("files", "folders"), graphs(modules), strict=True):
+    package = python_imports(root / "python" / "criticd")
+    for kind, edges in (*zip(("files", "folders"), graphs(modules), strict=True), ("Python files", package)):
         for circle in circles(edges):
             if circle in CIRCLES:
                 excepted.add(", ".join(circle))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from criticd._actions import Actions
+from criticd._kernel import function_of
+from criticd._model import Model
 from criticd._protocol import Array, Invalid, Message
 from criticd._values import numbers
-
-if TYPE_CHECKING:
-    from criticd.snapshot import Snapshot
 
 STEPS = 6
 """Newton steps in a box."""
@@ -174,14 +173,14 @@ def candidates(of: Actions) -> Array:
 class Actor:
     """A model that decides."""
 
-    model: Snapshot
+    model: Model
     of: Actions
     exploration: str
     number: float
     """Of the exploration: epsilon, temperature or beta."""
 
     @classmethod
-    def new(cls, model: Snapshot, exploration: str, **numbers: float | None) -> Actor:
+    def new(cls, model: Model, exploration: str, **numbers: float | None) -> Actor:
         """Raises `Invalid` for an exploration that is not known or not possible."""
         if model.actions is None:
             raise Invalid("actions", "the model is the value of states, not of actions")
@@ -309,8 +308,6 @@ class Actor:
 
     def _linear(self) -> tuple[list[int], list[int]]:
         """The columns that are linear in a number of the action, and the numbers of those variables."""
-        from criticd.snapshot import function_of
-
         first = self.model.dim - self.of.width
         found = [(j, function_of(column)[1]) for j, column in enumerate(self.model.kernel.columns)]
         along = [(j, d) for j, d in found if d is not None and d >= first]

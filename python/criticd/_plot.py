@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from criticd import _trajectory
 from criticd._frames import states_of
+from criticd._model import Model
 from criticd._protocol import Array, Invalid
 from criticd._sobol import total_indices
 from criticd._units import split_name
 from criticd._worst import Worst, spacing, worst
-
-if TYPE_CHECKING:
-    from criticd.snapshot import Snapshot
 
 _POINTS = 200
 """Points along a curve, or along each side of a map."""
@@ -39,7 +37,7 @@ _CELLS = 20
 class _View:
     """Functions of states on one or two axes."""
 
-    snapshot: Snapshot
+    snapshot: Model
     chosen: list[int]
     ranges: list[Array]
     others: Array
@@ -88,14 +86,14 @@ class _Errors:
 
 
 def draw(
-    snapshot: Snapshot,
+    snapshot: Model,
     variables: Sequence[int | str] | None,
     at: Any,
     ax: Any,
     *,
     marginal: bool = False,
     visited: Any = None,
-    against: Snapshot | None = None,
+    against: Model | None = None,
     error: tuple[Any, Any] | None = None,
     td_error: tuple[Any, ...] | None = None,
     std: bool = False,
@@ -129,7 +127,7 @@ def draw(
         raise Invalid("ends", "are those along a trajectory, which is not given")
     if trajectory is not None and (std or any(each is not None for each in (against, error, td_error))):
         raise Invalid("trajectory", "cannot be drawn together with against, error, td_error or std")
-    path = None if trajectory is None else _trajectory.checked(snapshot, trajectory, rewards, ends)
+    path = None if trajectory is None else _trajectory.checked(snapshot.names, snapshot.dim, trajectory, rewards, ends)
     came = _came(snapshot, error, td_error, drawn)
     centre = _centre(snapshot, states, at)
     averages = marginal and len(states) > 0 and len(chosen) < snapshot.dim
@@ -179,7 +177,7 @@ def _along(view: _View, path: _trajectory.Path, panels: Any) -> None:
         _trajectory.paid(panels[2], path, name)
 
 
-def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: _Errors | None) -> str:
+def _title(view: _View, against: Model | None, *, averages: bool, errors: _Errors | None) -> str:
     snapshot, chosen = view.snapshot, view.chosen
     title = f"{snapshot.critic}, generation {snapshot.generation}, {snapshot.offset} rows"
     names = snapshot.reward_names
@@ -196,7 +194,7 @@ def _title(view: _View, against: Snapshot | None, *, averages: bool, errors: _Er
     return title + ("\nat " + ", ".join(fixed) if fixed else "")
 
 
-def _curve(view: _View, against: Snapshot | None, ax: Any) -> None:
+def _curve(view: _View, against: Model | None, ax: Any) -> None:
     snapshot, d = view.snapshot, view.chosen[0]
     (ticks,), places = view.grid()
     states = view.states(places)
@@ -251,13 +249,13 @@ def _deviation(view: _View, ax: Any) -> None:
     ax.set(xlabel=_name(snapshot, chosen[0]), ylabel=_name(snapshot, chosen[1]))
 
 
-def _map(view: _View, against: Snapshot | None, ax: Any) -> None:
+def _map(view: _View, against: Model | None, ax: Any) -> None:
     ticks, places = view.grid()
     states = view.states(places)
 
     certain = all(model.covariance is not None for model in (view.snapshot, against) if model is not None)
 
-    def ask(model: Snapshot) -> tuple[Array, Array]:
+    def ask(model: Model) -> tuple[Array, Array]:
         values = _values(model, states, view.reward)
         return view.means(values), _away(view, model, states, certain)
 
@@ -315,7 +313,7 @@ def _rank(found: list[Worst], ax: Any, place: Callable[[Worst], tuple[float, ...
 
 
 def errors_of(
-    snapshot: Snapshot, error: tuple[Any, Any] | None, td_error: tuple[Any, ...] | None, reward: int | str
+    snapshot: Model, error: tuple[Any, Any] | None, td_error: tuple[Any, ...] | None, reward: int | str
 ) -> list[Worst]:
     """As `Snapshot.worst` says."""
     if (error is None) == (td_error is None):
@@ -350,7 +348,7 @@ def _unknown_along(ax: Any, ticks: Array, amount: Array, meaning: str) -> None:
         ax.fill_between(ticks, 0, 1, label=f"hatched: {meaning}", **where, **ground)
 
 
-def _away(view: _View, model: Snapshot, states: Array, certain: bool) -> Array:
+def _away(view: _View, model: Model, states: Array, certain: bool) -> Array:
     """The share that is not known, (p,): none of a provisional model; if not `certain`, whether it is extrapolated."""
     said = model(states, certain, known=True)
     assert said.extrapolates is not None
@@ -360,7 +358,7 @@ def _away(view: _View, model: Snapshot, states: Array, certain: bool) -> Array:
     return view.means(said.extrapolates.astype(np.float64))
 
 
-def _values(snapshot: Snapshot, states: Array, reward: int) -> Array:
+def _values(snapshot: Model, states: Array, reward: int) -> Array:
     """V (n,) of one reward."""
     values: Array = np.reshape(snapshot(states), (len(states), -1))[:, reward]
     return values
@@ -376,7 +374,7 @@ def _of(view: _View, words: str) -> str:
     return words if names is None else _in(split_name(names[view.reward])[1], words)
 
 
-def _called(snapshot: Snapshot, reward: int) -> str:
+def _called(snapshot: Model, reward: int) -> str:
     return f"reward {reward}" if snapshot.reward_names is None else snapshot.reward_names[reward]
 
 
@@ -385,7 +383,7 @@ def _place(names: Sequence[str], wanted: str) -> int | None:
     return next((k for k, name in enumerate(names) if wanted in (name, split_name(name)[0])), None)
 
 
-def _reward(snapshot: Snapshot, reward: int | str) -> int:
+def _reward(snapshot: Model, reward: int | str) -> int:
     names, count = snapshot.reward_names or (), snapshot.weights.shape[1]
     k = reward if isinstance(reward, int) else _place(names, reward)
     if k is None:
@@ -396,7 +394,7 @@ def _reward(snapshot: Snapshot, reward: int | str) -> int:
 
 
 def _came(
-    snapshot: Snapshot, error: tuple[Any, Any] | None, td_error: tuple[Any, ...] | None, reward: int
+    snapshot: Model, error: tuple[Any, Any] | None, td_error: tuple[Any, ...] | None, reward: int
 ) -> _Errors | None:
     """The errors that are drawn, if any: by returns, or by the reward and value one row ahead."""
     if error is not None:
@@ -418,7 +416,7 @@ def _came(
 
 
 def _rows(
-    field: str, snapshot: Snapshot, parts: tuple[Any, ...], names: tuple[str, ...], called: str = "states"
+    field: str, snapshot: Model, parts: tuple[Any, ...], names: tuple[str, ...], called: str = "states"
 ) -> tuple[Array, list[Array]]:
     """States (n, D), and the numbers (n,) of these names that go with them."""
     states = states_of(parts[0], snapshot.names, field)
@@ -431,13 +429,13 @@ def _rows(
     return states, columns
 
 
-def _kept(snapshot: Snapshot) -> Array:
+def _kept(snapshot: Model) -> Array:
     """(m, D): the states of the dictionary."""
     kept: Array = snapshot.dictionary * snapshot.scale + snapshot.shift
     return kept
 
 
-def _states(snapshot: Snapshot, visited: Any) -> Array:
+def _states(snapshot: Model, visited: Any) -> Array:
     """(n, D): what averages, medians and relevances are taken over, in no order."""
     if visited is None:
         return _kept(snapshot)
@@ -448,11 +446,11 @@ def _states(snapshot: Snapshot, visited: Any) -> Array:
     return np.random.default_rng(0).permutation(states)
 
 
-def _name(snapshot: Snapshot, d: int) -> str:
+def _name(snapshot: Model, d: int) -> str:
     return snapshot.names[d] if snapshot.names is not None else f"state {d}"
 
 
-def _chosen(snapshot: Snapshot, variables: Sequence[int | str] | None, reward: int, states: Array) -> list[int]:
+def _chosen(snapshot: Model, variables: Sequence[int | str] | None, reward: int, states: Array) -> list[int]:
     if variables is None:
         # Those on which most of the value hangs.
         shares = total_indices(states, lambda states: _values(snapshot, states, reward))
@@ -471,7 +469,7 @@ def _chosen(snapshot: Snapshot, variables: Sequence[int | str] | None, reward: i
     return found
 
 
-def _centre(snapshot: Snapshot, states: Array, at: Any) -> Array:
+def _centre(snapshot: Model, states: Array, at: Any) -> Array:
     """The state that holds the variables which are not drawn."""
     if at is None:
         return np.median(states, axis=0) if len(states) else snapshot.shift.copy()
@@ -487,7 +485,7 @@ def _range(values: Array) -> Array:
     return np.array([low - margin, high + margin])
 
 
-def shares(snapshot: Snapshot, states: Any, seed: int, samples: int, reward: int | str) -> Array:
+def shares(snapshot: Model, states: Any, seed: int, samples: int, reward: int | str) -> Array:
     """As `Snapshot.shares` says."""
     drawn = _reward(snapshot, reward)
     if snapshot.actions is not None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from criticd.snapshot import Kernel, Snapshot
+from criticd._kernel import function_of, period_of
+from criticd._model import Model
 
 
-def module(snapshot: Snapshot) -> Any:
+def module(snapshot: Model) -> Any:
     """The module of a snapshot."""
     return _Value(snapshot)
 
@@ -20,9 +20,9 @@ def module(snapshot: Snapshot) -> Any:
 class _Value(torch.nn.Module):
     """Mean and standard deviation of V at raw states (n, D), as `Snapshot` has them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Model) -> None:
         super().__init__()
-        self.kernel: Kernel = snapshot.kernel
+        self.kernel = snapshot.kernel
         self.prior_mean = 0.0 if snapshot.actions is None else snapshot.actions.prior_mean
         level = snapshot.level if len(snapshot.level) else np.zeros(snapshot.weights.shape[1])
         numbers = {
@@ -60,15 +60,11 @@ class _Value(torch.nn.Module):
         return mean, torch.sqrt(torch.clamp(variance, min=1e-300))
 
     def _angle(self, z: Any, d: int) -> Any:
-        from criticd.snapshot import period_of
-
         turns = z[:, d] / (period_of(self._kinds[d]) or 1.0)
         return 2 * math.pi * (turns - torch.round(turns))
 
     def _functions(self, z: Any) -> Any:
         """f(z) of the kernel's columns (n, q)."""
-        from criticd.snapshot import function_of
-
         found = [z[:, :0]]
         for column in self.kernel.columns:
             name, d = function_of(column)

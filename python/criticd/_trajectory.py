@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ import numpy.typing as npt
 from criticd._frames import states_of
 from criticd._protocol import Array, Invalid
 from criticd._values import flags, numbers
-
-if TYPE_CHECKING:
-    from criticd.snapshot import Snapshot
 
 _ARROWS = 8
 """Arrows along a line."""
@@ -49,11 +46,11 @@ class Path:
         return [rows, *(np.insert(column, behind, np.nan) for column in columns)]
 
 
-def checked(snapshot: Snapshot, trajectory: Any, rewards: Any, ends: Any) -> Path:
+def checked(names: Sequence[str] | None, dim: int, trajectory: Any, rewards: Any, ends: Any) -> Path:
     """A trajectory with what is given of it."""
-    states = states_of(trajectory, snapshot.names, "trajectory")
-    if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) < 2 or not np.isfinite(states).all():
-        raise Invalid("trajectory", f"must be two finite states or more, (n, {snapshot.dim}), not {states.shape}")
+    states = states_of(trajectory, names, "trajectory")
+    if states.ndim != 2 or states.shape[1] != dim or len(states) < 2 or not np.isfinite(states).all():
+        raise Invalid("trajectory", f"must be two finite states or more, (n, {dim}), not {states.shape}")
     paid = None if rewards is None else numbers(rewards, "rewards")
     if paid is not None and (paid.shape != (len(states),) or not np.isfinite(paid).all()):
         raise Invalid("rewards", f"must be ({len(states)},) finite numbers, one for each state, not {paid.shape}")

@@ -126,7 +126,7 @@ def test_many_gradients_are_as_good_as_few(monkeypatch: pytest.MonkeyPatch) -> N
     snapshot = of("gaussian", "factor", "mixed")
     states = states_for(snapshot, 101)
     at_once = snapshot.gradient(states)
-    monkeypatch.setattr("criticd.snapshot._CELLS", 40)
+    monkeypatch.setattr("criticd._model._CELLS", 40)
     np.testing.assert_allclose(snapshot.gradient(states), at_once, rtol=1e-13)
 
 

@@ -161,7 +161,7 @@ def test_many_states_are_as_good_as_few(monkeypatch: pytest.MonkeyPatch) -> None
     snapshot = model()
     states = np.random.default_rng(1).standard_normal((1001, 3))
     at_once = snapshot(states, std=True)
-    monkeypatch.setattr("criticd.snapshot._CELLS", 40)
+    monkeypatch.setattr("criticd._model._CELLS", 40)
     for whole, parts in zip(at_once, snapshot(states, std=True), strict=True):
         np.testing.assert_allclose(whole, parts, rtol=1e-14)
     assert snapshot(np.zeros((0, 3))).shape == (0,)

@@ -1,4 +1,4 @@
-"""tests/shape.py finds what is planted in a small crate, and nothing in that crate without it."""
+"""tests/shape.py finds what is planted in a small crate and a small package, and nothing in them without it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ FILES = {
     "src/second.rs": "//! [`crate::first`] uses this, and a comment is no import.\npub struct Two;\n",
     "src/part/mod.rs": "mod inner;\npub use inner::Inner;\npub struct Outer;\n",
     "src/part/inner.rs": "use super::Outer;\npub struct Inner(Outer);\n",
+    "python/criticd/_one.py": "from __future__ import annotations\n\nimport criticd._two\nfrom criticd import _two as two\n",
+    "python/criticd/_two.py": '"""from criticd import _one"""\n\nimport os\nfrom typing import TYPE_CHECKING\n',
     "tests/whole.rs": "#[test]\nfn whole() {\n    tempfile::tempdir().unwrap();\n}\n",
 }
 
@@ -78,6 +80,22 @@ def test_a_path_without_an_import_closes_a_circle_too(tmp_path: Path, path: str)
 def test_a_circle_of_unit_tests_is_none(tmp_path: Path) -> None:
     second = "pub struct Two;\n\n#[cfg(test)]\nmod tests {\n    use crate::first::say;\n}\n"
     assert faults(tmp_path, src__second_rs=second) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "import criticd._one\n",
+        "from criticd import _one\n",
+        "from . import _one\n",
+        "from criticd._one import One\n",
+        "if TYPE_CHECKING:\n    from criticd._one import One\n",
+        "def later() -> None:\n    from criticd._one import One\n",
+    ],
+)
+def test_a_circle_between_files_of_the_package_is_found(tmp_path: Path, planted: str) -> None:
+    found = faults(tmp_path, **{"python/criticd/_two.py": FILES["python/criticd/_two.py"] + planted})
+    assert found[0] == "Python files that use one another: criticd/_one.py, criticd/_two.py"
 
 
 def test_a_circle_between_folders_is_found_where_files_have_none(tmp_path: Path) -> None:
