@@ -449,9 +449,9 @@ class Appending(Thread):
             return False
         pages = position_pages([stream.name for stream in self.sessions.values()] or [""])
         known: dict[str, Position] | None = None
-        fields = next(pages)
+        ask = next(pages)
         while known is None:
-            streams = self.call(link, "streams", fields)
+            streams = self.call(link, ask.op, ask.fields)
             if streams is None:
                 return False
             self.pause_until = 0.0
@@ -459,7 +459,7 @@ class Appending(Thread):
                 # Nothing is known of our streams then; each batch will be told where it stands.
                 return True
             try:
-                fields = pages.send(streams)
+                ask = pages.send(streams)
             except StopIteration as done:
                 known = done.value
         for stream in self.sessions.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import zmq
 
 from criticd._network import TIMEOUT_S, Network, NoPolicy
-from criticd._protocol import CriticdError, Invalid, Malformed, Message, pack, unpack
+from criticd._protocol import Ask, CriticdError, Invalid, Malformed, Message, Steps, pack, unpack
 from criticd._values import numbers
 
 Array = npt.NDArray[np.float64]
@@ -178,8 +178,8 @@ def evaluation_of(document: Mapping[str, Any]) -> Evaluation:
 
 def requests(
     policy: Policy | None, rows: int | None, first: int | None, critic: str | None, options: Message
-) -> Generator[tuple[str, Message], Message, Evaluation]:
-    """Have a daemon judge a policy: yields operations with their fields, is sent replies, returns the findings.
+) -> Steps[Evaluation]:
+    """Have a daemon judge a policy; the findings.
 
     The states come page by page, and `policy` answers each page at once. `options` are fields of `evaluate`.
     """
@@ -187,10 +187,10 @@ def requests(
     span: Message = {"last": count} if first is None else {"from": first}
     fields: Message = dict(options) if critic is None else {"critic": critic, **options}
     if policy is None:
-        return evaluation_of((yield "evaluate", {**span, **fields}))
-    discrete = _discrete((yield "status", {}), critic)
+        return evaluation_of((yield Ask("evaluate", {**span, **fields})))
+    discrete = _discrete((yield Ask("status", {})), critic)
     if isinstance(policy, str | os.PathLike) or callable(policy):
-        page = yield "rows", span
+        page = yield Ask("rows", span)
         start = page["from"]
         end = min(page["end"], start + count)
         answers = []
@@ -202,14 +202,14 @@ def requests(
                 answers.append(ask(policy, np.array(page["states"])[: end - page["from"]]))
                 if page["next"] >= end:
                     break
-                page = yield "rows", {"from": page["next"]}
+                page = yield Ask("rows", {"from": page["next"]})
         found = np.concatenate(answers)
     else:
         found = numbers(policy, "policy")
         found = found[:, np.newaxis] if found.ndim == 1 else found
-        start = (yield "rows", {"last": len(found)})["from"] if first is None else first
+        start = (yield Ask("rows", {"last": len(found)}))["from"] if first is None else first
     name = "probs" if discrete and found.shape[1] > 1 else "actions"
-    return evaluation_of((yield "evaluate", {"from": start, name: found, **fields}))
+    return evaluation_of((yield Ask("evaluate", {"from": start, name: found, **fields})))
 
 
 def _discrete(status: Message, critic: str | None) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from criticd._protocol import Message
+from criticd._protocol import Ask, Message, Refused, Steps
 from criticd._values import numbers
 
 PIECE = 8192
@@ -24,8 +24,8 @@ def requests(
     offsets: npt.ArrayLike | None,
     stream: str | Sequence[str] | None,
     seq: npt.ArrayLike | None,
-) -> Generator[tuple[str, Message], Message, int]:
-    """Send labels: yields operations with their fields, is sent replies, returns the number of labelled rows."""
+) -> Steps[int]:
+    """Send labels; the number of labelled rows."""
     labels = numbers(values, "values")
     if labels.ndim != 1:
         raise ValueError(f"values: one number for each row, not an array of shape {labels.shape}")
@@ -50,13 +50,24 @@ def requests(
     for start in range(0, len(order), PIECE):
         piece = slice(start, start + PIECE)
         part = {"name": name, "from": start, "offsets": places[piece].tolist(), "values": labels[piece].tolist()}
-        yield "change_heads", {"labels": part}
+        yield from _until_taken("change_heads", {"labels": part})
     return len(order)
 
 
-def _offsets(
-    streams: list[str | None], numbered: npt.NDArray[np.int64]
-) -> Generator[tuple[str, Message], Message, npt.NDArray[np.int64]]:
+def _until_taken(op: str, fields: Message) -> Steps[Message]:
+    """The reply to a request that the daemon puts off while changes of others wait to be stored."""
+    after_s = 0.0
+    for _ in range(ATTEMPTS):
+        try:
+            return (yield Ask(op, fields, after_s))
+        except Refused as error:
+            if error.code != "overloaded":
+                raise
+            after_s = (error.retry_after_ms or 20) / 1000
+    return (yield Ask(op, fields, after_s))
+
+
+def _offsets(streams: list[str | None], numbered: npt.NDArray[np.int64]) -> Steps[npt.NDArray[np.int64]]:
     """Offset of each row, -1 where it is not retained. A stream that is None is the only one that the daemon has."""
     wanted: dict[tuple[str | None, int], int] = {}
     for row, key in enumerate(zip(streams, numbered.tolist(), strict=True)):
@@ -67,7 +78,7 @@ def _offsets(
     span: Message = {"last": ALL}
     end = None
     while True:
-        page = yield "rows", span
+        page = yield from _until_taken("rows", span)
         end = page["end"] if end is None else end
         names.update(page["stream_names"])
         for k, (place, number) in enumerate(zip(page["streams"], page["seqs"], strict=True)):

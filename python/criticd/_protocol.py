@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgpack
 import numpy as np
@@ -22,6 +22,7 @@ Array: TypeAlias = npt.NDArray[np.float64]
 Message: TypeAlias = dict[str, Any]
 
 VERSION = 1
+_T = TypeVar("_T")
 MAGNITUDE_MAX = 1e9
 """Largest magnitude of a number in a state or reward."""
 
@@ -274,3 +275,20 @@ def answer(payload: bytes | memoryview) -> tuple[Any, Message | Refused]:
     if not isinstance(error, dict):
         raise Malformed("a reply that is neither an answer nor an error")
     return reply.get("id"), Refused(error)
+
+
+class Ask(NamedTuple):
+    """An operation and its fields, to be sent after some seconds."""
+
+    op: str
+    fields: Message
+    after_s: float = 0.0
+
+
+Steps: TypeAlias = Generator[Ask, Message, _T]
+"""Requests one after the other: is sent the reply to each, or thrown its `Refused`, and returns what was found."""
+
+
+def once(op: str, fields: Message, read: Callable[[Message], _T]) -> Steps[_T]:
+    """A single request, and what its reply says."""
+    return read((yield Ask(op, fields)))

@@ -6,32 +6,24 @@ They belong to the event loop in which they are first used.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
 import zmq
 import zmq.asyncio
 
-from criticd import _labels
 from criticd import client as _client
 from criticd import sender as _sender
 from criticd import subscriber as _subscriber
-from criticd._act import Decisions, decisions_of
-from criticd._act import request as act_request
 from criticd._delivery import Counters
-from criticd._evaluation import Evaluation, Policy
-from criticd._evaluation import requests as evaluation_requests
 from criticd._fork import stays
-from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
+from criticd._protocol import Address, CriticdError, Message, NoReply, Refused, Steps, Unreachable, answer, pack
 from criticd._refusals import Refusal
-from criticd._status import Status, status_of
-from criticd._values import checked
-from criticd.client import Appended, HeadValues, ListedHead, Position, RefitOutcome, Suggestion, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
@@ -40,9 +32,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Sender", "Subscriber"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _awaited(
+    method: Callable[Concatenate[_client.Client, _P], _T],
+) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
+    """A method of `criticd.Client` with this client's `_ask`, which is awaited."""
+
+    async def asked(self: Client, /, *args: _P.args, **fields: _P.kwargs) -> _T:
+        found: _T = await cast(Any, method)(self, *args, **fields)
+        return found
+
+    functools.update_wrapper(asked, method)
+    return asked
+
 
 class Client:
-    """As `criticd.Client`, but requests do not wait for each other: many may be open at a time."""
+    """As `criticd.Client`, with its methods, but requests do not wait for each other: many may be open at a time.
+
+    `evaluate` calls a policy that is a function in this thread.
+    """
 
     def __init__(
         self,
@@ -60,289 +71,45 @@ class Client:
         self._reader: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
 
-    async def ping(self) -> float:
-        """Seconds since the daemon started."""
-        return float((await self.request("ping"))["uptime_s"])
+    ping = _awaited(_client.Client.ping)
+    hello = _awaited(_client.Client.hello)
+    status = _awaited(_client.Client.status)
+    streams = _awaited(_client.Client.streams)
+    value = _awaited(_client.Client.value)
+    act = _awaited(_client.Client.act)
+    evaluate = _awaited(_client.Client.evaluate)
+    heads = _awaited(_client.Client.heads)
+    list_heads = _awaited(_client.Client.list_heads)
+    add_heads = _awaited(_client.Client.add_heads)
+    send_labels = _awaited(_client.Client.send_labels)
+    remove_heads = _awaited(_client.Client.remove_heads)
+    suggest = _awaited(_client.Client.suggest)
+    report = _awaited(_client.Client.report)
+    snapshot = _awaited(_client.Client.snapshot)
+    refit = _awaited(_client.Client.refit)
+    rebuild = _awaited(_client.Client.rebuild)
+    remove = _awaited(_client.Client.remove)
+    new_policy = _awaited(_client.Client.new_policy)
+    checkpoint = _awaited(_client.Client.checkpoint)
+    append = _awaited(_client.Client.append)
 
-    async def hello(self) -> Hello:
-        """Versions, features and limits of the daemon, and its critics."""
-        return Hello.of(await self.request("hello"))
-
-    async def status(self) -> Status:
-        """Everything that the daemon knows about itself."""
-        return status_of(await self.request("status"))
-
-    async def streams(self, *names: str) -> dict[str, Position]:
-        """As `criticd.Client.streams`."""
-        pages = _client.position_pages(names)
-        fields = next(pages)
-        while True:
-            reply = await self.request("streams", **fields)
+    async def _ask(self, steps: Steps[_T], timeout_s: float | None = None) -> _T:
+        """As that of `criticd.Client`, with which the methods above end."""
+        with contextlib.closing(steps):
             try:
-                fields = pages.send(reply)
+                ask = next(steps)
+                while True:
+                    if ask.after_s:
+                        await asyncio.sleep(ask.after_s)
+                    try:
+                        reply = await self.request(ask.op, timeout_s, **ask.fields)
+                    except Refused as refused:
+                        ask = steps.throw(refused)
+                    else:
+                        ask = steps.send(reply)
             except StopIteration as done:
-                positions: dict[str, Position] = done.value
-                return positions
-
-    @overload
-    async def value(
-        self,
-        states: npt.ArrayLike,
-        *,
-        variance: bool = False,
-        returns: bool = False,
-        known: bool = False,
-        base: bool = False,
-        critic: str | None = None,
-        critics: None = None,
-        min_offset: int | None = None,
-        actions: npt.ArrayLike | None = None,
-        timeout_s: float | None = None,
-    ) -> Value: ...
-
-    @overload
-    async def value(
-        self,
-        states: npt.ArrayLike,
-        *,
-        variance: bool = False,
-        returns: bool = False,
-        known: bool = False,
-        base: bool = False,
-        critic: None = None,
-        critics: Sequence[str],
-        min_offset: int | None = None,
-        actions: npt.ArrayLike | None = None,
-        timeout_s: float | None = None,
-    ) -> dict[str, Value]: ...
-
-    async def value(
-        self,
-        states: npt.ArrayLike,
-        *,
-        variance: bool = False,
-        returns: bool = False,
-        known: bool = False,
-        base: bool = False,
-        critic: str | None = None,
-        critics: Sequence[str] | None = None,
-        min_offset: int | None = None,
-        actions: npt.ArrayLike | None = None,
-        timeout_s: float | None = None,
-    ) -> Value | dict[str, Value]:
-        """As `criticd.Client.value`."""
-        fields = _client.query(
-            states,
-            variance,
-            critic,
-            min_offset,
-            returns=returns,
-            known=known,
-            base=base,
-            critics=critics,
-            actions=actions,
-        )
-        reply = await self.request("value", timeout_s, **fields)
-        return _client.value_of(reply) if critics is None else _client.values_of(reply, critics)
-
-    async def act(
-        self,
-        states: npt.ArrayLike,
-        exploration: str = "greedy",
-        *,
-        epsilon: float | None = None,
-        temperature: float | None = None,
-        beta: float | None = None,
-        seed: int = 0,
-        episode: npt.ArrayLike = 0,
-        step: npt.ArrayLike | None = None,
-        candidates: npt.ArrayLike | None = None,
-        unknown_above: float | None = None,
-        fallback: npt.ArrayLike | None = None,
-        critic: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Decisions:
-        """As `criticd.Client.act`."""
-        fields = act_request(
-            states,
-            exploration,
-            epsilon=epsilon,
-            temperature=temperature,
-            beta=beta,
-            seed=seed,
-            episode=episode,
-            step=step,
-            candidates=candidates,
-            unknown_above=unknown_above,
-            fallback=fallback,
-            critic=critic,
-        )
-        reply = await self.request("act", timeout_s, **fields)
-        return decisions_of(reply, np.ndim(states) == 1)
-
-    async def evaluate(
-        self,
-        policy: Policy | None = None,
-        *,
-        critic: str | None = None,
-        rows: int | None = None,
-        first: int | None = None,
-        rho_max: float | None = None,
-        ess_min: float | None = None,
-        folds: int | None = None,
-        seed: int = 0,
-        timeout_s: float = 600.0,
-    ) -> Evaluation:
-        """As `criticd.Client.evaluate`. A policy that is a function is called in this thread."""
-        options = _client.optional(rho_max=rho_max, ess_min=ess_min, folds=folds)
-        steps = evaluation_requests(policy, rows, first, critic, {"seed": seed, **options})
-        try:
-            op, fields = next(steps)
-            while True:
-                op, fields = steps.send(await self.request(op, timeout_s, **fields))
-        except StopIteration as done:
-            found: Evaluation = done.value
-            return found
-
-    async def heads(
-        self,
-        states: npt.ArrayLike,
-        names: Sequence[str] | None = None,
-        *,
-        variance: bool = True,
-        returns: bool = False,
-        critic: str | None = None,
-        min_offset: int | None = None,
-        timeout_s: float | None = None,
-    ) -> HeadValues:
-        """As `criticd.Client.heads`."""
-        fields = _client.head_query(states, names, variance, returns, critic, min_offset)
-        return _client.head_values_of(await self.request("value", timeout_s, **fields))
-
-    async def list_heads(self, critic: str | None = None) -> dict[str, ListedHead]:
-        """As `criticd.Client.list_heads`."""
-        pages = _client.head_pages(critic)
-        fields = next(pages)
-        while True:
-            reply = await self.request("heads", **fields)
-            try:
-                fields = pages.send(reply)
-            except StopIteration as done:
-                heads: dict[str, ListedHead] = done.value
-                return heads
-
-    async def add_heads(self, heads: Sequence[Message], *, critic: str | None = None) -> int:
-        """As `criticd.Client.add_heads`."""
-        fields = _client.optional(critic=critic)
-        return int((await self.request("change_heads", add=list(heads), **fields))["offset"])
-
-    async def send_labels(
-        self,
-        name: str,
-        values: npt.ArrayLike,
-        *,
-        offsets: npt.ArrayLike | None = None,
-        stream: str | Sequence[str] | None = None,
-        seq: npt.ArrayLike | None = None,
-    ) -> int:
-        """As `criticd.Client.send_labels`."""
-        steps = _labels.requests(name, values, offsets, stream, seq)
-        try:
-            op, fields = next(steps)
-            while True:
-                op, fields = steps.send(await self._ask_again(op, fields))
-        except StopIteration as done:
-            return int(done.value)
-
-    async def _ask_again(self, op: str, fields: Message) -> Message:
-        """The reply to a request that the daemon puts off while changes of others wait to be stored."""
-        for _ in range(_labels.ATTEMPTS):
-            try:
-                return await self.request(op, **fields)
-            except Refused as error:
-                if error.code != "overloaded":
-                    raise
-                await asyncio.sleep((error.retry_after_ms or 20) / 1000)
-        return await self.request(op, **fields)
-
-    async def remove_heads(self, *names: str, critic: str | None = None) -> int:
-        """As `criticd.Client.remove_heads`."""
-        fields = _client.optional(critic=critic)
-        return int((await self.request("change_heads", remove=list(names), **fields))["offset"])
-
-    async def suggest(
-        self, context: npt.ArrayLike, *, advisor: str | None = None, timeout_s: float | None = None
-    ) -> Suggestion:
-        """As `criticd.Client.suggest`."""
-        fields = _client.suggest_request(context, advisor)
-        return _client.suggestion_of(await self.request("suggest", timeout_s, **fields))
-
-    async def report(
-        self, decision: int | Suggestion, cost: float, *, advisor: str | None = None, timeout_s: float | None = None
-    ) -> int:
-        """As `criticd.Client.report`."""
-        fields = _client.report_request(decision, cost, advisor)
-        return int((await self.request("report", timeout_s, **fields))["learned"])
-
-    async def snapshot(self, critic: str | None = None, *, variance: bool = True, head: str | None = None) -> Snapshot:
-        """As `criticd.Client.snapshot`."""
-        if head is not None:
-            of = _client.optional(critic=critic)
-            return _client.head_model_of(await self.request("snapshot", variance=variance, head=head, **of), head)
-        pages = _client.model_pages(critic, variance)
-        fields = next(pages)
-        while True:
-            try:
-                reply: Message | Refused = await self.request("snapshot", **fields)
-            except Refused as refused:
-                reply = refused
-            try:
-                fields = pages.send(reply)
-            except StopIteration as done:
-                model: Snapshot = done.value
-                return model
-
-    async def refit(
-        self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None
-    ) -> RefitOutcome:
-        """As `criticd.Client.refit`."""
-        return _client.refit_outcome_of(
-            await self.request("refit", timeout_s, wait=wait, **_client.optional(critic=critic))
-        )
-
-    async def rebuild(
-        self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None
-    ) -> RefitOutcome:
-        """As `criticd.Client.rebuild`."""
-        return _client.refit_outcome_of(
-            await self.request("rebuild", timeout_s, wait=wait, **_client.optional(critic=critic))
-        )
-
-    async def remove(
-        self,
-        select: Sequence[_client.Selector],
-        *,
-        dry_run: bool = True,
-        by: str | None = None,
-        reason: str | None = None,
-        timeout_s: float | None = None,
-    ) -> _client.Removal:
-        """As `criticd.Client.remove`."""
-        fields = _client.optional(by=by, reason=reason)
-        selected = [dict(one) for one in select]
-        return _client.removal_of(await self.request("remove", timeout_s, select=selected, dry_run=dry_run, **fields))
-
-    async def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
-        """As `criticd.Client.new_policy`."""
-        return int((await self.request("new_policy", **_client.optional(policy=policy, critic=critic)))["offset"])
-
-    async def checkpoint(self) -> int:
-        """Make the daemon write a checkpoint: how many rows it covers."""
-        return int((await self.request("checkpoint"))["offset"])
-
-    async def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:
-        """As `criticd.Client.append`."""
-        return _client.appended_of(await self.request("append", timeout_s, **checked(rows)))
+                found: _T = done.value
+                return found
 
     async def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
         """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""

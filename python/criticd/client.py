@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +24,17 @@ from criticd._evaluation import requests as evaluation_requests
 from criticd._fork import stays, watch
 from criticd._protocol import (
     Address,
+    Ask,
     CriticdError,
     Hello,
     Malformed,
     Message,
     NoReply,
     Refused,
+    Steps,
     Unreachable,
     answer,
+    once,
     pack,
     unpack,
 )
@@ -41,6 +45,8 @@ from criticd.snapshot import Snapshot, Values
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_T = TypeVar("_T")
 
 PAGE_ATTEMPTS = 8
 """How often a model that was replaced while its pages were fetched is asked for again."""
@@ -133,54 +139,47 @@ def removal_of(reply: Message) -> Removal:
     return Removal(ranges=ranges, subtracted=subtracted, **{key: reply[key] for key in keys})
 
 
-def model_pages(critic: str | None, variance: bool) -> Generator[Message, Message | Refused, Snapshot]:
-    """Fetch a model page by page: yields the fields of `snapshot` requests, is sent their replies, returns the model.
+def model_pages(critic: str | None, variance: bool, head: str | None) -> Steps[Snapshot]:
+    """Fetch a model page by page; that of a head comes at once.
 
     All pages belong to one revision. If the daemon has dropped that in between, it starts again.
     """
-    fields: Message = {"variance": variance} if critic is None else {"variance": variance, "critic": critic}
-    refused: Refused | None = None
+    fields = {"variance": variance, **optional(critic=critic, head=head)}
+    if head is not None:
+        reply = yield Ask("snapshot", fields)
+        if reply.get("head") != head:
+            # It skips keys that it does not know.
+            raise CriticdError("this daemon cannot give the model of one head")
+        return Snapshot.of(reply)
+    gone: Refused | None = None
     for _ in range(PAGE_ATTEMPTS):
-        reply = yield {**fields, "page": 0}
-        if isinstance(reply, Refused):
-            raise reply
-        data, pages, revision = [reply["data"]], reply["pages"], reply["revision"]
-        for page in range(1, pages):
-            reply = yield {**fields, "page": page, "revision": revision}
-            if isinstance(reply, Refused):
-                if reply.code != "not_ready":
-                    raise reply
-                refused = reply
-                break
-            data.append(reply["data"])
-        if len(data) == pages:
+        reply = yield Ask("snapshot", {**fields, "page": 0})
+        data, revision = [reply["data"]], reply["revision"]
+        try:
+            for page in range(1, reply["pages"]):
+                reply = yield Ask("snapshot", {**fields, "page": page, "revision": revision})
+                data.append(reply["data"])
+        except Refused as refused:
+            if refused.code != "not_ready":
+                raise
+            gone = refused
+        else:
             return Snapshot.of(unpack(b"".join(data)))
-    assert refused is not None
-    raise refused
+    assert gone is not None
+    raise gone
 
 
-def head_model_of(reply: Message, head: str) -> Snapshot:
-    """The reply to `snapshot` with a `head`."""
-    if reply.get("head") != head:
-        # It skips keys that it does not know.
-        raise CriticdError("this daemon cannot give the model of one head")
-    return Snapshot.of(reply)
-
-
-def position_pages(names: Sequence[str]) -> Generator[Message, Message, dict[str, Position]]:
-    """Ask where streams stand: yields the fields of `streams` requests, is sent their replies, returns the positions.
-
-    Those of `names`, or of all streams, page by page, if there are none.
-    """
+def position_pages(names: Sequence[str]) -> Steps[dict[str, Position]]:
+    """Ask where streams stand: those of `names`, or all of them, page by page, if there are none."""
     found: dict[str, Position] = {}
     for first in range(0, len(names), STREAMS_PER_REQUEST):
-        found |= positions_of((yield {"names": list(names[first : first + STREAMS_PER_REQUEST])}))
+        found |= positions_of((yield Ask("streams", {"names": list(names[first : first + STREAMS_PER_REQUEST])})))
     if names:
         # A daemon that does not know `names` tells of all.
         return {name: found[name] for name in names if name in found}
     fields: Message = {}
     while True:
-        reply = yield fields
+        reply = yield Ask("streams", fields)
         found |= positions_of(reply)
         if reply.get("next") is None:
             return found
@@ -310,12 +309,12 @@ def head_query(
     return fields | optional(returns=returns or None) | {"heads": "all" if names is None else list(names)}
 
 
-def head_pages(critic: str | None) -> Generator[Message, Message, dict[str, ListedHead]]:
-    """List heads: yields the fields of `heads` requests, is sent their replies, returns the heads by name."""
+def head_pages(critic: str | None) -> Steps[dict[str, ListedHead]]:
+    """List heads, by name."""
     found: dict[str, ListedHead] = {}
     fields: Message = optional(critic=critic)
     while True:
-        reply = yield fields
+        reply = yield Ask("heads", fields)
         try:
             for head in reply["heads"]:
                 found_of_head = ("added", "apart", "unsolved", "learning", "first_row", *VERIFIED)
@@ -390,6 +389,11 @@ def appended_of(reply: Message) -> Appended:
     return Appended(reply["accepted"], reply["duplicates"], reply["next_seq"], reply["offset"])
 
 
+def offset_of(reply: Message) -> int:
+    """The rows before a change, in the reply to it."""
+    return int(reply["offset"])
+
+
 def refit_outcome_of(reply: Message) -> RefitOutcome:
     """The reply to `refit`."""
     return RefitOutcome(reply["outcome"], reply.get("generation"), reply.get("reason"))
@@ -459,27 +463,19 @@ class Client:
 
     def ping(self) -> float:
         """Seconds since the daemon started."""
-        return float(self.request("ping")["uptime_s"])
+        return self._ask(once("ping", {}, lambda reply: float(reply["uptime_s"])))
 
     def hello(self) -> Hello:
         """Versions, features and limits of the daemon, and its critics."""
-        return Hello.of(self.request("hello"))
+        return self._ask(once("hello", {}, Hello.of))
 
     def status(self) -> Status:
         """Everything that the daemon knows about itself."""
-        return status_of(self.request("status"))
+        return self._ask(once("status", {}, status_of))
 
     def streams(self, *names: str) -> dict[str, Position]:
         """Where each stream stands, by name; of `names` alone, as far as they are known, if any are given."""
-        pages = position_pages(names)
-        fields = next(pages)
-        while True:
-            reply = self.request("streams", **fields)
-            try:
-                fields = pages.send(reply)
-            except StopIteration as done:
-                positions: dict[str, Position] = done.value
-                return positions
+        return self._ask(position_pages(names))
 
     @overload
     def value(
@@ -550,8 +546,9 @@ class Client:
             critics=critics,
             actions=actions,
         )
-        reply = self.request("value", timeout_s, **fields)
-        return value_of(reply) if critics is None else values_of(reply, critics)
+        if critics is None:
+            return self._ask(once("value", fields, value_of), timeout_s)
+        return self._ask(once("value", fields, lambda reply: values_of(reply, critics)), timeout_s)
 
     def act(
         self,
@@ -588,7 +585,7 @@ class Client:
             fallback=fallback,
             critic=critic,
         )
-        return decisions_of(self.request("act", timeout_s, **fields), np.ndim(states) == 1)
+        return self._ask(once("act", fields, lambda reply: decisions_of(reply, np.ndim(states) == 1)), timeout_s)
 
     def evaluate(
         self,
@@ -616,14 +613,7 @@ class Client:
         Episodes that had begun before the first row, or have not ended, are left out if there are others.
         """
         options = optional(rho_max=rho_max, ess_min=ess_min, folds=folds)
-        steps = evaluation_requests(policy, rows, first, critic, {"seed": seed, **options})
-        try:
-            op, fields = next(steps)
-            while True:
-                op, fields = steps.send(self.request(op, timeout_s, **fields))
-        except StopIteration as done:
-            found: Evaluation = done.value
-            return found
+        return self._ask(evaluation_requests(policy, rows, first, critic, {"seed": seed, **options}), timeout_s)
 
     def heads(
         self,
@@ -642,18 +632,11 @@ class Client:
         is at most 65536.
         """
         fields = head_query(states, names, variance, returns, critic, min_offset)
-        return head_values_of(self.request("value", timeout_s, **fields))
+        return self._ask(once("value", fields, head_values_of), timeout_s)
 
     def list_heads(self, critic: str | None = None) -> dict[str, ListedHead]:
         """The heads of a critic by name."""
-        pages = head_pages(critic)
-        fields = next(pages)
-        while True:
-            try:
-                fields = pages.send(self.request("heads", **fields))
-            except StopIteration as done:
-                heads: dict[str, ListedHead] = done.value
-                return heads
+        return self._ask(head_pages(critic))
 
     def add_heads(self, heads: Sequence[Message], *, critic: str | None = None) -> int:
         """Add heads to a critic, which learns them from the rows of its model. Returns the rows before the change.
@@ -661,7 +644,7 @@ class Client:
         Each is a map as under "Heads" of the protocol:
         `{"name": "contact", "cumulant": {"kind": "event", "index": 3, "above": 0.5}, "timescale": 2.0}`.
         """
-        return int(self.request("change_heads", add=list(heads), **optional(critic=critic))["offset"])
+        return self._ask(once("change_heads", {"add": list(heads), **optional(critic=critic)}, offset_of))
 
     def send_labels(
         self,
@@ -678,28 +661,11 @@ class Client:
         one) and `seq`. Rows that are no longer retained, and values that are NaN, are left out; returns how many labels
         there are. The rows that have none do not count for these heads.
         """
-        steps = _labels.requests(name, values, offsets, stream, seq)
-        try:
-            op, fields = next(steps)
-            while True:
-                op, fields = steps.send(self._ask_again(op, fields))
-        except StopIteration as done:
-            return int(done.value)
-
-    def _ask_again(self, op: str, fields: Message) -> Message:
-        """The reply to a request that the daemon puts off while changes of others wait to be stored."""
-        for _ in range(_labels.ATTEMPTS):
-            try:
-                return self.request(op, **fields)
-            except Refused as error:
-                if error.code != "overloaded":
-                    raise
-                time.sleep((error.retry_after_ms or 20) / 1000)
-        return self.request(op, **fields)
+        return self._ask(_labels.requests(name, values, offsets, stream, seq))
 
     def remove_heads(self, *names: str, critic: str | None = None) -> int:
         """Remove heads that were added. Returns the rows before the change."""
-        return int(self.request("change_heads", remove=list(names), **optional(critic=critic))["offset"])
+        return self._ask(once("change_heads", {"remove": list(names), **optional(critic=critic)}, offset_of))
 
     def suggest(
         self, context: npt.ArrayLike, *, advisor: str | None = None, timeout_s: float | None = None
@@ -708,7 +674,7 @@ class Client:
 
         The decision waits for its cost: `report` it. Every call counts as another decision.
         """
-        return suggestion_of(self.request("suggest", timeout_s, **suggest_request(context, advisor)))
+        return self._ask(once("suggest", suggest_request(context, advisor), suggestion_of), timeout_s)
 
     def report(
         self, decision: int | Suggestion, cost: float, *, advisor: str | None = None, timeout_s: float | None = None
@@ -717,33 +683,19 @@ class Client:
 
         Returns the number of costs learned. The daemon learns a cost once and refuses a further report of the decision.
         """
-        return int(self.request("report", timeout_s, **report_request(decision, cost, advisor))["learned"])
+        fields = report_request(decision, cost, advisor)
+        return self._ask(once("report", fields, lambda reply: int(reply["learned"])), timeout_s)
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True, head: str | None = None) -> Snapshot:
         """The current model, fetched in pages. The client's `timeout_s` applies to each page.
 
         With `head` the value function of that head alone, as `snapshot.heads[head]` of a model file is.
         """
-        if head is not None:
-            return head_model_of(
-                self.request("snapshot", variance=variance, head=head, **optional(critic=critic)), head
-            )
-        pages = model_pages(critic, variance)
-        fields = next(pages)
-        while True:
-            try:
-                reply: Message | Refused = self.request("snapshot", **fields)
-            except Refused as refused:
-                reply = refused
-            try:
-                fields = pages.send(reply)
-            except StopIteration as done:
-                model: Snapshot = done.value
-                return model
+        return self._ask(model_pages(critic, variance, head))
 
     def refit(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
         """Start a refit now. With `wait`, return when it has ended; `timeout_s` must allow for that."""
-        return refit_outcome_of(self.request("refit", timeout_s, wait=wait, **optional(critic=critic)))
+        return self._ask(once("refit", {"wait": wait, **optional(critic=critic)}, refit_outcome_of), timeout_s)
 
     optimise = refit  # its former name
 
@@ -753,7 +705,7 @@ class Client:
         The outcome is that of `refit`. With `wait`, return when the rebuild has ended; `timeout_s` must allow for that.
         A critic that has failed learns again.
         """
-        return refit_outcome_of(self.request("rebuild", timeout_s, wait=wait, **optional(critic=critic)))
+        return self._ask(once("rebuild", {"wait": wait, **optional(critic=critic)}, refit_outcome_of), timeout_s)
 
     def remove(
         self,
@@ -770,9 +722,8 @@ class Client:
         `{"times": (from, to)}`, Unix seconds. Critics subtract the rows at once and are then learned again; `removals`
         of `status` says from which generation on nothing of them is left. `by` and `reason` are for the status.
         """
-        fields = optional(by=by, reason=reason)
-        reply = self.request("remove", timeout_s, select=[dict(one) for one in select], dry_run=dry_run, **fields)
-        return removal_of(reply)
+        fields = {"select": [dict(one) for one in select], "dry_run": dry_run, **optional(by=by, reason=reason)}
+        return self._ask(once("remove", fields, removal_of), timeout_s)
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
         """Announce that another policy acts from the next row on, named `policy` if given. Returns the rows before it.
@@ -780,18 +731,35 @@ class Client:
         The setting `on_new_policy` of each critic decides the effect; without `critic` it applies to all. Nothing
         changes if that policy acts already. Rows of a `Sender` with `policy` announce the change themselves.
         """
-        return int(self.request("new_policy", **optional(policy=policy, critic=critic))["offset"])
+        return self._ask(once("new_policy", optional(policy=policy, critic=critic), offset_of))
 
     def checkpoint(self) -> int:
         """Make the daemon write a checkpoint and return the number of rows that it covers."""
-        return int(self.request("checkpoint")["offset"])
+        return self._ask(once("checkpoint", {}, offset_of))
 
-    def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:
+    def append(self, /, *, timeout_s: float | None = None, **rows: Any) -> Appended:
         """One `append` as the protocol has it: `stream`, `session`, `seq` and the keys of a transition or a batch.
 
         This is for single rows that must have arrived when it returns; `Sender` does the numbering, and is faster.
         """
-        return appended_of(self.request("append", timeout_s, **checked(rows)))
+        return self._ask(once("append", checked(rows), appended_of), timeout_s)
+
+    def _ask(self, steps: Steps[_T], timeout_s: float | None = None) -> _T:
+        """What the steps find; all methods end with this, so that in `criticd.aio` they can wait in another way."""
+        with contextlib.closing(steps):
+            try:
+                ask = next(steps)
+                while True:
+                    time.sleep(ask.after_s)
+                    try:
+                        reply = self.request(ask.op, timeout_s, **ask.fields)
+                    except Refused as refused:
+                        ask = steps.throw(refused)
+                    else:
+                        ask = steps.send(reply)
+            except StopIteration as done:
+                found: _T = done.value
+                return found
 
     def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
         """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import CALM, PATIENCE_S, Puppet, Start
 
-from criticd import CriticdError, Full, NoReply, Refused, Unreachable, aio
+from criticd import Client, CriticdError, Full, NoReply, Refused, Unreachable, aio
 
 WALK = np.random.default_rng(0).standard_normal((2001, 2))
 Make = Callable[[Callable[[dict[str, Any]], dict[str, Any] | None]], Puppet]
@@ -61,6 +62,12 @@ def test_send_follow_and_ask(start: Start) -> None:
             assert seen and seen == sorted(seen)
 
     asyncio.run(main())
+
+
+def test_every_method_of_the_client_is_there_to_be_awaited() -> None:
+    methods = {name for name, of in vars(Client).items() if inspect.isfunction(of) and not name.startswith("_")}
+    awaited = {name for name, of in vars(aio.Client).items() if inspect.iscoroutinefunction(of)}
+    assert methods - {"optimise"} <= awaited
 
 
 def test_requests_overtake_each_other(puppet: Make) -> None:

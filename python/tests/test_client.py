@@ -199,6 +199,15 @@ def test_refusals_say_how_long_to_wait(puppet: Make) -> None:
     assert refused.value.retry_after_ms == 70
 
 
+@pytest.mark.parametrize("client", [Client, aio.Client], ids=["plain", "aio"])
+def test_labels_are_sent_again_until_there_is_room(puppet: Make, client: Any) -> None:
+    error = {"code": "overloaded", "message": "no room", "retry_after_ms": 1}
+    made = puppet(lambda request: {"error": error} if len(made.requests) < 3 else {"offset": 9})
+    found = client(made.endpoint).send_labels("gentle", [0.5, 1.5], offsets=[3, 4])
+    assert (asyncio.run(found) if client is aio.Client else found) == 2
+    assert [request["labels"]["offsets"] for request in made.requests] == 3 * [[3, 4]]
+
+
 def test_a_page_that_is_gone_makes_it_start_again(puppet: Make, start: Start) -> None:
     from test_snapshot import model
 
