@@ -1,4 +1,4 @@
-"""The states about which a model errs most, by the rule of the dashboard.
+"""The states about which a model errs most: those that the dashboard and `criticd plot --errors` name.
 
 A single return scatters. So an error is a mean over a state and those nearest to it, standardised, and the worst states
 are those whose means exceed two of their standard errors by most. A neighbourhood counts once, and so do the returns of
@@ -59,7 +59,7 @@ def spacing(discount: float) -> float:
     """Rows of a trajectory whose returns count as one, about: what two returns so far apart share weighs a tenth."""
     if not 0 < discount < 1:
         return 0.0 if discount <= 0 else math.inf
-    return 0.5 * abs(math.log(_REST) / math.log(discount))
+    return abs(math.log(_REST) / math.log(discount))
 
 
 def worst(states: Array, errors: Array, apart: float) -> list[Worst]:
@@ -67,9 +67,7 @@ def worst(states: Array, errors: Array, apart: float) -> list[Worst]:
 
     Errors less than `apart` rows from each other count as one.
     """
-    rows = np.arange(len(states))
-    if len(rows) > _SAMPLES:
-        rows = np.sort(np.random.default_rng(0).choice(rows, _SAMPLES, replace=False))
+    rows = _scattered(len(states), min(len(states), _SAMPLES))
     some, wrong = states[rows], errors[rows]
     deviation = some.std(axis=0)
     scale = np.where(deviation > 0, deviation, np.inf)
@@ -93,6 +91,13 @@ def worst(states: Array, errors: Array, apart: float) -> list[Worst]:
         if len(out) == _WORST:
             break
     return out
+
+
+def _scattered(length: int, count: int) -> Any:
+    """Numbers (count,) below `length`, one from each of as many equal parts; its place there follows no period."""
+    ends = np.arange(count + 1, dtype=np.uint64) * np.uint64(length) // np.uint64(count)
+    spread = ends[:-1] * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+    return (ends[:-1] + spread % np.diff(ends)).astype(np.int64)
 
 
 def _nearest(places: Array) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import PATIENCE_S
 from test_snapshot import model
 
 from criticd import Invalid, Snapshot
@@ -44,6 +49,28 @@ def test_a_planted_error_is_among_the_worst_before_noise(snapshot: Snapshot, see
     # By TD errors it is the same: behind a terminal state there is nothing.
     rows = (states, returns, states, np.zeros(len(states)))
     assert [bad.row for bad in snapshot.worst(td_error=rows)] == [bad.row for bad in worst]
+
+
+@pytest.mark.parametrize(("discount", "count"), [(0.0, 1500), (0.9, 400), (0.9, 4000)])
+def test_they_are_those_of_the_program(snapshot: Snapshot, tmp_path: Path, discount: float, count: int) -> None:
+    snapshot = replace(snapshot, discount=discount)
+    states = np.cumsum(np.random.default_rng(2).normal(0, 0.3, (count, 3)), axis=0) % 2 - 1
+    rewards = snapshot(states) * (1 - discount) + np.random.default_rng(3).normal(size=count) + in_corner(states)
+    ends = np.arange(count) == count - 1
+    np.savez(tmp_path / "rows.npz", states=states, rewards=rewards, terminated=ends)
+    snapshot.save(tmp_path / "of.model")
+    words = ["plot", "of.model", "--errors", "rows.npz", "--out", "errors.svg"]
+    command = [os.environ["CRITICD_BIN"], *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    said = re.findall(r"^ *\d+ +(\S+) +(\S+) +\S+ +(\d+) +(\d+) ", done.stdout, re.MULTILINE)
+    returns = np.zeros(count + 1)
+    for row in reversed(range(count)):
+        returns[row] = rewards[row] + discount * returns[row + 1]
+    found = snapshot.worst(error=(states, returns[:-1]))
+    assert [(bad.count, bad.row) for bad in found] == [(int(near), int(row)) for _, _, near, row in said]
+    for bad, (error, spread, *_) in zip(found, said, strict=True):
+        assert (bad.error, bad.spread) == pytest.approx((float(error), float(spread)), rel=5e-3)
+    assert any(bad.no_chance for bad in found) == ("no more than chance" not in done.stdout)
 
 
 def test_noise_is_no_more_than_chance(snapshot: Snapshot) -> None:
