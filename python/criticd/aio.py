@@ -6,7 +6,6 @@ They belong to the event loop in which they are first used.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import itertools
 import os
@@ -95,21 +94,22 @@ class Client:
 
     async def _ask(self, steps: Steps[_T], timeout_s: float | None = None) -> _T:
         """As that of `criticd.Client`, with which the methods above end."""
-        with contextlib.closing(steps):
-            try:
-                ask = next(steps)
-                while True:
-                    if ask.after_s:
-                        await asyncio.sleep(ask.after_s)
-                    try:
-                        reply = await self.request(ask.op, timeout_s, **ask.fields)
-                    except Refused as refused:
-                        ask = steps.throw(refused)
-                    else:
-                        ask = steps.send(reply)
-            except StopIteration as done:
-                found: _T = done.value
-                return found
+        try:
+            ask = next(steps)
+            while True:
+                if ask.after_s:
+                    await asyncio.sleep(ask.after_s)
+                try:
+                    reply = await self.request(ask.op, timeout_s, **ask.fields)
+                except Refused as refused:
+                    ask = steps.throw(refused)
+                else:
+                    ask = steps.send(reply)
+        except StopIteration as done:
+            found: _T = done.value
+            return found
+        finally:
+            steps.close()
 
     async def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
         """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""

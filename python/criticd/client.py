@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
@@ -746,20 +745,22 @@ class Client:
 
     def _ask(self, steps: Steps[_T], timeout_s: float | None = None) -> _T:
         """What the steps find; all methods end with this, so that in `criticd.aio` they can wait in another way."""
-        with contextlib.closing(steps):
-            try:
-                ask = next(steps)
-                while True:
+        try:
+            ask = next(steps)
+            while True:
+                if ask.after_s:
                     time.sleep(ask.after_s)
-                    try:
-                        reply = self.request(ask.op, timeout_s, **ask.fields)
-                    except Refused as refused:
-                        ask = steps.throw(refused)
-                    else:
-                        ask = steps.send(reply)
-            except StopIteration as done:
-                found: _T = done.value
-                return found
+                try:
+                    reply = self.request(ask.op, timeout_s, **ask.fields)
+                except Refused as refused:
+                    ask = steps.throw(refused)
+                else:
+                    ask = steps.send(reply)
+        except StopIteration as done:
+            found: _T = done.value
+            return found
+        finally:
+            steps.close()
 
     def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
         """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""
