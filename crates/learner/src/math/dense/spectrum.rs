@@ -2,9 +2,6 @@
 
 use super::Singular;
 use super::matrix::Matrix;
-use faer::dyn_stack::{MemBuffer, MemStack, StackReq};
-use faer::linalg::{evd, householder, qr::no_pivoting as qr};
-use faer::{Conj, Par};
 
 /// A symmetric tridiagonal matrix T.
 #[derive(Clone, Debug)]
@@ -29,29 +26,7 @@ impl Tridiagonal {
             return Err(Singular { size });
         }
         let mut work = a.clone();
-        if size > 1 {
-            let block = qr::factor::recommended_block_size::<f64>(size, size);
-            let mut reflectors = Matrix::zeros(block, size - 1);
-            let mut memory = MemBuffer::new(StackReq::any_of(&[
-                evd::tridiag::tridiag_in_place_scratch::<f64>(size, Par::Seq, Default::default()),
-                householder::apply_block_householder_sequence_transpose_on_the_left_in_place_scratch::<f64>(
-                    size - 1,
-                    block,
-                    vectors.cols(),
-                ),
-            ]));
-            let stack = MemStack::new(&mut memory);
-            let (trid, factors) = (work.view_mut().faer(), reflectors.view_mut().faer());
-            evd::tridiag::tridiag_in_place(trid, factors, Par::Seq, stack, Default::default());
-            householder::apply_block_householder_sequence_transpose_on_the_left_in_place_with_conj(
-                work.block(1, 0, size - 1, size - 1).faer(),
-                reflectors.view().faer(),
-                Conj::No,
-                vectors.block_mut(1, 0, size - 1, vectors.cols()).faer(),
-                Par::Seq,
-                stack,
-            );
-        }
+        criticd_eigen::tridiagonal(work.view_mut().faer(), vectors.view_mut().faer());
         let diagonal = (0..size).map(|i| work.at(i, i)).collect();
         let beside = (1..size).map(|i| work.at(i, i - 1)).collect();
         Ok(Self { diagonal, beside })
@@ -96,21 +71,9 @@ pub fn symmetric_eigen(a: &Matrix) -> Result<(Vec<f64>, Matrix), Singular> {
     if (0..size).any(|j| a.col(j)[j..].iter().any(|v| !v.is_finite())) {
         return Err(Singular { size });
     }
-    let mut memory = MemBuffer::new(evd::self_adjoint_evd_scratch::<f64>(
-        size,
-        evd::ComputeEigenvectors::Yes,
-        Par::Seq,
-        Default::default(),
-    ));
-    evd::self_adjoint_evd(
-        a.view().faer(),
-        faer::diag::DiagMut::from_slice_mut(&mut values),
-        Some(vectors.view_mut().faer()),
-        Par::Seq,
-        MemStack::new(&mut memory),
-        Default::default(),
-    )
-    .map_err(|_| Singular { size })?;
+    if !criticd_eigen::symmetric(a.view().faer(), &mut values, vectors.view_mut().faer()) {
+        return Err(Singular { size });
+    }
     Ok((values, vectors))
 }
 
@@ -128,19 +91,9 @@ pub fn spectral_radius(a: &Matrix) -> Result<f64, Singular> {
         return Err(Singular { size });
     }
     let (mut real, mut imaginary) = (vec![0.0; size], vec![0.0; size]);
-    let (none, params) = (evd::ComputeEigenvectors::No, Default::default());
-    let mut memory = MemBuffer::new(evd::evd_scratch::<f64>(size, none, none, Par::Seq, params));
-    evd::evd_real(
-        a.view().faer(),
-        faer::diag::DiagMut::from_slice_mut(&mut real),
-        faer::diag::DiagMut::from_slice_mut(&mut imaginary),
-        None,
-        None,
-        Par::Seq,
-        MemStack::new(&mut memory),
-        Default::default(),
-    )
-    .map_err(|_| Singular { size })?;
+    if !criticd_eigen::general(a.view().faer(), &mut real, &mut imaginary) {
+        return Err(Singular { size });
+    }
     Ok(real.iter().zip(&imaginary).map(|(re, im)| re.hypot(*im)).fold(0.0, f64::max))
 }
 

@@ -32,6 +32,16 @@ pub struct Best {
     pub value: f64,
 }
 
+/// The sum of ln(value + ratio): of eight at a time one logarithm, which costs as much as twenty products, where their product is a
+/// number of full precision.
+fn log_determinant(values: &[f64], ratio: f64) -> f64 {
+    let of_eight = |eight: &[f64]| {
+        let product: f64 = eight.iter().map(|value| value + ratio).product();
+        if product.is_normal() { product.ln() } else { eight.iter().map(|value| (value + ratio).ln()).sum() }
+    };
+    values.chunks(8).map(of_eight).sum()
+}
+
 /// The spectrum of K, and squares b^2 (n,) of one head.
 struct Head<'a> {
     values: &'a [f64],
@@ -43,14 +53,31 @@ struct Head<'a> {
 impl Head<'_> {
     fn at(&self, log_ratio: f64) -> Best {
         let (n, ratio) = (self.squares.len() as f64, log_ratio.exp());
-        let (mut fit, mut determinant) = (0.0, 0.0);
-        for (square, value) in self.squares.iter().zip(self.values) {
-            fit += square / (value + ratio);
-            determinant += (value + ratio).ln();
-        }
+        let fit: f64 = self.squares.iter().zip(self.values).map(|(square, value)| square / (value + ratio)).sum();
+        let determinant = log_determinant(self.values, ratio);
         let signal = (fit / n).max(self.floor / ratio);
         let value = -0.5 * (n * signal.ln() + determinant + fit / signal + n * (2.0 * PI).ln());
         Best { signal, ratio, value }
+    }
+
+    /// A step of Newton's towards the place where the evidence at the best scale has no slope in the log ratio x, r = e^x:
+    /// ```text
+    /// n log F + D,  F = sum s / (v + r),  D = sum log(v + r)
+    /// ```
+    /// None where the floor sets the scale, or the evidence is not concave.
+    fn towards_root(&self, x: f64) -> Option<f64> {
+        let (n, ratio) = (self.squares.len() as f64, x.exp());
+        let (mut fit, mut of_fit, mut of_logs) = (0.0, [0.0; 2], [0.0; 2]);
+        for (square, value) in self.squares.iter().zip(self.values) {
+            let share = ratio / (value + ratio);
+            let term = square / (value + ratio);
+            fit += term;
+            of_fit = [of_fit[0] - term * share, of_fit[1] - term * share * (1.0 - 2.0 * share)];
+            of_logs = [of_logs[0] + share, of_logs[1] + share * (1.0 - share)];
+        }
+        let slope = n * of_fit[0] / fit + of_logs[0];
+        let curvature = n * (of_fit[1] / fit - (of_fit[0] / fit).powi(2)) + of_logs[1];
+        (fit / n > self.floor / ratio && curvature > 0.0).then(|| x - slope / curvature)
     }
 
     fn best(&self, diagonal: f64) -> Best {
@@ -62,11 +89,23 @@ impl Head<'_> {
         let top = (-GRID..=GRID).max_by(|&a, &b| score(grid(a)).total_cmp(&score(grid(b)))).unwrap_or(0);
         let (mut low, mut high) = (grid(top - 1), grid(top + 1));
         let golden = 0.5 * (5f64.sqrt() - 1.0);
+        let scored = |x: f64| (x, score(x));
+        let within = |low: f64, high: f64| [high - golden * (high - low), low + golden * (high - low)];
+        // Of the two places within, the next section has one again.
+        let [mut left, mut right] = within(low, high).map(scored);
         for _ in 0..SECTIONS {
-            let (left, right) = (high - golden * (high - low), low + golden * (high - low));
-            if score(left) >= score(right) { high = right } else { low = left }
+            if left.1 >= right.1 {
+                high = right.0;
+                (left, right) = (scored(within(low, high)[0]), left);
+            } else {
+                low = left.0;
+                (left, right) = (right, scored(within(low, high)[1]));
+            }
         }
-        let found = self.at(0.5 * (low + high));
+        // The sections end where rounding decides; the root of the slope does not depend on that.
+        let middle = 0.5 * (low + high);
+        let root = (0..2).try_fold(middle, |x, _| self.towards_root(x)).filter(|x| (x - middle).abs() < 1e-3);
+        let found = self.at(root.unwrap_or(middle));
         if found.value >= score(grid(top)) { found } else { self.at(grid(top)) }
     }
 }
