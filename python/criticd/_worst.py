@@ -1,4 +1,4 @@
-"""The states about which a model errs most: those that the dashboard and `criticd plot --errors` name.
+"""The states about which a model errs most: of one episode, those that `criticd plot --errors` names.
 
 A single return scatters. So an error is a mean over a state and those nearest to it, standardised, and the worst states
 are those whose means exceed two of their standard errors by most. A neighbourhood counts once, and so do the returns of

@@ -51,7 +51,7 @@ def _awaited(
 class Client:
     """As `criticd.Client`, with its methods, but requests do not wait for each other: many may be open at a time.
 
-    `evaluate` calls a policy that is a function in this thread.
+    `evaluate` calls a policy in this thread: one that takes long stops the event loop.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import html
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from criticd._worst import Worst
 __all__ = ["Heads", "Kernel", "Snapshot", "Values"]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Snapshot(Model):
     """The value function of one moment: call it with states.
 
@@ -46,7 +47,7 @@ class Snapshot(Model):
     mixture that follows the newest rows. `level` (H,) is added to what the weights say; it is empty for 0.
     """
 
-    branch: Snapshot | None
+    branch: Snapshot | None = None
 
     @property
     def heads(self) -> Heads:
@@ -287,7 +288,8 @@ class Snapshot(Model):
         returns scatter. All are 64-bit floats. The file's metadata say what the model is: `critic`, `generation`,
         `revision`, `offset`, `transitions`, `time`, `discount`, `lambda`, `provisional`, and `state_names`, joined by
         commas.
-        It is the file of `criticd export --onnx`. Raises FileNotFoundError without the program.
+        It is the file of `criticd export --onnx`. Raises FileNotFoundError without the program, and `CriticdError` for
+        what the program refuses, as a noise of 0.
         """
         with tempfile.TemporaryDirectory(prefix="criticd-") as place:
             model, out = Path(place, "value.model"), Path(place, "value.onnx")

@@ -20,9 +20,9 @@ const LENGTHS = [
   ['400', '400 rows'],
   ['1600', '1 600 rows'],
 ];
-/** Rows that are shown where nothing says when they came: those of before a restart. */
+/** Rows shown where nothing says when they came, as before a restart. */
 const ROWS_ELSE = 400;
-/** Rows of the same stream that are shown behind a row that is looked back on. */
+/** Rows shown behind the row that is looked back on. */
 const BEHIND = 60;
 /** Pixels from a trajectory within which the pointer on the map finds it. */
 const NEAR = 14;
@@ -30,8 +30,8 @@ const NEAR = 14;
 const EVERY_MS = 1500;
 
 /**
- * The stream that is followed, where none is chosen the newest until it falls silent; the row that is looked back on, none for the
- * newest rows; how much is shown; and the stream that is followed again after looking back.
+ * The stream that is followed, else the newest until it falls silent; the row that is looked back on, else the newest; how much is
+ * shown; the stream to return to.
  * @type {{stream: ?string, until: ?number, span: string, home: ?string}}
  */
 const wanted = { stream: addressedStream(), until: addressedRow(), span: LENGTHS.find(([value]) => value === addressedLast())?.[0] ?? LENGTHS[0][0], home: null };
@@ -66,9 +66,7 @@ const strip = new Strip($('path'), (k) => {
   );
   spot(path.at[k]);
 });
-$('path').addEventListener('pointermove', () => {
-  keyed = null;
-});
+$('path').addEventListener('pointermove', () => (keyed = null));
 $('path').addEventListener('pointerleave', () => {
   keyed = null;
   strip.marked = path?.pinned ?? null;
@@ -91,11 +89,8 @@ let fromMap = false;
 /** Row that keys have led to: it stays marked when others come. @type {?number} */
 let keyed = null;
 
-// From the map to the strip. A map that is drawn again says anew where the pointer rests: only one that moves takes the mark
-// from the row that keys have led to.
-for (const moves of ['pointermove', 'keydown']) {
-  $('map-value').addEventListener(moves, () => (keyed = null), true);
-}
+// From the map to the strip. One drawn again tells where the pointer rests: only what moves frees the row of the keys.
+for (const moves of ['pointermove', 'pointerdown', 'keydown']) $('map-value').addEventListener(moves, () => (keyed = null), true);
 onPointing((at) => {
   if (keyed !== null) return;
   if (!path || !at) {

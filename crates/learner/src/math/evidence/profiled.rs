@@ -77,7 +77,7 @@ impl Head<'_> {
         }
         let slope = n * of_fit[0] / fit + of_logs[0];
         let curvature = n * (of_fit[1] / fit - (of_fit[0] / fit).powi(2)) + of_logs[1];
-        (fit / n > self.floor / ratio && curvature > 0.0).then(|| x - slope / curvature)
+        (fit / n > self.floor / ratio && curvature > 0.0).then_some(x - slope / curvature)
     }
 
     fn best(&self, diagonal: f64) -> Best {
