@@ -62,8 +62,8 @@ def test_ten_lines(start: Start) -> None:
     said = run(daemon, script)
     assert re.search(r"value of .*: -[0-9.]+ \+- [0-9.]+", said)
     with daemon.client() as client:
-        # What it has shown is what was learned: of a model that was selected, and surer than before any row.
-        told = client.value([0.0, 0.0, 0.0], min_offset=2000, variance=True, known=True)
+        # It has shown what was learned: of a model that was selected, and surer than before where the pole hangs.
+        told = client.value([-1.0, 0.0, 0.0], min_offset=2000, variance=True, known=True)
         status = client.status()
         assert status["offset"] == 2000 and status["critics"][0]["generation"] >= 2
         assert not told.provisional and told.known is not None and told.known > 0.0
