@@ -208,7 +208,8 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "hurry": fit(wave, "--hold-out 0 --budget 0.01"),
     "returns": fit(wave, "--hold-out 0"),
     "few elements": fit(wave, f"{QUICK} --dictionary-max 4"),
-    "two directions": fit(wave, f"{QUICK} --kernel factor:2 --budget 0.05"),
+    "two directions": fit(wave, f"{QUICK} --kernel factor:2 --budget 60"),
+    "two directions, hurry": fit(wave, f"{QUICK} --kernel factor:2 --budget 0.01"),
     "better actions": moved(f"{BETTER} --discount 0.5", 20, model=""),
     "better actions, far ahead": moved(f"{BETTER} --discount 0.9", 20, model=""),
     "better actions, coarsely": moved(
@@ -277,7 +278,7 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("the time budget ended the search", "hurry", "returns"),
     ("elements miss", "few elements", "idle z"),
     ("the noise estimate is at its floor", "exact", "idle z"),
-    ("directions asked for:", "two directions", "idle z"),
+    ("directions asked for:", "two directions, hurry", "two directions"),
     ("move together (", "odd", "idle z"),
     ("varies by less than", "odd", "idle z"),
     ("has outliers: the middle 98 % of its values set its scale", "odd", "idle z"),
