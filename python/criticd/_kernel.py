@@ -212,7 +212,7 @@ def _kinds(value: Any) -> tuple[str, ...]:
 
 
 def array_of(value: Any, ndim: int) -> Array:
-    """An array of finite numbers, which nobody changes."""
+    """A read-only array of finite numbers."""
     array = np.array(value, np.float64)
     if array.ndim != ndim:
         raise ValueError(f"an array of {array.ndim} axes where {ndim} belong")

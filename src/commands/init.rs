@@ -126,7 +126,7 @@ fn answer(question: &str, proposed: &str) -> Result<Option<String>, Failure> {
     let shown = if proposed.is_empty() { "none" } else { proposed };
     print(&format!("{question} [{shown}]: "))?;
     if is_closed() {
-        return Err(Failure::new("standard output is closed, so that nobody sees the questions: add --yes"));
+        return Err(Failure::new("standard output is closed, and criticd init cannot show its questions: add --yes"));
     }
     let mut line = String::new();
     let read = stdin().read_line(&mut line).map_err(|e| Failure::new(e.to_string()))?;

@@ -84,7 +84,7 @@ def test_questions_that_nobody_reads_end_with_a_remedy(tmp_path: Path) -> None:
     )
     for descriptor in (ours, theirs, closed):
         os.close(descriptor)
-    told = "criticd: standard output is closed, so that nobody sees the questions: add --yes"
+    told = "criticd: standard output is closed, and criticd init cannot show its questions: add --yes"
     assert asked.returncode == 1 and asked.stderr.strip() == told
     assert not (tmp_path / "t.toml").exists()
 

@@ -1,7 +1,8 @@
 //! Eigenvalues and tridiagonal forms of matrices of `f64`: functions of `faer`, which are generic, compiled here once.
 //!
 //! They are a crate of their own, so that they are one unit of compilation: without optimisation at link time nothing is inlined
-//! across units, and the iterators of `faer`'s inner loops would stay calls. Everything runs on the calling thread. Matrices must be finite: `faer` may loop on what is not a number.
+//! across units, and the iterators of `faer`'s inner loops would stay calls. Everything runs on the calling thread. Matrices must be
+//! finite: `faer` may loop on what is not a number.
 
 use faer::diag::DiagMut;
 use faer::dyn_stack::{MemBuffer, MemStack, StackReq};

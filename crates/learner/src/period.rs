@@ -10,6 +10,7 @@
 
 use crate::math::dense::{Cholesky, Matrix, Scratch, dot};
 use crate::math::embedding::StateKind;
+use crate::math::golden::golden_section;
 use crate::math::kernel::{Kernel, Metric, Points};
 use crate::math::returns::chains;
 use crate::transition::Rows;
@@ -76,17 +77,7 @@ pub fn period(rows: &Rows, d: usize, kinds: &[StateKind], discount: f64) -> Opti
         .fold((0.0, f64::NEG_INFINITY), |a, b| if b.1 > a.1 { b } else { a });
     scaled[d] = standard(&scaled[d])?;
     let without = evidence(&states(&scaled), StateKind::Real);
-    (best > without + GAIN_MIN).then(|| range / refined(turns - STEP, turns + STEP, &of_frequency))
-}
-
-/// Where `of` is largest between `low` and `high`, by golden section.
-fn refined(mut low: f64, mut high: f64, of: &dyn Fn(f64) -> f64) -> f64 {
-    let golden = 0.5 * (5.0f64.sqrt() - 1.0);
-    for _ in 0..REFINED {
-        let (a, b) = (high - golden * (high - low), low + golden * (high - low));
-        if of(a) > of(b) { high = b } else { low = a }
-    }
-    0.5 * (low + high)
+    (best > without + GAIN_MIN).then(|| range / golden_section(turns - STEP, turns + STEP, REFINED, of_frequency))
 }
 
 /// About their mean, in parts of their deviation; none where they are all the same.

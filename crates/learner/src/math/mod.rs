@@ -42,6 +42,7 @@ pub mod exact;
 pub mod exp;
 pub mod forgetting;
 pub mod form;
+pub(crate) mod golden;
 pub mod heads;
 pub mod hull;
 pub mod inflation;

@@ -23,6 +23,7 @@ use super::dense::{
     turn_and_multiply,
 };
 use super::dictionary::Dictionary;
+use super::golden::golden_section;
 use super::kernel::Kernel;
 use super::raw;
 use super::statistics::{Running, Statistics};
@@ -730,21 +731,8 @@ impl Posterior {
         if best.0 == f64::NEG_INFINITY {
             return self.scale;
         }
-        let (mut low, mut high) = (grid(best.1 - 1), grid(best.1 + 1));
-        let golden = 0.5 * (5f64.sqrt() - 1.0);
-        let inner = |low: f64, high: f64| (high - golden * (high - low), low + golden * (high - low));
-        let (left, right) = inner(low, high);
-        let (mut at_left, mut at_right) = (candidate(left).0, candidate(right).0);
-        for _ in 0..40 {
-            if at_left >= at_right {
-                high = inner(low, high).1;
-                (at_right, at_left) = (at_left, candidate(inner(low, high).0).0);
-            } else {
-                low = inner(low, high).0;
-                (at_left, at_right) = (at_right, candidate(inner(low, high).1).0);
-            }
-        }
-        let (value, scale) = candidate(0.5 * (low + high));
+        let top = golden_section(grid(best.1 - 1), grid(best.1 + 1), 40, |x| candidate(x).0);
+        let (value, scale) = candidate(top);
         if value >= best.0 { scale } else { candidate(grid(best.1)).1 }
     }
 }

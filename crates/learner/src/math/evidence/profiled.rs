@@ -13,6 +13,7 @@ use super::gram::signal_gram_into;
 use super::problem::Problem;
 use super::{Evidence, EvidenceError, KeepGoing, go};
 use crate::math::dense::{Matrix, Op, product, rank_k, symmetric_eigen};
+use crate::math::golden::golden_section;
 use crate::math::kernel::Kernel;
 use std::f64::consts::PI;
 
@@ -87,23 +88,8 @@ impl Head<'_> {
             if value.is_nan() { f64::NEG_INFINITY } else { value }
         };
         let top = (-GRID..=GRID).max_by(|&a, &b| score(grid(a)).total_cmp(&score(grid(b)))).unwrap_or(0);
-        let (mut low, mut high) = (grid(top - 1), grid(top + 1));
-        let golden = 0.5 * (5f64.sqrt() - 1.0);
-        let scored = |x: f64| (x, score(x));
-        let within = |low: f64, high: f64| [high - golden * (high - low), low + golden * (high - low)];
-        // Of the two places within, the next section has one again.
-        let [mut left, mut right] = within(low, high).map(scored);
-        for _ in 0..SECTIONS {
-            if left.1 >= right.1 {
-                high = right.0;
-                (left, right) = (scored(within(low, high)[0]), left);
-            } else {
-                low = left.0;
-                (left, right) = (right, scored(within(low, high)[1]));
-            }
-        }
         // The sections end where rounding decides; the root of the slope does not depend on that.
-        let middle = 0.5 * (low + high);
+        let middle = golden_section(grid(top - 1), grid(top + 1), SECTIONS, score);
         let root = (0..2).try_fold(middle, |x, _| self.towards_root(x)).filter(|x| (x - middle).abs() < 1e-3);
         let found = self.at(root.unwrap_or(middle));
         if found.value >= score(grid(top)) { found } else { self.at(grid(top)) }
