@@ -8,6 +8,7 @@ use criticd::daemon::survey::holds_journal;
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::SqliteStorage;
 use criticd::snapshot::Snapshot;
+use criticd::state::State;
 use std::path::Path;
 
 /// A moment, as it is written.
@@ -20,10 +21,10 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
     .ok_or_else(wrong)
 }
 
-/// The model of a critic as it was, learned again in this process from the files of a daemon, which may run.
-pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+/// What a daemon, which may run, had learned, learned again in this process from its files.
+pub(super) fn state(directory: &Path, moment: Moment) -> Result<State, Failure> {
     if !holds_journal(directory) {
-        return Err(in_file(directory, "a directory without a journal; name it with --data-dir"));
+        return Err(in_file(directory, "no data directory with a journal, from which --as-of learns again"));
     }
     let mut storage = SqliteStorage::open_beside(directory)?;
     let progress = Progress::start("learning again");
@@ -32,7 +33,12 @@ pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -
         progress.advance(done, of);
     });
     drop(progress);
-    let state = found.map_err(|e| in_file(directory, e))?;
+    found.map_err(|e| in_file(directory, e))
+}
+
+/// The model of a critic as it was.
+pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+    let state = state(directory, moment)?;
     let names = || state.critics().iter().map(|learner| learner.settings().name.as_str());
     let index = critic.map_or(Some(0), |name| names().position(|known| known == name));
     let learner = index.and_then(|index| state.critics().get(index)).ok_or_else(|| {

@@ -62,6 +62,16 @@ impl Connection {
         named.unwrap_or_else(|| ConfigParts::default().data_dir)
     }
 
+    /// The same, for --as-of, which asks no daemon.
+    pub(super) fn files(&self) -> Result<PathBuf, Failure> {
+        match self.named() {
+            None => Ok(self.directory()),
+            Some(_) => Err(Failure::usage(
+                "--as-of reads the files of a daemon: name its data directory with -d, and no endpoint",
+            )),
+        }
+    }
+
     /// The endpoint of `socket` as the daemon has written it down in its data directory.
     pub(super) fn written(&self, socket: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.directory().join("endpoints.json")).ok()?;
@@ -217,11 +227,7 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let snapshot = match self.as_of {
-            Some(_) if self.connection.named().is_some() => {
-                let message = "--as-of reads the files of a daemon: name its data directory with -d, and no endpoint";
-                return Err(Failure::usage(message));
-            }
-            Some(moment) => as_of::snapshot(&self.connection.directory(), self.critic.as_deref(), moment)?,
+            Some(moment) => as_of::snapshot(&self.connection.files()?, self.critic.as_deref(), moment)?,
             None => self.connection.connect()?.snapshot(self.critic.as_deref(), self.connection.timeout())?,
         };
         let bytes = wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true);

@@ -1,6 +1,7 @@
 //! `criticd export`.
 
 use super::client::Place;
+use super::inspect::Then;
 use super::output::{Progress, in_file, output, print};
 use super::{Failure, label::named, onnx};
 use criticd::daemon::archive::{self, ArchiveError, Chosen};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// are the outputs heads, heads_std and heads_return_std, with a column for each.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd export --out runs.parquet\n  criticd export /var/lib/criticd --out runs.csv --stream walker --stream arm\n  criticd export tcp://127.0.0.1:5751 --out late.npz --from 100000 --to 200000\n  criticd replay runs.parquet --data-dir /var/lib/other      learn them again elsewhere\n  criticd export walk.msgpack --onnx --out walk.onnx"
+    after_help = "Examples:\n  criticd export --out runs.parquet\n  criticd export /var/lib/criticd --out runs.csv --stream walker --stream arm\n  criticd export tcp://127.0.0.1:5751 --out late.npz --from 100000 --to 200000\n  criticd replay runs.parquet --data-dir /var/lib/other      learn them again elsewhere\n  criticd export walk.msgpack --onnx --out walk.onnx\n  criticd export /var/lib/criticd --onnx --as-of 120000 --out then.onnx"
 )]
 pub(crate) struct Export {
     #[command(flatten)]
@@ -28,6 +29,8 @@ pub(crate) struct Export {
     /// Write the value function of a model file, which takes the place of the data directory, as an ONNX graph
     #[arg(long, conflicts_with_all = ["stream", "from", "to"])]
     onnx: bool,
+    #[command(flatten)]
+    then: Then,
     /// Output file: .parquet, .csv, .jsonl or .npz; .onnx with --onnx
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -44,12 +47,15 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self { place, onnx, out, stream, from, to } = self;
+        let Self { place, onnx, then, out, stream, from, to } = self;
         if onnx {
             let model = place
                 .given()
                 .ok_or_else(|| Failure::usage("--onnx wants a model file: criticd export MODEL --onnx --out FILE"))?;
-            return onnx::export(Path::new(model), &out);
+            return onnx::export(Path::new(model), &then, &out);
+        }
+        if then.is_asked() {
+            return Err(Failure::usage("--as-of is for a model: give --onnx, or --to OFFSET for the rows until then"));
         }
         if from >= to {
             return Err(Failure::usage("--from must lie before --to"));

@@ -23,7 +23,7 @@ use criticd::learner::hidden;
 use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::period;
-use criticd::learner::refit::{self, Compared, RefitError, RefitReport, RefitTrigger};
+use criticd::learner::refit::{self, Compared, RefitError, RefitJob, RefitReport, RefitTrigger};
 use criticd::learner::window::Window;
 use criticd::learner::{Alarm, DictionaryBy, DriftSensitivity, Lambda, Learner, LinearColumns, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
@@ -173,6 +173,8 @@ fn linear_columns(text: &str) -> Result<LinearColumns, String> {
     LinearColumns::from_name(text).ok_or_else(|| "auto, never or always".into())
 }
 
+/// Rows of the data-driven model where the search takes nothing of it.
+const GUESSED: usize = 1000;
 /// Why a lambda below 1 is refused beside white noise.
 const WHITE_LAMBDA: &str = "--lambda: white noise has no use for it, leave it out";
 
@@ -675,8 +677,6 @@ impl Fit {
             lambda: self.lambda.unwrap_or_default(),
             selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),
             noise_floor: self.noise_floor,
-            // The data-driven model that the search starts from is made from all rows.
-            warmup_rows: rows.len(),
             refit_first_rows: 0,
             evidence: self.evidence.select_by(),
             evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
@@ -685,12 +685,7 @@ impl Fit {
             drift_sensitivity,
             ..settings
         };
-        let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
-        window.extend(rows, 0..rows.len());
-        let mut learner = Learner::of_inputs(settings.clone(), names);
-        learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
-        job.dictionary_share = 1.0;
+        let job = self.question(rows, &settings, names)?;
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
         let threads = self.threads();
         let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
@@ -721,6 +716,20 @@ impl Fit {
             compared = chosen.compared;
         }
         Ok(Fitted { model, selected: None, report: Some(candidate.report), compared, chosen_by_heads: None, change })
+    }
+
+    /// What the search is asked. The data-driven model that others start from is made from all rows; one by returns takes nothing of it.
+    fn question(&self, rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> Result<RefitJob, Failure> {
+        let is_read = !settings.selects_by_returns() || !settings.heads.is_empty() || settings.action_value.is_some();
+        let every = if is_read { 1 } else { rows.len().div_ceil(GUESSED) };
+        let guessed = held_out::part(rows, |i| i % every == 0);
+        let mut learner = Learner::of_inputs(Settings { warmup_rows: guessed.len(), ..settings.clone() }, names);
+        learner.step(&Window::of(&guessed));
+        let mut job =
+            learner.refit_job(&Window::of(rows), RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
+        job.settings.warmup_rows = settings.warmup_rows;
+        job.dictionary_share = 1.0;
+        Ok(job)
     }
 
     /// A failure to solve for values, and what may be behind it.

@@ -1,10 +1,12 @@
 //! `criticd inspect`.
 
 use super::Failure;
+use super::as_of;
 use super::client::{daemon_named, model_of};
 use super::compact::refuse_unfinished;
 use super::given::{common_unit, plural, sum};
 use super::output::{columns, facts, in_file, moment, number, print, print_json};
+use criticd::daemon::as_of::Moment;
 use criticd::daemon::recovery::NEWER_REMEDY;
 use criticd::daemon::survey::{Survey, holds_journal, survey};
 use criticd::daemon::{self, StartError};
@@ -24,12 +26,14 @@ use std::path::{Path, PathBuf};
 /// falls to about a half.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json\n  criticd inspect /var/lib/criticd"
+    after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json\n  criticd inspect /var/lib/criticd\n  criticd inspect /var/lib/criticd --as-of 120000      the model that answered when 120000 rows had been stored"
 )]
 pub(crate) struct Inspect {
     /// A value function, as `fit` writes it; or a data directory
     #[arg(value_name = "MODEL|DATA_DIR")]
     model: PathBuf,
+    #[command(flatten)]
+    then: Then,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -37,10 +41,10 @@ pub(crate) struct Inspect {
 
 impl Inspect {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if self.model.is_dir() {
+        if self.model.is_dir() && !self.then.is_asked() {
             return self.directory();
         }
-        let snapshot = read_model(&self.model)?;
+        let snapshot = self.then.read(&self.model, None)?;
         if self.json {
             return print_json(&document(&snapshot));
         }
@@ -141,6 +145,30 @@ fn directory_document(found: &Survey) -> Value {
         "fault": found.fault,
         "rows_lost": found.rows_lost(),
     })
+}
+
+/// Which model of a daemon: for commands whose MODEL may be a data directory.
+#[derive(Debug, clap::Args)]
+pub(super) struct Then {
+    /// MODEL is a data directory: take the model as it was when so many rows had been stored, or at a time: @ and Unix seconds. It is
+    /// learned again from the directory, whether a daemon runs there or not
+    #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment)]
+    as_of: Option<Moment>,
+}
+
+impl Then {
+    /// Whether a moment is asked for.
+    pub(super) fn is_asked(&self) -> bool {
+        self.as_of.is_some()
+    }
+
+    /// The model of a file, or of a daemon as it is or was.
+    pub(super) fn read(&self, model: &Path, critic: Option<&str>) -> Result<Snapshot, Failure> {
+        match self.as_of {
+            Some(moment) => as_of::snapshot(model, critic, moment),
+            None => read_model(model),
+        }
+    }
 }
 
 /// A model file.
@@ -335,7 +363,7 @@ fn heads_in_words(heads: &HeadsSnapshot) -> String {
     format!("{} ({}{more}){spread}", heads.heads.len(), names.join(", "))
 }
 
-fn document(snapshot: &Snapshot) -> Value {
+pub(super) fn document(snapshot: &Snapshot) -> Value {
     let mut out = hyperparameters_to_json(&snapshot.hyperparameters, Some(&snapshot.inputs));
     let facts = json!({
         "critic": snapshot.critic,

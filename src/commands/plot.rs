@@ -7,7 +7,7 @@ mod trajectory;
 
 use super::Failure;
 use super::given::{at_least_one, mapping, plain_unit, plural, read_columns, sum, unit_of, without_unit};
-use super::inspect::{head_called, lengthscales, names, read_model};
+use super::inspect::{Then, head_called, lengthscales, names, read_model};
 use super::output::{Progress, in_file, note, number, output, print};
 use came::Came;
 use criticd::learner::heads::Cumulant;
@@ -60,6 +60,8 @@ pub(crate) struct Plot {
     /// A value function, as `fit` and `snapshot` write it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
+    #[command(flatten)]
+    then: Then,
     /// Output file: .png or .svg; of --trajectory also .csv
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -220,7 +222,7 @@ impl Plot {
 
     /// The model, or the head of it that is drawn.
     fn read(&self) -> Result<Snapshot, Failure> {
-        let snapshot = self.part(&self.model)?;
+        let snapshot = self.part(self.then.read(&self.model, None)?, &self.model)?;
         if snapshot.dictionary.nrows() == 0 {
             return Err(in_file(&self.model, "this model has an empty dictionary: there is nothing to draw"));
         }
@@ -231,8 +233,7 @@ impl Plot {
     }
 
     /// A model, or the head of it that is drawn, which is called by its name and the unit of what it sums.
-    fn part(&self, path: &Path) -> Result<Snapshot, Failure> {
-        let snapshot = read_model(path)?;
+    fn part(&self, snapshot: Snapshot, path: &Path) -> Result<Snapshot, Failure> {
         let Some(name) = &self.head else { return Ok(snapshot) };
         let h = head_called(&snapshot, name, path)?;
         let unit = snapshot.all_heads().nth(h).map_or("", |head| match head.cumulant {
@@ -303,7 +304,7 @@ impl Plot {
 
     /// The model to compare with.
     fn other(&self, path: &Path, snapshot: &Snapshot) -> Result<Snapshot, Failure> {
-        let other = self.part(path)?;
+        let other = self.part(read_model(path)?, path)?;
         let (rewards, wanted) = (other.weights.ncols(), snapshot.weights.ncols());
         if names(&other) != names(snapshot) {
             let words = format!("its states are {}, not {}", names(&other).join(", "), names(snapshot).join(", "));

@@ -4,12 +4,14 @@ mod foretold;
 mod memory;
 mod missing;
 mod removed;
+mod then;
 use super::client::Connection;
 use super::given::common_unit;
 use super::inspect::{PROVISIONAL, UNSCALED, verified};
 use super::output::{columns, digits, facts, is_closed, visible};
-use super::{Failure, print};
+use super::{Failure, as_of, print};
 use console::Term;
+use criticd::daemon::as_of::Moment;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
@@ -45,7 +47,7 @@ const WORST_FIRST: [&str; 5] = ["bad", "warn", "never", "wait", "good"];
 /// Show the state of a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd status\n  criticd status --watch\n  criticd status --watch > log.txt        a line a second\n  criticd status --json | jq '.critics[0].dictionary_size'"
+    after_help = "Examples:\n  criticd status\n  criticd status --watch\n  criticd status --watch > log.txt        a line a second\n  criticd status --as-of 120000           the models when 120000 rows had been stored\n  criticd status --json | jq '.critics[0].dictionary_size'"
 )]
 pub(crate) struct Status {
     #[command(flatten)]
@@ -59,6 +61,10 @@ pub(crate) struct Status {
     /// Print the whole status as JSON; with --watch, one document per line
     #[arg(long)]
     json: bool,
+    /// The models of all critics as they were when so many rows had been stored, or at a time: @ and Unix seconds. They are learned again
+    /// from the data directory, whether the daemon runs or not
+    #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment, conflicts_with = "watch")]
+    as_of: Option<Moment>,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
@@ -68,6 +74,9 @@ fn interval(text: &str) -> Result<f64, String> {
 
 impl Status {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if let Some(moment) = self.as_of {
+            return then::print(&self.connection.files()?, moment, self.json);
+        }
         if let Some(starting) = self.connection.starting() {
             return Err(starting);
         }

@@ -7,7 +7,7 @@ use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
 use super::client::daemon_named;
 use super::given::{at_least_one, mapping, read_columns, read_states_as, without_unit};
-use super::inspect::{head_called, names, read_model};
+use super::inspect::{Then, head_called, names};
 use super::output::{columns, in_file, note, number, print, print_json};
 use criticd::learner::heads::Head;
 use criticd::math::dense::Matrix;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value /var/lib/criticd states.csv --as-of 120000    what was answered when 120000 rows had been stored\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it; or a running daemon: its data directory or its control endpoint
@@ -42,6 +42,8 @@ pub(crate) struct Value {
     /// Critics of the daemon that answer, all in one request [default: the first]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     critic: Vec<String>,
+    #[command(flatten)]
+    then: Then,
     /// Also print the covariance of the values of the states: that of V(a) - V(b) is Cov_aa + Cov_bb - 2 Cov_ab
     #[arg(long, conflicts_with = "head")]
     covariance: bool,
@@ -100,7 +102,8 @@ impl Value {
             Some(path) => said.or(Columns { state: read_columns(path)?.state, ..Columns::default() }),
             None => said,
         };
-        if let Some(endpoint) = daemon_named(&self.model) {
+        let live = if self.then.is_asked() { None } else { daemon_named(&self.model) };
+        if let Some(endpoint) = live {
             if self.covariance || self.samples.is_some() {
                 return Err(Failure::usage(
                     "--covariance and --samples are for a MODEL that is a file: `criticd snapshot` writes that of a daemon",
@@ -111,10 +114,12 @@ impl Value {
             }
             return live::run(&endpoint, &self.states, said, &self.critic, self.json);
         }
-        if !self.critic.is_empty() {
-            return Err(Failure::usage("--critic is for a MODEL that is a daemon".to_owned()));
-        }
-        let snapshot = read_model(&self.model)?;
+        let snapshot = match &self.critic[..] {
+            [] => self.then.read(&self.model, None)?,
+            [critic] if self.then.is_asked() => self.then.read(&self.model, Some(critic))?,
+            _ if self.then.is_asked() => return Err(Failure::usage("--critic: with --as-of one critic answers")),
+            _ => return Err(Failure::usage("--critic is for a MODEL that is a daemon")),
+        };
         let dim = snapshot.dim();
         let named: Vec<String> =
             snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();

@@ -327,16 +327,66 @@ fn a_backup_under_load_has_every_row_acknowledged_before_it() {
     assert!(!at("new").join(DATABASE).exists(), "{text}");
 }
 
-/// A stopped directory of 12 groups of rows with a checkpoint behind the eighth, and the model.
-fn stopped(directory: &Path) -> Value {
-    let place = self::directory();
-    let (first, rest) = (place.path().join("first.csv"), place.path().join("rest.csv"));
-    table(&place.path().join("all.csv"), 12);
-    let text = std::fs::read_to_string(place.path().join("all.csv")).unwrap();
+/// Tables of the first eight of 12 groups of rows, and of the others.
+fn two_tables(place: &TempDir) -> [PathBuf; 2] {
+    let [first, rest, all] = ["first.csv", "rest.csv", "all.csv"].map(|name| place.path().join(name));
+    table(&all, 12);
+    let text = std::fs::read_to_string(all).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let (head, rows) = (lines[0], &lines[1..]);
     std::fs::write(&first, format!("{head}\n{}\n", rows[..8 * ROWS].join("\n"))).unwrap();
     std::fs::write(&rest, format!("{head}\n{}\n", rows[8 * ROWS..].join("\n"))).unwrap();
+    [first, rest]
+}
+
+#[test]
+fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
+    let place = directory();
+    let at = |name: &str| show(&place.path().join(name));
+    let (data, then, states) = (at("data"), at("then.model"), at("states.csv"));
+    std::fs::write(&states, "state_0\n-1\n0.2\n").unwrap();
+    let daemon = Served::start(Path::new(&data));
+    let [first, rest] = two_tables(&place);
+    done(&format!("replay {} --ack --data-dir {data}", show(&first)));
+    daemon.model();
+    done(&format!("snapshot --data-dir {data} --out {then}"));
+    done(&format!("replay {} --ack --data-dir {data}", show(&rest)));
+    daemon.model();
+    let moment = format!("--as-of {}", 8 * ROWS);
+    let compare = || {
+        let values = done(&format!("value {data} {states} --json {moment}"));
+        assert_eq!(values, done(&format!("value {then} {states} --json")));
+        assert_ne!(values, done(&format!("value {data} {states} --json --as-of {}", 12 * ROWS)));
+        let of = |command: &str| -> Value { serde_json::from_str(&done(command)).unwrap() };
+        let [there, model] = [format!("{data} {moment}"), then.clone()].map(|of| format!("inspect --json {of}"));
+        assert_eq!(of(&there), of(&model));
+        let told = of(&format!("status --json --data-dir {data} {moment}"));
+        assert_eq!((&told["offset"], &told["critics"]), (&json!(8 * ROWS), &json!([of(&model)])));
+        let written = |command: String, out: String| {
+            done(&format!("{command} --out {out}"));
+            std::fs::read(out).unwrap()
+        };
+        for (command, out) in [("export --onnx", "v.onnx"), ("plot", "v.png")] {
+            let from = |model: String| written(format!("{command} {model}"), at(out));
+            assert_eq!(from(format!("{data} {moment}")), from(then.clone()), "{command}");
+        }
+    };
+    compare();
+    let said = done(&format!("status --data-dir {data} {moment}"));
+    assert!(said.starts_with("2048 rows had been stored\n") && said.contains("learned "), "{said}");
+    let control = daemon.control().to_owned();
+    fails(&format!("status --control {control} {moment}"), "name its data directory with -d");
+    fails(&format!("value {data} {states} --critic a,b {moment}"), "one critic answers");
+    fails(&format!("value {then} {states} {moment}"), "no data directory");
+    fails(&format!("export {data} {moment} --out {}", at("rows.csv")), "--to OFFSET");
+    daemon.stop();
+    compare();
+}
+
+/// A stopped directory of 12 groups of rows with a checkpoint behind the eighth, and the model.
+fn stopped(directory: &Path) -> Value {
+    let place = self::directory();
+    let [first, rest] = two_tables(&place);
     let daemon = Served::start(directory);
     let replay = |file: &Path| drop(done(&format!("replay {} --ack --data-dir {}", show(file), show(directory))));
     replay(&first);
