@@ -4,7 +4,7 @@ use crate::support::program::Bench;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::transition::Rows;
 use criticd::wire::hyperparameters_to_json;
-use criticd_reference::{CASES, Case, case, distance, golden_heads, numbers};
+use criticd_reference::{CASES, Case, case, distance, golden_heads, numbers, wander};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -330,6 +330,18 @@ fn what_fit_forgets_is_the_reference() {
             assert!(status == 2 && message.contains("--forgetting"), "{bad}: {message}");
         }
     }
+}
+
+#[test]
+fn rows_that_are_forgotten_select_nothing() {
+    let bench = Bench::new();
+    write_table(&bench, "table.csv", &wander(600, 1, 1, 3));
+    let rows = |options: &str| {
+        bench.json(&format!("fit table.csv --discount 0.5 --out m.msgpack {options}"))["search"]["rows"].clone()
+    };
+    assert_eq!(rows(""), 600);
+    // Eight times the half-life, which is 13.5 rows.
+    assert_eq!(rows("--forgetting 0.95"), 108);
 }
 
 fn data(name: &str) -> String {

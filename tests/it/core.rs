@@ -43,7 +43,8 @@ const QUICK: &str = "window_rows = 5000\n[[critic]]\nname = \"default\"\ndiscoun
 
 #[test]
 fn adoptions_lose_and_repeat_nothing() {
-    let mut harness = harness(QUICK);
+    // The cheapest search: forty models are chosen.
+    let mut harness = harness(&format!("{QUICK}selection = \"evidence\"\n"));
     let batches = pendulum(6000, 1);
     let (mut sent, mut generation, mut adopted) = (0, 0, 0);
     for batch in &batches {

@@ -7,7 +7,7 @@ use criticd::client::{ClientError, ConnectionError, Models, Refusal, Requester, 
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::Daemon;
 use criticd::daemon::survey::survey;
-use criticd::learner::{OnNewPolicy, Settings};
+use criticd::learner::{OnNewPolicy, SelectionKind, Settings};
 use criticd::sim::gridworld::Gridworld;
 use criticd::sim::walk::Walk;
 use criticd::sim::{Step, batches};
@@ -459,7 +459,10 @@ fn an_announced_policy_has_a_model_of_its_own_and_is_there_after_a_restart() {
 fn models_are_swapped_under_a_running_stream_and_nobody_notices() {
     // About every second refit is refused, since the one before saw nearly the same rows.
     const ADOPTIONS: u64 = 15;
-    let running = start(|parts| parts.window_rows = 3000);
+    let running = start(|parts| {
+        parts.window_rows = 3000;
+        parts.critics[0].selection = SelectionKind::Evidence;
+    });
     let (stop, sent, queries) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         let stopping = StopOnDrop(&stop);

@@ -87,6 +87,13 @@ impl Window {
         }
     }
 
+    /// These rows, the first of which has offset 0.
+    pub fn of(rows: &Rows) -> Self {
+        let mut window = Self::new(rows.dim, rows.rewards_per_row, rows.len());
+        window.extend(rows, 0..rows.len());
+        window
+    }
+
     /// An empty window whose first row will have offset `start`.
     pub fn starting_at(dim: usize, rewards_per_row: usize, rows_max: usize, start: u64) -> Self {
         Self { start, end: start, ..Self::new(dim, rewards_per_row, rows_max) }

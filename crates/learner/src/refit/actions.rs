@@ -136,9 +136,7 @@ fn select(
         // The value of another policy has a lambda of its own.
         None => (of.acted(rows), Settings { lambda: Lambda::Auto, ..on_policy(job, of) }),
     };
-    let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
-    window.extend(&rows, 0..rows.len());
-    let asked = RefitJob { settings, from: 0, about: None, ..job.asked_of(window) };
+    let asked = RefitJob { settings, from: 0, about: None, ..job.asked_of(Window::of(&rows)) };
     let Candidate { model, mut report, .. } = select_since_changes(&asked, false, 0, keep_going, time_left)?;
     report.trigger = job.trigger;
     let mut hyperparameters = model.hyperparameters();

@@ -49,7 +49,15 @@ fn batch(n: usize, shift: f64, actions: bool) -> Batch {
 }
 
 fn settings() -> Settings {
-    Settings { name: "main".into(), discount: GAMMA, dictionary_max: 60, refit_first_rows: 0, ..Settings::default() }
+    Settings {
+        name: "main".into(),
+        discount: GAMMA,
+        dictionary_max: 60,
+        refit_first_rows: 0,
+        // The time of a search for heads grows with the cube.
+        evidence_rows: 200,
+        ..Settings::default()
+    }
 }
 
 /// Some rows of a batch.
