@@ -30,4 +30,5 @@ class Platform(BuildHookInterface[Any]):
         here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         platform = os.environ.get("CRITICD_WHEEL_PLATFORM", here)
         build_data["pure_python"] = False
-        build_data["tag"] = f"{'cp311-abi3' if learner else 'py3-none'}-{platform}"
+        # The module is for 3.11 and later; with 3.10 the rest of the package works, and `Learner` says what is missing.
+        build_data["tag"] = f"py3-none-{platform}"

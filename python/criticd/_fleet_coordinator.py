@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from criticd import _learner
 from criticd._fleet_journal import own
 from criticd._fleet_links import Link, Patience, RemoteError, worker_name
 from criticd._fleet_pool import drawn, stable_hash
 from criticd._fleet_worker import settings_of_workers
 from criticd._output import write_whole
 from criticd._protocol import CriticdError, Message, Refused, pack, unpack
+from criticd.learner import _learner
 
 _STATE = "coordinator.state"
 _GROWTH = 4

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from criticd import _learner
 from criticd._fleet_journal import Journal
 from criticd._fleet_pool import Pool, stable_hash
 from criticd._protocol import CriticdError, Invalid, Message, Refused
+from criticd.learner import _learner
 
 MORE = (
     "actions",

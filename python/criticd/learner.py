@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 try:
-    from criticd import _learner
+    from criticd import _learner as _learner
 except ImportError as error:
     raise ImportError(
-        "this criticd was installed without its learner: install the wheel of your platform, or in a checkout run "
+        f"the learner in the process needs Python 3.11 or later, and this is {sys.version.split()[0]}: install criticd "
+        "into a newer one. `criticd.fit`, and a daemon with its clients, work with this one too"
+        if sys.version_info < (3, 11)
+        else "this criticd was installed without its learner: install the wheel of your platform, or in a checkout run "
         "`cargo build --release --package criticd-python` and copy target/release/lib_learner.so to "
         "python/criticd/_learner.abi3.so"
     ) from error

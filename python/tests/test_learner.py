@@ -401,3 +401,11 @@ def test_states_are_found_by_name() -> None:
     assert learner({"x": 0.5, "speed": 0.0}) == learner([0.5, 0.0])
     with pytest.raises(Invalid, match="speed: there is no such column"):
         learner({"x": 0.5})
+
+
+@pytest.mark.parametrize(("version", "words"), [((3, 10, 13), "Python 3.11 or later"), ((3, 13, 0), "wheel of your")])
+def test_who_has_no_module_is_told_why(version: tuple[int, ...], words: str) -> None:
+    blocked = f"import sys, numpy, criticd; sys.version_info = {version}; sys.modules['criticd._learner'] = None\n"
+    for use in ("criticd.Learner", "import criticd.fleet"):
+        done = subprocess.run([sys.executable, "-c", blocked + use], capture_output=True, text=True, timeout=PATIENCE_S)
+        assert done.stderr.splitlines()[-1].startswith("ImportError: ") and words in done.stderr, done.stderr
