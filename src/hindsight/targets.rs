@@ -100,7 +100,7 @@ pub fn check(rows: &Rows, targets: &[f64], values: Option<&[f64]>, discount: f64
             worst = Some((i, error));
         }
     }
-    let look = Look { rows, targets, values, spread, mean, discount, after: &after };
+    let look = Look { rows, targets, values, spread, mean, discount, next: &next, after: &after };
     let of = |terminated: bool| -> Vec<usize> {
         // The table's own end is no end of an episode.
         let is_cut = |i: usize| rows.truncated[i] || after[i].is_some();
@@ -158,6 +158,7 @@ struct Look<'a> {
     spread: f64,
     mean: f64,
     discount: f64,
+    next: &'a [Option<usize>],
     after: &'a [Option<usize>],
 }
 
@@ -197,9 +198,23 @@ impl Look<'_> {
         let mean_of = |of: &dyn Fn(usize) -> f64| ends.iter().map(|&i| of(i)).sum::<f64>() / ends.len() as f64;
         // Of the value of a successor the nearest that is known: that of the row's own state, or what is usual.
         let due = |i: usize| if terminated { 0.0 } else { own(i).unwrap_or(self.mean) };
-        let off = (!right).then(|| mean_of(&|i| gamma(i) * (due(i) - b(i)).abs()));
+        let off = (!right).then(|| match self.step() {
+            Some(step) if behind == Behind::OwnValue && !terminated => step,
+            _ => mean_of(&|i| gamma(i) * (due(i) - b(i)).abs()),
+        });
         let reach = off.map_or(0, |off| self.reach(off));
         Some(Ends { count: ends.len(), behind, alike, mean: mean_of(&b), off, reach })
+    }
+
+    /// By how much a step changes the discounted value inside episodes, in the mean of the absolute values.
+    fn step(&self) -> Option<f64> {
+        let values = self.values?;
+        let steps =
+            self.next.iter().enumerate().filter_map(|(i, next)| {
+                Some(self.rows.discount(i, self.discount) * (values[(*next)?] - values[i]).abs())
+            });
+        let (count, sum) = steps.fold((0u32, 0.0), |(count, sum), step| (count + 1, sum + step));
+        (count > 0).then(|| sum / f64::from(count))
     }
 
     /// Whether the rewards at cuts exceed the others by the discounted value.
@@ -297,6 +312,10 @@ mod tests {
                     (ends.off.is_none(), cuts.off.is_none()),
                     (*terminated == Behind::Nothing, *cut == Behind::Other)
                 );
+                if *cut == Behind::OwnValue {
+                    // 0.9 times half of what two normal numbers differ by.
+                    assert!((cuts.off.unwrap() - 0.51).abs() < 0.1, "{cuts:?}");
+                }
             }
         }
         // By 0.9 times eight, which takes rows to fall to a twentieth of the deviation.
