@@ -119,7 +119,8 @@ fn said(ends: &Ends, terminated: bool) -> String {
              truncated apart, and add the value of the next state"
         }
         (Behind::NextTarget, _) => {
-            "the target of the next episode follows: nothing ends there. Is the flag a row too late, or not used?"
+            "the target of the next episode follows: nothing ends there. Is the flag a row too late, or not used, as by skrl without \
+             time_limit_bootstrap?"
         }
         (Behind::NextValue, _) => {
             "the value of the next episode's first state follows: the next state is that behind the reset. Take the final observation \

@@ -100,7 +100,7 @@ pub fn check(rows: &Rows, targets: &[f64], values: Option<&[f64]>, discount: f64
             worst = Some((i, error));
         }
     }
-    let look = Look { rows, targets, values, spread, mean, discount, next: &next, after: &after };
+    let look = Look { rows, targets, values, spread, mean, discount, lambda, next: &next, after: &after };
     let of = |terminated: bool| -> Vec<usize> {
         // The table's own end is no end of an episode.
         let is_cut = |i: usize| rows.truncated[i] || after[i].is_some();
@@ -158,6 +158,7 @@ struct Look<'a> {
     spread: f64,
     mean: f64,
     discount: f64,
+    lambda: f64,
     next: &'a [Option<usize>],
     after: &'a [Option<usize>],
 }
@@ -174,7 +175,11 @@ impl Look<'_> {
         let own = |i: usize| self.values.map(|values| values[i]);
         let is = |behind: Behind, i: usize| match behind {
             Behind::Nothing => near(b(i), 0.0),
-            Behind::NextTarget => self.after[i].is_some_and(|j| near(b(i), self.targets[j])),
+            // Where nobody looks at the flag, the recursion runs on into the next episode.
+            Behind::NextTarget => self.after[i].is_some_and(|j| {
+                let led = (1.0 - self.lambda) * own(j).unwrap_or(0.0) + self.lambda * self.targets[j];
+                near(b(i), led) || near(b(i), self.targets[j])
+            }),
             Behind::NextValue => self.after[i].is_some_and(|j| own(j).is_some_and(|value| near(b(i), value))),
             Behind::OwnValue => own(i).is_some_and(|value| near(b(i), value)),
             Behind::InReward | Behind::Other => false,
@@ -322,6 +327,18 @@ mod tests {
         let wrong = check(&rows, &targets(&rows, &values, 1.0, |_, _| 0.0), Some(&values), DISCOUNT).unwrap();
         let cuts = wrong.cut.unwrap();
         assert!((cuts.off.unwrap() - 7.2).abs() < 0.3 && (10..60).contains(&cuts.reach), "{cuts:?}");
+    }
+
+    #[test]
+    fn a_recursion_that_runs_on_into_the_next_episode_is_told() {
+        let (rows, values) = episodes();
+        let runs_on = |i: usize, g: &[f64]| match i + 1 {
+            j if rows.truncated[i] && j < rows.len() => 0.5 * (values[j] + g[j]),
+            _ => 0.0,
+        };
+        let found = check(&rows, &targets(&rows, &values, 0.5, runs_on), Some(&values), DISCOUNT).unwrap();
+        let cuts = found.cut.unwrap();
+        assert_eq!((cuts.behind, cuts.off.is_some()), (Behind::NextTarget, true), "{cuts:?}");
     }
 
     #[test]
