@@ -233,9 +233,14 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _final(self, info: dict[str, Any], number: int) -> npt.NDArray[Any]:
         final = info.get("final_obs")
+        if isinstance(final, dict):
+            # A batch of all copies in the form of their observations; Gymnasium's own is one observation for each copy.
+            final = list(iterate(self.env.observation_space, final))
         if final is None or final[number] is None:
             raise KeyError(
-                f'copy {number} ended, and info["final_obs"] does not say where: without it the successor is unknown'
+                f'copy {number} ended, and info["final_obs"] does not say where: without it the successor is unknown. '
+                "Let the environment tell it (Isaac Lab: compute_final_obs=True), or reset the copies yourself "
+                "(AutoresetMode.DISABLED)"
             )
         return self._states.one(final[number])
 
@@ -256,6 +261,11 @@ def wrap(
     wrappers that change observations or rewards inside, those that only watch outside, and those that reset by
     themselves (Autoreset) outside: a step behind the end of an episode raises `criticd.CriticdError`.
     """
+    if hasattr(env.unwrapped, "num_envs"):
+        raise TypeError(
+            f"{env} steps several copies: make a gymnasium.vector.VectorEnv of it for wrap_vector(), as "
+            "docs/recipes/simulators.md does in the source"
+        )
     _tell(sender, names, env.observation_space)
     return Streamed(env, sender, stream)
 

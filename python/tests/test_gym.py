@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from conftest import CALM, PATIENCE_S, Catcher, Start
+from conftest import CALM, PATIENCE_S, ROOT, Catcher, Start
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -234,6 +236,133 @@ def test_an_environment_that_resets_by_itself_goes_outside(catcher: Catcher, its
         resets = ends if itself is gymnasium.wrappers.Autoreset else 0
         assert watched.rows == 40 - resets and ends == 40 // (4 if resets else 3)
         sender.close(0.0)
+
+
+class Tensor:
+    """As much of one of PyTorch's as the recipe uses."""
+
+    def __init__(self, numbers: Any) -> None:
+        self.numbers = np.asarray(numbers)
+
+    def detach(self) -> Tensor:
+        return self
+
+    cpu = detach
+
+    def numpy(self) -> Any:
+        return self.numbers
+
+
+class Simulator(gymnasium.Env[Any, Any]):
+    """Behaves as Isaac Lab's environments: copies in one, tensors, resets in the step that ends an episode."""
+
+    num_envs, device = 4, "cpu"
+    single_observation_space = spaces.Dict({"policy": spaces.Box(-9, 9, (2,)), "critic": spaces.Box(-9, 9, (9,))})
+    single_action_space = spaces.Box(-1, 1, (1,))
+
+    def __init__(self, tells: bool) -> None:
+        self.tells, self.clock, self.extras = tells, np.zeros(4), dict[str, Any]()
+
+    def observe(self) -> dict[str, Tensor]:
+        return {"policy": Tensor(np.stack([self.clock, np.arange(4.0)], axis=1)), "critic": Tensor(np.zeros((4, 9)))}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.clock[:] = 0.0
+        return self.observe(), self.extras
+
+    def step(self, action: Any) -> Any:
+        self.clock += 1.0
+        over = self.clock == np.arange(3, 7)
+        if self.tells and over.any():
+            self.extras["final_obs"] = {key: Tensor(np.array(part.numbers)) for key, part in self.observe().items()}
+        self.clock[over] = 0.0
+        return self.observe(), Tensor(np.ones(4)), Tensor(np.zeros(4, np.bool_)), Tensor(over), self.extras
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Any:
+    torch: Any = ModuleType("torch")
+    torch.as_tensor = lambda numbers, device: numbers
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    page = (ROOT / "docs" / "recipes" / "simulators.md").read_text()
+    made: dict[str, Any] = {}
+    exec(page.split("<!-- copies.py -->\n```python\n")[1].split("```")[0], made)
+    return made["Copies"]
+
+
+def test_a_simulator_that_does_not_tell_where_an_episode_ended_is_refused(catcher: Catcher, copies: Any) -> None:
+    with Sender(catcher.endpoint) as sender:
+        with pytest.raises(TypeError, match=r"simulators\.md"):
+            wrap(Simulator(tells=True), sender)
+        envs = wrap_vector(copies(Simulator(tells=False), "policy", AutoresetMode.SAME_STEP), sender)
+        envs.reset()
+        for _ in range(2):
+            envs.step(np.zeros((4, 1)))
+        with pytest.raises(KeyError, match=r"copy 0 ended.*compute_final_obs=True"):
+            envs.step(np.zeros((4, 1)))
+        assert envs.rows == 8
+        sender.close(0.0)
+
+
+def test_a_simulator_that_tells_it_sends_the_states_before_resets(catcher: Catcher, copies: Any) -> None:
+    with Sender(catcher.endpoint, stream="sim") as sender:
+        envs = wrap_vector(copies(Simulator(tells=True), "policy", AutoresetMode.SAME_STEP), sender)
+        envs.reset()
+        for _ in range(12):
+            envs.step(np.zeros((4, 1)))
+        assert sender.flush(PATIENCE_S)
+        streams = catcher.rows(48)
+    for number in range(4):
+        rows = streams[f"sim-{number}"]
+        np.testing.assert_array_equal(rows["states"], [[t % (3 + number), number] for t in range(12)])
+        np.testing.assert_array_equal(rows["next_states"], [[t % (3 + number) + 1, number] for t in range(12)])
+        assert np.flatnonzero(rows["truncated"]).tolist() == [t for t in range(12) if t % (3 + number) == 2 + number]
+
+
+class Counted(Switch):
+    """Its observations are numbered."""
+
+    def _observe(self) -> Any:
+        self.seen.append(len(self.seen) / 100)
+        numbers = np.full((2, 3), self.seen[-1], np.float32)
+        return numbers if self.observation_space is BOX else {"a": numbers, "b": len(self.seen) % 2}
+
+
+class AllAtOnce(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    """Tells where copies ended as some environments written in C++ do: for all of them, in the form of observations."""
+
+    def step(self, actions: Any) -> Any:
+        observed, rewards, terminated, truncated, info = self.env.step(actions)
+        if "final_obs" in info:
+            space, ends = self.env.single_observation_space, np.logical_or(terminated, truncated)
+            now = list(gymnasium.vector.utils.iterate(self.env.observation_space, observed))
+            parts = [final if end else was for final, end, was in zip(info["final_obs"], ends, now, strict=True)]
+            out: Any = gymnasium.vector.utils.create_empty_array(space, self.num_envs)
+            info["final_obs"] = gymnasium.vector.utils.concatenate(space, parts, out)
+        return observed, rewards, terminated, truncated, info
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_every_way_to_reset_and_to_tell_it_sends_the_same_rows(catcher: Catcher, kind: str) -> None:
+    with Sender(catcher.endpoint) as sender:
+        for mode, once in [*((mode, False) for mode in AutoresetMode), (AutoresetMode.SAME_STEP, True)]:
+            bare: VectorEnv[Any, Any, Any] = SyncVectorEnv(
+                [lambda: Counted(*SPACES[kind][:2])] * 2, autoreset_mode=mode
+            )
+            envs = wrap_vector(AllAtOnce(bare) if once else bare, sender, stream=f"{mode.name}{once}")
+            envs.reset(seed=3)
+            while envs.rows < 24:
+                _, _, terminated, truncated, _ = envs.step(envs.action_space.sample())
+                ends = np.logical_or(terminated, truncated)
+                if mode is AutoresetMode.DISABLED and ends.any():
+                    envs.reset(options={"reset_mask": ends})
+        assert sender.flush(PATIENCE_S)
+        streams = catcher.rows(4 * 24)
+    sent = [streams[name] for name in streams if name.endswith("-0")]
+    assert len(sent) == 4
+    for rows in sent[1:]:
+        for key in ("states", "next_states", "rewards", "terminated"):
+            np.testing.assert_array_equal(rows[key], sent[0][key])
 
 
 def test_copies_that_were_reset_before_they_were_wrapped_send_nothing_in_silence(catcher: Catcher) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib.util
 import inspect
 import json
 import os
@@ -87,6 +88,12 @@ RUN = [
 ]
 
 
+def there(note: str) -> bool:
+    """Whether the packages are installed that a program needs, as its note says: the gate does without them."""
+    names = note.removeprefix("needs: ").split() if note.startswith("needs: ") else []
+    return all(importlib.util.find_spec(name) for name in names)
+
+
 def run_page(name: str, folder: Path) -> str:
     """What the programs of a page print, run one after the other in a folder, the Python ones in one process."""
     said, session = "", ""
@@ -115,7 +122,7 @@ def run_page(name: str, folder: Path) -> str:
         return run(sys.executable, "-c", code) if code else ""
 
     for snippet in snippets(DOCS / name):
-        if snippet.note.startswith("not run: ") or "pip install" in snippet.code:
+        if snippet.note.startswith("not run: ") or "pip install" in snippet.code or not there(snippet.note):
             continue
         if snippet.note.startswith("make: "):
             record(folder / snippet.note.removeprefix("make: "))
