@@ -31,6 +31,11 @@ _NUMBERS = {"epsilon_greedy": "epsilon", "softmax": "temperature", "ucb": "beta"
 class Decisions:
     """Decisions in n states; for a single state all of them have one axis less.
 
+    ```python
+    chosen = q.act([[0.2, 0.0]], "epsilon_greedy", epsilon=0.1)
+    print(chosen.actions, chosen.probability)
+    ```
+
     `actions` are whole numbers (n,) where actions are discrete, else (n, A). `mean` (n,) is Q of each, `std` its
     deviation, None without a variance. `probability` (n,) is that with which the step's own randomness takes the
     action, as `behavior_prob` wants it; it is not a number where a box is explored uniformly, and where the fallback

@@ -127,6 +127,10 @@ class Batch:
 class Counters:
     """Counts of the rows of a sender.
 
+    ```python
+    print(sender.counters.sent, sender.counters.dropped)
+    ```
+
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
     `reliable`). `sent`: handed to a connection that stood, and not lost at the end. `acknowledged`: the daemon has them
     (only with `reliable`). `refused`: the daemon turned them down; without `reliable` they are counted as sent as well,

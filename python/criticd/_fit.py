@@ -43,6 +43,11 @@ READING = (
 class FitReport:
     """How a model was fitted: what `criticd fit` reports. `str(report)` has it in sentences.
 
+    ```python
+    print(model.report)
+    print(model.report.shares, model.report.held_out)
+    ```
+
     - `document`: all of it, as `criticd fit --json` prints it. `fit(..., hyperparameters=document, no_optimise=True)`
       takes kernel and noise from it.
     - `notes`: sentences about the table: which column was taken for what, what was left out.
@@ -80,7 +85,13 @@ class FitReport:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(Snapshot):
-    """The value function that `fit` has learned: a `Snapshot` with the `report` of how it came about."""
+    """The value function that `fit` has learned: a `Snapshot` with the `report` of how it came about.
+
+    ```python
+    model = criticd.fit(missions, state=["x"], reward="-cost", episode="mission", terminated="arrived")
+    model.save("missions.model")
+    ```
+    """
 
     report: FitReport
 

@@ -58,6 +58,13 @@ class Patience:
 class RemoteError(CriticdError):
     """A part of a fleet did not do what was asked. `who` is "coordinator" or "worker-3", `op` what was asked.
 
+    ```python
+    try:
+        fleet.select()
+    except RemoteError as error:
+        print(error.who, error.away)
+    ```
+
     `away` says that it gave no answer: it is down, or did not answer in time. Whether it has done what was asked is
     then not known.
     """

@@ -15,6 +15,10 @@ from criticd._protocol import Array, Message
 class HeadModels:
     """Heads as the protocol has them, in units of the snapshot's kernel k.
 
+    ```python
+    print([head["name"] for head in model.head_models.declared])
+    ```
+
     ```text
     V_h(x) = level_h + k_m(z)' weights_h
     Var V_h(x) = signals_h (k(z, z) - sum_j t_j^2 values_j / (values_j + ratios_h)),   t = vectors' k_m(z)

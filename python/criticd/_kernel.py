@@ -15,6 +15,10 @@ from criticd._protocol import Array
 class Kernel:
     """k(a, b) = signal_variance profile((a - b)' Omega (a - b)) + bias_variance + columns, of normalised states.
 
+    ```python
+    print(model.kernel.relevance, model.kernel.signal_variance)
+    ```
+
     Omega = diag(relevance) + factors' factors. `relevance` is (D,), `factors` (k, D), k = 0 unless `kind` is "factor".
     `profile` is "gaussian", exp(-r^2 / 2), or "matern52", (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r. `kinds` says of
     each state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category",

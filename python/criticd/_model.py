@@ -34,6 +34,11 @@ EXTRAPOLATES_BELOW = 0.3
 class Values:
     """What a model says about some states; None is what was not asked for, or what it cannot say.
 
+    ```python
+    answer = model([[0.5]], std=True, returns=True, known=True)
+    print(answer.mean, answer.std, answer.return_interval(0.9), answer.known)
+    ```
+
     `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is that of V, `return_variance`, shaped like
     `mean`, that of the return to come: what is not known of V and how returns scatter about it, together. `known` (n,)
     is the share of the signal's prior variance that data removed, 0 far from all of them; `extrapolates` (n,) is true

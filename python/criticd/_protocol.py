@@ -30,11 +30,26 @@ _DTYPES = {name: np.dtype(name) for name in ("<f8", "<f4", "<i8", "<i4", "|b1")}
 
 
 class CriticdError(Exception):
-    """Base of everything that this package raises on its own."""
+    """Base of everything that this package raises on its own.
+
+    ```python
+    try:
+        client.value([[0.5]])
+    except CriticdError as error:
+        print(error)
+    ```
+    """
 
 
 class Refused(CriticdError):
     """The daemon answered with an error.
+
+    ```python
+    try:
+        client.value([[0.0, 1.0]])
+    except Refused as refused:
+        print(refused.code, refused.field, refused.message)
+    ```
 
     Attributes: `code`, one of the words in the table of errors (`"wrong_dimension"`, `"fenced"`, ...; daemons may know
     new ones); `message`, a sentence; `field`, the key at fault, or None; `index`, the row at fault, or None;
@@ -58,7 +73,15 @@ class Refused(CriticdError):
 
 
 class Unreachable(CriticdError, TimeoutError):
-    """There is no connection: no daemon listens at the endpoint, or the network is down."""
+    """There is no connection: no daemon listens at the endpoint, or the network is down.
+
+    ```python
+    try:
+        Client("tcp://127.0.0.1:1", timeout_s=0.1).ping()
+    except Unreachable as error:
+        print(error)
+    ```
+    """
 
     def __init__(self, endpoint: str, timeout_s: float) -> None:
         self.endpoint, self.timeout_s = endpoint, timeout_s
@@ -72,7 +95,15 @@ class Unreachable(CriticdError, TimeoutError):
 
 
 class NoReply(CriticdError, TimeoutError):
-    """The daemon is connected, but has not answered in time. Whether it has carried the request out is not known."""
+    """The daemon is connected, but has not answered in time. Whether it has carried the request out is not known.
+
+    ```python
+    try:
+        client.checkpoint()
+    except NoReply:
+        print(client.status()["offset"])
+    ```
+    """
 
     def __init__(self, endpoint: str, op: str, timeout_s: float) -> None:
         self.endpoint, self.op, self.timeout_s = endpoint, op, timeout_s
@@ -86,7 +117,15 @@ class NoReply(CriticdError, TimeoutError):
 
 
 class Invalid(CriticdError, ValueError):
-    """Rows that the daemon would refuse, noticed before they were sent. `field` is at fault, in row `index`."""
+    """Rows that the daemon would refuse, noticed before they were sent. `field` is at fault, in row `index`.
+
+    ```python
+    try:
+        sender.send([float("nan")], 0.0, [0.5])
+    except Invalid as invalid:
+        print(invalid.field, invalid)
+    ```
+    """
 
     def __init__(self, field: str, message: str, index: int | None = None) -> None:
         self.field, self.message, self.index = field, message, index
@@ -98,12 +137,25 @@ class Invalid(CriticdError, ValueError):
 
 
 class Malformed(CriticdError):
-    """Something that came from the daemon, or from a file, is not what the protocol promises."""
+    """Something that came from the daemon, or from a file, is not what the protocol promises.
+
+    ```python
+    try:
+        Snapshot.load("notes.txt")
+    except Malformed as error:
+        print(error)
+    ```
+    """
 
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where a daemon's sockets are bound."""
+    """Where a daemon's sockets are bound.
+
+    ```python
+    print(daemon.endpoints.control)
+    ```
+    """
 
     ingest: str = "tcp://127.0.0.1:5750"
     control: str = "tcp://127.0.0.1:5751"
@@ -177,7 +229,12 @@ class Address:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one message may hold."""
+    """How much one message may hold.
+
+    ```python
+    print(client.hello().limits.rows_per_batch)
+    ```
+    """
 
     message_bytes: int = 1 << 20
     rows_per_batch: int = 4096
@@ -188,6 +245,10 @@ class Limits:
 @dataclass(frozen=True)
 class Hello:
     """What a daemon says about itself: versions of the protocol it speaks, its own version, and so on.
+
+    ```python
+    print(client.hello().version, "policies" in client.hello().features)
+    ```
 
     `state_dim` is the length of a state and `rewards` the number of rewards of a row: None before they are settled.
     """

@@ -44,7 +44,13 @@ _OTHER_REMEDY = "`criticd quarantine list` shows what was refused"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Rows of a `stream` that the daemon has not taken: why, as `code` and `message`, and a `remedy`."""
+    """Rows of a `stream` that the daemon has not taken: why, as `code` and `message`, and a `remedy`.
+
+    ```python
+    for refusal in sender.refusals:
+        print(refusal.stream, refusal.message, refusal.remedy)
+    ```
+    """
 
     stream: str
     code: str

@@ -12,6 +12,11 @@ from criticd._protocol import Array
 class Tracked:
     """What lies under the weights of a mixture of the base and of trackers, small models that forget.
 
+    ```python
+    if model.tracked is not None:
+        print(model.tracked.half_life)
+    ```
+
     `base` (m, H) are the weights of the base. `gate` (H,), from 0 to 1, is how far the mixture is let in.
     `half_life` (H,) is that, in rows, which half of the trackers' weight does not exceed; 0 where the gate is shut.
     """

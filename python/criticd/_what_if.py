@@ -29,7 +29,7 @@ class Planned(Snapshot):
 
     ```python
     q = criticd.plan(log, actions="box", reward="-abs(angle)", state=["angle", "speed"], action="torque")
-    actions = q.act(states).actions
+    actions = q.act([[0.1, 0.0]]).actions
     ```
     """
 

@@ -1,11 +1,13 @@
 """An agent for Gymnasium environments: it starts a daemon, acts by the daemon's newest model, and sends each row.
 
-    import gymnasium
-    from criticd.agent import Agent
+```python
+import gymnasium
+from criticd.agent import Agent
 
-    with Agent(gymnasium.make("CartPole-v1"), discount=0.995) as agent:
-        for episode in agent.run(60):
-            print(episode.number, episode.total)
+with Agent(gymnasium.make("CartPole-v1"), discount=0.995) as agent:
+    for episode in agent.run(60):
+        print(episode.number, episode.total)
+```
 
 Needs Gymnasium 1.1 (`pip install gymnasium`).
 """

@@ -1,5 +1,11 @@
 """The same for asyncio: `Client`, `Subscriber` and `Sender` whose waiting is awaited.
 
+```python
+async def ask():
+    async with aio.Client() as client:
+        return await client.value([[0.5]])
+```
+
 They belong to the event loop in which they are first used.
 """
 

@@ -57,6 +57,11 @@ STREAMS_PER_REQUEST = 1024
 class Value(Values):
     """What the daemon says about some states (n, D): `Values`, whose axis of states is always there.
 
+    ```python
+    answer = client.value([[0.5]], variance=True)
+    print(answer.mean, answer.std, answer.generation, answer.offset)
+    ```
+
     `generation` is the model that answered, `offset` the number of rows it had learned, `lambda_` what with. While it
     is `provisional`, model selection has not chosen it yet, and deviations are the prior's. They are None while all
     rewards so far are 0, and before `warmup_rows` rows while all are the same, since these leave open how large
@@ -71,7 +76,12 @@ class Value(Values):
 
 @dataclass(frozen=True)
 class Position:
-    """Where a stream stands: its newest `session`, the `next_seq` expected there, `rows` learned of all sessions."""
+    """Where a stream stands: its newest `session`, the `next_seq` expected there, `rows` learned of all sessions.
+
+    ```python
+    print(client.streams()["walker"].rows)
+    ```
+    """
 
     session: str
     next_seq: int
@@ -81,7 +91,13 @@ class Position:
 
 @dataclass(frozen=True)
 class Appended:
-    """The result of an append: rows `accepted`, rows known before (`duplicates`), and the next position."""
+    """The result of an append: rows `accepted`, rows known before (`duplicates`), and the next position.
+
+    ```python
+    done = client.append(stream="by-hand", session="1", seq=0, state=[0.0], reward=1.0, next_state=[0.5])
+    print(done.accepted, done.next_seq)
+    ```
+    """
 
     accepted: int
     duplicates: int
@@ -91,7 +107,13 @@ class Appended:
 
 @dataclass(frozen=True)
 class RefitOutcome:
-    """The outcome of a refit: "started", "adopted" or "rejected", the last with a `reason`."""
+    """The outcome of a refit: "started", "adopted" or "rejected", the last with a `reason`.
+
+    ```python
+    found = client.refit(wait=True, timeout_s=600)
+    print(found.outcome, found.reason)
+    ```
+    """
 
     outcome: str
     generation: int | None
@@ -204,6 +226,11 @@ def value_of(reply: Message) -> Value:
 class HeadValues:
     """What heads say about n states: `mean` (n, H), `variance` (n, H) of it, a column for each of `names`.
 
+    ```python
+    told = client.heads([[0.5]], ["energy"])
+    print(told.by_name["energy"], told.learning)
+    ```
+
     `return_variance` (n, H), if asked for, is that of a single return: 90 % of returns should lie within 1.645 of its
     root. How far that has been verified comes with it: `pairs` (H,) are predictions whose return has come since, 0
     below 40, `coverage` (H,) the share of these returns in the 90 % interval as it was predicted, before deviations
@@ -236,6 +263,11 @@ class HeadValues:
 @dataclass(frozen=True)
 class ListedHead:
     """A head as `Client.list_heads` has it: its definition (`form`), whether it was `added` at run time.
+
+    ```python
+    for name, head in client.list_heads().items():
+        print(name, head.form, head.learning)
+    ```
 
     `apart` says that it has not the kernel of the values but the second one.
     `learning` is the share of the rows that it has learned while it is not ready, and then None. The others are there
@@ -330,6 +362,11 @@ def head_pages(critic: str | None) -> Steps[dict[str, ListedHead]]:
 @dataclass(frozen=True, eq=False)
 class Suggestion:
     """A decision of an advisor for one context. `Client.report` teaches the advisor its cost, by `decision_id`.
+
+    ```python
+    suggestion = client.suggest([4.2])
+    client.report(suggestion, cost=0.3)
+    ```
 
     `decision` (H,) is the one to take: `mean` (H,) with exploration of standard `deviation` (H,), all in the units of
     the setting `outputs`. `learned` is the number of costs that the advisor had learned.
@@ -430,6 +467,11 @@ def _copy(value: Any) -> npt.NDArray[Any] | None:
 
 class Client:
     """A connection to a daemon's control socket.
+
+    ```python
+    with Client() as client:
+        print(client.value([[0.0], [0.5]], variance=True).std)
+    ```
 
     `endpoint` is that socket's, "tcp://127.0.0.1:5751" by default; or give the daemon's `data_dir`, where its endpoints
     are looked up, as they are in CRITICD_DATA_DIR if that is set and nothing is given. With `keys` the connection is

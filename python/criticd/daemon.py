@@ -38,6 +38,11 @@ def _identity(file: Path) -> tuple[int, int] | None:
 class Daemon:
     """`criticd serve` on free ports of this machine, as long as a `with` block or this program lasts.
 
+    ```python
+    with Daemon("critic.discount=0.95") as daemon, daemon.client() as client:
+        print(client.status()["offset"], daemon.dashboard)
+    ```
+
     - `settings`: KEY=VALUE pairs, such as "critic.discount=0.95", which go before the configuration file.
     - `config`: text of a configuration file. Without it `criticd.toml` in the directory is read, if it exists.
     - `directory`: where the daemon keeps its data, configuration and log. They stay when it ends, and the next daemon

@@ -87,6 +87,11 @@ class Parts(Protocol):
 class WorkerStatus:
     """What is known of a worker.
 
+    ```python
+    for worker in fleet.status().workers:
+        print(worker.name, worker.lag)
+    ```
+
     - `rows` it has acknowledged, of `streams`; `merged` of them are in the model. `lag` is the difference.
     - `caught_up`: whether it has learned all its rows in the newest epoch.
     - `heard_s`: seconds since the coordinator has heard of it; None if it never has. `fault`: why it did not.
@@ -112,6 +117,10 @@ class WorkerStatus:
 @dataclass(frozen=True)
 class FleetStatus:
     """What is known of a fleet. `str(status)` has it as a table.
+
+    ```python
+    print(fleet.status())
+    ```
 
     - `generation` counts epochs: selections that all workers learn in; `epoch` is the fingerprint of the one in force,
       0 before the first. `coming` is that of an epoch which workers still learn their rows in, else 0; `selecting` says

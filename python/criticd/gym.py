@@ -1,5 +1,12 @@
 """Gymnasium environments whose every step is sent to the daemon. Needs Gymnasium 1.1 (`pip install gymnasium`).
 
+```python
+with Daemon() as daemon, daemon.sender(stream="pole") as sender:
+    env = wrap(gymnasium.make("CartPole-v1"), sender)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+```
+
 What is learned is exactly what happened: `terminated` and `truncated` are kept apart, the successor of a last step is
 the state the episode ended in and not the one after the reset, and a step that merely resets is not learned at all.
 """

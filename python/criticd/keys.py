@@ -18,6 +18,11 @@ _KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 class Keys:
     """Who we are, and whom we want to talk to: keys in Z85, 40 characters each.
 
+    ```python
+    keys = Keys.load("arm.key_secret", server="daemon.key")  # made by `criticd keys make`
+    client = Client("tcp://robot-server:5761", keys=keys)
+    ```
+
     `public` and `secret` are our own pair; the daemon lists the public one under `clients`. `server` is the daemon's
     public key: no other program can impersonate it without the secret half. The secret is not shown by `repr`.
 

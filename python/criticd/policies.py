@@ -1,5 +1,10 @@
 """Off-policy evaluation: the return of another policy, from the transitions of the one that acted.
 
+```python
+found = evaluate(rows, np.full((len(rows["states"]), 2), 0.5), actions="discrete:2", discount=0.95)
+print(found)
+```
+
 `evaluate` runs `criticd evaluate` on arrays. The other policy may be given as arrays, as a function, as an ONNX file,
 or by the endpoint of a `PolicyServer`, which answers for a policy in another process or on another machine.
 

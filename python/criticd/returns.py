@@ -1,4 +1,10 @@
-"""Returns that followed states, and how much of them values explain: what critics are judged by."""
+"""Returns that followed states, and how much of them values explain: what critics are judged by.
+
+```python
+returns = np.array([3.0, 2.0, 1.0])
+print(explained_variance(returns + 0.1, returns))
+```
+"""
 
 from __future__ import annotations
 

@@ -46,6 +46,11 @@ class _Window:
 class CriticCallback(BaseCallback):
     """Sends every step of training, and logs how well the agent's critic and the daemon's predict.
 
+    ```python
+    agent = PPO("MlpPolicy", "CartPole-v1", gamma=0.99)
+    agent.learn(20_000, callback=CriticCallback(sender, critic, on_update=client.new_policy))
+    ```
+
     It works with all algorithms of Stable-Baselines3 and with vector environments. Each copy of the environment is a
     stream: the sender's name and a number. A step that ended an episode leads to the state in which it ended
     (`terminal_observation`), terminated or truncated as the environment said. With `VecNormalize`, states and rewards

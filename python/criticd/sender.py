@@ -37,11 +37,24 @@ _SINGLE = "a sender with a spool, or one that resumes a session, cannot be used 
 
 
 class Full(CriticdError):
-    """A reliable sender holds as many rows as it may, and the daemon has not taken any in the time allowed."""
+    """A reliable sender holds as many rows as it may, and the daemon has not taken any in the time allowed.
+
+    ```python
+    try:
+        sender.send([0.0], 1.0, [0.5])
+    except Full:
+        print(sender.counters)
+    ```
+    """
 
 
 class Sender:
     """Sends transitions to a daemon, from a thread of its own.
+
+    ```python
+    with Sender(stream="robot", reliable=True) as sender:
+        sender.send([0.0], 1.0, [0.5], truncated=True)
+    ```
 
     Without `reliable` it is made for control loops: `send` puts the row into a bounded queue and returns at once. If
     the daemon is away for so long that the queue fills up, new rows are dropped and counted (`counters.dropped`); rows

@@ -33,6 +33,11 @@ __all__ = ["Heads", "Kernel", "Snapshot", "Values"]
 class Snapshot(Model):
     """The value function of one moment: call it with states.
 
+    ```python
+    model = Snapshot.load("walker.model")
+    value, deviation = model([[0.0], [0.5]], std=True)
+    ```
+
     `generation` rises with every model that the daemon adopts, `offset` is the number of rows learned,
     `transitions` that of the rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is that
     of the rewards' noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is
@@ -317,6 +322,10 @@ class Snapshot(Model):
 
 class Heads(Mapping[str, "Snapshot"]):
     """The heads of a snapshot by name, each a `Snapshot` of its own, made when it is asked for.
+
+    ```python
+    value, deviation = model.heads["energy"]([[0.0], [0.5]], std=True)
+    ```
 
     Its kernel is that of the critic times the scale of the head, so that calling, gradients, pictures and ONNX files
     are those of any snapshot. `discount` is the head's, 1 where it has a timescale. Its reward is called like the head,

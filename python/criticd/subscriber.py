@@ -39,6 +39,10 @@ CHANGES = ("drift", "forked", "swapped", "dismissed", "returned")
 class Change:
     """What a critic tells of a world that changes.
 
+    ```python
+    critic.on_change(lambda change: print(change.kind, change.offset))
+    ```
+
     `kind` is "drift" (its errors are no longer what they were), "forked" (a second model learns beside the first),
     "swapped" (the second one answers now), "dismissed" (the first one stays) or "returned" (a model from before answers
     again); `offset` is the row at which that happened. `details` has the other keys of the event, such as `since`,
@@ -65,6 +69,10 @@ ALARMS = ("alarm", "alarm_ended")
 @dataclass(frozen=True)
 class Alarm:
     """The return from a row on will probably fall below what the setting `alarm` names, or does so no longer.
+
+    ```python
+    critic.on_alarm(lambda alarm: print(alarm.stream, alarm.raised))
+    ```
 
     `raised` says which of the two. `head` is the head that it is about, None for the critic's first reward. `offset` is
     the row that raises or ends the alarm of `stream`, `since` the row that raised it. `value` is the value predicted
@@ -193,6 +201,11 @@ def publish_socket(context: Any, keys: Keys | None) -> Any:
 
 class Subscriber:
     """Follows what a critic publishes; `latest` is its newest model, or None before there is one.
+
+    ```python
+    with Subscriber() as critic:
+        value, deviation = critic.wait(60)([[0.0], [0.5]], std=True)
+    ```
 
     `publish` and `control` are the daemon's endpoints, "tcp://127.0.0.1:5752" and "tcp://127.0.0.1:5751" by default; or
     give its `data_dir`, which CRITICD_DATA_DIR may do as well. `critic` is the daemon's first one unless it is named.

@@ -1,5 +1,9 @@
 """Recordings of robots as tables for `criticd fit`, `label`, `replay` and `serve --warm-start`.
 
+```python
+write("log.csv", {"x": np.arange(3.0), "cost": np.ones(3)})
+```
+
 `read_mcap`, `read_rosbag` and `read_lerobot` return columns by name; `write` writes them to a file that `criticd`
 reads. They need the packages mcap (and mcap-ros2-support for messages of ROS 2), rosbags and pyarrow; none needs ROS.
 """

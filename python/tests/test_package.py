@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
-from conftest import PATIENCE_S, ROOT, Start
+from conftest import PATIENCE_S, ROOT, Start, when
 
 import criticd
 
@@ -98,12 +104,78 @@ def test_what_is_installed_is_typed_and_whole(tmp_path: Path) -> None:
     assert "](../" not in facts
 
 
+# Run elsewhere, or not: these want a fleet of processes, Stable-Baselines3, a key, Ray, or minutes.
+ELSEWHERE = ("criticd.fleet.", "criticd.sb3.", "criticd.Keys", "criticd.ray.", "criticd.river.", "criticd.agent")
+# Public methods without an example: none is added.
+METHODS_WITHOUT = 106
+
+
+def described() -> dict[str, Any]:
+    """What the reference has a chapter for, by name."""
+    found = {}
+    for name in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE):
+        with contextlib.suppress(ImportError, AttributeError):
+            found[name] = pkgutil.resolve_name(name)
+    return found
+
+
+def examples(thing: Any) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", inspect.getdoc(thing) or "", re.DOTALL)
+
+
 def test_every_public_name_is_described() -> None:
-    for name in criticd.__all__:
-        thing = getattr(criticd, name)
-        if isinstance(thing, str):
-            continue
-        assert thing.__doc__, name
-        for key, value in vars(thing).items():
-            if not key.startswith("_") and callable(value):
-                assert value.__doc__, f"{name}.{key}"
+    chapters = described()
+    things = {id(thing) for thing in chapters.values()}
+    assert {name for name in criticd.__all__ if id(getattr(criticd, name)) not in things} == {"__version__"}
+    without = 0
+    for name, thing in chapters.items():
+        methods = [part for key, part in vars(thing).items() if not key.startswith("_") and callable(part)]
+        for part in [thing, *(methods if inspect.isclass(thing) else [])]:
+            lines = (inspect.getdoc(part) or "").splitlines()
+            assert lines and lines[0].endswith((".", ":")) and not any(lines[1:2]), (name, part)
+            without += part is not thing and not examples(part)
+        # The types of the status are made from the table of the protocol.
+        assert examples(thing) or name == "criticd.Status", name
+    assert without <= METHODS_WITHOUT, without
+
+
+def test_the_examples_of_the_reference_run(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advisor = '[[advisor]]\nname = "throw"\nlengthscales = [1.4]\noutputs = [{ mean = 0.0, deviation = 1.0 }]\n'
+    energy = '[{ name = "energy", cumulant = { kind = "reward", index = 0 }, discount = 0.5 }]'
+    daemon = start("critic.discount=0.9", f"critic.heads={energy}", config=advisor)
+    monkeypatch.setenv("CRITICD_DATA_DIR", str(daemon.data_dir))
+    generator = np.random.default_rng(0)
+    at = np.tile(np.arange(20) / 2.0, 10)
+    missions = {"mission": np.repeat(np.arange(10), 20), "x": at, "battery": 12 - at / 10, "cost": at % 3}
+    missions["arrived"] = at == 9.5
+    log = {"episode": missions["mission"], "x": at / 10, "v": generator.normal(size=200), "battery": 12 - at / 10}
+    log |= {"angle": generator.normal(size=200), "speed": generator.normal(size=200)}
+    log |= {"go": generator.integers(3, size=200), "torque": generator.normal(size=200), "terminated": at == 9.5}
+    states = generator.normal(size=(400, 1))
+    rewards, next_states, terminated = -np.abs(states[:, 0]), 0.9 * states, np.arange(400) % 20 == 19
+    rows = {"states": states, "rewards": rewards, "next_states": next_states, "terminated": terminated}
+    rows |= {"actions": generator.integers(2, size=400), "behavior_probs": np.full(400, 0.5)}
+    with daemon.sender(stream="walker", session="run-7", reliable=True) as sender, daemon.client() as client:
+        sender.send_batch(states, rewards, next_states, terminated=terminated)
+        assert sender.flush(PATIENCE_S)
+        when(lambda: client.status()["critics"][0]["generation"] >= 1, "a first model")
+        client.refit(wait=True, timeout_s=5 * PATIENCE_S)
+        heads = [{"name": "energy", "cumulant": {"kind": "reward", "index": 0}, "discount": 0.5}]
+        table = {"x": states[:, 0], "next_x": next_states[:, 0], "reward": rewards, "terminated": terminated}
+        model = criticd.fit(table, state=["x"], reward="reward", terminated="terminated", heads=heads, discount=0.9)
+        model.save("walker.model")
+        for name in ("north", "south"):
+            learner = criticd.Learner(discount=0.9)
+            learner.learn(states, rewards, next_states, terminated=terminated, stream=name)
+            learner.save(f"{name}.model")
+        Path("notes.txt").write_text("no model")
+        world = {**vars(criticd), **locals(), "np": np, "points": states, "heights": rewards, "criticd": criticd}
+        world |= {"Learner": criticd.Learner, "critic": daemon.subscriber(), "gymnasium": gymnasium, "q": None}
+        chapters = described()
+        # Decisions are those of a plan.
+        exec(examples(chapters["criticd.plan"])[0], world)
+        for name, thing in chapters.items():
+            for example in [] if name.startswith(ELSEWHERE) else examples(thing):
+                print(name, example, sep="\n")
+                space = {**world, **vars(sys.modules[getattr(thing, "__module__", name)])}
+                exec(example, space)
