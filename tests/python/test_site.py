@@ -31,17 +31,21 @@ def test_the_site_builds_and_has_the_whole_package(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "api.html").read_text()
+    listed, page = (tmp_path / "api.html").read_text(), ""
     for name in set(criticd.__all__) - {"__version__"}:
+        assert f'href="api/criticd.{name}.html"' in listed, name
+        page += (tmp_path / "api" / f"criticd.{name}.html").read_text()
         assert f'id="criticd.{name}"' in page, name
+    page += "".join((tmp_path / "api" / f"criticd.{module}.html").read_text() for module in ("tables", "gym"))
     for method in ("Sender.send", "Snapshot.gradient", "Client.value", "tables.read_mcap", "gym.wrap_vector"):
         assert f'id="criticd.{method}"' in page, method
-    # It shows what the docstrings say, not their names alone.
-    text = html.unescape(re.sub(r"<[^>]*>", "", page))
+    # They show what the docstrings say, not their names alone.
+    texts = [html.unescape(re.sub(r"<[^>]*>", "", text)) for text in (listed, page)]
     for described in (criticd.Snapshot.gradient, criticd.Client.new_policy, tables.read_mcap):
-        assert (inspect.getdoc(described) or "?").splitlines()[0].replace("`", "") in text
+        assert (inspect.getdoc(described) or "?").splitlines()[0].replace("`", "") in texts[1]
+    assert (criticd.Sender.__doc__ or "?").splitlines()[0] in texts[0]
     # Nothing on a page is loaded from elsewhere.
-    loaded = re.findall(r"<(?:script|img|link)[^>]* (?:src|href)=\"?(https?://[^\" >]+)", page)
+    loaded = re.findall(r"<(?:script|img|link)[^>]* (?:src|href)=\"?(https?://[^\" >]+)", listed + page)
     assert loaded == []
 
 
