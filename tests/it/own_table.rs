@@ -248,6 +248,44 @@ fn a_variable_is_advised_to_go_only_where_nothing_is_lost() {
     }
 }
 
+/// Thirty walks on a line that nothing but a time limit ends: told as terminations, or with the state after the reset.
+#[test]
+fn ends_that_a_time_limit_or_a_reset_has_made_are_asked_about() {
+    let desk = Bench::new();
+    let noise = |k: usize| 2.0 * (k as f64 * 0.618_033_988_749_894_8).fract() - 1.0;
+    let walk = |name: &str, rows: fn(usize) -> usize, reset: bool| {
+        let mut text = "run,x,next_x,cost,over\n".to_owned();
+        for run in 0..30 {
+            for t in 0..rows(run) {
+                let last = t + 1 == rows(run);
+                let next = if last && reset { noise(100 * (run + 1)) } else { noise(100 * run + t + 1) };
+                text += &format!("{run},{},{next},{},{}\n", noise(100 * run + t), noise(7 * t), u8::from(last));
+            }
+        }
+        desk.file(name, &text);
+    };
+    walk("limit.csv", |_| 6, false);
+    walk("free.csv", |run| 4 + run % 5, false);
+    walk("reset.csv", |run| 4 + run % 5, true);
+    let said = |name: &str, flag: &str| {
+        let columns = format!("--state x --reward=-cost --episode run --{flag} over --discount 0.9 --out m.model");
+        let never = if flag == "truncated" { "--assume-terminated never" } else { "" };
+        desk.text(&format!("fit {name} {columns} {never} --hold-out 0"))
+    };
+    let (limit, reset) =
+        ("30 of 30 episodes terminate after exactly 6 rows", "after 29 of 29 truncated rows the next state");
+    for (name, flag, limited, after) in [
+        ("limit.csv", "terminated", true, false),
+        ("limit.csv", "truncated", false, false),
+        ("free.csv", "terminated", false, false),
+        ("reset.csv", "truncated", false, true),
+        ("reset.csv", "terminated", false, false),
+    ] {
+        let answer = said(name, flag);
+        assert_eq!((answer.contains(limit), answer.contains(reset)), (limited, after), "{name}, {flag}: {answer}");
+    }
+}
+
 #[test]
 fn many_variables_are_advised_to_go_in_one_short_line() {
     let desk = Bench::new();

@@ -315,6 +315,8 @@ PLANTED: dict[str, tuple[str, str]] = {
     # Part of a sentence: the file of the test that plants its truth, and what that test looks for.
     "the world changes about row": ("tests/it/own_table.rs", "the world changes about row"),
     "if the table holds several policies one after the other": ("tests/it/own_table.rs", "the world changes about row"),
+    "episodes terminate after exactly": ("tests/it/own_table.rs", "episodes terminate after exactly 6 rows"),
+    "truncated rows the next state is": ("tests/it/own_table.rs", "after 29 of 29 truncated rows the next state"),
     "a kernel of their own": ("crates/learner/tests/it/split_heads.rs", "report.split"),
     "cannot represent what the data support": ("crates/learner/tests/it/robustness.rs", "Diagnostic::EvidenceLost"),
     "the evidence collapses": ("crates/learner/tests/it/robustness.rs", "Diagnostic::EvidenceCollapses"),

@@ -25,6 +25,8 @@ const TRACE_GAP: f64 = 5.0;
 pub(super) const IDLE: f64 = 0.005;
 /// Factor on the deviations of returns from which on the state may hide something: without it 8 of 10 returns were in their 90 % intervals.
 const WIDENED_MUCH: f64 = 1.28;
+/// Ends of episodes that do the same, from which on that is strange.
+const ENDS_MIN: usize = 10;
 /// Variables that are named with their shares.
 const SHOWN: usize = 12;
 
@@ -163,7 +165,8 @@ impl Report<'_> {
                 sign.ratio
             )
         });
-        advice.into_iter().map(str::to_owned).chain(hidden).chain(coarse).chain(idle).collect()
+        let ends = if snapshot.discount > 0.0 { strange_ends(self.rows) } else { Vec::new() };
+        advice.into_iter().map(str::to_owned).chain(ends).chain(hidden).chain(coarse).chain(idle).collect()
     }
 
     /// The model, its evidence and how it was selected.
@@ -273,6 +276,46 @@ impl Report<'_> {
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
         format!("{}\n{}\n{next}, criticd inspect {path} shows this again.\n", facts(&lines), describe(snapshot))
     }
+}
+
+/// What is strange about the ends of episodes: time limits that are told as terminations, and states behind resets as next states.
+fn strange_ends(rows: &Rows) -> Vec<String> {
+    let streams = rows.streams.iter().max().map_or(0, |&last| last as usize + 1);
+    let (mut lengths, mut before) = (vec![0usize; streams], vec![None; streams]);
+    let (mut longest, mut terminated, mut cuts, mut resets) = (0usize, Vec::new(), 0, 0);
+    for i in 0..rows.len() {
+        let stream = rows.streams[i] as usize;
+        if let Some(end) = before[stream].take() {
+            cuts += 1;
+            resets += usize::from(rows.next_state(end) == rows.state(i));
+        }
+        lengths[stream] = if rows.starts_chain[i] { 1 } else { lengths[stream] + 1 };
+        longest = longest.max(lengths[stream]);
+        if rows.terminated[i] {
+            terminated.push(lengths[stream]);
+        } else if rows.truncated[i] {
+            before[stream] = Some(i);
+        }
+        if rows.terminated[i] || rows.truncated[i] {
+            lengths[stream] = 0;
+        }
+    }
+    let limited = terminated.iter().filter(|&&length| length == longest).count();
+    let mut said = Vec::new();
+    if longest > 1 && limited >= ENDS_MIN && 2 * limited > terminated.len() {
+        said.push(format!(
+            "{limited} of {} episodes terminate after exactly {longest} rows, and none is longer: if a time limit ended them, give their flag \
+             as --truncated, since their last states keep a value",
+            terminated.len()
+        ));
+    }
+    if resets >= ENDS_MIN && 2 * resets > cuts {
+        said.push(format!(
+            "after {resets} of {cuts} truncated rows the next state is the one in which the next episode begins: it is that behind the reset; \
+             give the one before (Gymnasium: info[\"final_obs\"])"
+        ));
+    }
+    said
 }
 
 /// How a search chose its model, `lambda` among the rest, as headings and sentences.
