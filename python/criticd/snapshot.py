@@ -341,6 +341,9 @@ class Heads(Mapping[str, "Snapshot"]):
             for place, head in enumerate(of.head_models.declared):
                 self._places[str(head["name"])] = (of, of.head_models, place)
 
+    def __repr__(self) -> str:
+        return f"<criticd.Heads: {', '.join(self) or 'none'}>"
+
     def __len__(self) -> int:
         return len(self._places)
 

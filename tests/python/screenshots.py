@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import random
+import runpy
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +32,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from browser import Browser
-from client import BINARY, PATIENCE_S, Daemon, pack, when
+from client import BINARY, PATIENCE_S, ROOT, Daemon, pack, when
 from dashboard import history
 from peers import free_port
 from PIL import Image
@@ -114,7 +117,7 @@ FIXED = r"""(async (planted) => {
             if (planted.length) trust.reasons.push({ level: 'warn', text: 'rewards and values are lower than predicted, probably since row 1\u202f100; moved: angle',
                 remedy: 'A second model is learning the new rows and takes over once it predicts better.' });
             trust.sentence = trust.sentence.replace(/(in the last|since the) [^.]+/, 'in the last 2 h');
-            if (trust.level === 'never' && !trust.reasons.length) return;
+            if ((trust.level === 'never' && !trust.reasons.length) || critic.provisional) return;
             const level = trust.reasons.length === 0 ? 'good' : trust.reasons.some((reason) => reason.level === 'bad') ? 'bad' : 'warn';
             const [sign, title] = { good: ['●', 'The values can be believed'], warn: ['▲', 'Believe the values with care'],
                 bad: ['■', 'Do not believe the values'] }[level];
@@ -223,6 +226,94 @@ def empty(folder: Path, stack: ExitStack) -> Daemon:
     return daemon
 
 
+def provisional(folder: Path, stack: ExitStack) -> Daemon:
+    """A model that no refit has chosen: one is due after more rows."""
+    daemon = Daemon(folder, config=settings(2).replace("refit_first_rows = 0", "refit_first_rows = 100000"))
+    stack.callback(daemon.close)
+    walk(daemon, 2)
+    seen(daemon, 1)
+    return daemon
+
+
+Episode = tuple[Sequence[Sequence[float]], list[float], list[float]]
+"""States, one more than rewards; rewards; actions, if any. It ends in a terminal state."""
+
+
+def missions(source: random.Random) -> Iterator[Episode]:
+    """The rover of the README drives home."""
+    mission = runpy.run_path(str(ROOT / "examples" / "python" / "rover.py"))["mission"]
+    for _ in range(60):
+        at = source.uniform(0.1, 1.9), source.uniform(0.1, 1.3), source.uniform(20, 90)
+        rows = list(mission(source, *at))
+        yield [row[:3] for row in rows] + [rows[-1][:3]], [-row[3] for row in rows], []
+
+
+def crossings(source: random.Random) -> Iterator[Episode]:
+    """Cells of a grid are crossed to the right, with detours: the row of cells does not matter."""
+    for _ in range(90):
+        x, y = source.randrange(10), source.randrange(11)
+        states = [(float(x), float(y))]
+        while x < 10:
+            step = source.choice(((1, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
+            x, y = max(x + step[0], 0), min(max(y + step[1], 0), 10)
+            states.append((float(x), float(y)))
+        yield states, [-1.0] * (len(states) - 1), []
+
+
+def falls(source: random.Random) -> Iterator[Episode]:
+    """A pole on a cart that is pushed at random falls: CartPole-v1."""
+    for _ in range(60):
+        x, v, angle, spin = (source.uniform(-0.05, 0.05) for _ in range(4))
+        states, actions = [(x, v, angle, spin)], list[float]()
+        while abs(angle) < 0.21 and abs(x) < 2.4:
+            actions.append(float(source.randrange(2)))
+            push = (20 * actions[-1] - 10 + 0.05 * spin**2 * math.sin(angle)) / 1.1
+            turn = (9.8 * math.sin(angle) - math.cos(angle) * push) / (0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1))
+            pull = push - 0.05 * turn * math.cos(angle) / 1.1
+            x, v, angle, spin = x + 0.02 * v, v + 0.02 * pull, angle + 0.02 * spin, spin + 0.02 * turn
+            states.append((x, v, angle, spin))
+        yield states, [1.0] * len(actions), actions
+
+
+def world(
+    episodes: Callable[[random.Random], Iterator[Episode]], general: str, critic: str
+) -> Callable[[Path, ExitStack], Daemon]:
+    """A daemon that has learned episodes of a world, and selected a model."""
+
+    def start(folder: Path, stack: ExitStack) -> Daemon:
+        quiet = "refit_first_rows = 0\nrefit_score_drop = 0\ndictionary_max = 120\nrefit_budget_s = 60\n"
+        config = f'{general}\n[[critic]]\nname = "main"\n{quiet}{critic}\n'
+        daemon = Daemon(folder, config=config)
+        stack.callback(daemon.close)
+        push, sent = daemon.push(), 0
+        for states, rewards, actions in episodes(random.Random(1)):
+            ends = np.arange(len(rewards)) == len(rewards) - 1
+            batch = {"states": np.array(states), "rewards": np.array(rewards), "terminated": ends}
+            batch.update({"actions": np.array(actions)} if actions else {})
+            push.send(pack({"stream": "walk", "session": "run", "seq": sent, **batch}))
+            sent += len(rewards)
+        control = daemon.control()
+        control.wait_for_learned(sent)
+        assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
+        seen(daemon, control.ask("status")["critics"][0]["generation"])
+        return again(daemon, config, stack)
+
+    return start
+
+
+rover = world(
+    missions,
+    'state_dim = 3\nstate_names = ["x [km]", "y [km]", "battery [%]"]\nreward_names = ["time [min]"]',
+    "discount = 1",
+)
+gridworld = world(crossings, 'state_dim = 2\nstate_names = ["x [cells]", "y [cells]"]', "discount = 0.95")
+cart_pole = world(
+    falls,
+    'state_dim = 4\nstate_names = ["position [m]", "speed [m/s]", "angle [rad]", "spin [rad/s]"]',
+    'discount = 0.95\ninputs = "state_action"\nactions = ["left", "right"]\nsuccessor = "improve"\nimprove_rows = 100000',
+)
+
+
 def refused(folder: Path, stack: ExitStack) -> Daemon:
     daemon = learned(2)(folder, stack)
     daemon.push().send(pack({"stream": "other", "states": np.zeros((5, 3)), "rewards": np.zeros(4)}))
@@ -324,6 +415,12 @@ SCENES = {
     "drifted": Scene(learned(2), Look(), planted=DRIFT),
     "drifted-phone-dark": Scene(learned(2), Look(390, 844, mobile=True, dark=True), planted=DRIFT),
     "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')", chosen=COMPARED),
+    "provisional": Scene(provisional, Look()),
+    "rover": Scene(rover, Look()),
+    "rover-dark": Scene(rover, Look(dark=True)),
+    "rover-phone": Scene(rover, PHONE),
+    "gridworld": Scene(gridworld, Look()),
+    "cart-pole": Scene(cart_pole, Look(), drawn="document.getElementById('path-note').textContent"),
     "averaged": Scene(learned(6), Look(), choose=f"{CHOOSE}('mode', 'average')"),
     "empty": Scene(empty, Look(), model=False),
     "refused": Scene(refused, Look()),

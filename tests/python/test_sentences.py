@@ -98,6 +98,36 @@ def flip(folder: Path) -> str:
     return run(folder, f"fit t.csv --state x,z {FIT} {EVIDENCE} --out m")
 
 
+def given(folder: Path) -> str:
+    """Two states cannot represent a wave."""
+    write(folder / "t.csv", "x,z", walks(wave))
+    (folder / "d.csv").write_text("state_0,state_1\n0,0\n3,3\n")
+    return run(folder, f"fit t.csv --state x,z {FIT} {EVIDENCE} --hold-out 0 --dictionary d.csv --out m")
+
+
+def louder(folder: Path) -> str:
+    """Noise grows forty times, and values stay: earlier rows say the more about them."""
+    random, rows = np.random.default_rng(0), []
+    for episode, state, _ in walks(wave, 400, 20):
+        noise = 2.0 if episode >= 240 else 0.05
+        rows.append((episode, state[:1], float(np.sin(2 * state[0]) + noise * random.normal())))
+    write(folder / "t.csv", "x", rows)
+    options = FIT.replace("--lambda 0.5", "--hold-out 0 --budget 2 --dictionary-max 30")
+    return run(folder, f"fit t.csv --state x {options} --out m")
+
+
+def others(folder: Path) -> str:
+    """Robots come whose rewards are others."""
+    lines = ["state_0,reward,truncated,stream"]
+    rows = walks(wave, 400, 20)
+    for i, (episode, (x, _), reward) in enumerate(rows):
+        late, last = episode >= 240, i % 20 == 19
+        lines.append(f"{x},{reward + 3 * late},{int(last)},{'second' if late else 'first'}")
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    options = "--discount 0.6 --linear-columns never --hold-out 0 --budget 2 --dictionary-max 30 --verbose"
+    return run(folder, f"fit t.csv {options} --out m")
+
+
 def jolt(folder: Path) -> str:
     rows = walks(wave)
     rows[75] = (*rows[75][:2], 300.0)
@@ -190,6 +220,26 @@ def moved(
     return said
 
 
+def driven(command: str, episodes: int, length: int, drift: float) -> Callable[[Path], str]:
+    """A place that drifts out of where episodes begin; the policy that is judged pushes it further."""
+
+    def said(folder: Path) -> str:
+        random, lines = np.random.default_rng(0), ["episode,x,action,behavior_prob,reward,terminated,truncated"]
+        for episode in range(episodes):
+            x = random.uniform(-1, 1)
+            for t in range(length):
+                action = int(random.random() < 0.5)
+                lines.append(f"{episode},{x},{action},0.5,{-abs(x)},0,{int(t == length - 1)}")
+                x = 0.95 * x + 0.2 * (2 * action - 1) + 0.05 * random.normal() + drift
+        (folder / "t.csv").write_text("\n".join(lines) + "\n")
+        (folder / "p.csv").write_text("prob_0,prob_1\n" + "0.1,0.9\n" * (episodes * (length - 1)))
+        options = f"{WORLD} --model-elements 60 --actions discrete:2 --policy p.csv"
+        return run(folder, f"{command} {options}")
+
+    return said
+
+
+JUDGE = "evaluate t.csv --by model --discount 0.9 --budget 1"
 BETTER = (
     "fit t.csv --inputs state_action --actions discrete:2 --successor improve --hold-out 0 --budget 1 --dictionary-max 60"
     " --state x --episode episode --out q"
@@ -207,6 +257,9 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "hurry, evidence": fit(wave, f"{QUICK} --evidence-rows 80 --budget 0.01"),
     "hurry": fit(wave, "--hold-out 0 --budget 0.01"),
     "returns": fit(wave, "--hold-out 0"),
+    "given elements": given,
+    "louder": louder,
+    "other streams": others,
     "few elements": fit(wave, f"{QUICK} --dictionary-max 4"),
     "two directions": fit(wave, f"{QUICK} --kernel factor:2 --budget 60"),
     "two directions, hurry": fit(wave, f"{QUICK} --kernel factor:2 --budget 0.01"),
@@ -232,6 +285,8 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "judged, coarsely": judged("--dictionary-max 3 --grow-max 0"),
     "judged, never done": judged(acts=0.0, target=0.9),
     "judged twice": judged("--by both --model-elements 60 --model-successors 40", episodes=100),
+    "judged far from its rows": driven(JUDGE, 20, 3, 0.5),
+    "judged beyond its rows": driven(JUDGE, 60, 8, 0.3),
     "plan": moved("plan t.csv --actions discrete:2 --discount 0.9 --out q"),
     "plan, jump": moved(
         "plan t.csv --actions discrete:2 --discount 0.9 --out q --reward=(x>0.5)", model=f"{WORLD} --model-elements 5"
@@ -240,6 +295,7 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "course": moved("rollout t.csv --steps 4", noise=0.0),
     "course, short": moved("rollout t.csv --steps 6", 200, 3, noise=0.0),
     "course, fresh": moved("rollout t.csv --steps 4", fresh=True),
+    "course, beyond its rows": driven("rollout t.csv --steps 6", 60, 8, 0.3),
     "course, few": moved("rollout t.csv --steps 4", 6, 4),
 }
 
@@ -267,6 +323,7 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("these intervals were too", "flip", "idle z, long"),
     ("x may matter a little", "flip", "noise"),
     (": the dictionary is small for this table, see --dictionary-max", "few elements", "idle z"),
+    (": the dictionary given is small for this table", "given elements", "few elements"),
     (": the dictionary is coarse for this table", "unequal weights", "equal weights"),
     ("is active: the data call for a value beyond it", "exact", "idle z"),
     (", stopped by --budget", "hurry", "returns"),
@@ -274,6 +331,8 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("selected by the exact evidence of", "idle z", "returns"),
     ("selected by the variational bound of all", "all rows", "idle z"),
     ("selected by held-out returns of", "returns", "idle z"),
+    ("where other streams begin: all rows were learned", "other streams", "louder"),
+    ("but returns since are predicted no better without the rows before", "louder", "returns"),
     (": the time budget ended before the bound of all rows", "hurry, evidence", "all rows"),
     ("the time budget ended the search", "hurry", "returns"),
     ("elements miss", "few elements", "idle z"),
@@ -300,12 +359,15 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("rows decide", "judged, few rows", "judged"),
     ("far from everything that was done there", "judged, never done", "judged"),
     ("what was earned is worth", "judged, rarely paid", "judged"),
+    ("no estimate of the model:", "judged beyond its rows", "judged twice"),
+    ("no interval of the model:", "judged far from its rows", "judged twice"),
     ("fqe and the model share rows", "judged twice", "judged"),
     # Plans and courses.
     ("prefers the plan's action in", "plan", "course"),
     ("the reward jumps, or actions hardly differ", "plan, jump", "plan"),
     ("the plan stands within its bounds, and the model has no deviations", "plan, few rows", "plan"),
     ("the sweeps did not come to rest", "plan, few rows", "plan"),
+    ("believe the course no further than its reach", "course, beyond its rows", "course"),
     ("not even one step", "course, fresh", "course"),
     ("not known: too few held-out rows", "course, few", "course"),
     ("no held-out chains are longer", "course, short", "course"),
@@ -331,15 +393,10 @@ PLANTED: dict[str, tuple[str, str]] = {
 }
 RARE = {
     # Sentences for which nobody has a table yet.
-    ": the dictionary given is small for this table",
     "kernel selected by the evidence of",
-    "the errors changed about row",
     "a bound is active at the optimum",
     "an ascent met a singular covariance",
-    "no estimate of the model:",
-    "no interval of the model:",
     "mass leaks from the model",
-    "believe the course no further than its reach",
 }
 # Where a sentence is made, and what stands there that is none: headings, parts of others, refusals of options, bugs, why a refit has no model.
 SAID = {

@@ -30,17 +30,8 @@ export function summed() {
   return `expected ${discounted}return${ofActions() ? ' of the best action' : ''}`;
 }
 
-/**
- * Why the values of the chosen critic are not compared with the returns that come; null where they are.
- * @returns {?string}
- */
-export function unverified() {
-  const successor = critic()?.actions?.successor;
-  if (!successor || successor === 'sarsa') return null;
-  return successor === 'improve'
-    ? 'these are values of the best actions, and the returns that come are those of the policy that acts'
-    : 'these are values of another policy than the one that acts, whose returns do not come';
-}
+/** Whether the values of the chosen critic are those of another policy than the one whose returns come. */
+export const unverified = () => (critic()?.actions?.successor ?? 'sarsa') !== 'sarsa';
 
 /** The name of a discrete action, or the first coordinate of one of a box. @param {number} action @param {(v: number) => string} format */
 export function actionWords(action, format) {

@@ -42,7 +42,7 @@ export function empty() {
   for (const id of ['trajectory', 'relevance-card', 'trio']) $(id).hidden = !ready;
   $('heads').hidden = !ready || Boolean(c.actions);
   if (!ready) $('wrong').hidden = true;
-  $('calibration-card').hidden = unverified() !== null;
+  $('calibration-card').hidden = unverified();
   $('time').hidden = !s || s.offset === 0;
   if (ready) return;
   const none = !s || s.offset === 0;
