@@ -4,8 +4,9 @@
 write("log.csv", {"x": np.arange(3.0), "cost": np.ones(3)})
 ```
 
-`read_mcap`, `read_rosbag` and `read_lerobot` return columns by name; `write` writes them to a file that `criticd`
-reads. They need the packages mcap (and mcap-ros2-support for messages of ROS 2), rosbags and pyarrow; none needs ROS.
+`read_mcap`, `read_rosbag`, `read_topics` and `read_lerobot` return columns by name; `write` writes them to a file that
+`criticd` reads. They need the packages mcap (and mcap-ros2-support for messages of ROS 2), rosbags and pyarrow; none
+needs ROS. `read_topics` needs none: it puts tables that tick at different rates on one clock.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -213,6 +215,86 @@ def read_rosbag(
     return rows.columns()
 
 
+def read_topics(
+    topics: Mapping[str, Any],
+    columns: Mapping[str, str],
+    *,
+    every: str,
+    max_age_s: float,
+    time: str = "time",
+    gap_s: float = math.inf,
+) -> Columns:
+    """Put tables that tick at different rates on one clock: one row for each row of the table `every`.
+
+    ```python
+    log = criticd.tables.read_topics(
+        {"odom": odom, "battery": battery},
+        {"x": "odom:x", "soc": "battery:percentage"},
+        every="odom",
+        max_age_s=2.0,
+        time="stamp",
+    )
+    ```
+
+    - `topics`: the tables by name: frames of pandas or polars, tables of pyarrow, dicts of columns.
+    - `columns`: what each column holds, as "TOPIC:COLUMN". A row holds the last value of each at its time, never a
+      later one. An empty cell or NaN is no value: the one before it is held on.
+    - `every`: the table whose rows make rows.
+    - `max_age_s`: rows in which some value is older than this, in seconds, are left out.
+    - `time`: the column of the time in each table: numbers in seconds, dates, or times as ISO 8601 writes them.
+    - `gap_s`: a new episode begins where two rows are further apart than this, in seconds.
+
+    Returns the columns (n,), `time` (n,) in seconds, and `episode` (n,), as `read_mcap` does. Columns may hold texts.
+    How many values were held, how old the oldest was, and how many rows were left out goes to the log `criticd`: as a
+    warning where rows were left out, or a value is twice as old as its table usually lets it become.
+    Raises `Invalid` if a table or column does not exist, or if no row has a value of some column.
+    """
+    rows = _Rows(columns, every, max_age_s, gap_s, of_tables=True)
+    if unknown := [topic for topic in rows.topics if topic not in topics]:
+        raise Invalid("columns", f"there is no table {', '.join(unknown)}, only {', '.join(topics)}")
+    events: list[_Message] = []
+    for topic in rows.topics:
+        times = _nanoseconds(_column(topics[topic], time, topic), f"{topic}:{time}")
+        wanted = {str(source.steps[0]) for _, source in rows.sources.get(topic, ())}
+        held = {name: _column(topics[topic], name, topic).tolist() for name in wanted}
+        for place, at in enumerate(times):
+            found = {name: values[place] for name, values in held.items()}
+            # NaN is not equal to itself.
+            message = {name: value for name, value in found.items() if value is not None and value == value}
+            events.append((topic, at, {name: value for name, value in message.items() if value != ""}))
+    rows.read("the tables", iter(sorted(events, key=lambda event: event[1])))
+    return rows.columns()
+
+
+def _column(table: Any, name: str, topic: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(table[name])
+    except (KeyError, IndexError, ValueError) as error:
+        raise Invalid("columns", f"the table {topic} has no column {name} ({error})") from None
+    except Exception as error:
+        # Each library of frames has an error of its own for it.
+        raise Invalid("columns", f"the table {topic} has no column {name} ({error!r})") from error
+
+
+def _nanoseconds(times: npt.NDArray[Any], name: str) -> list[int]:
+    """Times as whole nanoseconds."""
+    if times.dtype.kind == "M":
+        return [int(time) for time in times.astype("datetime64[ns]").astype(np.int64)]
+    if times.dtype.kind in "iuf":
+        return [round(time * 10**9) for time in times.tolist()]
+    try:
+        found = [
+            datetime.fromisoformat(value.replace("Z", "+00:00")) if isinstance(value, str) else value for value in times
+        ]
+        epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+        aware = [value if value.tzinfo else value.replace(tzinfo=timezone.utc) for value in found]
+        return [round((value - epoch) / timedelta(microseconds=1)) * 1000 for value in aware]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Invalid(
+            "time", f"{name} holds {times.dtype}: write seconds, dates or 2026-01-31T12:00:00 ({error})"
+        ) from error
+
+
 def read_lerobot(directory: str | os.PathLike[str], *, episodes: Iterable[int] | None = None) -> Columns:
     """Read the numbers of a LeRobot dataset, of version 2 or 3, from its directory. Pictures and videos are left out.
 
@@ -352,8 +434,15 @@ class _Source:
             steps.append(name or (int(place) if place.isdecimal() else _Named(place)))
         return cls(topic, tuple(steps), text)
 
-    def number(self, message: Any, time: float) -> float:
-        """The number in a message of that time."""
+    @classmethod
+    def of_table(cls, column: str, text: str) -> _Source:
+        topic, colon, field = text.partition(":")
+        if not colon or not field:
+            raise Invalid("columns", f"{column} must be TABLE:COLUMN, such as odom:x, not {text!r}")
+        return cls(topic, (field,), text)
+
+    def number(self, message: Any, time: float) -> float | str:
+        """The number in a message of that time, or the text."""
         value = around = message
         try:
             for step in self.steps:
@@ -363,7 +452,7 @@ class _Source:
                     value = value[step]
                 else:
                     around, value = value, _field(value, step)
-            return float(value)
+            return value if isinstance(value, str) else float(value)
         except (AttributeError, KeyError, IndexError):
             raise Invalid(
                 "columns", f"the messages of {self.topic} have no field {self.text.rpartition(':')[2]}"
@@ -378,26 +467,32 @@ class _Source:
 class _Rows:
     """Rows that are gathered from messages in the order of time."""
 
-    def __init__(self, columns: Mapping[str, str], every: str, max_age_s: float, gap_s: float) -> None:
+    def __init__(
+        self, columns: Mapping[str, str], every: str, max_age_s: float, gap_s: float, *, of_tables: bool = False
+    ) -> None:
         if taken := {"time", "episode"} & columns.keys():
             raise Invalid("columns", f"{', '.join(sorted(taken))} is made here, and needs another name")
         self.names = list(columns)
-        self.every, self.max_age_s, self.gap_s = every, max_age_s, gap_s
+        self.every, self.max_age_s, self.gap_s, self.of_tables = every, max_age_s, gap_s, of_tables
         self.sources: dict[str, list[tuple[int, _Source]]] = {}
         for number, (name, text) in enumerate(columns.items()):
-            source = _Source.parse(name, text)
+            source = _Source.of_table(name, text) if of_tables else _Source.parse(name, text)
             self.sources.setdefault(source.topic, []).append((number, source))
         self.topics = sorted({every, *self.sources})
-        self.rows: list[list[float]] = []
+        self.rows: list[list[float | str]] = []
         self.times: list[float] = []
         self.episodes: list[int] = []
         self.episode = -1
         self.lacking: dict[str, int] = {}
         """Of each topic how many rows of a recording are left out for want of a value."""
+        self.kept: dict[str, _Kept] = {topic: _Kept() for topic in self.sources}
 
-    def read(self, path: Path, messages: Iterator[_Message]) -> None:
+    def read(self, path: Path | str, messages: Iterator[_Message]) -> None:
         """Take in the messages of a recording: topic, time in nanoseconds, message."""
-        latest, ages = [math.nan] * len(self.names), [-math.inf] * len(self.names)
+        for kept in self.kept.values():
+            kept.last = math.nan
+        latest: list[float | str] = [math.nan] * len(self.names)
+        ages = [-math.inf] * len(self.names)
         seen: set[str] = set()
         self.episode += 1
         begun, due = len(self.rows), None
@@ -412,8 +507,11 @@ class _Rows:
                     self._row(due, latest, ages, begun)
                     due = None
                 seen.add(topic)
+                if topic in self.kept:
+                    self.kept[topic].tick(time)
                 for number, source in self.sources.get(topic, ()):
-                    latest[number], ages[number] = source.number(message, time), time
+                    if not self.of_tables or source.steps[0] in message:
+                        latest[number], ages[number] = source.number(message, time), time
                 if topic == self.every:
                     due = time
         if due is not None:
@@ -428,13 +526,16 @@ class _Rows:
         if missing := [topic for topic in self.topics if topic not in seen]:
             raise Invalid("columns", f"{path} has no message of {', '.join(missing)}")
 
-    def _row(self, time: float, latest: list[float], ages: list[float], begun: int) -> None:
+    def _row(self, time: float, latest: list[float | str], ages: list[float], begun: int) -> None:
         oldest = min(ages, default=time)
         if oldest == -math.inf or time - oldest > self.max_age_s:
             for topic, sources in self.sources.items():
                 if any(ages[number] == oldest for number, _ in sources):
                     self.lacking[topic] = self.lacking.get(topic, 0) + 1
+                    self.kept[topic].lacking += 1
             return
+        for topic, sources in self.sources.items():
+            self.kept[topic].hold(time - min(ages[number] for number, _ in sources))
         if len(self.rows) > begun and time - self.times[-1] > self.gap_s:
             self.episode += 1
         self.rows.append(list(latest))
@@ -443,8 +544,51 @@ class _Rows:
 
     def columns(self) -> Columns:
         """All rows so far."""
-        values = np.array(self.rows, np.float64).reshape(-1, len(self.names))
-        columns: Columns = {name: values[:, k] for k, name in enumerate(self.names)}
+        self._tell()
+        columns: Columns = {}
+        for k, name in enumerate(self.names):
+            values = [row[k] for row in self.rows]
+            texts = any(isinstance(value, str) for value in values)
+            columns[name] = np.array([str(value) for value in values]) if texts else np.array(values, np.float64)
         columns["time"] = np.array(self.times, np.float64)
         columns["episode"] = np.array(self.episodes, np.int64)
         return columns
+
+    def _tell(self) -> None:
+        """Say how old values are that rows hold."""
+        said = [kept.said(topic) for topic, kept in self.kept.items() if topic != self.every]
+        loud = any(kept.is_stale or kept.lacking for topic, kept in self.kept.items() if topic != self.every)
+        if said:
+            level = logging.WARNING if loud else logging.INFO
+            log.log(level, "%d rows at the times of %s; %s", len(self.rows), self.every, "; ".join(said))
+
+
+class _Kept:
+    """How long rows hold the values of a topic."""
+
+    def __init__(self) -> None:
+        self.held = self.lacking = self.count = 0
+        self.oldest = self.between = 0.0
+        self.last = math.nan
+
+    def tick(self, time: float) -> None:
+        """A message has come."""
+        if time > self.last:
+            self.between += time - self.last
+            self.count += 1
+        self.last = time
+
+    def hold(self, age: float) -> None:
+        """A row holds a value of that age."""
+        self.held += age > 0
+        self.oldest = max(self.oldest, age)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether some value is twice as old as the mean time between messages."""
+        return self.oldest > 2 * self.between / max(1, self.count)
+
+    def said(self, topic: str) -> str:
+        """In words."""
+        left = f", {self.lacking} rows left out for want of a value that is new enough" if self.lacking else ""
+        return f"{topic}: {self.held} values are held from before, the oldest {self.oldest:.3g} s{left}"

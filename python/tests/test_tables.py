@@ -11,6 +11,8 @@ from typing import Any
 
 import h5py  # type: ignore[import-untyped]
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
@@ -361,3 +363,41 @@ def test_tables_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
         tables.write(tmp_path / "a.csv", {"a": [1, 2], "b": [1, 2, 3]})
     with pytest.raises(Invalid, match=r"a\.txt must end in"):
         tables.write(tmp_path / "a.txt", {"a": [1, 2]})
+
+
+def test_tables_that_tick_at_different_rates_get_one_clock(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "criticd")
+    odom = pd.DataFrame(
+        {"stamp": pd.date_range("2026-03-28T22:00:00Z", periods=40, freq="100ms"), "x [m]": np.arange(40.0)}
+    )
+    slow = pl.DataFrame(
+        {
+            "stamp": [f"2026-03-28T22:00:0{k}+00:00" for k in range(4)],
+            "battery.soc": [90.0, None, 88.0, 87.0],
+            "mode": ["idle", "idle", "", "drive"],
+        }
+    )
+    columns = {"x": "odom:x [m]", "soc": "slow:battery.soc", "mode": "slow:mode"}
+    asked: dict[str, Any] = {"every": "odom", "time": "stamp"}
+    found = tables.read_topics({"odom": odom, "slow": slow}, columns, max_age_s=10.0, **asked)
+    # Never a value of later; an empty cell is none.
+    assert found["x"].tolist() == list(range(40))
+    assert found["soc"].tolist() == [90.0] * 20 + [88.0] * 10 + [87.0] * 10
+    assert found["mode"].tolist() == ["idle"] * 30 + ["drive"] * 10
+    assert found["time"][1] - found["time"][0] == pytest.approx(0.1) and not found["episode"].any()
+    # Both are new in rows 0 and 30 alone.
+    assert "40 rows at the times of odom; slow: 38 values are held from before, the oldest 1.9 s" in caplog.text
+    assert caplog.records[-1].levelname == "INFO"
+    found = tables.read_topics({"odom": odom, "slow": slow}, columns, max_age_s=1.55, **asked)
+    assert len(found["x"]) == 32 and caplog.records[-1].levelname == "WARNING"
+    assert "8 rows left out for want of a value that is new enough" in caplog.text
+    later = slow.with_columns(pl.Series("stamp", [60.0 * k + 1e12 for k in range(4)]))
+    with pytest.raises(Invalid, match="no row of the tables has a value of all columns"):
+        tables.read_topics({"odom": odom, "slow": later}, columns, max_age_s=1e6, **asked)
+    for wrong, says in (
+        ({"x": "odom:y"}, "the table odom has no column y"),
+        ({"x": "imu:y"}, "there is no table imu, only odom, slow"),
+        ({"x": "x"}, "must be TABLE:COLUMN"),
+    ):
+        with pytest.raises(Invalid, match=says):
+            tables.read_topics({"odom": odom, "slow": slow}, wrong, max_age_s=1.0, **asked)
