@@ -235,7 +235,8 @@ impl Learner {
             return;
         }
         match self.model.take() {
-            // Too few rows for a model: those of the new policy make the first one.
+            // Too few rows for a model: those of the new policy make the first one, or all of them where each policy may have too few.
+            None if self.settings.carries_policies() => {}
             None => (self.first_row, self.early) = (self.first_row.max(offset), None),
             Some(model) => {
                 let (mut model, makes) = self.after_change(model, before);

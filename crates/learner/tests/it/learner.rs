@@ -733,3 +733,15 @@ fn rows_before_a_first_model_are_not_those_of_a_policy_that_follows() {
     assert!(learner.step(&window).contains(&criticd_learner::Event::FirstModel));
     assert_eq!(learner.model().unwrap().statistics().rows, 32);
 }
+
+#[test]
+fn policies_of_fewer_rows_than_a_warm_up_have_a_first_model_together() {
+    let mut window = Window::new(1, 1, 5000);
+    let mut learner = Learner::new(Settings { warmup_rows: 32, ..Settings::default() }, None);
+    for k in 0..4 {
+        learner.new_policy(20 * k, None);
+        window.extend(&walked(20, 1.0, k), 0..20);
+        let began = learner.step(&window).contains(&criticd_learner::Event::FirstModel);
+        assert_eq!(began, k == 1, "{k}");
+    }
+}
