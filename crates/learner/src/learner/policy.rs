@@ -254,7 +254,8 @@ impl Learner {
         self.following.restart_at(offset);
         self.refit_ended_at = offset;
         self.no_room_before = self.counts().novel_when_full;
-        self.full_reported = false;
+        // The dictionary stays, but where the model of another policy takes over.
+        self.full_reported &= self.settings.on_new_policy != OnNewPolicy::Keep;
         self.asked.restart_score();
         self.schedule();
         if self.settings.carries_policies() && self.next_refit != u64::MAX {
