@@ -507,15 +507,31 @@ class Client:
         return self._ask(once("ping", {}, lambda reply: float(reply["uptime_s"])))
 
     def hello(self) -> Hello:
-        """Versions, features and limits of the daemon, and its critics."""
+        """Versions, features and limits of the daemon, and its critics.
+
+        ```python
+        print(client.hello().version)
+        ```
+        """
         return self._ask(once("hello", {}, Hello.of))
 
     def status(self) -> Status:
-        """Everything that the daemon knows about itself."""
+        """Everything that the daemon knows about itself.
+
+        ```python
+        print(client.status()["offset"])
+        ```
+        """
         return self._ask(once("status", {}, status_of))
 
     def streams(self, *names: str) -> dict[str, Position]:
-        """Where each stream stands, by name; of `names` alone, as far as they are known, if any are given."""
+        """Where each stream stands, by name; of `names` alone, as far as they are known, if any are given.
+
+        ```python
+        for name, position in client.streams().items():
+            print(name, position.rows)
+        ```
+        """
         return self._ask(position_pages(names))
 
     @overload
@@ -565,6 +581,10 @@ class Client:
         timeout_s: float | None = None,
     ) -> Value | dict[str, Value]:
         """The value of raw `states` (n, D) or (D,), by the daemon's present model.
+
+        ```python
+        answer = client.value([[0.0], [0.5]], variance=True, min_offset=1)
+        ```
 
         `variance` asks for that of V, `returns` for that of the return to come, `known` for how much of V is known and
         where it is extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
@@ -669,6 +689,10 @@ class Client:
     ) -> HeadValues:
         """Answers of the heads of a critic, all or those of these `names`, for raw `states` (n, D) or (D,).
 
+        ```python
+        energy = client.heads([[0.5]], ["energy"]).by_name["energy"]
+        ```
+
         `returns` asks for the variance of a single return, rescaled by live verification. n times the number of heads
         is at most 65536.
         """
@@ -681,6 +705,10 @@ class Client:
 
     def add_heads(self, heads: Sequence[Message], *, critic: str | None = None) -> int:
         """Add heads to a critic, which learns them from the rows of its model. Returns the rows before the change.
+
+        ```python
+        client.add_heads([{"name": "soon", "cumulant": {"kind": "reward", "index": 0}, "discount": 0.5}])
+        ```
 
         Each is a map as under "Heads" of the protocol:
         `{"name": "contact", "cumulant": {"kind": "event", "index": 3, "above": 0.5}, "timescale": 2.0}`.
@@ -705,7 +733,12 @@ class Client:
         return self._ask(_labels.requests(name, values, offsets, stream, seq))
 
     def remove_heads(self, *names: str, critic: str | None = None) -> int:
-        """Remove heads that were added. Returns the rows before the change."""
+        """Remove heads that were added. Returns the rows before the change.
+
+        ```python
+        client.remove_heads("soon")
+        ```
+        """
         return self._ask(once("change_heads", {"remove": list(names), **optional(critic=critic)}, offset_of))
 
     def suggest(
@@ -729,6 +762,10 @@ class Client:
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True, head: str | None = None) -> Snapshot:
         """The current model, fetched in pages. The client's `timeout_s` applies to each page.
+
+        ```python
+        model = client.snapshot()
+        ```
 
         With `head` the value function of that head alone, as `snapshot.heads[head]` of a model file is.
         """
@@ -775,11 +812,20 @@ class Client:
         return self._ask(once("new_policy", optional(policy=policy, critic=critic), offset_of))
 
     def checkpoint(self) -> int:
-        """Make the daemon write a checkpoint and return the number of rows that it covers."""
+        """Make the daemon write a checkpoint and return the number of rows that it covers.
+
+        ```python
+        print(client.checkpoint())
+        ```
+        """
         return self._ask(once("checkpoint", {}, offset_of))
 
     def append(self, /, *, timeout_s: float | None = None, **rows: Any) -> Appended:
         """One `append` as the protocol has it: `stream`, `session`, `seq` and the keys of a transition or a batch.
+
+        ```python
+        client.append(stream="one", session="1", seq=0, state=[0.0], reward=1.0, next_state=[0.5])
+        ```
 
         This is for single rows that must have arrived when it returns; `Sender` does the numbering, and is faster.
         """

@@ -96,6 +96,10 @@ class Learner:
     ) -> None:
         """Learn rows of one stream, all of them or none; start a refit if one is due.
 
+        ```python
+        learner.learn(states, rewards, next_states, terminated=terminated, stream="arm")
+        ```
+
         `states` and `next_states` are (n, D), `rewards` (n,) or (n, H), the others (n,), or (n, A) for actions of
         several numbers and (n, C) for `next_action_probs`. Without `next_states` it is a piece of a trajectory, and
         `states` are (n + 1, D). One row may come without the axis of rows: a state (D,) and its reward. Arrays of
@@ -177,7 +181,12 @@ class Learner:
         return value if variance is None else (value, np.sqrt(variance).reshape(shape))
 
     def snapshot(self, variance: bool = True) -> Snapshot:
-        """The value function of this moment, which does not change any more. Raises as a call does."""
+        """The value function of this moment, which does not change any more. Raises as a call does.
+
+        ```python
+        model = learner.snapshot()
+        ```
+        """
         self._critic.settle()
         key = (self.learned, self.generation, variance)
         if self._newest is None or self._newest[0] != key:
@@ -199,6 +208,11 @@ class Learner:
 
     def refit(self, *, wait: bool = True) -> RefitOutcome:
         """Select a model by all rows that are kept, behind the refit that runs, if one does.
+
+        ```python
+        learner.refit()
+        learner.wait()
+        ```
 
         With `wait`, return when its model has been adopted or rejected; other threads may use the learner meanwhile.
         Raises `Refused` with code `not_ready` before `warmup_rows` rows.
@@ -230,6 +244,10 @@ class Learner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a MODEL file, as `Snapshot.save` does, with all that `load` needs to learn on. Replaces the file whole.
+
+        ```python
+        learner.save("arm.model")
+        ```
 
         It holds the rows of the window too; `learner.snapshot().save(path)` writes the model alone.
         """

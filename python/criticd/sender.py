@@ -222,6 +222,10 @@ class Sender:
     ) -> bool:
         """Send one transition; whether it was taken, which without `reliable` is not so if the queue is full.
 
+        ```python
+        sender.send([0.0], 1.0, [0.5], terminated=True)
+        ```
+
         `state`, `next_state` (D,): where the step began, and where it really led, at the end of an episode too.
         `terminated`: nothing of value can follow. `truncated`: stopped from outside, `next_state` keeps its value.
         `reward` and `action` may be numbers or arrays. Rows that follow each other belong together if `next_state` of
@@ -257,7 +261,12 @@ class Sender:
         policy: str | None = None,
         stream: str | None = None,
     ) -> int:
-        """Send n consecutive transitions of one stream, as arrays with a leading axis of n; how many were taken."""
+        """Send n consecutive transitions of one stream, as arrays with a leading axis of n; how many were taken.
+
+        ```python
+        sender.send_batch(states, rewards, next_states, terminated=terminated)
+        ```
+        """
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, discounts, times, *said)
         return self._take_table(stream, self._named(rows, policy))
@@ -280,6 +289,10 @@ class Sender:
         stream: str | None = None,
     ) -> int:
         """Send a piece of a trajectory: n + 1 states and the n rewards between them; how many rows were taken.
+
+        ```python
+        sender.send_trajectory([[0.0], [0.5], [0.7]], [1.0, 0.5], truncated=True)
+        ```
 
         `terminated` and `truncated` say how its last step ended.
         """
@@ -304,6 +317,10 @@ class Sender:
         policy: str | None = None,
     ) -> int:
         """Send one transition of each of n streams: row i belongs to `streams[i]`. How many rows were taken: all, or 0.
+
+        ```python
+        sender.send_step(["a", "b"], [[0.0], [0.1]], [1.0, 0.9], [[0.5], [0.6]])
+        ```
 
         One call for all copies of a vector environment is cheaper than one each.
         """
@@ -358,6 +375,10 @@ class Sender:
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until all rows sent before this call have come to their end, without lingering; whether they have.
+
+        ```python
+        assert sender.flush(timeout_s=60.0)
+        ```
 
         Their end is the daemon's acknowledgement if the sender is `reliable`; otherwise that they were handed to a
         socket that is connected. Raises `Refused` if the daemon has turned a stream down.

@@ -62,6 +62,10 @@ class Snapshot(Model):
     def value(self, table: Table) -> Any:
         """What the model says of each row, as a table of the kind of `table`.
 
+        ```python
+        values = model.value({"x": [0.0, 0.5]})
+        ```
+
         Its columns are `value`, `std` and `return_std` (standard deviations of the value and of the return to come, in
         the unit of rewards), `known` (share of the prior variance that data removed, from 0 to 1) and `extrapolates`
         (true where no data are near). What the model cannot say is left out. With several rewards there are `value_0`,
@@ -89,6 +93,10 @@ class Snapshot(Model):
 
     def label(self, table: Table, **options: Any) -> Any:
         """Labels of each transition of a table, as a table of its kind: `criticd label` with this model's kernel.
+
+        ```python
+        labels = model.label(table)
+        ```
 
         The columns are `episode`, `frame`, `value`, `std`, `advantage`, `return`, `td_error` and `known`. Each episode
         is labelled by a model that has not learned from it, with kernel, noise, lambda and discount of this one. There
@@ -140,6 +148,10 @@ class Snapshot(Model):
         fallback: npt.ArrayLike | None = None,
     ) -> Decisions:
         """Decisions in raw `states` (n, D), without actions, or one state: those of the daemon, without a daemon.
+
+        ```python
+        actions = q.act([[0.2, 0.0]]).actions
+        ```
 
         `exploration` is "greedy"; "epsilon_greedy" with `epsilon`; "softmax" with `temperature`, in units of a return;
         "ucb", the largest Q + `beta` deviations; or "thompson": one randomised copy of Q decides for a whole episode.
@@ -218,6 +230,10 @@ class Snapshot(Model):
     ) -> Any:
         """Draw the value over one or two state variables with matplotlib; returns the axes.
 
+        ```python
+        model.plot().figure.savefig("walker.png")
+        ```
+
         `variables` are numbers or names; by default the two with the largest relevance, the total Sobol index over the
         states that the model keeps. The others stay at the state `at` (D,), by default the median of those states, and
         the title says where. One variable gives curves with a band of two standard deviations, two a map of the value
@@ -276,6 +292,10 @@ class Snapshot(Model):
     def shares(self, states: States, seed: int = 0, *, samples: int = 4000, reward: int | str = 0) -> Array:
         """Share (D,) of the variance of V over `states` (n, D) that hangs on each state variable: total Sobol indices.
 
+        ```python
+        print(model.shares([[0.0], [0.2], [0.5]]))
+        ```
+
         The relevance that the dashboard and `criticd status` show, from half as many samples. What two variables do
         only together is in the share of both, so that shares may add up to more than 1. A variable without a say has 0.
         It is estimated at `samples` states, drawn from those given, and as many for each variable; the same `seed`
@@ -287,6 +307,10 @@ class Snapshot(Model):
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX model, for runtimes without Python. Replaces the file whole.
+
+        ```python
+        model.to_onnx("walker.onnx")
+        ```
 
         Its input `states` is (n, D), raw; its outputs are `mean`, (n,) or (n, H) with several rewards, `std` (n,)
         unless the snapshot came without its variance, and `return_std`, shaped like `mean`, where it is known how
@@ -303,7 +327,12 @@ class Snapshot(Model):
             write_whole(path, out.read_bytes())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a MODEL file, which `criticd value`, `criticd inspect` and `load` read. Replaces the file whole."""
+        """Write a MODEL file, which `criticd value`, `criticd inspect` and `load` read. Replaces the file whole.
+
+        ```python
+        model.save("walker.model")
+        ```
+        """
         write_whole(path, pack(self.message()))
 
     @classmethod

@@ -268,6 +268,10 @@ class Subscriber:
     def wait(self, timeout_s: float | None = 10.0, *, generation: int = 0, offset: int = 0) -> Snapshot:
         """The newest model, once there is one of at least this `generation` that has learned at least `offset` rows.
 
+        ```python
+        model = critic.wait(60.0, generation=1)
+        ```
+
         Raises `TimeoutError`.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s

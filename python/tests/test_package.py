@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import PATIENCE_S, ROOT, Start, when
+from conftest import CALM, PATIENCE_S, ROOT, Start, when
 
 import criticd
 
@@ -107,7 +107,7 @@ def test_what_is_installed_is_typed_and_whole(tmp_path: Path) -> None:
 # Run elsewhere, or not: these want a fleet of processes, Stable-Baselines3, a key, Ray, or minutes.
 ELSEWHERE = ("criticd.fleet.", "criticd.sb3.", "criticd.Keys", "criticd.ray.", "criticd.river.", "criticd.agent")
 # Public methods without an example: none is added.
-METHODS_WITHOUT = 106
+METHODS_WITHOUT = 79
 
 
 def described() -> dict[str, Any]:
@@ -123,14 +123,18 @@ def examples(thing: Any) -> list[str]:
     return re.findall(r"```python\n(.*?)```", inspect.getdoc(thing) or "", re.DOTALL)
 
 
+def methods(thing: Any) -> list[Any]:
+    found = vars(thing).items() if inspect.isclass(thing) else ()
+    return [part for key, part in found if not key.startswith("_") and callable(part)]
+
+
 def test_every_public_name_is_described() -> None:
     chapters = described()
     things = {id(thing) for thing in chapters.values()}
     assert {name for name in criticd.__all__ if id(getattr(criticd, name)) not in things} == {"__version__"}
     without = 0
     for name, thing in chapters.items():
-        methods = [part for key, part in vars(thing).items() if not key.startswith("_") and callable(part)]
-        for part in [thing, *(methods if inspect.isclass(thing) else [])]:
+        for part in [thing, *methods(thing)]:
             lines = (inspect.getdoc(part) or "").splitlines()
             assert lines and lines[0].endswith((".", ":")) and not any(lines[1:2]), (name, part)
             without += part is not thing and not examples(part)
@@ -139,10 +143,11 @@ def test_every_public_name_is_described() -> None:
     assert without <= METHODS_WITHOUT, without
 
 
+@pytest.mark.long
 def test_the_examples_of_the_reference_run(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     advisor = '[[advisor]]\nname = "throw"\nlengthscales = [1.4]\noutputs = [{ mean = 0.0, deviation = 1.0 }]\n'
     energy = '[{ name = "energy", cumulant = { kind = "reward", index = 0 }, discount = 0.5 }]'
-    daemon = start("critic.discount=0.9", f"critic.heads={energy}", config=advisor)
+    daemon = start(*CALM, "critic.dictionary_max=20", "critic.discount=0.9", f"critic.heads={energy}", config=advisor)
     monkeypatch.setenv("CRITICD_DATA_DIR", str(daemon.data_dir))
     generator = np.random.default_rng(0)
     at = np.tile(np.arange(20) / 2.0, 10)
@@ -159,7 +164,6 @@ def test_the_examples_of_the_reference_run(start: Start, tmp_path: Path, monkeyp
         sender.send_batch(states, rewards, next_states, terminated=terminated)
         assert sender.flush(PATIENCE_S)
         when(lambda: client.status()["critics"][0]["generation"] >= 1, "a first model")
-        client.refit(wait=True, timeout_s=5 * PATIENCE_S)
         heads = [{"name": "energy", "cumulant": {"kind": "reward", "index": 0}, "discount": 0.5}]
         table = {"x": states[:, 0], "next_x": next_states[:, 0], "reward": rewards, "terminated": terminated}
         model = criticd.fit(table, state=["x"], reward="reward", terminated="terminated", heads=heads, discount=0.9)
@@ -175,7 +179,7 @@ def test_the_examples_of_the_reference_run(start: Start, tmp_path: Path, monkeyp
         # Decisions are those of a plan.
         exec(examples(chapters["criticd.plan"])[0], world)
         for name, thing in chapters.items():
-            for example in [] if name.startswith(ELSEWHERE) else examples(thing):
-                print(name, example, sep="\n")
-                space = {**world, **vars(sys.modules[getattr(thing, "__module__", name)])}
-                exec(example, space)
+            for part in [] if name.startswith(ELSEWHERE) else [thing, *methods(thing)]:
+                for example in examples(part):
+                    print(name, example, sep="\n")
+                    exec(example, {**world, **vars(sys.modules[getattr(thing, "__module__", name)])})
