@@ -66,7 +66,8 @@ class FitReport:
 
         `correlation`, `error` (root mean square) beside the `spread` of returns, both in the unit of returns, and
         `coverage_90`, the share of returns inside their 90 % interval; lists with several rewards. `episodes` were held
-        out, of `of_episodes`. `factor` is what intervals have been widened by.
+        out, of `of_episodes`. `factor` is what intervals have been widened by. `value_order` is the rank correlation of
+        value and time within an episode, `mean` with its `standard_error`; None where episodes are too short.
         """
         return self.document.get("held_out")
 
@@ -123,8 +124,8 @@ def fit(
 
     `table` has one row for each step. It is a frame of pandas or polars, a table of pyarrow or anything else with
     `__arrow_c_stream__`, a dict of arrays (n,) or (n, k), a structured array, a dataset of Hugging Face, a replay
-    buffer of Stable-Baselines3, a dataset of d3rlpy, Minari or LeRobot, or a file that `criticd fit` reads. In a list
-    of several of them each begins new episodes.
+    buffer of Stable-Baselines3, a dataset of d3rlpy, Minari or LeRobot, or a file or folder that `criticd fit` reads.
+    In a list of several of them each begins new episodes.
 
     - `state`: the columns of the state, in order. Columns (n, k) hold k numbers of it.
     - `reward`: a column, or a sum such as "-cost" or "reward - 0.1*energy"; several in a list.

@@ -15,6 +15,7 @@ use criticd::math::returns::chains;
 use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
 use criticd::transition::{Invalid, Rows};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
 pub(super) const CLOSED: f64 = 0.2;
@@ -50,6 +51,19 @@ pub(super) struct Figures {
     pub(super) spread: f64,
     /// Share of the returns within the 90 % interval of the return; none where the model has none.
     pub(super) coverage: Option<f64>,
+    /// How values are ordered along the episodes.
+    pub(super) order: Option<ValueOrder>,
+}
+
+/// How values go with time along episodes of three rows or more.
+pub(super) struct ValueOrder {
+    /// Rank correlation of value and time within an episode, in [-1, 1], and 0 where values are all the same: the mean of the episodes.
+    mean: f64,
+    /// Its standard error; none of one episode.
+    error: Option<f64>,
+    episodes: usize,
+    /// Whether rewards let values rise towards the ends of the episodes, so that this says something of the model.
+    tells: bool,
 }
 
 /// What is known of rows that a model has not seen.
@@ -177,7 +191,12 @@ pub(super) fn hold_out(
     if compared.len() < ROWS_MIN {
         return Ok(None);
     }
-    let heads = (0..seen.returns.len()).map(|h| figures(&seen, h, &compared)).collect();
+    let of_held: Vec<u32> = episodes.iter().copied().filter(|&episode| out[episode as usize]).collect();
+    let head = |h: usize| {
+        let values: Vec<f64> = seen.found.mean.column(h).iter().copied().collect();
+        Figures { order: ValueOrder::of(&values, &held, &of_held, h), ..figures(&seen, h, &compared) }
+    };
+    let heads = (0..seen.returns.len()).map(head).collect();
     // Returns that are mostly the model's own values verify nothing, and those of one episode count as one.
     let factor = if enough { factor(&seen, &compared, episodes_held as f64) } else { 1.0 };
     Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads, factor }))
@@ -209,6 +228,7 @@ impl HeldOut {
                 three(head.spread),
                 coverage.unwrap_or_default()
             );
+            text += &head.order.as_ref().map_or_else(String::new, |order| order.text(&which, "held-out episode"));
         }
         if self.factor != 1.0 {
             let what = if self.factor > 1.0 { "narrow" } else { "wide" };
@@ -235,9 +255,71 @@ impl HeldOut {
             "error": each(&|head| json!(head.error)),
             "spread": each(&|head| json!(head.spread)),
             "coverage_90": each(&|head| json!(head.coverage)),
+            "value_order": each(&|head| ValueOrder::document(head.order.as_ref())),
             "factor": self.factor,
         })
     }
+}
+
+impl ValueOrder {
+    /// Of these values of reward `h` at the states of rows, which stand in the order of time in each of their episodes.
+    pub(super) fn of(values: &[f64], rows: &Rows, episodes: &[u32], h: usize) -> Option<Self> {
+        let mut along: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        episodes.iter().zip(values).for_each(|(&episode, &value)| along.entry(episode).or_default().push(value));
+        let all = along.len();
+        let found: Vec<f64> =
+            along.values().filter(|values| values.len() > 2).map(|values| with_time(values)).collect();
+        let n = found.len() as f64;
+        if found.is_empty() {
+            return None;
+        }
+        let mean = found.iter().sum::<f64>() / n;
+        let square = found.iter().map(|one| (one - mean).powi(2)).sum::<f64>();
+        let rewards = || (0..rows.len()).map(|i| (rows.reward(i)[h], rows.terminated[i]));
+        let costs = rewards().all(|(reward, _)| reward <= 0.0);
+        let paid_at_end = rewards().all(|(reward, ends)| reward == 0.0 || (reward > 0.0 && ends));
+        let ends = rows.terminated.iter().filter(|&&ends| ends).count();
+        let tells = rewards().any(|(reward, _)| reward != 0.0) && (costs || paid_at_end) && 2 * ends >= all;
+        let error = (n > 1.0).then(|| (square / (n - 1.0) / n).sqrt());
+        Some(Self { mean, error, episodes: found.len(), tells })
+    }
+
+    /// A line about episodes of the kind `what`, nothing where it tells nothing; `which` reward stands before it.
+    pub(super) fn text(&self, which: &str, what: &str) -> String {
+        if !self.tells {
+            return String::new();
+        }
+        let error = self.error.map(|error| format!(" +- {error:.2}")).unwrap_or_default();
+        format!(
+            "{which}value-order correlation (VOC), of value and time within an episode: {:.2}{error} in {}\n",
+            self.mean,
+            plural(self.episodes, what)
+        )
+    }
+
+    /// For programs.
+    pub(super) fn document(found: Option<&Self>) -> Value {
+        json!(found.map(|Self { mean, error, episodes, tells }| {
+            json!({"mean": mean, "standard_error": error, "episodes": episodes, "tells": tells})
+        }))
+    }
+}
+
+/// Rank correlation of values and their places; equal ones share their ranks.
+fn with_time(values: &[f64]) -> f64 {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let middle = (values.len() - 1) as f64 / 2.0;
+    let (mut first, mut both, mut ranks, mut times) = (0, 0.0, 0.0, 0.0);
+    for alike in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let rank = first as f64 + (alike.len() - 1) as f64 / 2.0 - middle;
+        first += alike.len();
+        for &place in alike {
+            let time = place as f64 - middle;
+            (both, ranks, times) = (both + rank * time, ranks + rank * rank, times + time * time);
+        }
+    }
+    if ranks > 0.0 { both / (ranks * times).sqrt() } else { 0.0 }
 }
 
 /// What the errors of these returns, in stated deviations, demand of the interval of returns.
@@ -273,6 +355,7 @@ fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {
         error: square.sqrt(),
         spread,
         coverage: seen.found.return_variance.as_ref().map(within),
+        order: None,
     }
 }
 
@@ -336,5 +419,30 @@ mod tests {
         let (returns, errors, closed) = outcomes(&rows, 0.5, &|_| 1.0, &|_| 1.0, 0);
         assert_eq!((&returns[..], &errors[..]), (&[3.0, 2.0, 2.5][..], &[1.5, 1.0, 1.5][..]));
         assert_eq!(closed, [0.0, 0.0, 0.5]);
+    }
+    #[test]
+    fn values_are_ordered_along_episodes() {
+        assert_eq!(with_time(&[-3.0, -2.0, -1.5, 0.0]), 1.0);
+        assert_eq!(with_time(&[5.0, 4.0, 1.0]), -1.0);
+        assert_eq!(with_time(&[1.0, 1.0, 1.0]), 0.0);
+        // Ranks 1.5, 1.5, 3 beside 1, 2, 3, and 1, 3, 2, 4 beside 1, 2, 3, 4: as the definition has them.
+        assert!((with_time(&[0.0, 0.0, 7.0]) - 0.75_f64.sqrt()).abs() < 1e-15);
+        assert!((with_time(&[1.0, 3.0, 2.0, 4.0]) - 0.8).abs() < 1e-15);
+        // Two episodes one within the other, a third that is too short.
+        let mut rows = Rows::new(1, 1);
+        let episodes = [0, 1, 0, 1, 0, 1, 2];
+        (0..7).for_each(|i| push(&mut rows, f64::from(i), i >= 4, i < 2));
+        let values = [1.0, 3.0, 2.0, 2.0, 3.0, 1.0, 9.0];
+        let found = ValueOrder::of(&values, &rows, &episodes, 0).unwrap();
+        assert_eq!((found.mean, found.error, found.episodes, found.tells), (0.0, Some(1.0), 2, false));
+        // Rewards are costs, or paid where an episode ends; and episodes end.
+        rows.rewards = vec![-1.0; 7];
+        let tells = |rows: &Rows| ValueOrder::of(&values, rows, &episodes, 0).unwrap().tells;
+        assert!(tells(&rows));
+        rows.rewards = vec![0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0];
+        assert!(tells(&rows));
+        rows.terminated = vec![false, false, false, false, true, false, false];
+        assert!(!tells(&rows), "two of three episodes are cut");
+        assert!(ValueOrder::of(&values, &rows, &[0, 0, 1, 1, 2, 2, 3], 0).is_none());
     }
 }

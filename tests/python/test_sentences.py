@@ -81,6 +81,14 @@ def odd(state: str, options: str = "") -> Callable[[Path], str]:
     return said
 
 
+def home(folder: Path) -> str:
+    """Each step costs, until x is at home."""
+    starts = np.random.default_rng(0).uniform(4, 9, 40)
+    rows: Rows = [(episode, [float(x) - t], -1.0) for episode, x in enumerate(starts) for t in range(int(x) + 1)]
+    write(folder / "t.csv", "x", rows, ends=True)
+    return run(folder, f"fit t.csv --state x {FIT} --out m")
+
+
 def decay(folder: Path) -> str:
     """Nothing is left to chance but where episodes begin."""
     rows: Rows = []
@@ -253,6 +261,7 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "noise": fit(lambda s, r: r.normal(), EVIDENCE, 30, 14),
     "one episode": fit(wave, EVIDENCE, 1, 200),
     "exact": decay,
+    "way home": home,
     "all rows": fit(wave, f"{QUICK} --evidence sparse"),
     "hurry, evidence": fit(wave, f"{QUICK} --evidence-rows 80 --budget 0.01"),
     "hurry": fit(wave, "--hold-out 0 --budget 0.01"),
@@ -304,6 +313,7 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("prediction error unknown: there are too few episodes to hold one out", "one episode", "idle z"),
     ("predicts the returns of", "idle z", "one episode"),
     ("(mostly the model's own values: episodes are cut long before rewards fade)", "idle z", "idle z, long"),
+    ("value-order correlation (VOC), of value and time within an episode:", "way home", "idle z"),
     ("value depends on:", "idle z", "judged"),
     ("could be removed: held-out episodes are predicted as well without", "idle z, long", "z counts"),
     ("the model predicts little: check reward", "noise", "idle z, long"),
