@@ -139,6 +139,14 @@ impl Output {
         self.target == Target::Standard
     }
 
+    /// The file that the result becomes, links followed; none where it goes through a device or a pipe.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.target {
+            Target::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
     /// Write the result: all of it, or a file stays as it was.
     ///
     /// # Errors

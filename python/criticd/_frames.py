@@ -178,12 +178,12 @@ def like(table: Table, columns: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 
 def written(table: Table, folder: Path) -> Path:
-    """A file that the program reads: the one that `table` names, or one in `folder` with all of its columns.
+    """A file or folder that the program reads: the one that `table` names, or a file in `folder` with all its columns.
 
     Several files or tables, in a list, become one: each is a stream of its own, so that no episode goes on from one to
     the next. Raises `Invalid` for what is no table.
     """
-    if isinstance(table, str | os.PathLike) and not _is_lerobot(Path(table)):
+    if isinstance(table, str | os.PathLike):
         return Path(table)
     if isinstance(table, list | tuple):
         return _joined(table, folder / "table.parquet")
@@ -210,9 +210,7 @@ def _is_lerobot(path: Path) -> bool:
 
 
 def _kept(table: Table) -> Table:
-    """The columns of a buffer, or of the directory of a LeRobot dataset; any other table as it is."""
-    if isinstance(table, str | os.PathLike):
-        return read_lerobot(table)
+    """The columns of a buffer; any other table as it is."""
     found = None if names_of(table) is not None else _buffers.columns_of(table)
     return getattr(table, "hf_dataset", table) if found is None else found
 

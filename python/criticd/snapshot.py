@@ -98,13 +98,14 @@ class Snapshot(Model):
         labels = model.label(table)
         ```
 
-        The columns are `episode`, `frame`, `value`, `std`, `advantage`, `return`, `td_error` and `known`. Each episode
-        is labelled by a model that has not learned from it, with kernel, noise, lambda and discount of this one. There
-        is a row for each transition: rows that only give the next state of the one before have no labels.
+        The columns are `episode`, `frame`, `value`, `std`, `advantage`, `return`, `td_error` and `known`, and
+        `remaining_time_s` of a dataset of LeRobot where the model was fitted with `remaining_time`. Each episode is
+        labelled by a model that has not learned from it, with kernel, noise, lambda and discount of this one. There is
+        a row for each transition: rows that only give the next state of the one before have no labels.
 
-        `options` are those of `criticd label`, with underscores, such as `state`, `reward`, `episode` and `terminated`.
-        A model of `fit` reads the table as it read its own, unless they say otherwise. A file or a list of them gives a
-        dict of arrays.
+        `options` are those of `criticd label`, with underscores, such as `state`, `reward`, `episode` and `terminated`;
+        `keep=["task_index"]` copies columns of the table. A model of `fit` reads the table as it read its own, unless
+        they say otherwise. A file, a folder or a list of them gives a dict of arrays.
 
         Raises `Invalid` with the column or the option at fault, FileNotFoundError without the program.
         """

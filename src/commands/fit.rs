@@ -10,7 +10,7 @@ mod stages;
 use super::Failure;
 use super::actions::{ActionOptions, Learned, OfActions};
 use super::dictionary::{Chosen, DictionaryOptions};
-use super::given::{self, TABLES, TableOptions};
+use super::given::{self, Countdown, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::output::{in_file, note, number, output, print, print_json};
 use choices::{
@@ -83,11 +83,13 @@ pub(crate) struct Fit {
     sums: like::SumOptions,
     /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
     /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
-    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward"])]
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward", "remaining_time"])]
     target: Option<String>,
     /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
+    #[command(flatten)]
+    countdown: Countdown,
     /// With --selection evidence, the evidence that selects: exact, of all transitions; sparse, the variational bound of
     /// all transitions through a dictionary; auto, the exact evidence of at most --evidence-rows transitions, then, if there
     /// are more, the bound of all
@@ -201,6 +203,7 @@ impl Fitted {
 impl Fit {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         self.regress();
+        self.discount = self.countdown.apply(&mut self.table)?.unwrap_or(self.discount);
         if self.table.dry(self.json)? {
             return Ok(());
         }

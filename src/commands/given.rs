@@ -6,7 +6,7 @@ use criticd::learner::{Lambda, Settings};
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::{Inputs, Snapshot};
-use criticd::table::{self, AssumeTerminated, Columns, Mapping, Missing, Reading, Summary, Table};
+use criticd::table::{self, AssumeTerminated, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, Values};
 use criticd::transition::Rows;
 use criticd::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
@@ -24,7 +24,8 @@ const NAMES: usize = 12;
 /// A table, and what to make of it where it does not say everything.
 #[derive(Debug, clap::Args)]
 pub(super) struct TableOptions {
-    /// Transitions: a file whose name ends in .csv, .jsonl, .npz, .hdf5 (Minari, D4RL, d3rlpy) or .parquet (LeRobot)
+    /// Transitions: a file whose name ends in .csv, .jsonl, .npz, .hdf5 (Minari, D4RL, d3rlpy) or .parquet, or the folder of a LeRobot
+    /// dataset
     #[arg(value_name = "TABLE")]
     pub(super) table: PathBuf,
     #[command(flatten)]
@@ -54,6 +55,27 @@ pub(super) struct ReadingOptions {
     /// Where options and file say nothing: as a model says.
     #[arg(skip)]
     known: Option<Box<Mapping>>,
+}
+
+/// Demonstrations that all reach their goal.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Countdown {
+    /// Learn the time until the end, for a LeRobot dataset whose episodes all reach their goal: the value is minus the seconds that
+    /// remain. Same as --assume-terminated last --discount 1 and, at 20 rows in a second, --reward=-0.05
+    #[arg(long, conflicts_with_all = [
+        "reward", "discount", "assume_terminated", "terminated", "truncated", "done_column", "done", "discount_column"
+    ])]
+    remaining_time: bool,
+}
+
+impl Countdown {
+    /// Read the table so, if that is asked for: the discount then.
+    pub(super) fn apply(self, table: &mut TableOptions) -> Result<Option<f64>, Failure> {
+        if !self.remaining_time {
+            return Ok(None);
+        }
+        table.count_down().map(|()| Some(1.0))
+    }
 }
 
 /// Which columns hold what.
@@ -122,6 +144,21 @@ impl TableOptions {
     /// How the table is read, for the model that is made of it.
     pub(super) fn mapping(&self) -> Result<Mapping, Failure> {
         Ok(Mapping { columns: self.reading.columns()?, reading: self.reading.reading() })
+    }
+
+    /// A fingerprint of the table, and of how it is read.
+    pub(super) fn fingerprint(&self) -> Result<String, Failure> {
+        let (reading, columns) = (self.reading.reading(), self.reading.columns()?);
+        Ok(table::fingerprint_as(&self.table, reading, &columns, &mut || true)?)
+    }
+
+    /// The columns called `names` as they lie in the file, at the rows of its `table`.
+    pub(super) fn columns_of(&self, table: &Table, names: &[String]) -> Result<Vec<(String, Values)>, Failure> {
+        let places: Vec<u64> = (0..table.rows().len()).map(|i| table.place(i)).collect();
+        let mut shown = ReadProgress::start(&self.table);
+        let read = table::columns_at(&self.table, &self.reading.columns()?, names, &places, &mut |p| shown.show(p));
+        shown.finish(places.len() as u64);
+        Ok(read?)
     }
 
     /// The files that are read: none of them may be written.
@@ -265,6 +302,21 @@ impl TableOptions {
         self.reading.columns.reward = vec![target.to_owned()];
     }
 
+    /// Take time for the reward: minus the seconds of a row, up to the last row of each episode, which terminates.
+    pub(super) fn count_down(&mut self) -> Result<(), Failure> {
+        let fps = Info::read(&self.table)?.and_then(|info| info.fps).filter(|fps| *fps > 0.0).ok_or_else(|| {
+            Failure::usage(format!(
+                "--remaining-time: {} does not say how many rows make a second, as a folder of LeRobot does; with 20 of them say \
+                 --reward=-0.05 --assume-terminated last --discount 1",
+                self.table.display()
+            ))
+        })?;
+        self.reading.columns.reward = vec![format!("-{}", 1.0 / fps)];
+        self.reading.columns.ignore.extend(ENDS.map(str::to_owned));
+        self.reading.assume_terminated = Some(Assume::Last);
+        Ok(())
+    }
+
     /// The reward of the options, which they have no longer.
     pub(super) fn take_reward(&mut self) -> Option<String> {
         let said = std::mem::take(&mut self.reading.columns.reward);
@@ -361,9 +413,9 @@ impl TableOptions {
             understood.roles.iter().map(|(what, text)| ((*what).to_owned(), text.clone())).collect();
         let ends = |(what, _): &(String, String)| matches!(what.as_str(), "terminated" | "done" | "terminal state");
         if !said.iter().any(ends) {
-            let text = match self.reading.assume_terminated {
-                Some(Assume::Last) => "in the last row of every episode (--assume-terminated)",
-                Some(Assume::Never) => "nowhere (--assume-terminated)",
+            let text = match self.reading.reading().assume_terminated {
+                Some(AssumeTerminated::Last) => "in the last row of every episode (--assume-terminated)",
+                Some(AssumeTerminated::Never) => "nowhere (--assume-terminated)",
                 None => "nowhere: only truncated is recorded",
             };
             said.push(("terminated".to_owned(), text.to_owned()));

@@ -61,7 +61,7 @@ pub(super) struct Builder {
     /// Of each row what it is.
     standings: Vec<Standing>,
     order: Order,
-    judge: Judge,
+    pub(super) judge: Judge,
 }
 
 impl Builder {
@@ -173,8 +173,8 @@ impl Builder {
 
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
-        if self.header.want == Want::Look {
-            self.judge.looks.iter_mut().enumerate().for_each(|(k, look)| look.take(cell(k)));
+        if matches!(self.header.want, Want::Look | Want::Keep) {
+            self.judge.regard(place, cell);
             self.seen += 1;
             return Ok(());
         }
@@ -340,7 +340,7 @@ impl Builder {
             Column::EndedOtherwise => said.otherwise = flag(cell)?,
             Column::Term(i) => self.row.terms[i] = optional(f64::MAX)?,
             Column::Watched(i) if self.judge.watches() => self.row.watched[i] = cell.print(),
-            Column::Watched(_) | Column::Skipped | Column::Cuts => {}
+            Column::Watched(_) | Column::Kept(_) | Column::Skipped | Column::Cuts => {}
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Which table a file holds, told by its bytes.
 
-use super::{AssumeTerminated, Columns, Done, Fault, Reading, TableError, locate};
+use super::{AssumeTerminated, Columns, Done, Fault, Reading, TableError, lerobot, locate};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::fs::File;
 use std::hash::{Hash as _, Hasher as _};
@@ -28,15 +28,18 @@ pub fn fingerprint_as(
     let path = locate(path);
     let mut hasher = SipHasher13::new();
     let mut hash = |hasher: &mut SipHasher13| {
-        let mut file = File::open(&path).map_err(Fault::Io)?;
         let mut block = vec![0; 1 << 20];
-        while keep_going() {
-            match file.read(&mut block).map_err(Fault::Io)? {
-                0 => return Ok(()),
-                length => hasher.write(&block[..length]),
+        for file in lerobot::files(&path)? {
+            let mut file = File::open(file).map_err(Fault::Io)?;
+            loop {
+                match file.read(&mut block).map_err(Fault::Io)? {
+                    _ if !keep_going() => return Err(Fault::Stopped),
+                    0 => break,
+                    length => hasher.write(&block[..length]),
+                }
             }
         }
-        Err(Fault::Stopped)
+        Ok(())
     };
     hash(&mut hasher).map_err(|fault| TableError { path: path.clone(), fault })?;
     // What a table says is not the same under another reading.

@@ -82,7 +82,7 @@ impl Header {
             numbered,
             understood,
         };
-        if want == Want::Look {
+        if matches!(want, Want::Look | Want::Keep) {
             return Ok(header);
         }
         header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
@@ -205,7 +205,7 @@ impl Header {
     /// What to do about a state that lacks a number.
     pub(super) fn unstated(&self) -> &'static str {
         match self.want {
-            Want::States | Want::Look => "empty; a number is needed here",
+            Want::States | Want::Look | Want::Keep => "empty; a number is needed here",
             Want::Transitions(_) => {
                 "empty; a number is needed here, or a word on rows without one: --missing drop leaves them out, --missing hold \
                  repeats the last number"

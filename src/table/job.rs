@@ -47,6 +47,8 @@ pub(super) enum Column {
     Term(usize),
     /// What nothing needs, looked at for whether it tells episodes apart.
     Watched(usize),
+    /// What is wanted as it lies.
+    Kept(usize),
     /// Rows at which trajectories begin, but for the first one: for an array that has no entry for each row.
     Cuts,
     Skipped,
@@ -101,6 +103,7 @@ impl Column {
             Self::Reward(first) => Some(Self::Reward(first + k)),
             Self::NextAction(first) => Some(Self::NextAction(first + k)),
             Self::NextActionProb(first) => Some(Self::NextActionProb(first + k)),
+            Self::Kept(first) => Some(Self::Kept(first + k)),
             _ => None,
         }
     }
@@ -159,6 +162,8 @@ pub(super) enum Want {
     Look,
     /// States alone.
     States,
+    /// The columns that the state names, whatever they hold.
+    Keep,
 }
 
 /// One file to be read.

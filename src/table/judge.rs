@@ -1,11 +1,13 @@
 //! The one check of a table's order, for all formats: rows as they are read, and what is then said of the whole.
 
 use super::alike::Alike;
+use super::cell::Cell;
 use super::contradictions::{Contradictions, Sight, Words};
 use super::gaps::Gaps;
 use super::header::Header;
 use super::job::{Column, Want};
 use super::jumps::Jumps;
+use super::kept::KeptColumns;
 use super::look::Look;
 use super::order::Order;
 use super::runs::{Number, Runs};
@@ -29,6 +31,7 @@ pub(super) struct Judge {
     jumps: Option<Jumps>,
     /// What columns hold, where that is wanted.
     pub(super) looks: Vec<Look>,
+    pub(super) kept: KeptColumns,
     /// What the reader of the file has to tell.
     pub(super) told: Vec<String>,
 }
@@ -38,7 +41,7 @@ impl Judge {
         let named = header.columns.contains(&Column::Episode);
         let (judges, keeps_all) = match header.want {
             Want::Transitions(Reading { independent, keep_all, .. }) => (!independent, keep_all),
-            Want::States | Want::Look => (false, true),
+            Want::States | Want::Look | Want::Keep => (false, true),
         };
         let watches = judges && !keeps_all && !named && !header.has_next;
         Self {
@@ -47,6 +50,7 @@ impl Judge {
             } else {
                 Vec::new()
             },
+            kept: KeptColumns::new(&header.columns, &header.names),
             gaps: Gaps::new(header.missing),
             jumps: watches.then(|| Jumps::new(header.watched.clone(), header.dim)),
             keeps_all,
@@ -57,6 +61,12 @@ impl Judge {
             calendar: false,
             told: Vec::new(),
         }
+    }
+
+    /// Take in a row of which nothing is asked but what its columns hold.
+    pub(super) fn regard<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) {
+        self.looks.iter_mut().enumerate().for_each(|(k, look)| look.take(cell(k)));
+        self.kept.push(place, cell);
     }
 
     /// Whether rows that contradict each other are refused.

@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::job::{Job, Pieces, Want};
-use super::{Fault, Format, Progress, Reading, Table, TableError, locate};
+use super::{Fault, Format, Progress, Reading, Table, TableError, lerobot, locate};
 use crate::transition::Batch;
 use std::path::{Path, PathBuf};
 
@@ -136,7 +136,8 @@ impl LargeTable {
     ) -> Result<(Vec<u64>, Vec<String>), Fault> {
         let format = Format::to_read(&self.path, self.columns.format.as_deref())?;
         let pieces = Some(Pieces { totals, take });
-        let (want, columns) = (Want::Transitions(self.reading), &self.columns);
+        let want = Want::Transitions(self.reading);
+        let columns = &lerobot::understood(&self.path, &self.columns, want)?;
         let mut job = Job { format, want, columns, progress, pieces };
         let builder = format.read(&self.path, &mut job)?;
         builder.finish(job.pieces.expect("put there above"))

@@ -47,6 +47,9 @@
 //! `terminals`, and `next_observations` or `timeouts` or both. Other arrays of these two are left alone. Rows are counted
 //! from 0 in arrays and Parquet, lines from 1.
 //!
+//! A LeRobot dataset is a directory as well. Its Parquet files under `data` are read in the order of their names, as one table;
+//! `meta/info.json` names the numbers of its columns.
+//!
 //! # Rows without a successor
 //! A terminated row needs none (its successor has value 0 whatever it is) and gets its own state as a placeholder. With
 //! `next_state_k` columns only terminated rows may leave these cells empty. Without them, the next row of the same stream
@@ -77,8 +80,10 @@ mod job;
 mod jsonl;
 mod judge;
 mod jumps;
+mod kept;
 mod labels;
 mod large;
+mod lerobot;
 mod look;
 mod mapping;
 mod moment;
@@ -97,7 +102,9 @@ pub use self::columns::{Columns, Missing, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
+pub use self::kept::columns_at;
 pub use self::large::LargeTable;
+pub use self::lerobot::{ENDS, Info};
 pub use self::look::{Guess, Look, Looked, guess};
 pub use self::mapping::Mapping;
 pub use self::sidecar::{Values, write_columns};
@@ -171,7 +178,8 @@ impl Fault {
 impl std::fmt::Display for TableError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.path.display())?;
-        let format = Format::of(&self.path).unwrap_or(Format::Csv);
+        let of_folder = || lerobot::is_dataset(&self.path).then_some(Format::Parquet);
+        let format = Format::of(&self.path).or_else(of_folder).unwrap_or(Format::Csv);
         let (row, column) = format.words();
         match &self.fault {
             Fault::Io(e) => write!(f, ": {e}"),
@@ -235,12 +243,15 @@ impl Format {
             });
         }
         let of_datasets = |path: &Path| ["dataset_info.json", "dataset_dict.json"].map(|name| path.join(name));
+        if lerobot::is_dataset(path) {
+            return Ok(Self::Parquet);
+        }
         let text = || path.extension().is_some_and(|of| TEXTS.iter().any(|text| of.eq_ignore_ascii_case(text)));
         Self::of(path).or_else(|| text().then_some(Self::Csv)).ok_or_else(|| match path.is_dir() {
             true if of_datasets(path).iter().any(|file| file.is_file()) => Fault::Content(DATASETS.to_owned()),
             true => Fault::Content(
-                "a directory, but no Minari dataset in HDF5: it has no data/main_data.hdf5; name the file, or let Minari \
-                 write the dataset with data_format=\"hdf5\""
+                "a directory, but no LeRobot dataset (meta/info.json) and no Minari dataset in HDF5 (data/main_data.hdf5); name the \
+                 file, or let Minari write the dataset with data_format=\"hdf5\""
                     .to_owned(),
             ),
             false => Fault::Extension,
@@ -728,6 +739,7 @@ fn read(path: &Path, want: Want, columns: &Columns, progress: &mut dyn FnMut(Pro
         progress(done);
         true
     };
+    let columns = &lerobot::understood(path, columns, want)?;
     format.read(path, &mut Job { format, want, columns, progress, pieces: None })
 }
 

@@ -5,12 +5,13 @@ use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
 use super::job::Job;
+use super::lerobot;
 use super::roles::{Roles, Source, assign};
 use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
-use ::parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use ::parquet::schema::types::{ColumnDescriptor, SchemaDescPtr, SchemaDescriptor};
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -19,86 +20,141 @@ use std::path::Path;
 const BLOCK: usize = 8192;
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    let file = File::open(path).map_err(Fault::Io)?;
-    // The library panics at some damaged files: 13 of 4500 with one to three bits turned.
-    let read = catch_unwind(AssertUnwindSafe(|| read_file(file, job)));
-    read.unwrap_or_else(|_| Err(Fault::Content("the Parquet file is damaged".to_owned())))
+    let files = lerobot::files(path)?;
+    let mut reading = None;
+    for (k, file) in files.iter().enumerate() {
+        let opened = File::open(file).map_err(Fault::Io);
+        let part = (k as f64 / files.len() as f64, 1.0 / files.len() as f64);
+        // The library panics at some damaged files: 13 of 4500 with one to three bits turned.
+        let mut take = |file| catch_unwind(AssertUnwindSafe(|| take(&mut reading, file, job, part)));
+        let taken = opened.and_then(|file| take(file).unwrap_or_else(|_| Err(Fault::Content(DAMAGED.to_owned()))));
+        taken.map_err(|fault| if file == path { fault } else { lerobot::within(path, file, fault) })?;
+    }
+    reading.map(|reading: Reading| reading.builder).ok_or(Fault::Empty)
 }
 
-fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    let damaged = |e: ParquetError| Fault::Content(format!("not a Parquet file that can be read: {e}"));
+const DAMAGED: &str = "the Parquet file is damaged";
+
+fn damaged(e: ParquetError) -> Fault {
+    Fault::Content(format!("not a Parquet file that can be read: {e}"))
+}
+
+/// A table on its way in, from one file or several with the same columns.
+struct Reading {
+    schema: SchemaDescPtr,
+    sources: Vec<Source>,
+    /// Of each source whether anything needs it.
+    used: Vec<bool>,
+    /// Where the columns are that the builder wants: source, and number of the row.
+    at: Vec<(usize, usize)>,
+    builder: Builder,
+    /// Rows so far.
+    row: u64,
+}
+
+/// Take in a file, the first one with what its columns are; it is the `part` of the work that begins there and is so long.
+fn take(reading: &mut Option<Reading>, file: File, job: &mut Job<'_>, part: (f64, f64)) -> Result<(), Fault> {
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
     check_compression(&reader)?;
-    let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    if schema.num_columns() == 0 {
-        return Err(Fault::Empty);
+    match reading {
+        None => reading.insert(Reading::new(&reader, job)?),
+        Some(reading) => reading.check_same(&reader).map(|()| reading)?,
     }
-    let mut sources = Vec::new();
-    for (k, description) in schema.columns().iter().enumerate() {
-        let list = description.max_rep_level() == 1;
-        let name = if list { description.path().parts()[0].clone() } else { description.path().string() };
-        let width = if list { Some(width(&reader, k).map_err(damaged)?) } else { None };
-        sources.push(Source::new(&name, width));
-    }
-    let mut roles = assign(job, &sources)?;
-    roles.look_away(|k| unreadable(&schema.column(k)).is_some());
-    check_readable(&schema, &sources, &roles)?;
-    let (columns, at) = roles.columns(&sources, job.format)?;
-    let used: Vec<bool> = roles.of.iter().map(|roles| !roles.is_empty()).collect();
-    let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
-    let total = reader.metadata().file_metadata().num_rows().max(1) as f64;
-    let mut row = 0;
-    for group in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(group).map_err(damaged)?;
-        let mut readers = Vec::new();
-        for (k, used) in used.iter().enumerate() {
-            let reader = if *used { Some(group.get_column_reader(k).map_err(damaged)?) } else { None };
-            readers.push(reader);
+    .take(&reader, job, part)
+}
+
+impl Reading {
+    fn new(reader: &SerializedFileReader<File>, job: &Job<'_>) -> Result<Self, Fault> {
+        let schema = reader.metadata().file_metadata().schema_descr_ptr();
+        if schema.num_columns() == 0 {
+            return Err(Fault::Empty);
         }
-        loop {
-            let mut blocks = Vec::with_capacity(readers.len());
-            let mut length = None;
-            for (k, reader) in readers.iter_mut().enumerate() {
-                let block = match reader {
-                    Some(reader) => {
-                        let block = Block::read(reader, &schema.column(k), sources[k].width).map_err(damaged)?;
-                        let wrong = |(i, found)| Fault::Cell {
-                            row: row + i,
-                            column: sources[k].name.clone(),
-                            message: format!(
-                                "has {found} numbers, the first row has {}; they must agree",
-                                sources[k].width.unwrap_or(1)
-                            ),
-                        };
-                        Some(block.map_err(wrong)?)
+        let mut sources = Vec::new();
+        for (k, description) in schema.columns().iter().enumerate() {
+            let list = description.max_rep_level() == 1;
+            let name = if list { description.path().parts()[0].clone() } else { description.path().string() };
+            let width = if list { Some(width(reader, k).map_err(damaged)?) } else { None };
+            sources.push(Source::new(&name, width));
+        }
+        let mut roles = assign(job, &sources)?;
+        roles.look_away(|k| unreadable(&schema.column(k)).is_some());
+        check_readable(&schema, &sources, &roles)?;
+        let (columns, at) = roles.columns(&sources, job.format)?;
+        let used: Vec<bool> = roles.of.iter().map(|roles| !roles.is_empty()).collect();
+        let builder = Builder::new(Header::new(job, columns, roles)?, false);
+        Ok(Self { schema, sources, used, at, builder, row: 0 })
+    }
+
+    /// Whether a further file has the columns of the first one, in their order.
+    fn check_same(&self, reader: &SerializedFileReader<File>) -> Result<(), Fault> {
+        let schema = reader.metadata().file_metadata().schema_descr_ptr();
+        let kind = |column: &ColumnDescriptor| {
+            (column.path().string(), column.physical_type(), column.max_def_level(), column.max_rep_level())
+        };
+        let (first, other) = (self.schema.columns().iter(), schema.columns().iter());
+        if first.map(|column| kind(column)).eq(other.map(|column| kind(column))) {
+            return Ok(());
+        }
+        Err(Fault::Content("has other columns than the first file of the folder".to_owned()))
+    }
+
+    /// Take in the rows of a file.
+    fn take(&mut self, reader: &SerializedFileReader<File>, job: &mut Job<'_>, part: (f64, f64)) -> Result<(), Fault> {
+        let Self { schema, sources, used, at, builder, row } = self;
+        let total = reader.metadata().file_metadata().num_rows().max(1) as f64;
+        let first = *row;
+        for group in 0..reader.num_row_groups() {
+            let group = reader.get_row_group(group).map_err(damaged)?;
+            let mut readers = Vec::new();
+            for (k, used) in used.iter().enumerate() {
+                let reader = if *used { Some(group.get_column_reader(k).map_err(damaged)?) } else { None };
+                readers.push(reader);
+            }
+            loop {
+                let mut blocks = Vec::with_capacity(readers.len());
+                let mut length = None;
+                for (k, reader) in readers.iter_mut().enumerate() {
+                    let block = match reader {
+                        Some(reader) => {
+                            let block = Block::read(reader, &schema.column(k), sources[k].width).map_err(damaged)?;
+                            let wrong = |(i, found)| Fault::Cell {
+                                row: *row + i,
+                                column: sources[k].name.clone(),
+                                message: format!(
+                                    "has {found} numbers, the first row has {}; they must agree",
+                                    sources[k].width.unwrap_or(1)
+                                ),
+                            };
+                            Some(block.map_err(wrong)?)
+                        }
+                        None => None,
+                    };
+                    if let Some(found) = block.as_ref().map(Block::len)
+                        && *length.get_or_insert(found) != found
+                    {
+                        return Err(Fault::column(
+                            &sources[k].name,
+                            "has another number of rows than the columns before it",
+                        ));
                     }
-                    None => None,
-                };
-                if let Some(found) = block.as_ref().map(Block::len)
-                    && *length.get_or_insert(found) != found
-                {
-                    return Err(Fault::column(
-                        &sources[k].name,
-                        "has another number of rows than the columns before it",
-                    ));
+                    blocks.push(block);
                 }
-                blocks.push(block);
-            }
-            let length = length.unwrap_or(0);
-            for i in 0..length {
-                builder.push(row, |column| {
-                    let (source, k) = at[column];
-                    blocks[source].as_ref().map_or(Cell::Empty, |block| block.cell(i, k))
-                })?;
-                row += 1;
-                builder.advance(job, row as f64 / total)?;
-            }
-            if length == 0 {
-                break;
+                let length = length.unwrap_or(0);
+                for i in 0..length {
+                    builder.push(*row, |column| {
+                        let (source, k) = at[column];
+                        blocks[source].as_ref().map_or(Cell::Empty, |block| block.cell(i, k))
+                    })?;
+                    *row += 1;
+                    builder.advance(job, part.0 + part.1 * (*row - first) as f64 / total)?;
+                }
+                if length == 0 {
+                    break;
+                }
             }
         }
+        Ok(())
     }
-    Ok(builder)
 }
 
 /// Whether the file is compressed in a way that can be read.

@@ -228,7 +228,7 @@ impl Roles {
 }
 
 /// What names other programs give stand for; `list`: whether rows hold lists under it.
-fn alias(name: &str, list: bool) -> Option<Column> {
+pub(super) fn alias(name: &str, list: bool) -> Option<Column> {
     let known = |name: &str| ALIASES.iter().find(|(_, names)| names.contains(&name)).map(|(column, _)| *column);
     if let Some(column) = known(name) {
         return Some(column);
@@ -286,6 +286,10 @@ pub(super) fn assign(job: &Job<'_>, sources: &[Source]) -> Result<Roles, Fault> 
     }
     let of = vec![Vec::new(); sources.len()];
     let mut find = Finder { format, want, sources, columns, of, terms: Vec::new(), conditions: Vec::new() };
+    if want == Want::Keep {
+        find.list("keep", &columns.state, Column::Kept(0))?;
+        return Ok(Roles { of: find.of, ..Roles::default() });
+    }
     let by_model = job.want == Want::States
         && job.columns.state.is_empty()
         && !job.columns.names.is_empty()
@@ -324,7 +328,7 @@ impl Finder<'_> {
     fn done(&self) -> Option<Done> {
         match self.want {
             Want::Transitions(reading) => reading.done,
-            Want::States | Want::Look => None,
+            Want::States | Want::Look | Want::Keep => None,
         }
     }
 

@@ -35,6 +35,21 @@ impl Values {
         }
     }
 
+    /// Those at these places.
+    #[must_use]
+    pub fn taken(&self, places: &[usize]) -> Self {
+        fn of<T: Clone>(values: &[T], places: &[usize]) -> Vec<T> {
+            places.iter().map(|&place| values[place].clone()).collect()
+        }
+        match self {
+            Self::Numbers(values) => Self::Numbers(of(values, places)),
+            Self::Whole(values) => Self::Whole(of(values, places)),
+            Self::Counts(values) => Self::Counts(of(values, places)),
+            Self::Flags(values) => Self::Flags(of(values, places)),
+            Self::Texts(values) => Self::Texts(of(values, places)),
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         match self {
             Self::Numbers(values) => values.clear(),
@@ -46,17 +61,24 @@ impl Values {
     }
 }
 
-/// Write columns, equally long, with their names: all of the file or nothing.
+/// Write columns, equally long, with their names: all of the file or nothing. In Parquet the file says `about` itself what these keys and
+/// texts say; other formats have no place for it.
 ///
 /// # Errors
 /// If the name ends in none of `.csv`, `.jsonl`, `.npz`, `.parquet`, or writing fails.
 ///
 /// # Panics
 /// If columns are of different lengths.
-pub fn write_columns(path: &Path, columns: &[(String, Values)]) -> Result<(), TableError> {
+pub fn write_columns(path: &Path, columns: &[(String, Values)], about: &[(String, String)]) -> Result<(), TableError> {
     let (names, values): (Vec<_>, Vec<_>) = columns.iter().cloned().unzip();
     let shapes = names.into_iter().map(|name| (name, None)).collect();
     let mut writer = ColumnsWriter::create(path, shapes)?;
+    #[cfg(feature = "parquet")]
+    if let Sink::Parquet(sink) = &mut writer.sink {
+        sink.about = about.to_vec();
+    }
+    #[cfg(not(feature = "parquet"))]
+    let _ = about;
     writer.write(&values)?;
     writer.finish().map(drop)
 }
@@ -324,10 +346,13 @@ fn npz_archive(path: &Path, columns: &[(String, Option<usize>)], spools: &mut [S
 #[cfg(feature = "parquet")]
 mod parquet {
     use super::{Fault, Values};
+    use ::parquet::basic::{ConvertedType, Repetition, Type as Kind};
     use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
     use ::parquet::errors::ParquetError;
+    use ::parquet::file::metadata::KeyValue;
+    use ::parquet::file::properties::WriterProperties;
     use ::parquet::file::writer::SerializedFileWriter;
-    use ::parquet::schema::parser::parse_message_type;
+    use ::parquet::schema::types::Type;
     use std::fs::File;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
@@ -340,6 +365,7 @@ mod parquet {
     pub(super) struct Sink {
         path: PathBuf,
         names: Vec<String>,
+        pub(super) about: Vec<(String, String)>,
         writer: Option<SerializedFileWriter<File>>,
     }
 
@@ -347,21 +373,29 @@ mod parquet {
         pub(super) fn create(path: &Path, columns: &[(String, Option<usize>)]) -> Result<Self, Fault> {
             File::create(path).map_err(Fault::Io)?;
             let names = columns.iter().map(|(name, _)| name.clone()).collect();
-            Ok(Self { path: path.to_owned(), names, writer: None })
+            Ok(Self { path: path.to_owned(), names, about: Vec::new(), writer: None })
         }
 
         fn open(&self, piece: &[Values]) -> Result<SerializedFileWriter<File>, Fault> {
-            let field = |(name, values): (&String, &Values)| match values {
-                Values::Numbers(_) => format!("optional double {name};"),
-                Values::Whole(_) => format!("required int64 {name};"),
-                Values::Counts(_) => format!("required int64 {name} (UINT_64);"),
-                Values::Flags(_) => format!("required boolean {name};"),
-                Values::Texts(_) => format!("required binary {name} (UTF8);"),
+            let field = |(name, values): (&String, &Values)| {
+                let (kind, stands_for) = match values {
+                    Values::Numbers(_) => (Kind::DOUBLE, ConvertedType::NONE),
+                    Values::Whole(_) => (Kind::INT64, ConvertedType::NONE),
+                    Values::Counts(_) => (Kind::INT64, ConvertedType::UINT_64),
+                    Values::Flags(_) => (Kind::BOOLEAN, ConvertedType::NONE),
+                    Values::Texts(_) => (Kind::BYTE_ARRAY, ConvertedType::UTF8),
+                };
+                let needed =
+                    if matches!(values, Values::Numbers(_)) { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+                let field = Type::primitive_type_builder(name, kind).with_repetition(needed);
+                field.with_converted_type(stands_for).build().map(Arc::new)
             };
-            let fields: Vec<String> = self.names.iter().zip(piece).map(field).collect();
-            let schema = parse_message_type(&format!("message columns {{ {} }}", fields.join(" "))).map_err(damaged)?;
+            let fields = self.names.iter().zip(piece).map(field).collect::<Result<_, _>>().map_err(damaged)?;
+            let schema = Type::group_type_builder("columns").with_fields(fields).build().map_err(damaged)?;
             let file = File::create(&self.path).map_err(Fault::Io)?;
-            SerializedFileWriter::new(file, Arc::new(schema), Arc::default()).map_err(damaged)
+            let about = self.about.iter().map(|(key, text)| KeyValue::new(key.clone(), text.clone())).collect();
+            let properties = WriterProperties::builder().set_key_value_metadata(Some(about)).build();
+            SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)).map_err(damaged)
         }
 
         pub(super) fn write(&mut self, piece: &[Values]) -> Result<(), Fault> {
@@ -431,14 +465,14 @@ mod tests {
         endings.extend(cfg!(feature = "parquet").then_some("parquet"));
         for ending in endings {
             let path = directory.path().join(format!("labels.{ending}"));
-            write_columns(&path, &columns).unwrap();
+            write_columns(&path, &columns, &[]).unwrap();
             let reading =
                 Reading { assume_terminated: Some(crate::table::AssumeTerminated::Never), ..Reading::default() };
             let table = Table::read_as(&path, reading, &named, &mut |_| {}).unwrap();
             assert_eq!(table.rows().states, [1.0, 1e6, -2.0], "{ending}: sorted by episode");
             assert_eq!(table.episode_names(), ["a", "bé, \"c\""], "{ending}");
         }
-        let refused = write_columns(&directory.path().join("labels.txt"), &columns).unwrap_err().to_string();
+        let refused = write_columns(&directory.path().join("labels.txt"), &columns, &[]).unwrap_err().to_string();
         assert!(refused.contains(".csv, .jsonl, .npz or .parquet"), "{refused}");
     }
 }

@@ -245,7 +245,7 @@ fn in_every_format(log: &[Logged]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let columns = columns.map(|(name, values)| (name.to_owned(), values));
     let endings = ["csv", "jsonl", "npz"].into_iter().chain(cfg!(feature = "parquet").then_some("parquet"));
     let paths: Vec<PathBuf> = endings.map(|ending| directory.path().join(format!("log.{ending}"))).collect();
-    paths.iter().for_each(|path| write_columns(path, &columns).unwrap());
+    paths.iter().for_each(|path| write_columns(path, &columns, &[]).unwrap());
     (directory, paths)
 }
 
