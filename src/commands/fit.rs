@@ -730,8 +730,7 @@ impl Fit {
         learner.step(&Window::of(&guessed));
         let mut job =
             learner.refit_job(&Window::of(rows), RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
-        job.settings.warmup_rows = settings.warmup_rows;
-        job.dictionary_share = 1.0;
+        (job.settings.warmup_rows, job.dictionary_share) = (settings.warmup_rows, 1.0);
         Ok(job)
     }
 
