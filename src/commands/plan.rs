@@ -193,7 +193,7 @@ impl Plan {
         };
         let mut unsupported = None;
         if let Some(evaluation) = &evaluation {
-            doubts.extend(of.doubts(evaluation));
+            doubts.extend(Modelled::doubt(evaluation));
             let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
             unsupported = Some(at_c.support(&greedy, (&at_starts, &first), self.discount, limits).map_err(fault)?);
         }

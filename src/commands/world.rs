@@ -21,8 +21,6 @@ use std::path::Path;
 /// Groups of episodes, of which one is held out; and of pieces, where there are few episodes.
 const GROUPS: usize = 5;
 const PIECES: usize = 20;
-/// Spectral radius below which mass has leaked, where no row ends.
-const LEAKED: f64 = 0.98;
 /// Starts of held-out chains, at most.
 const STARTS_MAX: usize = 400;
 
@@ -297,22 +295,16 @@ impl Modelled {
         })
     }
 
-    /// Sentences about the mass of a policy that was evaluated.
-    pub(super) fn doubts(&self, found: &Evaluation) -> Vec<String> {
+    /// A sentence about the mass of a policy that was evaluated, where there is too much of it. Too little there cannot be: the constant of
+    /// the kernels holds it.
+    pub(super) fn doubt(found: &Evaluation) -> Option<String> {
         let radius = found.radius();
-        let mut out = Vec::new();
-        if found.is_doubtful() {
-            out.push(format!(
+        let doubtful = || {
+            format!(
                 "the model makes mass of nothing (spectral radius {radius:.4}, above {RADIUS_DOUBTED}): doubt the values; more \
                  rows, --model-elements or --model-successors mend it"
-            ));
-        }
-        if !self.ends() && radius < LEAKED {
-            out.push(format!(
-                "mass leaks from the model (spectral radius {radius:.3}, though no row ends): values are drawn to 0; more rows or \
-                 --model-elements mend it"
-            ));
-        }
-        out
+            )
+        };
+        found.is_doubtful().then(doubtful)
     }
 }

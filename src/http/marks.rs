@@ -1,6 +1,7 @@
 //! Events as the page lists them: selections with what they changed, and changes of the world.
 
 use super::refused::Refused;
+use super::trust::unlike;
 use crate::wire;
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, ModelStatus};
@@ -80,6 +81,9 @@ impl Marks {
             && let Some(kernel) = text(&mark, "critic").and_then(|name| status.critic(name)).and_then(kernel)
         {
             mark.insert("kernel_before".into(), kernel);
+        }
+        if text(&mark, "event") == Some("drift") {
+            mark.insert("unlike".into(), unlike(&mark).into());
         }
         self.last += 1;
         mark.insert("number".into(), self.last.into());

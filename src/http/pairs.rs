@@ -14,6 +14,8 @@ const LATEST_MIN: usize = 20;
 const OWN_MIN: usize = 30;
 /// Standard errors from which on two errors differ.
 const REACH: f64 = 2.0;
+/// Standard errors from which on predictions that leave returns as far from them as their mean does are no chance.
+const USELESS_REACH: f64 = 3.0;
 /// Generations of models whose errors are kept.
 const GENERATIONS: usize = 16;
 /// Nine tenths of a normal distribution lie within so many standard deviations.
@@ -109,6 +111,8 @@ pub(super) struct Evidence {
     pub(super) spread: f64,
     /// Returns among them that were cut, and end with the model's value there.
     pub(super) cut: usize,
+    /// Whether returns about their mean differ from predictions about theirs by as much as returns differ, where that is no chance.
+    pub(super) useless: bool,
 }
 
 /// Predictions and returns of one reward.
@@ -191,10 +195,16 @@ impl Pairs {
         let count = judged.clone().count();
         let scatter = judged.clone().map(|pair| pair.deviation).sum::<f64>() / count.max(1) as f64;
         let mean = |of: &dyn Fn(&Pair) -> f64| judged.clone().map(of).sum::<f64>() / count.max(1) as f64;
-        let centre = mean(&|pair| pair.realised);
+        let (centre, level) = (mean(&|pair| pair.realised), mean(&|pair| pair.predicted));
         let spread = mean(&|pair| (pair.realised - centre).powi(2)).sqrt();
         let cut = judged.clone().filter(|pair| pair.cut).count();
-        Verdict::of(judged, OWN_MIN).map(|verdict| Evidence { verdict, scatter, spread, cut }).ok_or(count)
+        let left = mean(&|pair| (pair.realised - centre - pair.predicted + level).powi(2)).sqrt();
+        // Of values that are right, what is left of returns has nothing to do with them: the mean of this product is about 0.
+        let product = |pair: &Pair| (pair.predicted - level) * (pair.predicted - level - pair.realised + centre);
+        let common = mean(&product);
+        let chance = (mean(&|pair| (product(pair) - common).powi(2)) / count.max(1) as f64).sqrt();
+        let useless = left >= spread && common > USELESS_REACH * chance;
+        Verdict::of(judged, OWN_MIN).map(|verdict| Evidence { verdict, scatter, spread, cut, useless }).ok_or(count)
     }
 
     /// By generation: its number, how many of its newest pairs apart were compared, their error, bias and coverage, and whether it
@@ -261,6 +271,7 @@ mod tests {
     use super::super::calibration::Calibration;
     use super::super::calibration::tests::model;
     use super::super::recent::tests::{Row, push};
+    use super::{Pair, Pairs};
     use crate::learner::Settings;
     use crate::learner::window::Window;
     use crate::snapshot::{Evaluator, Snapshot};
@@ -297,6 +308,32 @@ mod tests {
             }
         }
         calibration.to_json(false)[0]["generations"][1][5].clone()
+    }
+
+    /// Whether so many predictions are useless, of returns that are the `share` of them and noise of deviation 1; they differ by `differ`.
+    fn useless(seed: u64, count: usize, share: f64, differ: f64) -> bool {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut normal = move || {
+            let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+            radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
+        };
+        let mut pairs = Pairs::new(0.9, 0);
+        for _ in 0..count {
+            let predicted = 5.0 + differ * normal();
+            let realised = 5.0 + share * (predicted - 5.0) + normal();
+            let (deviation, rows, generation, cut) = (differ.max(1.0), 10, 1, false);
+            pairs.add(Pair { predicted, deviation, realised, rows, generation, cut }, true);
+        }
+        pairs.evidence(1).unwrap().useless
+    }
+
+    #[test]
+    fn predictions_that_tell_less_than_the_mean_are_useless_and_right_ones_are_not_however_little_they_tell() {
+        let times = |count, share, differ| (0..200).filter(|&seed| useless(seed, count, share, differ)).count();
+        assert!(times(100, 0.0, 1.0) >= 195 && times(100, 0.25, 4.0) == 200 && times(30, 0.0, 2.0) >= 150);
+        // Such returns are mostly chance, or chance alone.
+        assert!(times(100, 1.0, 0.1) <= 4 && times(30, 1.0, 0.3) <= 4 && times(100, 0.0, 0.0) == 0);
+        assert_eq!(times(100, 0.6, 3.0), 0, "too steep, and better than the mean");
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Case<'_> {
     }
 
     /// Whether the returns contradict the model: the error that few pairs make by chance is allowed for.
-    fn of_returns(&self, Evidence { verdict, scatter, spread, .. }: &Evidence) -> Vec<TrustReason> {
+    fn of_returns(&self, Evidence { verdict, scatter, spread, useless, .. }: &Evidence) -> Vec<TrustReason> {
         let mut out = Vec::new();
         let n = verdict.count as f64;
         let reach = COVERAGE_REACH * (COVERAGE * (1.0 - COVERAGE) / n).sqrt();
@@ -214,6 +214,16 @@ impl Case<'_> {
                     verdict.count
                 ),
                 "Read the deviations as too small. A refit (criticd refit) or a larger dictionary_max may mend it.",
+            ));
+        }
+        if *useless {
+            out.push(warning(
+                format!(
+                    "values tell no more of returns than their mean would: returns differ by {}, and missed by {}",
+                    self.in_unit(*spread),
+                    self.in_unit(verdict.error)
+                ),
+                "Do not choose between states by these values. A refit (criticd refit), more rows or other state variables may mend it.",
             ));
         }
         if verdict.coverage >= COVERAGE && *scatter > WIDE * verdict.error && *scatter > WIDE_SHARE * spread {
@@ -325,7 +335,7 @@ impl Case<'_> {
         } else {
             "Look at those streams: a sensor may be broken."
         };
-        Some(warning(unlike(alarm, &streams), remedy))
+        Some(warning(unlike(alarm), remedy))
     }
 
     /// For how long nothing has drifted, if that is watched: since the start, the adoption of the model in use, or the last change.
@@ -400,13 +410,14 @@ fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
 }
 
 /// What an alarm says: what differs, since when, in which streams, and which state variables moved.
-fn unlike(alarm: &Map<String, Value>, streams: &[&str]) -> String {
+pub(super) fn unlike(alarm: &Map<String, Value>) -> String {
     let what = match alarm.get("statistic").and_then(Value::as_str).unwrap_or("the rows are unlike those before") {
         "higher" => "rewards and values are higher than predicted",
         "lower" => "rewards and values are lower than predicted",
         "wider" => "prediction errors scatter more",
         other => other,
     };
+    let streams: Vec<&str> = texts(alarm.get("streams")).collect();
     let places = if streams.is_empty() { String::new() } else { format!(" in {}", streams.join(", ")) };
     let since = alarm.get("since").and_then(Value::as_f64).unwrap_or(0.0);
     let variables = alarm.get("variables").and_then(Value::as_array).into_iter().flatten();
@@ -472,7 +483,13 @@ mod tests {
 
     fn evidence(count: usize, error: f64, bias: f64, coverage: f64) -> Came {
         let verdict = Verdict { count, error, bias, coverage, ..Verdict::default() };
-        Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut: 0 })
+        Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut: 0, useless: false })
+    }
+
+    /// Returns that tell against the values as such, by so large an error.
+    fn useless(error: f64) -> Came {
+        let Came::Enough(found) = evidence(100, error, 0.0, 0.91) else { unreachable!("evidence is enough") };
+        Came::Enough(Evidence { useless: true, ..found })
     }
 
     fn case<'a>(status: &'a Status, critic: &'a CriticStatus, came: Came) -> Case<'a> {
@@ -631,7 +648,7 @@ mod tests {
         let (status, critic) = (status(), critic());
         let of = |scatter: f64, spread: f64| {
             let verdict = Verdict { count: 100, error: 0.4, coverage: 1.0, ..Verdict::default() };
-            found(&status, &critic, Came::Enough(Evidence { verdict, scatter, spread, cut: 0 }), 0)
+            found(&status, &critic, Came::Enough(Evidence { verdict, scatter, spread, cut: 0, useless: false }), 0)
         };
         let (level, _, reasons) = of(1.0, 2.0);
         assert_eq!(level, "warn");
@@ -651,7 +668,13 @@ mod tests {
         let (status, critic) = (status(), CriticStatus { discount: 0.99, ..critic() });
         let of = |cut: usize| {
             let verdict = Verdict { count: 60, error: 0.4, coverage: 0.9, ..Verdict::default() };
-            found(&status, &critic, Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut }), 0).1
+            found(
+                &status,
+                &critic,
+                Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut, useless: false }),
+                0,
+            )
+            .1
         };
         assert!(!of(0).contains("cut"), "{}", of(0));
         assert!(of(12).contains("; 12 of 60 were cut, and end with the model's value there"), "{}", of(12));
@@ -789,7 +812,7 @@ mod tests {
         type Plant<'a> = &'a dyn Fn(&mut Planted);
         let failed = |why: &str| Some(RebuildStatus { failed: Some(why.into()), ..RebuildStatus::default() });
         let rebuilt: Plant<'_> = &|of| of.critic.rebuild = failed("no rows");
-        let truths: [(&str, Plant<'_>); 27] = [
+        let truths: [(&str, Plant<'_>); 29] = [
             ("There is no model yet.", &|of| of.critic.model = None),
             ("The values have not been verified yet", &|of| of.came = Came::TooFew(3)),
             ("No return says whether to believe the values", &|of| of.came = Came::NotCompared),
@@ -822,6 +845,13 @@ mod tests {
             ("Read the deviations as upper bounds. More rows and the next refit", &|of| {
                 of.came = evidence(100, 0.1, 0.0, 0.99);
             }),
+            (
+                "values tell no more of returns than their mean would: returns differ by 2, and missed by 2.1. Do not",
+                &|of| {
+                    of.came = useless(2.1);
+                },
+            ),
+            ("A refit (criticd refit), more rows or other state variables may mend it.", &|of| of.came = useless(2.1)),
             ("See the worst states on the page.", &|of| of.came = evidence(100, 0.4, 0.3, 0.91)),
             ("its values are without them, its kernel and dictionary were chosen with them", &|of| {
                 of.status.removals = vec![taken_back(true)];

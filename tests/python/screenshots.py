@@ -394,8 +394,8 @@ def gone(daemon: Daemon | Starting, page: Browser) -> None:
     page.wait("document.body.classList.contains('gone')", "the page notices")
 
 
-DRIFT = """[{ number: 1, event: 'drift', critic: 'main', statistic: 'lower', since: 1100, streams: [],
-    variables: [{ name: 'angle', before: 0, after: 1 }] }]"""
+DRIFT = """[{ number: 1, event: 'drift', critic: 'main',
+    unlike: 'rewards and values are lower than predicted, probably since row 1\\u202f100; moved: angle' }]"""
 CHOOSE = (
     "((id, value) => { const c = document.getElementById(id); c.value = value; c.dispatchEvent(new Event('change')); })"
 )

@@ -18,7 +18,7 @@ from screenshots import DEAF, refit
 PAGE = ROOT / "src" / "http" / "page"
 # What has been answered about errors is kept, to be changed.
 KEPT = """const read = Response.prototype.json; Response.prototype.json = async function () {
-    const found = await read.call(this); if (found.worst) window.worst = found.worst; return found; };"""
+    const found = await read.call(this); if (found.worst) (window.worst = found.worst).error.chance = false; return found; };"""
 # `plant` changes what the page knows and what it has been answered; all is drawn with it, and again without it.
 SAID = """(async (plant) => {
     const { known, chosen } = await import('/known.js');
@@ -36,14 +36,13 @@ SAID = """(async (plant) => {
 })"""
 VERDICT = "known.calibration[0][0].generations = [[1, 90, 0.6, 0, 0.8, null], [2, 90, 0.4, 0, 0.9, %s]]"
 MARK = "known.marks.set(900, { number: 900, event: '%s', critic: c.name, time: 0, generation: 7, %s })"
-DRIFT = MARK % ("drift", "statistic: '%s', since: 5")
 SELECTED = "trigger: 'rows', evidence_rows: 9, evaluations: 9, seconds: 1, %s"
 RETURNS = "selection: { rows: 90, lambdas: [], candidates: [], gain: 0.1, standard_error: 0.2, present_stays: %s }"
 ALARM = "c.alarms = [{ below: 4, streams: [], on: 0, missing: 0, raised: 9, hits: 6, mistaken: 3, fell: 8, stayed: 80, missed: 2, %s }]"
 HEADS = "c.heads = { count: 3, verified: 3, worst: [{ name: 'far', coverage: 0.62, pairs: 120, bias: 0.3 }] }"
 CAME = """Object.assign(known.calibration[0][0], { pairs: Array(80).fill([-2, -1, 1, 5, 2]),
     summary: { count: 80, within_90: 0.91, correlation: 0.9, bias: 1, rms: 1 } })"""
-QUIET = """const { known } = await import('/known.js'); window.frozen = true; worst.error.chance = false;
+QUIET = """const { known } = await import('/known.js'); window.frozen = true;
     Object.assign(known.calibration[0][0], { generations: [], pairs: [] });"""
 
 # Words, and what makes them true: of the critic c, what is known, and what the reader has chosen.
@@ -59,9 +58,7 @@ PLANTED = [
     ("Generation 7 adopted", MARK % ("adopted", "")),
     ("Generation 7 stays", MARK % ("refit_rejected", "")),
     ("The world has changed", MARK % ("drift", "")),
-    ("rewards and values are higher than predicted, probably since row 5", DRIFT % "higher"),
-    ("rewards and values are lower than predicted, probably since row 5", DRIFT % "lower"),
-    ("prediction errors scatter more, probably since row 5", DRIFT % "wider"),
+    ("rewards and values are lower", MARK % ("drift", "unlike: 'rewards and values are lower'")),
     ("A second model learns the rows since", MARK % ("forked", "")),
     ("Generation 7: the second model has taken over", MARK % ("swapped", "")),
     ("Generation 7: a kept model has taken over again", MARK % ("returned", "")),

@@ -81,11 +81,6 @@ pub enum Diagnostic {
     EvidenceCollapses,
     /// The noise is at its floor.
     NoiseAtFloor,
-    /// A bound is active at the optimum; `fit_ratio` is the data fit over that of an interior optimum.
-    ActiveBound {
-        /// 1/2 y' Q^-1 y over n / 2.
-        fit_ratio: f64,
-    },
     /// The rows support fewer directions than were asked for.
     FewerDirections {
         /// Directions asked for.
@@ -93,8 +88,6 @@ pub enum Diagnostic {
         /// Directions of the model.
         given: usize,
     },
-    /// An ascent met a singular covariance and stopped there.
-    SingularCovariance,
     /// State variables are strongly correlated, each with at least one of the others.
     Correlated {
         /// Names of the two or more.

@@ -103,7 +103,7 @@ fn told(of: &Modelled, under: &Under, discount: f64) -> Result<(Estimate, Value,
             }
             Err(why) => return Err(why),
         };
-    refused.extend(of.doubts(&found).into_iter().map(|doubt| format!("no interval of the model: {doubt}")));
+    refused.extend(Modelled::doubt(&found).map(|doubt| format!("no interval of the model: {doubt}")));
     let more = json!({"radius": found.radius(), "unsupported": unsupported});
     Ok((Estimate { value, error: (between + open).sqrt() }, more, refused))
 }

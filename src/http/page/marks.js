@@ -60,20 +60,6 @@ export function title(/** @type {import('./types').Mark} */ mark) {
   return mark.event.replaceAll('_', ' ');
 }
 
-/** @type {Record<string, string>} */
-const UNLIKE = {
-  higher: 'rewards and values are higher than predicted',
-  lower: 'rewards and values are lower than predicted',
-  wider: 'prediction errors scatter more',
-};
-
-/** What an alarm says: what differs, since when, in which streams, and which state variables moved. */
-export function unlike(/** @type {any} */ { statistic, since, streams, variables }) {
-  const where = streams?.length ? ` in ${streams.join(', ')}` : '';
-  const moved = variables?.length ? `; moved: ${variables.map((/** @type {any} */ v) => v.name).join(', ')}` : '';
-  return `${UNLIKE[statistic] ?? statistic}${where}, probably since row ${grouped(since)}${moved}`;
-}
-
 /** "ard, matern52": form and profile. */
 export const kernelName = (/** @type {import('./status').KernelStatus} */ { kind, profile }) => `${kind}, ${profile ?? 'gaussian'}`;
 
@@ -130,7 +116,7 @@ export function gain(/** @type {import('./types').Mark} */ mark) {
 /** What a mark changed, or why it did not; how it came about; what was found on the way. @param {import('./types').Mark} mark @returns {string[]} */
 function linesOf(mark) {
   /** @type {any[]} */
-  const lines = [mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason)];
+  const lines = [mark.unlike ?? changes(mark) ?? mark.reason];
   if (mark.trigger) {
     const parts = [
       TRIGGERS[mark.trigger] ?? mark.trigger,
@@ -209,7 +195,7 @@ export function markColumns() {
     event: of(({ event }) => event),
     generation: of(({ generation }) => generation),
     trigger: of(({ trigger }) => trigger),
-    changes: of((mark) => (mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason))),
+    changes: of((mark) => mark.unlike ?? changes(mark) ?? mark.reason),
     effect: of((mark) => (kindOf(mark) === 'adopted' ? effect(mark) : null)),
   };
 }

@@ -11,9 +11,9 @@ use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureRepor
 use super::{CATCH_UP_ROWS, Prepared, look};
 use crate::batch::Given;
 use crate::math::dense::Matrix;
-use crate::math::evidence::{EvidenceError, KeepGoing};
+use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
-use crate::math::optimise::{ActiveBound, Ascent, Outcome};
+use crate::math::optimise::{ActiveBound, Ascent};
 use crate::math::returns::Returns;
 use crate::model::Model;
 use crate::settings::{KernelKind, SelectBy};
@@ -167,9 +167,6 @@ impl Round<'_> {
             dictionary,
             ..report_of_rebuilt(job, rows, model, hyperparameters, dependence, support)?
         };
-        let singular = |a: &AscentReport| {
-            matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
-        };
         let circumstances = Circumstances {
             hyperparameters,
             inputs,
@@ -182,7 +179,6 @@ impl Round<'_> {
                 _ => 0,
             },
             bound_wanted: search.has_bound(),
-            singular: report.ascents.iter().any(singular),
             dictionary_max: job.room(),
         };
         report.findings = evidence_diagnostics(&report, &circumstances);

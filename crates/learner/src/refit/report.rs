@@ -21,8 +21,6 @@ const MATTERS_LITTLE: f64 = 4.0;
 pub(super) const GAP_TOO_LARGE: f64 = 5.0;
 /// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
 const GIVEN_UP_TOO_MUCH: f64 = 20.0;
-/// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (docs/mathematics.md (E4)).
-const FIT_LOW: f64 = 0.8;
 /// Returns further out than this from their median, in robust standard deviations, are outliers.
 const OUTLYING_RETURN: f64 = 100.0;
 /// They are few if they are further out than this in standard deviations of all returns: rewards that are seen rarely decay through
@@ -360,8 +358,6 @@ pub(super) struct Circumstances<'a> {
     pub(super) directions_asked: usize,
     /// Whether the bound of all rows was wanted.
     pub(super) bound_wanted: bool,
-    /// An ascent that got nowhere because a covariance became singular.
-    pub(super) singular: bool,
     pub(super) dictionary_max: usize,
 }
 
@@ -391,15 +387,10 @@ pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'
         out.push(Diagnostic::EvidenceCollapses);
     } else if about.noise_at_floor {
         out.push(Diagnostic::NoiseAtFloor);
-    } else if let Some(fit_ratio) = report.fit_ratio.filter(|&r| r < FIT_LOW && !report.active_bounds.is_empty()) {
-        out.push(Diagnostic::ActiveBound { fit_ratio });
     }
     let (asked, given) = (about.directions_asked, about.hyperparameters.kernel.metric.factors().len());
     if given < asked {
         out.push(Diagnostic::FewerDirections { asked, given });
-    }
-    if about.singular {
-        out.push(Diagnostic::SingularCovariance);
     }
     let Circumstances { inputs, dependence, .. } = *about;
     out.extend(dependence.diagnostics(inputs));

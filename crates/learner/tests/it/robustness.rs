@@ -454,7 +454,7 @@ fn ratios_far_above_one_are_told_and_leave_a_model() {
         candidate.model.snapshot(true).unwrap().evaluate(&states, Ask::MEAN).unwrap().mean
     };
     let plain = refit_by(&walked(4000, 0.5, 0.5), settings.clone()).unwrap();
-    not_found_by(&plain, |d| matches!(d, Diagnostic::LargeRatios { .. }));
+    not_found_by(&plain, |d| matches!(d, Diagnostic::LargeRatios { .. } | Diagnostic::SelectedByHeads { .. }));
     // Their products along a chain overflow after 35 rows.
     let heavy = refit_by(&walked(4000, 1e-9, 1.0), settings).unwrap();
     found_by(&heavy, |d| matches!(d, Diagnostic::LargeRatios { mean } if (mean / 1e9 - 1.0).abs() < 1e-9));

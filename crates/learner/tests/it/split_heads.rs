@@ -1,6 +1,7 @@
 //! Heads that get a kernel of their own from a refit: each is what a critic with that kernel would be, and goes on as that would.
 
 use crate::support::bytes;
+use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::math::kernel::{Hyperparameters, Metric, Profile};
 use criticd_learner::model::Model;
@@ -221,6 +222,8 @@ fn a_refit_to_whose_rows_one_kernel_is_as_good_merges_them() {
     let found = run(&job);
     let said = found.report.split.unwrap();
     assert!(said.heads == 0 && said.gain < 0.01, "{said:?}");
+    let by_heads = |d: &Diagnostic| matches!(d, Diagnostic::SelectedByHeads { heads, .. } if *heads > ROUGH.len());
+    assert!(found.report.findings.iter().any(by_heads), "{:?}", found.report.findings);
     // It is what a critic finds that never had two.
     let never = run(&RefitJob { settings: Settings { heads_split: false, ..job.settings.clone() }, ..job.clone() });
     let written = |candidate: &Candidate| {

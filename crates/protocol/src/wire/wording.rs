@@ -95,13 +95,9 @@ pub fn diagnostic(of: &Diagnostic) -> String {
         Diagnostic::NoiseAtFloor => {
             "the noise estimate is at its floor; if your system is deterministic, lower noise_floor".into()
         }
-        Diagnostic::ActiveBound { fit_ratio } => {
-            format!("a bound is active at the optimum: the data fit is {fit_ratio:.2} of that of an interior optimum")
-        }
         Diagnostic::FewerDirections { asked, given } => {
             format!("directions asked for: {asked}, given: {given}; the rows support no more within the budget")
         }
-        Diagnostic::SingularCovariance => "an ascent met a singular covariance and stopped there".into(),
         Diagnostic::Correlated { variables, correlation } => together(variables, *correlation),
         Diagnostic::TinyStates { variable, limit } => {
             format!("{variable} varies by less than {limit:e} and counts as a constant: use a larger unit")
