@@ -1,5 +1,7 @@
 //! The snapshots that queries, the dashboard and publications are answered from.
 
+use crate::config::Config;
+use crate::learner::Settings;
 use crate::learner::act::Actor;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::state::removals::Removals;
@@ -27,6 +29,8 @@ pub struct Board {
     /// Of each critic.
     judged: Vec<RwLock<Judged>>,
     shape: OnceLock<(usize, usize)>,
+    /// Of state variables and rewards.
+    names: RwLock<[Vec<String>; 2]>,
     removals: RwLock<Arc<Removals>>,
 }
 
@@ -64,6 +68,23 @@ impl Board {
     /// Set the shape of rows, which does not change afterwards.
     pub(crate) fn settle(&self, shape: (usize, usize)) {
         self.shape.get_or_init(|| shape);
+    }
+
+    /// What state variables and the rewards of a row are called; nothing where that is not known.
+    pub fn names(&self) -> [Vec<String>; 2] {
+        self.names.read().clone()
+    }
+
+    /// What a critic's rewards are called.
+    pub(crate) fn reward_names(&self, critic: &Settings) -> Vec<String> {
+        Config::reward_names(&self.names.read()[1], critic)
+    }
+
+    /// Replace the names.
+    pub(crate) fn set_names(&self, names: [&[String]; 2]) {
+        if self.names.read().each_ref().map(Vec::as_slice) != names {
+            *self.names.write() = names.map(<[String]>::to_vec);
+        }
     }
 
     /// Rows that were taken back.

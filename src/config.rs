@@ -346,9 +346,13 @@ impl Config {
         curve::endpoints(&self.parts)
     }
 
-    /// (H,), names of the rewards of a critic, a unit in brackets behind the name; empty if none of them has one.
-    pub fn reward_names(&self, critic: &Settings) -> Vec<String> {
-        let names = &self.parts.reward_names;
+    /// What the rewards of a row are called: as the settings say, or else as rows have said.
+    pub fn names_of_rewards<'a>(&'a self, said: Option<&'a [String]>) -> &'a [String] {
+        if self.parts.reward_names.is_empty() { said.unwrap_or_default() } else { &self.parts.reward_names }
+    }
+
+    /// (H,), names of the rewards of a critic, of those of a row, a unit in brackets behind the name; empty if none of them has one.
+    pub fn reward_names(names: &[String], critic: &Settings) -> Vec<String> {
         if !critic.rewards.iter().any(|&column| column < names.len()) {
             return Vec::new();
         }

@@ -84,7 +84,7 @@ impl Critic {
     pub fn new(config: Config) -> Self {
         let mut state = State::new(config.window_rows);
         let critics = config.critics[..1].to_vec();
-        let configured = Configured { critics, names: config.state_names.clone(), from: 0, advisors: Vec::new() };
+        let configured = Configured { critics, names: config.state_names.clone(), from: 0, ..Configured::default() };
         let end = Mark { id: 1, ..Mark::default() };
         let group = Group { end, first_offset: 0, time: now(), records: vec![Record::Configured(configured)] };
         state.apply(group).expect("settings can be the first record");
@@ -289,7 +289,8 @@ impl Critic {
         if !self.evaluator.as_ref().is_some_and(|&(_, asked)| asked || !variance) {
             let learner = self.learner();
             let snapshot = learner.snapshot(variance).map_err(|e| not_ready(&e))?;
-            let reward_names = self.config.reward_names(learner.settings());
+            let said = self.state.configured().and_then(|configured| configured.reward_names.as_deref());
+            let reward_names = Config::reward_names(self.config.names_of_rewards(said), learner.settings());
             // Each row makes another model: its number tells them apart.
             let snapshot = Snapshot { revision: snapshot.offset, time: now(), reward_names, ..snapshot };
             self.evaluator = Some((Evaluator::new(snapshot), variance));

@@ -69,6 +69,8 @@ class Stream:
     kept: deque[Batch] = field(default_factory=lambda: deque(maxlen=KEPT))
     # What the state variables are called, if the producer says so.
     state_names: tuple[str, ...] = ()
+    # And the rewards.
+    reward_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.session = self.session or self.origin
@@ -118,8 +120,9 @@ class Batch:
         seq = self.index - stream.base
         columns = self.rows.layout.columns(self.rows.data)
         # With the first message, and now and then again: a socket without acknowledgements may have lost it.
-        if stream.state_names and (seq == 0 or self.index // NAMED != self.end // NAMED):
-            columns["state_names"] = list(stream.state_names)
+        if seq == 0 or self.index // NAMED != self.end // NAMED:
+            named = {"state_names": stream.state_names, "reward_names": stream.reward_names}
+            columns.update((key, list(names)) for key, names in named.items() if names)
         return {"stream": stream.name, "session": stream.session, "seq": seq, **columns}
 
 

@@ -251,6 +251,7 @@ class Hello:
     ```
 
     `state_dim` is the length of a state and `rewards` the number of rewards of a row: None before they are settled.
+    `state_names` and `reward_names` are what these are called, units in brackets: empty before that is said.
     """
 
     protocol: tuple[int, int]
@@ -260,6 +261,8 @@ class Hello:
     critics: tuple[str, ...]
     state_dim: int | None
     rewards: int | None = None
+    state_names: tuple[str, ...] = ()
+    reward_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Hello:
@@ -274,6 +277,8 @@ class Hello:
                 critics=tuple(reply["critics"]),
                 state_dim=reply.get("state_dim"),
                 rewards=reply.get("rewards"),
+                state_names=tuple(reply.get("state_names", ())),
+                reward_names=tuple(reply.get("reward_names", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"the reply to `hello` lacks something: {error!r}") from error

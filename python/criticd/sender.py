@@ -78,6 +78,7 @@ class Sender:
       `on_new_policy`.
     - `names`: what the state variables are called, a unit in brackets behind a name: `["x [m]", "battery [V]"]`. The
       daemon keeps the first names that it is told, and shows them wherever it shows states.
+    - `reward_names`: the same of the rewards: `["energy [J]"]`.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
       may wait for company. `window`: batches sent ahead of their acknowledgement.
     - `spool`: a file; `spool_bytes`: its limit.
@@ -106,6 +107,7 @@ class Sender:
         resume: bool = False,
         policy: str | None = None,
         names: Sequence[str] | None = None,
+        reward_names: Sequence[str] | None = None,
         queue_rows: int = 65_536,
         batch_rows: int = 512,
         linger_s: float = 0.02,
@@ -128,6 +130,7 @@ class Sender:
         self.session = secrets.token_hex(8) if session is None else session
         self.timeout_s, self.policy = timeout_s, policy
         self.names: tuple[str, ...] | None = None if names is None else tuple(_checked_names(names))
+        self.reward_names = () if reward_names is None else tuple(_checked_names(reward_names, "reward_names"))
         self._linger_s, self._window = linger_s, window
         self._streams: dict[str, Stream] = {}
         self._shape: tuple[int, int] | None = None
@@ -491,8 +494,9 @@ class Sender:
         for name, end in ({} if spool is None else spool.ends(self.session)).items():
             ends[name] = max(end, ends.get(name, 0))
         for name, end in ends.items():
-            names = self.names or ()
-            self._streams[name] = Stream(name, self.session, next_index=end, state_names=names)
+            book = Stream(name, self.session, next_index=end, state_names=self.names or ())
+            book.reward_names = self.reward_names
+            self._streams[name] = book
 
     def _named(self, rows: Rows, policy: str | None) -> Rows:
         return rows.of_policy(self.policy if policy is None else policy)
@@ -503,7 +507,8 @@ class Sender:
             if not 1 <= len(name.encode()) <= 256:
                 raise Invalid("stream", "a name has 1 to 256 bytes")
             with self._ledger.lock:
-                made = Stream(name, self.session, state_names=self.names or ())
+                names = self.names or ()
+                made = Stream(name, self.session, state_names=names, reward_names=self.reward_names)
                 book = self._streams.setdefault(name, made)
         return book
 
@@ -573,6 +578,9 @@ class Sender:
             if self.names is not None and len(self.names) != shape[0]:
                 count = len(self.names)
                 raise Invalid("names", f"{count} of them for states of {shape[0]} numbers; give one for each")
+            if self.reward_names and len(self.reward_names) != max(shape[1], 1):
+                count = len(self.reward_names)
+                raise Invalid("reward_names", f"{count} of them for {max(shape[1], 1)} rewards; give one for each")
             self._shape = shape
         elif self._shape != shape:
             (dim, rewards), (dim_before, rewards_before) = shape, self._shape
@@ -604,15 +612,15 @@ class Sender:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
 
 
-def _checked_names(names: Sequence[str]) -> list[str]:
-    """Names of state variables as the daemon takes them."""
+def _checked_names(names: Sequence[str], field: str = "names") -> list[str]:
+    """Names of state variables or rewards as the daemon takes them."""
     if isinstance(names, str):
-        raise Invalid("names", f"a list of names, one for each state variable, and not the text {names!r}")
+        raise Invalid(field, f"a list of names, one for each number, and not the text {names!r}")
     checked = [str(name) for name in names]
     if any(not 1 <= len(name.encode()) <= 256 for name in checked):
-        raise Invalid("names", "a name has 1 to 256 bytes")
+        raise Invalid(field, "a name has 1 to 256 bytes")
     if len(set(checked)) < len(checked):
-        raise Invalid("names", "two variables have one name; give each a name of its own")
+        raise Invalid(field, "two variables have one name; give each a name of its own")
     return checked
 
 

@@ -530,12 +530,13 @@ def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) ->
 
 
 def test_names_of_states_go_with_the_first_message(catcher: Catcher) -> None:
-    with Sender(catcher.endpoint, stream="robot", names=["x [m]", "battery [V]"], batch_rows=2) as sender:
+    names, rewards = ["x [m]", "battery [V]"], ["energy [J]"]
+    with Sender(catcher.endpoint, stream="robot", names=names, reward_names=rewards, batch_rows=2) as sender:
         for row in range(6):
             sender.send([float(row), 0.0], 0.0, [row + 1.0, 0.0])
         assert sender.flush(PATIENCE_S)
-        told = [batch.get("state_names") for batch in catcher.batches(6)]
-        assert told[0] == ["x [m]", "battery [V]"] and not any(told[1:])
+        told = [(batch.get("state_names"), batch.get("reward_names")) for batch in catcher.batches(6)]
+        assert told[0] == (names, rewards) and set(told[1:]) <= {(None, None)}
         with pytest.raises(CriticdError, match="before the first"):
             sender.call_states(["a", "b"])
 

@@ -15,9 +15,6 @@ use std::path::{Path, PathBuf};
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
 pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 
-/// Letters of a reward's name, as in the settings of the daemon.
-const NAME_MAX: usize = 64;
-
 /// Names in a sentence, at most.
 const NAMES: usize = 12;
 
@@ -371,9 +368,7 @@ impl TableOptions {
 
     /// What the rewards are called: the columns or sums that the options name them by; nothing where those say no more than "reward".
     pub(super) fn reward_names(&self) -> Result<Vec<String>, Failure> {
-        let named: Vec<String> = self.reading.columns()?.reward.iter().map(|text| text.trim().to_owned()).collect();
-        let says = |name: &String| !matches!(name.as_str(), "reward" | "rewards") && name.chars().count() <= NAME_MAX;
-        Ok(if named.iter().all(says) { named } else { Vec::new() })
+        Ok(self.reading.columns()?.reward_names().unwrap_or_default())
     }
 
     /// With --dry-run: print what is understood; whether that was asked for.

@@ -49,7 +49,7 @@ use crate::learner::Event;
 use crate::learner::window::Window;
 use crate::state::State;
 use crate::state::record::{AdviceRequest, Configured, Group, Mark, Record, SkippedRows};
-use crate::transition::Batch;
+use crate::transition::{Batch, Names};
 use crate::transport::Reply;
 use crate::wire::status::{QueuesStatus, RecoveredStatus};
 use crate::wire::{self, ErrorCode, Op, Status, WireError};
@@ -62,7 +62,7 @@ pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
 pub(super) use reconfigure::{change, contradiction};
-use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside, state_names};
+use reconfigure::{configured, known_names, lacking_actions, lacking_columns, log_advisors, set_aside};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -111,7 +111,7 @@ impl Core {
     /// A daemon that has seen nothing, and keeps nothing.
     pub fn new(config: Arc<Config>) -> Self {
         let mut state = State::new(config.window_rows);
-        let configured = Record::Configured(configured(&config, 0, None));
+        let configured = Record::Configured(configured(&config, 0, &Names::default()));
         let group = Group { end: Mark::default(), first_offset: 0, time: 0.0, records: vec![configured] };
         state.apply(group).expect("settings fit whatever was before");
         Self::with(config, None, state, None)
@@ -141,7 +141,7 @@ impl Core {
             ledger,
             state,
         };
-        core.publisher.settle(core.intake.shape());
+        core.publisher.settle(core.intake.shape(), core.intake.names());
         core.publisher.board().set_removals(core.state.removals().clone());
         core
     }
@@ -195,7 +195,7 @@ impl Core {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.first_of_new_critics(), state_names(&core.state));
+        let wanted = configured(&config, core.first_of_new_critics(), &known_names(&core.state));
         let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
             log_advisors(&core.state, &wanted);
@@ -471,8 +471,8 @@ impl Core {
             return Err(why.to_owned());
         }
         let from = self.first_of_new_critics();
-        let names = state_names(&self.state);
-        let (before, after) = (configured(&self.config, from, names), configured(&config, from, names));
+        let names = known_names(&self.state);
+        let (before, after) = (configured(&self.config, from, &names), configured(&config, from, &names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;
         if before != after {
@@ -515,7 +515,7 @@ impl Core {
         if std::mem::take(&mut self.ahead) {
             self.stored = None;
         }
-        self.publisher.settle(self.intake.shape());
+        self.publisher.settle(self.intake.shape(), self.intake.names());
         self.out.extend(self.intake.acknowledge(offset).map(Output::Reply));
         self.advised = self.intake.take_advised();
         self.changed_heads.extend(self.intake.acknowledge_heads());

@@ -407,6 +407,7 @@ impl Control {
     }
 
     fn greeting(&self) -> wire::Greeting<'_> {
+        let [state_names, reward_names] = self.board.names();
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
             // The last two only where there is one.
@@ -415,6 +416,8 @@ impl Control {
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
             state_dim: self.state_dim(),
             rewards: self.board.shape().map(|(_, rewards)| rewards),
+            state_names,
+            reward_names,
         }
     }
 

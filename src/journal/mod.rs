@@ -26,7 +26,7 @@ pub mod thresholds;
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::state::record::Mark;
 pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, RemovedRows, SkippedRows, TakenRows};
-use crate::transition::{Batch, BatchParts, check_policy};
+use crate::transition::{Batch, BatchParts, Names, check_policy};
 pub use format::VERSION;
 use serde::Deserialize;
 use std::fmt;
@@ -620,7 +620,7 @@ impl<'a> Bytes<'a> {
             policy,
             next_actions,
             next_action_probs,
-            state_names: None,
+            names: Names::default(),
             single: false,
         };
         let batch = Batch::new(parts).map_err(|e| e.to_string())?;
@@ -733,7 +733,8 @@ mod tests {
         group.refit_ended("main");
         let skipped = SkippedRows { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
         group.skipped(&skipped);
-        let configured = Configured { critics: vec![Settings::default()], names: None, from: 12, advisors: Vec::new() };
+        let configured =
+            Configured { critics: vec![Settings::default()], names: None, from: 12, ..Configured::default() };
         group.configured(&configured);
         let changes = [
             NewPolicy { critic: None, policy: None, offset: 100 },

@@ -708,7 +708,7 @@ mod tests {
     /// Groups of 20 rows behind the settings of two critics.
     fn groups(count: usize) -> Vec<Group> {
         let critics = vec![settings("frail", 4711), settings("sound", 1)];
-        let configured = Record::Configured(Configured { critics, names: None, from: 0, advisors: Vec::new() });
+        let configured = Record::Configured(Configured { critics, names: None, from: 0, ..Configured::default() });
         let end = Mark { id: 1, offset: 0, crc: 0 };
         let mut groups = vec![Group { end, first_offset: 0, time: 1e9, records: vec![configured] }];
         let mut pendulum = Pendulum::new(1, 0.3);
@@ -833,7 +833,7 @@ mod tests {
             critics,
             names: None,
             from: groups[2].first_offset + 1,
-            advisors: Vec::new(),
+            ..Configured::default()
         });
         let why = state.clone().apply(Group { records: vec![late], ..groups[2].clone() }).unwrap_err();
         assert!(why.contains("behind the end"), "{why}");

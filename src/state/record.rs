@@ -158,12 +158,15 @@ pub struct SkippedRows {
 }
 
 /// Settings of all critics and advisors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Configured {
     /// In their order.
     pub critics: Vec<Settings>,
     /// Names of the state variables.
     pub names: Option<Vec<String>>,
+    /// Names of the rewards of a row, as rows have brought them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward_names: Option<Vec<String>>,
     /// Offset of the first row that a new critic learns.
     pub from: u64,
     /// Settings of the advisors, in their order.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Letters of a reward's name, as in the settings of the daemon.
+const NAME_MAX: usize = 64;
+
 /// What to do with a row that lacks a number which is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -106,6 +109,16 @@ impl Columns {
         lists.into_iter().flatten().chain(one.into_iter().flatten()).any(|name| name.contains('/'))
     }
 
+    /// What the rewards are called: the columns or sums that name them; none where those say no more than "reward", or are no names.
+    pub fn reward_names(&self) -> Option<Vec<String>> {
+        let names: Vec<String> = self.reward.iter().map(|text| text.trim().to_owned()).collect();
+        let says = |(k, name): (usize, &String)| {
+            let fits = (1..=NAME_MAX).contains(&name.chars().count());
+            fits && !matches!(name.as_str(), "reward" | "rewards") && !names[..k].contains(name)
+        };
+        (!names.is_empty() && names.iter().enumerate().all(says)).then_some(names)
+    }
+
     /// Whether a column is named: what is not needed is left alone then.
     pub(super) fn names_any(&self) -> bool {
         let Self { names, units, missing, format, .. } = self.clone();
@@ -126,6 +139,8 @@ pub struct Understood {
     pub names: Option<Vec<String>>,
     /// Their units (D,), if they are known.
     pub units: Option<Vec<String>>,
+    /// What the rewards are called (H,), where they were named and that says more than "reward".
+    pub reward_names: Option<Vec<String>>,
 }
 
 /// What is in a table, for people to check.

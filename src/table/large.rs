@@ -113,7 +113,7 @@ impl LargeTable {
             let mut unnamed = |(k, mut batch): (usize, Batch)| {
                 // Names stand in the first batch of a table.
                 if !first && k == 0 {
-                    drop(batch.take_state_names());
+                    drop(batch.take_names());
                 }
                 take(batch)
             };

@@ -109,7 +109,7 @@ pub use self::look::{Guess, Look, Looked, guess};
 pub use self::mapping::Mapping;
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
-use crate::transition::{Batch, BatchParts, Rows};
+use crate::transition::{Batch, BatchParts, Names, Rows};
 use build::Builder;
 use extras::{Extras, Wide};
 use job::{Column, Job, Want};
@@ -660,6 +660,13 @@ impl Table {
         Some(names.into_iter().enumerate().map(label).collect())
     }
 
+    /// What its numbers are called, as far as that is known.
+    fn names(&self) -> Names {
+        let rewards = self.understood.reward_names.clone();
+        let rewards = rewards.filter(|names| names.len() == self.rows.rewards_per_row);
+        Names { states: self.names_with_units(), rewards }
+    }
+
     /// Whether two neighbouring rows can travel in one batch.
     fn same_message(&self, i: usize, j: usize) -> bool {
         self.rows.streams[i] == self.rows.streams[j]
@@ -690,7 +697,7 @@ impl Table {
             next_actions: self.extras.next_actions.part(&range),
             next_action_probs: self.extras.next_action_probs.part(&range),
             policy: self.extras.policy(start).map(|number| self.policies[number].clone()),
-            state_names: self.names_with_units().filter(|_| start == 0),
+            names: if start == 0 { self.names() } else { Names::default() },
             ..BatchParts::default()
         };
         Batch::new(parts).expect("rows were checked when they were read")

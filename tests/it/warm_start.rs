@@ -324,7 +324,13 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
     let path = |name: &str| directory.path().join(name);
     let names = |daemon: &Process| {
         let snapshot = wait_or(|| daemon.requester().snapshot(None, PATIENCE).map_err(|e| e.to_string()));
-        snapshot.inputs.names.clone().unwrap_or_default().join(", ")
+        [snapshot.inputs.names.clone().unwrap_or_default(), snapshot.reward_names.clone()]
+            .map(|of| of.join(", "))
+            .join("; ")
+    };
+    let greeted = |daemon: &Process| {
+        let hello = daemon.requester().ask("hello", json!({}), PATIENCE).unwrap();
+        json!([hello["state_names"], hello["reward_names"]])
     };
     let mut text = String::from("x,battery,cost,trip\n");
     for i in 0..900 {
@@ -340,9 +346,12 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
     let daemon = start(&path("table"), &[&warm[..], &refits].concat());
     let status = status_when(&mut daemon.requester(), |status| status["critics"][0]["refit"]["started"] == 1);
     assert_eq!((&status["offset"], &status["warm_start"]), (&json!(900), &json!(null)), "{status:#}");
-    assert_eq!(names(&daemon), "x [m], battery [V]");
+    assert_eq!(names(&daemon), "x [m], battery [V]; -cost");
     drop(daemon);
-    assert_eq!(names(&start(&path("table"), &[])), "x [m], battery [V]", "they are in the journal");
+    let daemon = start(&path("table"), &[]);
+    assert_eq!(names(&daemon), "x [m], battery [V]; -cost", "they are in the journal");
+    assert_eq!(greeted(&daemon), json!([["x [m]", "battery [V]"], ["-cost"]]));
+    drop(daemon);
 
     let daemon = start(&path("rows"), &[]);
     let mut requester = daemon.requester();
@@ -351,7 +360,10 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
         let mut row =
             json!({"stream": "a", "session": "s", "seq": seq, "state": state, "next_state": state, "reward": 1.0});
         if !names.is_empty() {
-            row["state_names"] = json!(names);
+            row["state_names"] = json!(names[..names.len().min(2)]);
+        }
+        if names.len() > 2 {
+            row["reward_names"] = json!(names[2..]);
         }
         requester.ask("append", row, PATIENCE)
     };
@@ -359,13 +371,17 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
     assert!(said.contains("state_names") && said.contains("give one for each"), "{said}");
     let said = append(0, &["speed", "speed"]).unwrap_err().to_string();
     assert!(said.contains("two variables are called \"speed\""), "{said}");
+    let said = append(0, &["speed", "load", "energy", "time"]).unwrap_err().to_string();
+    assert!(said.contains("reward_names") && said.contains("2 names for 1 rewards"), "{said}");
     append(0, &[]).unwrap();
+    assert_eq!(greeted(&daemon), json!([null, null]));
     append(1, &["speed [m/s]", "load"]).unwrap();
     // The first names stay.
-    append(2, &["left", "right"]).unwrap();
+    append(2, &["left", "right", "energy [J]"]).unwrap();
+    assert_eq!(greeted(&daemon), json!([["speed [m/s]", "load"], ["energy [J]"]]));
     (3..40).for_each(|seq| drop(append(seq, &[]).unwrap()));
-    assert_eq!(names(&daemon), "speed [m/s], load");
+    assert_eq!(names(&daemon), "speed [m/s], load; energy [J]");
     drop(daemon);
     let daemon = start(&path("rows"), &["--set", "state_dim=2", "--set", "state_names=[\"u\", \"v\"]"]);
-    assert_eq!(names(&daemon), "speed [m/s], load", "a model keeps its names until the next one");
+    assert_eq!(names(&daemon), "speed [m/s], load; energy [J]", "a model keeps its names until the next one");
 }

@@ -7,8 +7,7 @@ pub mod probability;
 
 pub use self::kept::ACTION_NUMBERS_MAX;
 use self::kept::put_action;
-pub use self::names::check_policy;
-use self::names::check_state_names;
+pub use self::names::{Names, check_policy};
 use crate::labels::LabelColumns;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
@@ -125,8 +124,8 @@ pub struct BatchParts {
     pub next_actions: Option<Vec<f64>>,
     /// (n, C), or left out: its probabilities of C discrete actions in the next state; those of a row sum to 1.
     pub next_action_probs: Option<Vec<f64>>,
-    /// (D,), what the state variables are called, a unit in brackets behind a name, or left out. Names say nothing of the rows.
-    pub state_names: Option<Vec<String>>,
+    /// What its numbers are called. Names say nothing of the rows.
+    pub names: Names,
     /// Whether it came as one transition (names in errors are then singular).
     pub single: bool,
 }
@@ -166,7 +165,7 @@ impl BatchParts {
             return Err(Invalid::new(InvalidCode::OutOfRange, "session", message));
         }
         self.policy.as_deref().map_or(Ok(()), check_policy)?;
-        self.state_names.as_deref().map_or(Ok(()), |names| check_state_names(names, self.dim))
+        self.names.check(self.dim, self.rewards_per_row)
     }
 
     /// Number of rows, at least 1, if states and rewards agree on it.
@@ -414,14 +413,14 @@ impl Batch {
         self.parts.policy.as_deref()
     }
 
-    /// What the state variables are called, if the producer says so; taken out, since that is no part of the rows.
-    pub fn take_state_names(&mut self) -> Option<Vec<String>> {
-        self.parts.state_names.take()
+    /// What states and rewards are called, if the producer says so; taken out, since that is no part of the rows.
+    pub fn take_names(&mut self) -> Names {
+        std::mem::take(&mut self.parts.names)
     }
 
     /// The same, left there.
-    pub fn state_names(&self) -> Option<&[String]> {
-        self.parts.state_names.as_deref()
+    pub fn names(&self) -> &Names {
+        &self.parts.names
     }
 
     /// Sequence number of the first row, if the producer numbers its rows.

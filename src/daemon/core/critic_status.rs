@@ -22,7 +22,7 @@ impl Core {
             held_out_error: self.refits.held_out_error(index),
             adoption_pause_ms: self.refits.pauses(index),
             heads: heads::status(learner, self.publisher.board().get(index).as_deref()),
-            reward_names: self.config.reward_names(learner.settings()),
+            reward_names: self.publisher.board().reward_names(learner.settings()),
             alarms: alarms::status(learner, self.state.streams()),
             trust,
             shares,

@@ -5,6 +5,7 @@
 
 use super::advice::WaitingAdvice;
 use super::caller::Caller;
+use super::reconfigure::known_names;
 use crate::config::Config;
 use crate::learner::HeadsChange;
 use crate::learner::heads::{self, Columns, Demands};
@@ -12,7 +13,7 @@ use crate::learner::suggest::Advisor;
 use crate::state::State;
 use crate::state::record::{Advice, Group, Mark, NewPolicy, Record, TakenRows};
 use crate::state::streams::{StreamLimits, Streams};
-use crate::transition::{ACTION_NUMBERS_MAX, Batch, BatchParts};
+use crate::transition::{ACTION_NUMBERS_MAX, Batch, BatchParts, Names};
 use crate::transport::Reply;
 use crate::wire::{self, ErrorCode, WireError};
 use siphasher::sip::SipHasher13;
@@ -47,8 +48,7 @@ struct Said {
     policy: Option<String>,
     /// Changes of policy that come with the rows that wait, at the most.
     changes: u64,
-    /// What the state variables are called.
-    names: Option<Vec<String>>,
+    names: Names,
 }
 
 /// What waits to be stored. See the module.
@@ -93,7 +93,7 @@ impl Intake {
     /// Nothing waits behind `state`.
     pub(crate) fn new(config: Arc<Config>, state: &State) -> Self {
         let end = state.end().offset;
-        let names = state.configured().and_then(|configured| configured.names.clone());
+        let names = known_names(state);
         Self {
             demands: super::heads::demands(state),
             config,
@@ -212,7 +212,7 @@ impl Intake {
     /// # Errors
     /// Why they are refused: see [`Intake::check_shape`] and [`Streams::admit`].
     pub(crate) fn take(&mut self, mut batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
-        let names = batch.take_state_names();
+        let names = batch.take_names();
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let shape = (batch.dim(), batch.rewards_per_row());
         let admission = match self.check(&batch).and_then(|()| self.streams.admit(&batch, strict, self.end, limits)) {
@@ -245,13 +245,25 @@ impl Intake {
         Ok(Admitted { accepted, duplicates: duplicates as u64, missing, next_seq: admission.next_seq })
     }
 
-    /// Who sends rows says what their variables are called. The first names stay, and names of the settings count more.
-    fn learn_names(&mut self, names: Option<Vec<String>>) {
-        if self.said.names.is_none() && names.is_some() {
-            self.said.names = names;
-            let configured = super::configured(&self.config, self.start, self.said.names.as_ref());
+    /// Who sends rows says what their numbers are called. The first names stay, and names of the settings count more.
+    fn learn_names(&mut self, names: Names) {
+        // Most rows say nothing of it.
+        if names == Names::default() {
+            return;
+        }
+        let known = self.said.names.clone().or(names);
+        if known != self.said.names {
+            let configured = super::configured(&self.config, self.start, &known);
+            self.said.names = known;
             self.decide(Record::Configured(configured));
         }
+    }
+
+    /// What state variables and the rewards of a row are called; nothing where that is not known.
+    pub(super) fn names(&self) -> [&[String]; 2] {
+        let Names { states, rewards } = &self.said.names;
+        let states = self.config.state_names.as_ref().or(states.as_ref());
+        [states.map_or(&[][..], Vec::as_slice), self.config.names_of_rewards(rewards.as_deref())]
     }
 
     /// Answer `caller` when what has been taken in so far is stored.
@@ -418,7 +430,7 @@ pub(super) fn learned(rows: usize) -> (Arc<Config>, State) {
     let config = Arc::new(Config::default());
     let mut state = State::new(config.window_rows);
     let mut intake = Intake::new(Arc::clone(&config), &state);
-    intake.decide(Record::Configured(super::configured(&config, 0, None)));
+    intake.decide(Record::Configured(super::configured(&config, 0, &Names::default())));
     let mut pendulum = Pendulum::new(1, 0.3);
     let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
     for batch in sim::batches("pendulum", "", &steps) {
@@ -491,7 +503,7 @@ mod tests {
             critics: vec![settings],
             names: None,
             from: 0,
-            advisors: Vec::new(),
+            ..Configured::default()
         }));
         let named = |seq: u64, states: &[f64], policy: &str| {
             Batch::new(BatchParts { policy: Some(policy.into()), ..batch("one", seq, states).into_parts() }).unwrap()

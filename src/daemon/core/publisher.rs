@@ -115,9 +115,10 @@ impl Publisher {
         &self.board
     }
 
-    /// Publish the shape of rows, once it is known.
-    pub(super) fn settle(&self, shape: Option<(usize, usize)>) {
+    /// Publish the shape of rows, once it is known, and what their numbers are called.
+    pub(super) fn settle(&self, shape: Option<(usize, usize)>, names: [&[String]; 2]) {
         shape.into_iter().for_each(|shape| self.board.settle(shape));
+        self.board.set_names(names);
     }
 
     /// Rows that the answering snapshots have learned.
@@ -238,7 +239,7 @@ impl Publisher {
             log::warn!("event=heads_unsolved critic={} heads={unsolved} first={first:?}", learner.settings().name);
             critic.unsolved = unsolved;
         }
-        let reward_names = config.reward_names(learner.settings());
+        let reward_names = self.board.reward_names(learner.settings());
         let snapshot = Snapshot { time: now.unix, reward_names, ..snapshot };
         let due = Due { config, last, run: self.run, now };
         let (snapshot, part) = critic.publish(snapshot, &due);

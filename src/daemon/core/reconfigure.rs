@@ -8,20 +8,23 @@ use crate::learner::heads::{self, Columns, Demands};
 use crate::learner::window::Window;
 use crate::state::record::Configured;
 use crate::state::{State, goes_on, missing_reward};
-use crate::transition::ACTION_NUMBERS_MAX;
+use crate::transition::{ACTION_NUMBERS_MAX, Names};
 use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn. Where the settings
-/// name no state variables, they keep the names that are `known`.
-pub(super) fn configured(config: &Config, from: u64, known: Option<&Vec<String>>) -> Configured {
+/// name no state variables, they keep the names that are `known`; names of rewards are recorded where rows have brought them.
+pub(super) fn configured(config: &Config, from: u64, known: &Names) -> Configured {
     let (critics, advisors) = (config.critics.clone(), config.advisors.clone());
-    Configured { critics, names: config.state_names.as_ref().or(known).cloned(), from, advisors }
+    let names = config.state_names.as_ref().or(known.states.as_ref()).cloned();
+    Configured { critics, names, reward_names: known.rewards.clone(), from, advisors }
 }
 
-/// What the state variables are called: as the settings or the rows say.
-pub(super) fn state_names(state: &State) -> Option<&Vec<String>> {
-    state.configured().and_then(|configured| configured.names.as_ref())
+/// What states and rewards are called: as the settings or the rows have said until now.
+pub(super) fn known_names(state: &State) -> Names {
+    state
+        .configured()
+        .map_or_else(Names::default, |known| Names { states: known.names.clone(), rewards: known.reward_names.clone() })
 }
 
 /// Log which advisors lose what they have learned when the settings `wanted` hold.

@@ -14,17 +14,42 @@ pub fn check_policy(policy: &str) -> Result<(), Invalid> {
     Err(Invalid::new(InvalidCode::OutOfRange, "policy", message))
 }
 
-/// Check what the state variables (D,) are called: names of 1 to 256 bytes, each another one.
-pub(super) fn check_state_names(names: &[String], dim: usize) -> Result<(), Invalid> {
-    let fault = |message: String| Err(Invalid::new(InvalidCode::OutOfRange, "state_names", message));
-    if names.len() != dim {
-        return fault(format!("there are {} names for states of {dim} numbers; give one for each", names.len()));
+/// What the numbers of a row are called, a unit in brackets behind a name, as far as that is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// (D,), of the state variables.
+    pub states: Option<Vec<String>>,
+    /// (H,), of the rewards.
+    pub rewards: Option<Vec<String>>,
+}
+
+impl Names {
+    pub(super) fn check(&self, dim: usize, rewards: usize) -> Result<(), Invalid> {
+        let check = |of: &Option<Vec<String>>, field, what, count| {
+            of.as_deref().map_or(Ok(()), |names| check_names(field, what, names, count))
+        };
+        check(&self.states, "state_names", "variables", dim)?;
+        check(&self.rewards, "reward_names", "rewards", rewards)
+    }
+
+    /// These, and where they say nothing the `other` ones.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { states: self.states.or(other.states), rewards: self.rewards.or(other.rewards) }
+    }
+}
+
+/// Check what the state variables (D,) or the rewards (H,) are called: names of 1 to 256 bytes, each another one.
+fn check_names(field: &'static str, what: &str, names: &[String], count: usize) -> Result<(), Invalid> {
+    let fault = |message: String| Err(Invalid::new(InvalidCode::OutOfRange, field, message));
+    if names.len() != count {
+        return fault(format!("there are {} names for {count} {what}; give one for each", names.len()));
     }
     if let Some(name) = names.iter().find(|name| !(1..=256).contains(&name.len())) {
         return fault(format!("a name has 1 to 256 bytes, one here has {}", name.len()));
     }
     match names.iter().enumerate().find(|(k, name)| names[..*k].contains(name)) {
-        Some((_, twice)) => fault(format!("two variables are called {twice:?}; give each a name of its own")),
+        Some((_, twice)) => fault(format!("two {what} are called {twice:?}; give each a name of its own")),
         None => Ok(()),
     }
 }

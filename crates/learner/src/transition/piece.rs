@@ -24,7 +24,7 @@ impl Batch {
             seq: of.seq.map(|seq| seq + range.start as u64),
             dim: of.dim,
             rewards_per_row: of.rewards_per_row,
-            state_names: of.state_names.clone(),
+            names: of.names.clone(),
             states: part(&of.states, len, &range),
             next_states: numbers(&of.next_states),
             rewards: part(&of.rewards, len, &range),

@@ -165,6 +165,10 @@ pub struct Greeting<'a> {
     pub state_dim: Option<usize>,
     /// Rewards of a row, once rows have come.
     pub rewards: Option<usize>,
+    /// (D,), what the state variables are called; empty if that is not known.
+    pub state_names: Vec<String>,
+    /// (H,), what the rewards are called; empty if that is not known.
+    pub reward_names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -530,6 +534,8 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         #[serde(skip_serializing_if = "Option::is_none")]
         state_names: Option<&'a [String]>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        reward_names: Option<&'a [String]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         states: Written<'a>,
         next_states: Written<'a>,
@@ -564,7 +570,8 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         stream: batch.stream(),
         session: batch.session(),
         policy: batch.policy(),
-        state_names: batch.state_names(),
+        state_names: batch.names().states.as_deref(),
+        reward_names: batch.names().rewards.as_deref(),
         seq: batch.seq(),
         states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
         next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
@@ -621,6 +628,10 @@ struct HelloBody<'a> {
     state_dim: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rewards: Option<usize>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    state_names: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    reward_names: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -655,6 +666,8 @@ impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
             critics: &greeting.critics,
             state_dim: greeting.state_dim,
             rewards: greeting.rewards,
+            state_names: &greeting.state_names,
+            reward_names: &greeting.reward_names,
         }
     }
 }

@@ -8,10 +8,10 @@ use super::{
     Request, RequestError, STREAMS_PER_PAGE, VERSION, WireError, excerpt,
 };
 use criticd_learner::snapshot::Ask;
-use criticd_learner::transition::{Batch, BatchParts, check_policy};
+use criticd_learner::transition::{Batch, BatchParts, Names, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 70] = [
+const KEYS: [&str; 71] = [
     "head",
     "v",
     "id",
@@ -43,6 +43,7 @@ const KEYS: [&str; 70] = [
     "next_action_probs",
     "policy",
     "state_names",
+    "reward_names",
     "critic",
     "critics",
     "variance",
@@ -677,7 +678,10 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         behavior_probs: numbers(columns.field(behavior_prob), spare.behavior_probs)?,
         target_probs: numbers(columns.field(target_prob), spare.target_probs)?,
         policy,
-        state_names: field!(message, "state_names").map(super::checks::names).transpose()?,
+        names: Names {
+            states: field!(message, "state_names").map(super::checks::names).transpose()?,
+            rewards: field!(message, "reward_names").map(super::checks::names).transpose()?,
+        },
         next_actions: wide(columns.field(next_action), spare.next_actions)?,
         next_action_probs: wide(field!(message, "next_action_probs"), spare.next_action_probs)?,
         single,

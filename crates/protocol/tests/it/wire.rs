@@ -1150,6 +1150,8 @@ fn replies_encode_to_the_golden_bytes() {
         critics: vec!["default", "far"],
         state_dim: Some(2),
         rewards: None,
+        state_names: Vec::new(),
+        reward_names: Vec::new(),
     };
     same("hello", tensor, Reply::Hello(&greeting));
     same("hello_rewards", tensor, Reply::Hello(&wire::Greeting { rewards: Some(3), ..greeting }));
