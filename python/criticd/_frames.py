@@ -33,6 +33,8 @@ States: TypeAlias = npt.ArrayLike | Mapping[str, Any] | Stream
 """States (n, D), one state (D,), or a table with a column for each variable."""
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
+Categories: TypeAlias = Sequence[Sequence[str]]
+"""Of each state variable the texts that it may be, in the order of their codes; nothing of one that holds numbers."""
 
 _PART = re.compile(r"(.+)\[(\d+)\]")
 """A number of a column of lists, as the program names it."""
@@ -111,10 +113,11 @@ def columns_of(table: Table) -> Columns:
     return {name: _array(opened[name]) for name in names_of(table) or ()}
 
 
-def states_of(table: Table, names: Sequence[str] | None, field: str = "states") -> Array:
+def states_of(table: Table, names: Sequence[str] | None, field: str = "states", categories: Categories = ()) -> Array:
     """States (n, D), or one state (D,): the columns `names` of a table, in this order, or an array as it is.
 
-    A name may go without its unit, "x" for "x [m]". Raises `Invalid` with the name of a column that is missing.
+    A name may go without its unit, "x" for "x [m]". A column of a variable that has `categories` holds texts, and gives
+    their codes. Raises `Invalid` with the name of a column that is missing, or of a text that is not known.
     """
     there = names_of(table)
     if there is None:
@@ -124,18 +127,22 @@ def states_of(table: Table, names: Sequence[str] | None, field: str = "states") 
             raise Invalid(field, "have columns by name, and the model has no names: give an array (n, D)")
         return numbers(table, field)
     opened = _opened(table)
-    parts = [_coordinate(opened, there, name, names) for name in names]
+    texts = [*categories, *[()] * len(names)]
+    parts = [_coordinate(opened, there, name, names, known) for name, known in zip(names, texts, strict=False)]
     try:
         return np.stack(np.broadcast_arrays(*parts), axis=-1)
     except ValueError as error:
         raise Invalid(field, f"have columns of different lengths ({error})") from error
 
 
-def _coordinate(table: Table, there: Sequence[str], name: str, names: Sequence[str]) -> Array:
+def _coordinate(
+    table: Table, there: Sequence[str], name: str, names: Sequence[str], categories: Sequence[str]
+) -> Array:
     bare = _UNIT.sub("", name)
     for known in (name, bare):
         if known in there:
-            return numbers(_array(table[known]), known)
+            values = _array(table[known])
+            return _codes(values, known, categories) if categories else numbers(values, known)
     part = _PART.fullmatch(bare)
     if part is not None and part[1] in there:
         whole = numbers(_array(table[part[1]]), part[1])
@@ -144,6 +151,21 @@ def _coordinate(table: Table, there: Sequence[str], name: str, names: Sequence[s
     raise Invalid(
         bare, f"there is no such column: the model's variables are {listed(names)}, and the table has {listed(there)}"
     )
+
+
+def _codes(values: npt.NDArray[Any], name: str, categories: Sequence[str]) -> Array:
+    """The codes of texts: their places among the `categories`."""
+    codes = {text: float(code) for code, text in enumerate(categories)}
+    found = [codes.get(str(value)) for value in values.ravel().tolist()]
+    if None in found:
+        place = found.index(None)
+        text = str(values.ravel()[place])
+        message = (
+            f"{text!r} is none of the categories that are known: {listed(categories)}. Correct it, leave these rows"
+            " out, or fit again with rows that have it"
+        )
+        raise Invalid(name, message, place if values.ndim else None)
+    return np.array(found, np.float64).reshape(values.shape)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -20,6 +22,11 @@ from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message
 from criticd._spread import ReturnSpread
 from criticd._tracked import Tracked, checked
 from criticd._values import numbers
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -108,6 +115,16 @@ class Model:
     table: str | None = None
     tracked: Tracked | None = None
     level: Array = field(default_factory=lambda: np.zeros(0))
+
+    @cached_property
+    def categories(self) -> tuple[tuple[str, ...], ...]:
+        """Of each state variable the texts of the fitted table, in the order of their codes 0, 1, ...
+
+        Empty for a variable of numbers, and as a whole where no variable held texts. Arrays of states have the codes;
+        columns of a table and of a dict have the texts.
+        """
+        found = {} if self.table is None else tomllib.loads(self.table)
+        return tuple(tuple(texts) for texts in found.get("columns", {}).get("categories", ()))
 
     @property
     def base(self) -> Self:
@@ -519,7 +536,8 @@ class Model:
         """States as numbers: an array as it is, of a table the first `count` of the columns `names`."""
         if type(states) is np.ndarray and states.dtype.names is None:
             return numbers(states, "states")
-        return _frames.states_of(states, None if self.names is None else self.names[:count])
+        names = None if self.names is None else self.names[:count]
+        return _frames.states_of(states, names, categories=self.categories)
 
     def _check(self, states: Array) -> None:
         if states.ndim != 2 or states.shape[1] != self.dim:

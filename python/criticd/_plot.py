@@ -190,8 +190,18 @@ def _title(view: _View, against: Model | None, *, averages: bool, errors: _Error
         return title + f"\n{errors.called}"
     if averages:
         return title + f"\naveraged over {len(view.others)} {view.of}"
-    fixed = [f"{_name(snapshot, d)} = {view.others[0, d]:.3g}" for d in range(snapshot.dim) if d not in chosen]
+    fixed = [
+        f"{_name(snapshot, d)} = {_said(snapshot, d, view.others[0, d])}"
+        for d in range(snapshot.dim)
+        if d not in chosen
+    ]
     return title + ("\nat " + ", ".join(fixed) if fixed else "")
+
+
+def _said(snapshot: Model, d: int, value: float) -> str:
+    """Where a variable stands: the text of a category, or the number."""
+    texts = snapshot.categories[d] if snapshot.categories else ()
+    return texts[int(value)] if value in range(len(texts)) else f"{value:.3g}"
 
 
 def _curve(view: _View, against: Model | None, ax: Any) -> None:
@@ -419,7 +429,7 @@ def _rows(
     field: str, snapshot: Model, parts: tuple[Any, ...], names: tuple[str, ...], called: str = "states"
 ) -> tuple[Array, list[Array]]:
     """States (n, D), and the numbers (n,) of these names that go with them."""
-    states = states_of(parts[0], snapshot.names, field)
+    states = states_of(parts[0], snapshot.names, field, snapshot.categories)
     columns = [np.asarray(part, np.float64) for part in parts[1:]]
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
         raise Invalid(field, f"{called} must be (n, {snapshot.dim}), not {states.shape}")
@@ -439,7 +449,7 @@ def _states(snapshot: Model, visited: Any) -> Array:
     """(n, D): what averages, medians and relevances are taken over, in no order."""
     if visited is None:
         return _kept(snapshot)
-    states = states_of(visited, snapshot.names, "visited")
+    states = states_of(visited, snapshot.names, "visited", snapshot.categories)
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
         raise Invalid("visited", f"must be (n, {snapshot.dim}), not {states.shape}")
     # Every so many of them would always be the same step of episodes of one length.
@@ -472,8 +482,13 @@ def _chosen(snapshot: Model, variables: Sequence[int | str] | None, reward: int,
 def _centre(snapshot: Model, states: Array, at: Any) -> Array:
     """The state that holds the variables which are not drawn."""
     if at is None:
-        return np.median(states, axis=0) if len(states) else snapshot.shift.copy()
-    centre = states_of(at, snapshot.names, "at").copy()
+        if not len(states):
+            return snapshot.shift.copy()
+        kinds = np.array(snapshot.kernel.kinds or ("real",) * snapshot.dim)
+        # Between two categories there is none.
+        middle: Array = np.sort(states, axis=0)[len(states) // 2]
+        return np.where(kinds == "category", middle, np.median(states, axis=0))
+    centre = states_of(at, snapshot.names, "at", snapshot.categories).copy()
     if centre.shape != (snapshot.dim,):
         raise Invalid("at", f"must be ({snapshot.dim},), not {centre.shape}")
     return centre
@@ -490,7 +505,7 @@ def shares(snapshot: Model, states: Any, seed: int, samples: int, reward: int | 
     drawn = _reward(snapshot, reward)
     if snapshot.actions is not None:
         raise Invalid("states", "are those of values of states, and this is a model of values of actions")
-    visited = states_of(states, snapshot.names)
+    visited = states_of(states, snapshot.names, categories=snapshot.categories)
     if visited.ndim != 2 or visited.shape[1] != snapshot.dim or len(visited) == 0 or not np.isfinite(visited).all():
         raise Invalid("states", f"must be finite states (n, {snapshot.dim}), not {visited.shape}")
     if samples < 2:

@@ -2,12 +2,12 @@
 
 use super::Failure;
 use super::client::{Connection, daemon_named, with_critic};
-use super::given::{read_states_as, within, without_unit};
+use super::given::{categories, read_states_as, within, without_unit, write_texts};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
 use criticd::learner::act::{Actor, Exploration, Question};
 use criticd::snapshot::Evaluator;
-use criticd::table::Columns;
+use criticd::table::{Categories, Columns};
 use criticd::wire::Status;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -80,6 +80,8 @@ struct Decided {
     names: Vec<String>,
     /// Names of the discrete actions; empty for a box.
     actions: Vec<String>,
+    /// The texts of state variables.
+    categories: Categories,
 }
 
 impl Act {
@@ -113,7 +115,9 @@ impl Act {
         let mut names = names(&snapshot);
         names.truncate(dim);
         let known = names.iter().map(|name| without_unit(name).to_owned()).collect();
-        let states = read_states_as(&self.states, &Columns { names: known, ..Columns::default() }, dim, "model")?;
+        let categories = categories(&snapshot, &self.model)?;
+        let columns = Columns { names: known, categories: categories.clone(), ..Columns::default() };
+        let states = read_states_as(&self.states, &columns, dim, "model")?;
         let actions = match &snapshot.actions {
             Some(of) => (0..of.space.choices()).map(|action| action.to_string()).collect(),
             None => Vec::new(),
@@ -146,7 +150,7 @@ impl Act {
             ];
             KEYS.iter().zip(values).for_each(|(key, value)| push(&mut found, key, value));
         }
-        Ok(Decided { found, states, names, actions })
+        Ok(Decided { found, states, names, actions, categories })
     }
 
     fn by_daemon(&self, endpoint: &str) -> Result<Decided, Failure> {
@@ -179,7 +183,7 @@ impl Act {
             }
         }
         let names = (0..dim).map(|d| format!("state_{d}")).collect();
-        Ok(Decided { found, states, names, actions })
+        Ok(Decided { found, states, names, actions, categories: Categories::default() })
     }
 
     fn put_exploration(&self, fields: &mut Value) {
@@ -229,7 +233,8 @@ impl Decided {
             row.extend(unknown.then(|| if of("unknown") == &json!(true) { "unknown".into() } else { String::new() }));
             row
         };
-        let rows: Vec<Vec<String>> = self.states.chunks_exact(self.names.len()).enumerate().map(row).collect();
+        let mut rows: Vec<Vec<String>> = self.states.chunks_exact(self.names.len()).enumerate().map(row).collect();
+        write_texts(&mut rows, &self.states, self.names.len(), &self.categories);
         columns(&titles, &rows)
     }
 }

@@ -6,7 +6,7 @@ use super::output::{in_file, note};
 use criticd::learner::Lambda;
 use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
 use criticd::math::embedding::StateKind;
-use criticd::table::{Columns, Table};
+use criticd::table::{Categories, Columns, Table};
 use criticd::transition::Rows;
 use criticd::wire;
 use serde_json::{Value, json};
@@ -257,7 +257,7 @@ pub(super) fn read_inputs(
     path: &Path,
     said: &[String],
     names: &[String],
-    dim: usize,
+    (dim, known): (usize, &Categories),
     space: &ActionSpace,
 ) -> Result<Vec<f64>, Failure> {
     let width = dim - space.width();
@@ -275,7 +275,8 @@ pub(super) fn read_inputs(
     let mut first = None;
     for states in states.iter().filter(|states| states.len() == width) {
         for actions in &actions {
-            let columns = Columns { state: [&states[..], &actions[..]].concat(), ..Columns::default() };
+            let state = [&states[..], &actions[..]].concat();
+            let columns = Columns { categories: known.widened(state.len()), state, ..Columns::default() };
             match read_states_as(path, &columns, width + space.numbers(), "model") {
                 Ok(found) => return joined(path, &found, width, space),
                 Err(failure) => _ = first.get_or_insert(failure),

@@ -10,6 +10,7 @@ use criticd::learner::effective_tolerance;
 use criticd::learner::refit::{Compared, elements};
 use criticd::math::dictionary::{Dictionary, StoppingRule};
 use criticd::math::kernel::NoiseModel;
+use criticd::table::Categories;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -155,7 +156,13 @@ pub(super) fn compared_to_text(compared: &[Compared]) -> String {
 fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictionary, Failure> {
     let dim = given.inputs.dim();
     let states = match &given.settings.action_value {
-        Some(of) => read_inputs(path, &[], given.inputs.names.as_deref().unwrap_or_default(), dim, &of.space)?,
+        Some(of) => read_inputs(
+            path,
+            &[],
+            given.inputs.names.as_deref().unwrap_or_default(),
+            (dim, &Categories::default()),
+            &of.space,
+        )?,
         None => read_states_of(path, dim, "table")?,
     };
     let states = given.inputs.normalise(&states);

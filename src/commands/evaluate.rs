@@ -7,7 +7,7 @@ use super::Failure;
 use super::actions::{ActionKind, action_kind};
 use super::client::endpoint;
 use super::dictionary::DictionaryOptions;
-use super::given::{self, TABLES, TableOptions, plural};
+use super::given::{self, NO_TEXTS, TABLES, TableOptions, plural};
 use super::held_out::Like;
 use super::label::FitAlone;
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
@@ -115,6 +115,7 @@ impl Evaluate {
             return Ok(());
         }
         let table = self.table.read()?;
+        self.table.refuse_categories(&table, NO_TEXTS)?;
         let names = table.names_with_units();
         let judged = self.judged(table)?;
         let progress = Progress::start("judging");

@@ -209,7 +209,8 @@ impl Fit {
         }
         let out = self.check()?;
         let started = Instant::now();
-        let mut table = self.of_policy(self.table.read()?)?;
+        let table = like::read(&mut self)?;
+        let mut table = self.of_policy(table)?;
         let labels = self.heads.read(&mut table, self.discount)?;
         let labels: Vec<&Path> = labels.iter().map(PathBuf::as_path).collect();
         out.refuse(&labels)?;
@@ -280,6 +281,15 @@ impl Fit {
             seconds: started.elapsed().as_secs_f64(),
         };
         if self.json { print_json(&report.document()?) } else { print(&report.text()?) }
+    }
+
+    /// Take the texts of the table as categories.
+    pub(super) fn take_categories(&mut self, table: &Table) -> Result<(), Failure> {
+        self.table.take_categories(table.categories());
+        if self.sums.like().is_none() {
+            choices::take_categories(&mut self.state_kinds, table)?;
+        }
+        Ok(())
     }
 
     /// Take --target as the options that it stands for.

@@ -6,7 +6,9 @@ use criticd::learner::{Lambda, Settings};
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::{Inputs, Snapshot};
-use criticd::table::{self, AssumeTerminated, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, Values};
+use criticd::table::{
+    self, AssumeTerminated, Categories, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, Values,
+};
 use criticd::transition::Rows;
 use criticd::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
@@ -14,6 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
 pub(super) const EXACT_ROWS_MAX: usize = 5_000;
+
+/// Why a table with texts in the state is refused, and what to do.
+pub(super) const NO_TEXTS: &str = "numbers are needed here; leave it out, or write a column of 0 and 1 for each text";
 
 /// Names in a sentence, at most.
 const NAMES: usize = 12;
@@ -130,12 +135,30 @@ pub(super) struct ColumnOptions {
     /// Their units, shown beside their names
     #[arg(long, value_name = "UNITS", value_delimiter = ',')]
     units: Vec<String>,
+    /// The texts of the state variables that hold texts.
+    #[arg(skip)]
+    categories: Categories,
 }
 
 impl TableOptions {
     /// Read the table as that of a model was, where no option says otherwise.
     pub(super) fn as_that_of(&mut self, mapping: Mapping) {
         self.reading.known = Some(Box::new(mapping));
+    }
+
+    /// Which code each text has, from a table that was read or a model.
+    pub(super) fn take_categories(&mut self, categories: &Categories) {
+        self.reading.columns.categories = categories.clone();
+    }
+
+    /// Which code each text has, as far as the user or a model says.
+    pub(super) fn categories(&self) -> Result<Categories, Failure> {
+        Ok(self.reading.columns()?.categories)
+    }
+
+    /// Refuse texts in the state.
+    pub(super) fn refuse_categories(&self, table: &Table, why: &str) -> Result<(), Failure> {
+        refuse_texts(&self.table, table, why)
     }
 
     /// How the table is read, for the model that is made of it.
@@ -185,6 +208,7 @@ impl ColumnOptions {
             units: said.units,
             missing: said.missing.map_or(Missing::Refuse, Absent::meant),
             format: said.format,
+            categories: said.categories,
         };
         Ok(match &self.columns {
             Some(path) => said.or(read_columns(path)?),
@@ -204,6 +228,35 @@ pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
     }
     let text = String::from_utf8(bytes).map_err(|e| in_file(path, e))?;
     Columns::from_toml(&text).map_err(|e| in_file(path, e))
+}
+
+/// Refuse a table whose states have texts.
+pub(super) fn refuse_texts(path: &Path, table: &Table, why: &str) -> Result<(), Failure> {
+    match (0..table.dim()).find(|&d| !table.categories().of(d).is_empty()) {
+        None => Ok(()),
+        Some(d) => Err(in_file(path, format!("{} holds texts: {why}", name_of(table, d)))),
+    }
+}
+
+/// What a state variable of a table is called.
+pub(super) fn name_of(table: &Table, d: usize) -> String {
+    table.names_with_units().map_or_else(|| format!("state_{d}"), |names| names[d].clone())
+}
+
+/// The texts of the state variables of a model that hold texts.
+pub(super) fn categories(model: &Snapshot, path: &Path) -> Result<Categories, Failure> {
+    Ok(mapping(model, path)?.map(|mapping| mapping.columns.categories).unwrap_or_default())
+}
+
+/// Put texts in the place of codes: into rows of cells, of which the first are those of states (n, D).
+pub(super) fn write_texts(rows: &mut [Vec<String>], states: &[f64], dim: usize, categories: &Categories) {
+    for (row, state) in rows.iter_mut().zip(states.chunks_exact(dim)) {
+        for (d, &code) in state.iter().enumerate() {
+            if let Some(text) = categories.text(d, code) {
+                text.clone_into(&mut row[d]);
+            }
+        }
+    }
 }
 
 /// How the table was read that the model of file `path` was made of, if the model says so.
@@ -390,6 +443,7 @@ impl TableOptions {
                 "copies": summary.copies,
                 "dropped": summary.dropped,
                 "told": table.told(),
+                "categories": table.categories().0,
                 "episodes": summary.episodes,
                 "ends": {"terminated": terminated, "truncated": truncated, "cut": cut},
                 "ranges": {"state": summary.states, "action": summary.actions, "reward": summary.rewards},

@@ -206,6 +206,10 @@ fn written(guess: &Guess, looked: &Looked) -> String {
     if let Some(look) = looked.columns.iter().find(gaps) {
         line(false, "missing", quoted("drop"), &format!("{} is empty in {} rows; or \"hold\"", look.name, look.blank));
     }
+    let texts = looked.columns.iter().filter(|look| look.is_category() && guess.left.contains(&look.name));
+    for look in texts {
+        text += &format!("# texts, which may be a category of the state: {} ({})\n", look.name, look.values.join(", "));
+    }
     if !guess.left.is_empty() {
         text += &format!("# left alone: {}\n", guess.left.join(", "));
     }

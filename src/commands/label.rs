@@ -288,7 +288,9 @@ impl Label {
         if let Some(discount) = self.discount {
             words.extend([word("--discount".into()), word(discount.to_string())]);
         }
-        Ok(Likeness::Selected(Box::new(FitAlone::try_parse_from(words)?.fit), table.names_with_units()))
+        let mut fit = FitAlone::try_parse_from(words)?.fit;
+        fit.take_categories(table)?;
+        Ok(Likeness::Selected(Box::new(fit), table.names_with_units()))
     }
 
     fn labels(

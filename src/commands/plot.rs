@@ -6,7 +6,7 @@ mod states;
 mod trajectory;
 
 use super::Failure;
-use super::given::{at_least_one, mapping, plain_unit, plural, read_columns, sum, unit_of, without_unit};
+use super::given::{at_least_one, categories, mapping, plain_unit, plural, read_columns, sum, unit_of, without_unit};
 use super::inspect::{Then, head_called, lengthscales, names, read_model};
 use super::output::{Progress, in_file, note, number, output, print};
 use came::Came;
@@ -15,7 +15,7 @@ use criticd::learner::marginal::marginal;
 use criticd::math::sensitivity::total_indices;
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
-use criticd::table::Mapping;
+use criticd::table::{Categories, Columns, Mapping};
 use criticd::whole_file::Output;
 use errors::Errors;
 use states::States;
@@ -160,6 +160,7 @@ struct View {
     reward: usize,
     labels: Labels,
     marginal: bool,
+    categories: Categories,
 }
 
 /// A value function on the axes of a picture, at (n,) places.
@@ -177,7 +178,8 @@ impl Plot {
         if let Some(path) = &self.trajectory {
             return self.along(path, snapshot, format, &out);
         }
-        let view = self.view(&snapshot, self.states(&snapshot)?).map_err(Failure::usage)?;
+        let categories = categories(&snapshot, &self.model)?;
+        let view = self.view(&snapshot, self.states(&snapshot)?, categories).map_err(Failure::usage)?;
         let came = self.errors.as_ref().map(|path| self.came("--errors", path, &snapshot)).transpose()?;
         let other = self.against.as_ref().map(|path| self.other(path, &snapshot)).transpose()?;
         let progress = Progress::start("drawing");
@@ -293,7 +295,9 @@ impl Plot {
     fn mapping(&self, snapshot: &Snapshot) -> Result<Mapping, Failure> {
         let known = mapping(snapshot, &self.model)?.unwrap_or_default();
         let said = self.columns.as_deref().map(read_columns).transpose()?;
-        Ok(Mapping { columns: said.unwrap_or(known.columns), reading: known.reading })
+        let categories = known.columns.categories.clone();
+        let columns = said.map_or(known.columns, |said| Columns { categories, ..said });
+        Ok(Mapping { columns, reading: known.reading })
     }
 
     /// The visited states, if they are given.
@@ -316,7 +320,7 @@ impl Plot {
         Ok(other)
     }
 
-    fn view(&self, snapshot: &Snapshot, visited: Option<States>) -> Result<View, String> {
+    fn view(&self, snapshot: &Snapshot, visited: Option<States>, categories: Categories) -> Result<View, String> {
         let (dim, inputs) = (snapshot.dim(), &snapshot.inputs);
         let names = names(snapshot);
         let find = |name: &str| -> Result<usize, String> {
@@ -353,7 +357,11 @@ impl Plot {
         for text in &self.at {
             let form = || format!("--at {text}: must have the form NAME=VALUE");
             let (name, value) = text.split_once('=').ok_or_else(form)?;
-            at[find(name)?] = finite(value).ok_or_else(form)?;
+            let d = find(name)?;
+            at[d] = match categories.of(d) {
+                [] => finite(value).ok_or_else(form)?,
+                _ => categories.code(d, value.trim()).map_err(|what| format!("--at {text}: {what}"))?,
+            };
         }
         let shares = shares(snapshot, states.all(), self.reward);
         let mut ranked: Vec<usize> = (0..dim).collect();
@@ -373,7 +381,7 @@ impl Plot {
             return Err(format!("--x and --y are both {}", names[x]));
         }
         let (reward, marginal, labels) = (self.reward, self.marginal, self.labels(snapshot));
-        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, labels, marginal })
+        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, labels, marginal, categories })
     }
 }
 
@@ -439,6 +447,9 @@ impl View {
     /// "battery = 45 %": where a variable stands.
     fn place(&self, d: usize, value: f64) -> String {
         let name = &self.names[d];
+        if let Some(text) = self.categories.text(d, value) {
+            return format!("{} = {text}", without_unit(name));
+        }
         format!("{} = {}{}", without_unit(name), number(round(value)), plain_unit(unit_of(name)))
     }
 

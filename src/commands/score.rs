@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::dictionary::DictionaryOptions;
-use super::given::{self, TableOptions};
+use super::given::{self, NO_TEXTS, TableOptions};
 use super::output::{Progress, columns, facts, in_file, note, number, print, print_json};
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
@@ -61,6 +61,7 @@ impl Score {
             return Ok(());
         }
         let table = self.table.read()?;
+        self.table.refuse_categories(&table, NO_TEXTS)?;
         let variables = table.names_with_units();
         let rows = table.into_rows();
         if rows.ratios.iter().any(|&ratio| ratio != 1.0) {

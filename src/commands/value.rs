@@ -6,13 +6,13 @@ use super::Failure;
 use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
 use super::client::daemon_named;
-use super::given::{at_least_one, mapping, read_columns, read_states_as, without_unit};
+use super::given::{at_least_one, categories, mapping, read_columns, read_states_as, without_unit, write_texts};
 use super::inspect::{Then, head_called, names};
 use super::output::{columns, in_file, note, number, print, print_json};
 use criticd::learner::heads::Head;
 use criticd::math::dense::Matrix;
 use criticd::snapshot::{Ask, Snapshot};
-use criticd::table::{Columns, Mapping};
+use criticd::table::{Categories, Columns, Mapping};
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
@@ -121,25 +121,11 @@ impl Value {
             _ => return Err(Failure::usage("--critic is for a MODEL that is a daemon")),
         };
         let dim = snapshot.dim();
-        let named: Vec<String> =
-            snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
-        let states = match &snapshot.actions {
-            None => {
-                let by_name = read_states_as(&self.states, &Columns { names: named, ..said.clone() }, dim, "model");
-                let mapping =
-                    mapping(&snapshot, &self.model)?.filter(|of| said.is_empty() && !of.columns.state.is_empty());
-                // The columns as in the table that the model was fitted to, whose variables may be called otherwise.
-                let as_fitted = |of: Mapping| {
-                    let columns = Columns { state: of.columns.state, ..Columns::default() };
-                    read_states_as(&self.states, &columns, dim, "model").ok()
-                };
-                by_name.or_else(|failure| mapping.and_then(as_fitted).ok_or(failure))?
-            }
-            Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
-        };
+        let known = categories(&snapshot, &self.model)?;
+        let states = self.inputs(&snapshot, &said, &known)?;
         let heads = self.heads(&snapshot, &states)?;
         if let (Some(_), [head]) = (&self.head, &heads[..]) {
-            return head.print(&names(&snapshot), &states, self.json);
+            return head.print(&names(&snapshot), &states, &known, self.json);
         }
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
@@ -167,7 +153,8 @@ impl Value {
             None => (names(&snapshot), states),
             Some(actions) => (shown_names(&names(&snapshot), &actions.space), shown(&states, dim, &actions.space)),
         };
-        let (titles, rows) = table(&names, &shown, &found);
+        let (titles, mut rows) = table(&names, &shown, &found);
+        write_texts(&mut rows, &shown, names.len(), &known);
         print(&columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))?;
         print(&together.text())?;
         if !heads.is_empty() {
@@ -175,6 +162,29 @@ impl Value {
             note(&format!("{more} besides: --json has them all, --head NAME prints one"));
         }
         Ok(())
+    }
+
+    /// The inputs of the model (n, D) that the file has.
+    fn inputs(&self, snapshot: &Snapshot, said: &Columns, known: &Categories) -> Result<Vec<f64>, Failure> {
+        let dim = snapshot.dim();
+        let named: Vec<String> =
+            snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
+        match &snapshot.actions {
+            None => {
+                let by_name = Columns { names: named, categories: known.clone(), ..said.clone() };
+                let by_name = read_states_as(&self.states, &by_name, dim, "model");
+                let mapping =
+                    mapping(snapshot, &self.model)?.filter(|of| said.is_empty() && !of.columns.state.is_empty());
+                // The columns as in the table that the model was fitted to, whose variables may be called otherwise.
+                let as_fitted = |of: Mapping| {
+                    let Columns { state, categories, .. } = of.columns;
+                    let columns = Columns { state, categories, ..Columns::default() };
+                    read_states_as(&self.states, &columns, dim, "model").ok()
+                };
+                by_name.or_else(|failure| mapping.and_then(as_fitted).ok_or(failure))
+            }
+            Some(actions) => read_inputs(&self.states, &said.state, &named, (dim, known), &actions.space),
+        }
     }
 
     /// What is asked for of the states together.
@@ -245,7 +255,7 @@ impl HeadValues {
     }
 
     /// Print it, beside the states or as JSON.
-    fn print(&self, names: &[String], states: &[f64], json: bool) -> Result<(), Failure> {
+    fn print(&self, names: &[String], states: &[f64], known: &Categories, json: bool) -> Result<(), Failure> {
         let name = self.name.as_str();
         if json {
             let mut document = self.document();
@@ -261,7 +271,8 @@ impl HeadValues {
             let sd = self.variance.iter().chain(&self.return_variance).map(|variance| variance[i].sqrt());
             state.iter().copied().chain([self.mean[i]]).chain(sd).map(number).collect()
         };
-        let rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
+        let mut rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
+        write_texts(&mut rows, states, names.len(), known);
         print(&columns(&titles, &rows))
     }
 

@@ -4,7 +4,7 @@ pub(super) mod reward;
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
-use super::given::{self, plural, without_unit};
+use super::given::{self, NO_TEXTS, plural, refuse_texts, without_unit};
 use super::output::{in_file, number};
 use criticd::learner::action::{ActionColumns, ActionSpace};
 use criticd::learner::judge::{count, folds};
@@ -95,6 +95,7 @@ impl Given {
         kind: Option<ActionKind>,
         discount: Option<f64>,
     ) -> Result<Self, Failure> {
+        refuse_texts(path, &table, NO_TEXTS)?;
         let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let space = match kind {
             Some(kind) => kind.space(&columns)?,

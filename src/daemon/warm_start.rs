@@ -11,6 +11,7 @@
 
 use super::core::Core;
 use crate::config::Config;
+use crate::math::embedding::StateKind;
 use crate::table::{self, Columns, Fault, LargeTable, Reading, TableError};
 use crate::telemetry::Heartbeat;
 use crate::transition::Batch;
@@ -81,6 +82,13 @@ pub enum WarmStartError {
         /// What does not fit.
         source: WireError,
     },
+    /// A state variable holds texts, and some critic takes its numbers for a line.
+    Texts {
+        /// The file.
+        table: PathBuf,
+        /// Which variable, from 0.
+        variable: usize,
+    },
     /// A stream's name is too long to stand behind `warm-start/`.
     Name {
         /// The name.
@@ -112,6 +120,12 @@ impl fmt::Display for WarmStartError {
                     data_dir.display()
                 )
             }
+            Self::Texts { table, variable } => write!(
+                f,
+                "{}: state variable {variable} holds texts, which are a category: write so for each critic, state_kinds = [..., \
+                 \"category\", ...]",
+                table.display()
+            ),
             Self::Taken { stream } => write!(
                 f,
                 "stream {stream:?} is there already, and its rows are not of this table; start anew with another \
@@ -256,6 +270,13 @@ pub(super) fn plan(
     }
     let table = LargeTable::check_as(&warm.table, warm.reading, &warm.columns, progress);
     let table = table.map_err(unread)?;
+    let texts = (0..table.dim()).find(|&d| {
+        let known = |kinds: &[StateKind]| kinds.get(d) == Some(&StateKind::Category);
+        !warm.columns.categories.of(d).is_empty() && !config.critics.iter().all(|critic| known(&critic.state_kinds))
+    });
+    if let Some(variable) = texts {
+        return Err(WarmStartError::Texts { table: warm.table.clone(), variable });
+    }
     core.check_shape(table.dim(), table.rewards_per_row())
         .map_err(|source| WarmStartError::Shape { table: warm.table.clone(), source })?;
     for name in table.streams() {

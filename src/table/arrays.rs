@@ -540,10 +540,10 @@ impl Piece {
             let streams = builder.streams();
             builder.push(i as u64, |k| self.cell(i, k))?;
             let trails = self.trails();
-            if i + 1 < n
-                && builder.ended()
-                && ((trails && of(i) == of(i + 1)) || (self.first.is_some() && builder.refuses()))
-            {
+            let (terminated, truncated) = builder.ended();
+            // Behind a row that terminates nothing counts, and so not the state either.
+            let within = |i: usize| trails && of(i) == of(i + 1) && (truncated || self.first.is_some());
+            if i + 1 < n && (terminated || truncated) && (within(i) || (self.first.is_some() && builder.refuses())) {
                 let message = match trails {
                     true => {
                         "ends an episode, only the last row of a trajectory may; give all successors, or one more state for each \
@@ -554,7 +554,8 @@ impl Piece {
                          step: --order keep"
                     }
                 };
-                return Err(self.row_fault(builder, i, Column::Terminated, message));
+                let column = if truncated { Column::Truncated } else { Column::Terminated };
+                return Err(self.row_fault(builder, i, column, message));
             }
             if trails && i > 0 && of(i) == of(i - 1) && builder.streams() > streams {
                 let message = "is another stream's; a piece with one more state than rewards is one trajectory";
@@ -591,7 +592,7 @@ impl Piece {
     }
 
     fn row_fault(&self, builder: &Builder, row: usize, column: Column, message: &str) -> Fault {
-        let array = self.find(|c| c == column).or(self.find(|c| c == Column::Truncated));
+        let array = self.find(|c| c == column).or(self.find(says_end));
         let column = format!("{}{}", builder.prefix, array.map_or("truncated", |array| &array.name));
         Fault::Cell { row: row as u64, column, message: message.to_owned() }
     }

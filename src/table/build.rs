@@ -1,7 +1,9 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
-use super::cell::{Cell, coordinate, flag, is_missing, number, policy, position, session, stream};
+use super::category::{Coder, Learns, of_action};
+use super::cell::{Cell, flag, is_missing, number, policy, position, session, stream};
+use super::columned::{Columned, mark_chains};
 use super::contradictions::{End, Sight};
 use super::extras::{Extras, Wide};
 use super::gaps::{At, Standing};
@@ -12,7 +14,7 @@ use super::look::Looked;
 use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
 use super::row::{OneRow, Said};
-use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
+use super::{AssumeTerminated, Fault, Format, Progress, Reading, Table};
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
 
@@ -72,6 +74,12 @@ impl Builder {
         let named = header.columns.contains(&Column::Episode);
         let judge = Judge::new(&header);
         let watched = header.watched.len();
+        let learns = match header.want {
+            Want::States => Learns::No,
+            _ if header.in_pieces => Learns::Agreed,
+            _ => Learns::Yes,
+        };
+        let coder = Coder::new(&header.categories, d, learns);
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
@@ -100,6 +108,7 @@ impl Builder {
                 name: String::new(),
                 policy: String::new(),
                 session: String::new(),
+                coder,
             },
             standings: Vec::new(),
             order: Order::new(named, in_pieces),
@@ -152,9 +161,14 @@ impl Builder {
         self.judge.told.push(said);
     }
 
-    /// Whether the last row terminated or was truncated.
-    pub(super) fn ended(&self) -> bool {
-        self.rows.terminated.last() == Some(&true) || self.rows.truncated.last() == Some(&true)
+    /// The file breaks here: where no column tells episodes apart, the rows behind do not continue those before.
+    pub(super) fn break_off(&mut self) {
+        self.judge.breaks.add(!self.header.columns.contains(&Column::Episode));
+    }
+
+    /// Whether the last row terminated, and whether it was truncated.
+    pub(super) fn ended(&self) -> (bool, bool) {
+        (self.rows.terminated.last() == Some(&true), self.rows.truncated.last() == Some(&true))
     }
 
     /// Whether rows that contradict each other are refused.
@@ -174,7 +188,7 @@ impl Builder {
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
         if matches!(self.header.want, Want::Look | Want::Keep) {
-            self.judge.regard(place, cell);
+            self.judge.regard(place, &self.header.columns, cell);
             self.seen += 1;
             return Ok(());
         }
@@ -192,21 +206,17 @@ impl Builder {
             self.row.name.clear();
             self.row.name.push_str("default");
         }
-        let (mut terminated, mut truncated) = (said.terminated, said.truncated);
-        match self.header.want {
-            Want::Transitions(Reading { done: Some(Done::Terminated), .. }) => terminated |= said.done,
-            Want::Transitions(Reading { done: Some(Done::Truncated), .. }) => truncated |= said.done,
-            _ => {}
-        }
-        terminated |= said.itself && !truncated;
-        truncated |= (said.otherwise && !terminated) || said.last;
-        if matches!(self.header.want, Want::States | Want::Transitions(Reading { independent: true, .. })) {
-            (terminated, truncated) = (true, false);
-        }
+        let (mut terminated, truncated) = said.ends(self.header.want);
         self.add_up(place)?;
+        let bare = self.row.reward.iter().all(|value| value.is_nan());
+        if bare && said.terminated && self.gives_state_alone() {
+            (terminated, said.absorbing) = (false, true);
+            self.judge.breaks.end_without_reward(place);
+        }
         self.check_successor(place, terminated, &mut said)?;
         let ratio = self.check_extras(place)?;
         let id = self.stream_id(place);
+        said.starts_chain |= self.judge.breaks.pass(id);
         let row = self.sight(place, id, End::of(terminated, truncated), &said);
         if self.judge.read(id, &row, &self.row.session, said.seq, &self.header)? {
             self.seen += 1;
@@ -253,6 +263,12 @@ impl Builder {
         Ok(())
     }
 
+    /// Whether a row that terminates and has no reward only says that the one before it led to the end.
+    fn gives_state_alone(&self) -> bool {
+        let steps = matches!(self.header.want, Want::Transitions(Reading { independent: false, .. }));
+        steps && !self.header.has_next && !self.judge.gaps.allowed()
+    }
+
     /// Have the numbers that row i of those kept lacks repeat the ones of the row before it, or leave it out where there are none.
     fn hold(&mut self, i: usize) {
         if self.standings[i] == Standing::Absent {
@@ -271,28 +287,31 @@ impl Builder {
         if self.nan_is_blank && column.may_be_blank() && matches!(cell, Cell::Number(value) if value.is_nan()) {
             cell = Cell::Empty;
         }
-        if self.judge.gaps.allowed() && column.is_number() && is_missing(cell) {
+        let gaps = self.judge.gaps.allowed();
+        let state = matches!(column, Column::State(_) | Column::NextState(_));
+        if gaps && column.is_number() && !state && is_missing(cell) {
             cell = Cell::Empty;
         }
         // NaN stands for a blank cell until it is known whether the row needs it.
         let optional = |limit| number(cell, limit).map(|value| value.unwrap_or(f64::NAN));
-        let part = |limit| coordinate(cell, limit).map(|value| value.unwrap_or(f64::NAN));
         match column {
             Column::Stream => {
                 said.named = true;
                 stream(cell, &mut self.row.name)?;
             }
             Column::State(i) => {
-                let value = coordinate(cell, MAGNITUDE_MAX)?;
-                if value.is_none() && !self.judge.gaps.allowed() {
+                let value = self.row.coder.read(i, cell, gaps)?;
+                if value.is_none() && !gaps {
                     return Err(self.header.unstated().to_owned());
                 }
                 said.lacks = said.lacks.or_else(|| value.is_none().then_some(column));
                 self.row.state[i] = value.unwrap_or(f64::NAN);
             }
-            Column::NextState(i) => self.row.next[i] = part(MAGNITUDE_MAX)?,
+            Column::NextState(i) => self.row.next[i] = self.row.coder.read(i, cell, gaps)?.unwrap_or(f64::NAN),
             Column::Reward(i) => self.row.reward[i] = optional(MAGNITUDE_MAX)?,
-            Column::Action(i) => self.row.extra.actions.values[i] = part(f64::MAX)?,
+            Column::Action(i) => {
+                self.row.extra.actions.values[i] = optional(f64::MAX).map_err(|m| of_action(cell, m))?
+            }
             Column::Terminated => said.terminated = flag(cell)?,
             Column::Truncated => said.truncated = flag(cell)?,
             Column::Done => said.done = flag(cell)?,
@@ -320,7 +339,7 @@ impl Builder {
                 self.row.extra.behavior_probs.values[0] = value;
             }
             Column::TargetProb => self.row.extra.target_probs.values[0] = optional(f64::MAX)?,
-            Column::NextAction(i) => self.row.extra.next_actions.values[i] = part(f64::MAX)?,
+            Column::NextAction(i) => self.row.extra.next_actions.values[i] = optional(f64::MAX)?,
             Column::NextActionProb(i) => self.row.extra.next_action_probs.values[i] = optional(f64::MAX)?,
             Column::StartsChain => said.starts_chain = flag(cell)?,
             Column::Policy => {
@@ -609,6 +628,8 @@ impl Builder {
             table.number_chains();
         }
         table.understood = self.header.understood;
+        table.categories = self.row.coder.categories;
+        table.understood.roles.extend(table.said_categories().map(|said| ("categories", said)));
         Ok(table)
     }
 
@@ -769,32 +790,5 @@ impl Builder {
             self.rows.next_states.clear();
         }
         table
-    }
-}
-
-/// What belongs to rows beside [`Rows`].
-struct Columned {
-    extras: Extras,
-    seqs: Vec<u64>,
-    places: Vec<Place>,
-    episodes: Vec<u32>,
-    frames: Vec<u64>,
-}
-
-impl Columned {
-    fn into_table(self, table: &mut Table) {
-        (table.extras, table.seqs, table.places) = (self.extras, self.seqs, self.places);
-        (table.episodes, table.frames) = (self.episodes, self.frames);
-    }
-}
-
-/// Mark the rows that do not continue the one before them in their stream.
-fn mark_chains(rows: &mut Rows, seqs: &[u64], streams: usize) {
-    let mut last: Vec<Option<usize>> = vec![None; streams];
-    for i in 0..rows.len() {
-        let before = last[rows.streams[i] as usize].replace(i);
-        rows.starts_chain[i] = !before.is_some_and(|b| {
-            !rows.terminated[b] && !rows.truncated[b] && seqs[b] + 1 == seqs[i] && rows.next_state(b) == rows.state(i)
-        });
     }
 }

@@ -49,7 +49,14 @@ impl Cell<'_> {
 pub(super) fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> {
     let value = match cell {
         Cell::Empty | Cell::Written("") => return Ok(None),
-        Cell::Written(text) => text.parse().map_err(|_| format!("{cell} is not a number"))?,
+        Cell::Written(text) => match written(text) {
+            Some(value) => value,
+            None if is_grouped(text) => {
+                let (one, other) = (text.replace(',', ""), text.replacen(',', ".", 1));
+                return Err(format!("is {text} meant to be {one} or {other}? Write it so"));
+            }
+            None => return Err(format!("{cell} is not a number")),
+        },
         Cell::Number(value) => value,
         Cell::Whole(value) => value as f64,
         Cell::Ambiguous(text) => {
@@ -59,7 +66,7 @@ pub(super) fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> 
             ));
         }
         Cell::Text(_) => return Err(format!("{cell} is text; a number is needed here")),
-        Cell::Flag(_) => return Err(format!("{cell} is a flag; a number is needed here")),
+        Cell::Flag(flag) => f64::from(u8::from(flag)),
     };
     if !value.is_finite() {
         return Err(format!("{value} is not a finite number; drop the row or repair it"));
@@ -70,24 +77,78 @@ pub(super) fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> 
     Ok(Some(value))
 }
 
-/// Whether a cell says that a number is missing, as programs write that: nothing, NaN, NA and the like; an infinite number is none.
-pub(super) fn is_missing(cell: Cell<'_>) -> bool {
-    const WORDS: [&str; 7] = ["nan", "na", "n/a", "#n/a", "null", "none", "-"];
+/// The number of a text: as programs write it, or as people do, with a long minus, or thousands set apart where that is clear. True is 1.
+fn written(text: &str) -> Option<f64> {
+    let plain = || {
+        let text = text.replace('\u{2212}', "-");
+        let grouped = is_grouped(&text) && (text.contains('.') || text.matches(',').count() > 1);
+        let apart = |c: char| matches!(c, '\'' | '\u{2019}' | '\u{a0}' | '\u{202f}');
+        let text = if grouped { text.replace(',', "") } else { text };
+        let thousands = text.contains(apart) && is_grouped(&text.replace(apart, ","));
+        if thousands { text.replace(apart, "") } else { text }.parse().ok()
+    };
+    text.parse().ok().or_else(plain).or_else(|| truth(text).map(|flag| f64::from(u8::from(flag))))
+}
+
+/// Whether thousands are set apart by commas: groups of three digits behind the first, and perhaps decimals.
+pub(super) fn is_grouped(text: &str) -> bool {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
+    let mut groups = whole.trim_start_matches(['-', '+']).split(',');
+    let first = groups.next().is_some_and(|first| (1..=3).contains(&first.len()) && digits(first));
+    let rest: Vec<&str> = groups.collect();
+    first && !rest.is_empty() && rest.iter().all(|group| group.len() == 3 && digits(group)) && digits(decimals)
+}
+
+/// What a word for true or false says, as programs write it in several languages.
+pub(super) fn truth(text: &str) -> Option<bool> {
+    let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    match () {
+        () if is(&["true", "wahr", "vrai", "verdadero", "verdadeiro", "vero"]) => Some(true),
+        () if is(&["false", "falsch", "faux", "falso"]) => Some(false),
+        () => None,
+    }
+}
+
+/// The same of a flag, which may also be said as people say it.
+pub(super) fn yes_or_no(text: &str) -> Option<bool> {
+    let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    match () {
+        () if is(&["yes", "y", "t", "on", "ja", "oui"]) => Some(true),
+        () if is(&["no", "n", "f", "off", "nein", "non"]) => Some(false),
+        () => truth(text),
+    }
+}
+
+/// Whether a cell says nothing, or says in a word that no category is called by that something is missing.
+pub(super) fn is_blank(cell: Cell<'_>) -> bool {
+    const WORDS: [&str; 7] = ["nan", "na", "n/a", "#n/a", "null", "<na>", "\\n"];
     match cell {
         Cell::Written(text) | Cell::Text(text) => {
-            WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) || text.parse().is_ok_and(|v: f64| !v.is_finite())
+            text.is_empty() || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
         }
-        Cell::Number(value) => !value.is_finite(),
+        Cell::Number(value) => value.is_nan(),
         Cell::Empty => true,
         Cell::Ambiguous(_) | Cell::Whole(_) | Cell::Flag(_) => false,
     }
 }
 
-/// The same of a state or an action, which may be a flag: true is 1.
-pub(super) fn coordinate(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> {
+/// Whether a cell says that a number is missing, as programs write that: nothing, NaN, NA and the like; an infinite number is none.
+pub(super) fn is_missing(cell: Cell<'_>) -> bool {
+    const WORDS: [&str; 13] =
+        ["none", "nil", "-", "--", "---", ".", "?", "*", "n.a.", "nat", "(null)", "missing", "undefined"];
     match cell {
-        Cell::Flag(flag) => Ok(Some(f64::from(u8::from(flag)))),
-        cell => number(cell, limit),
+        _ if is_blank(cell) => true,
+        // Spreadsheets write errors so: #DIV/0!, #REF!, #NAME?.
+        Cell::Written(text) | Cell::Text(text) => {
+            let error = text.starts_with('#') && text.ends_with(['!', '?']);
+            error
+                || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
+                || text.parse().is_ok_and(|v: f64| !v.is_finite())
+        }
+        Cell::Number(value) => !value.is_finite(),
+        Cell::Empty => true,
+        Cell::Ambiguous(_) | Cell::Whole(_) | Cell::Flag(_) => false,
     }
 }
 
@@ -96,11 +157,10 @@ pub(super) fn flag(cell: Cell<'_>) -> Result<bool, String> {
     match cell {
         Cell::Empty | Cell::Written("" | "0") | Cell::Flag(false) | Cell::Whole(0) => Ok(false),
         Cell::Written("1") | Cell::Flag(true) | Cell::Whole(1) => Ok(true),
-        Cell::Written(text) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Cell::Written(text) if text.eq_ignore_ascii_case("true") => Ok(true),
         // Floats of pandas and numpy.savetxt.
         Cell::Written(text) if matches!(text.parse(), Ok(0.0 | 1.0)) => Ok(text.parse() == Ok(1.0)),
         Cell::Number(value) if value == 0.0 || value == 1.0 => Ok(value == 1.0),
+        Cell::Written(text) if yes_or_no(text).is_some() => Ok(yes_or_no(text) == Some(true)),
         _ => Err(format!(
             "{cell} is not a flag; write true, false, 1 or 0, or name a condition, such as 'outcome == arrived'"
         )),

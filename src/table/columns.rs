@@ -1,6 +1,7 @@
 //! The meaning of a table's columns.
 
 use serde::{Deserialize, Serialize};
+use std::hash::{Hash, Hasher};
 
 /// Letters of a reward's name, as in the settings of the daemon.
 const NAME_MAX: usize = 64;
@@ -56,6 +57,67 @@ pub struct Columns {
     pub missing: Missing,
     /// The format, where the name of the file does not tell it: csv, jsonl, npz, parquet or hdf5.
     pub format: Option<String>,
+    /// The texts of the state variables that hold texts.
+    #[serde(skip_serializing_if = "Categories::is_empty")]
+    pub categories: Categories,
+}
+
+/// Of each state variable (D,) the texts that are its categories, in the order of their codes 0, 1, ...; nothing of one that holds
+/// numbers. Empty where no variable holds texts, or they are taken as they come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Categories(pub Vec<Vec<String>>);
+
+impl Hash for Categories {
+    /// Nothing, where there are none: what was told apart before they came is told apart as it was.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if !self.is_empty() {
+            self.0.hash(state);
+        }
+    }
+}
+
+impl Categories {
+    /// Whether no variable holds texts.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The texts of variable d in the order of their codes; none if it holds numbers.
+    pub fn of(&self, d: usize) -> &[String] {
+        self.0.get(d).map_or(&[], Vec::as_slice)
+    }
+
+    /// The text that variable d has where its number is `code`; none if it holds numbers.
+    pub fn text(&self, d: usize, code: f64) -> Option<&str> {
+        let at = (0..self.of(d).len()).find(|&k| k as f64 == code)?;
+        Some(&self.of(d)[at])
+    }
+
+    /// The code of a text of variable d.
+    ///
+    /// # Errors
+    /// Which texts there are, if it is none of them.
+    pub fn code(&self, d: usize, text: &str) -> Result<f64, String> {
+        let at = self.of(d).iter().position(|known| known == text);
+        at.map(|at| at as f64).ok_or_else(|| self.unknown(d, text))
+    }
+
+    /// The same of `dim` variables, where the further ones hold numbers.
+    pub fn widened(&self, dim: usize) -> Self {
+        let mut wide = self.clone();
+        if !self.is_empty() {
+            wide.0.resize(dim, Vec::new());
+        }
+        wide
+    }
+
+    /// A further text of variable d of `dim`; its code.
+    pub(super) fn push(&mut self, d: usize, dim: usize, text: String) -> usize {
+        self.0.resize(dim, Vec::new());
+        self.0[d].push(text);
+        self.0[d].len() - 1
+    }
 }
 
 impl Columns {
@@ -93,6 +155,7 @@ impl Columns {
             units: list(self.units, other.units),
             missing: if self.missing == Missing::Refuse { other.missing } else { self.missing },
             format: self.format.or(other.format),
+            categories: if self.categories.is_empty() { other.categories } else { self.categories },
         }
     }
 
@@ -121,8 +184,8 @@ impl Columns {
 
     /// Whether a column is named: what is not needed is left alone then.
     pub(super) fn names_any(&self) -> bool {
-        let Self { names, units, missing, format, .. } = self.clone();
-        *self != Self { names, units, missing, format, ..Self::default() }
+        let Self { names, units, missing, format, categories, .. } = self.clone();
+        *self != Self { names, units, missing, format, categories, ..Self::default() }
     }
 }
 

@@ -23,38 +23,108 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         return Err(Fault::Empty);
     }
     text::check_header(&sources, job)?;
-    let roles = assign(job, &sources)?;
+    let roles = assign(job, &sources).map_err(|fault| beside(fault, &dialect))?;
     let (columns, places) = roles.columns(&sources, job.format)?;
     let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
-    dialect.told.into_iter().for_each(|told| builder.tell(told));
     let (mut record, mut plain) = (::csv::StringRecord::new(), ::csv::StringRecord::new());
+    let (mut units, mut remarks, mut headers) = (dialect.units.is_some(), Passed::default(), Passed::default());
     while reader.read_record(&mut record).map_err(fault)? {
         let line = record.position().map_or(0, ::csv::Position::line) + dialect.skipped;
-        if dialect.decimal_commas {
-            plain.clear();
-            record.iter().for_each(|cell| plain.push_field(text::pointed(cell).as_deref().unwrap_or(cell)));
-            std::mem::swap(&mut record, &mut plain);
-        }
-        if record.len() != sources.len() {
+        let first = record.get(0).unwrap_or_default();
+        match () {
             // A line of blanks.
-            if record.len() == 1 && record[0].is_empty() {
+            () if record.len() == 1 && first.is_empty() => continue,
+            () if first.starts_with('#') && (dialect.comments || record.len() != sources.len()) => {
+                remarks.pass(line);
                 continue;
             }
-            let last = !reader.read_record(&mut ::csv::StringRecord::new()).unwrap_or(true);
-            return Err(Fault::Line { line, message: text::of_other_length(&record, sources.len(), last) });
+            () if std::mem::take(&mut units) => continue,
+            () if is_header(&record, &sources) => {
+                headers.pass(line);
+                builder.break_off();
+                continue;
+            }
+            () => {}
         }
-        let cell = |k: usize| match &record[places[k].0] {
+        let zeros = has_zeros(&record);
+        let names = usize::from(dialect.row_names && record.len() == sources.len() + 1);
+        if record.len() == sources.len() + 1 && names == 0 && record.iter().next_back() == Some("") {
+            // A separator behind the last cell.
+            record.truncate(sources.len());
+        } else if record.len() + 1 == sources.len() && sources.last().is_some_and(|source| source.name.is_empty()) {
+            record.push_field("");
+        }
+        if record.len() != sources.len() + names || zeros {
+            let short = record.len() < sources.len();
+            let last = (short || zeros) && !reader.read_record(&mut plain).unwrap_or(true);
+            if last && text::breaks_off(path) {
+                builder.tell(format!("line {line} is the last, is cut off, and is left out"));
+                break;
+            }
+            let message =
+                if zeros { text::ZEROS.to_owned() } else { text::of_other_length(&record, sources.len(), last) };
+            return Err(Fault::Line { line, message });
+        }
+        if dialect.decimal_commas || dialect.thousands {
+            plain.clear();
+            record.iter().for_each(|cell| plain.push_field(&dialect.plain(cell)));
+            std::mem::swap(&mut record, &mut plain);
+        }
+        let cell = |k: usize| match &record[places[k].0 + names] {
             // As it was before.
-            cell if dialect.decimal_commas && text::in_thousands(&plain[places[k].0]) => Cell::Ambiguous(cell),
+            cell if dialect.decimal_commas && text::in_thousands(&plain[places[k].0 + names]) => Cell::Ambiguous(cell),
             cell => Cell::Written(cell),
         };
-        builder.push(line, cell).map_err(|fault| match has_zeros(&record) {
-            true => Fault::Line { line, message: text::ZEROS.to_owned() },
-            false => fault,
-        })?;
+        builder.push(line, cell)?;
         builder.advance(job, (reader.position().byte() as f64 / bytes as f64).min(1.0))?;
     }
+    dialect.told.into_iter().for_each(|told| builder.tell(told));
+    remarks.say("begins with #", "begin with #").into_iter().for_each(|said| builder.tell(said));
+    headers.say("repeats the header", "repeat the header").into_iter().for_each(|said| builder.tell(said));
     Ok(builder)
+}
+
+/// Lines that are no rows.
+#[derive(Default)]
+struct Passed {
+    count: usize,
+    first: u64,
+}
+
+impl Passed {
+    fn pass(&mut self, line: u64) {
+        self.first = if self.count == 0 { line } else { self.first };
+        self.count += 1;
+    }
+
+    fn say(&self, one: &str, more: &str) -> Option<String> {
+        let (what, are) = if self.count == 1 { (one, "is") } else { (more, "are") };
+        let first = if self.count == 1 { String::new() } else { "the first: ".to_owned() };
+        let lines = text::lines_in_words(self.count);
+        (self.count > 0).then(|| format!("{lines} {what}, and {are} left out; {first}line {}", self.first))
+    }
+}
+
+/// Whether a line names the columns again, as where several files were put together.
+fn is_header(record: &::csv::StringRecord, sources: &[Source]) -> bool {
+    let same =
+        |(cell, source): (&str, &Source)| cell.trim_start_matches('\u{feff}').trim_start_matches("# ") == source.name;
+    record.len() == sources.len() && record.iter().zip(sources).all(same) && record.iter().any(|cell| !cell.is_empty())
+}
+
+/// A fault of a column, with what the line under the header has to do with it.
+fn beside(fault: Fault, dialect: &text::Dialect) -> Fault {
+    match (fault, &dialect.units) {
+        (Fault::Column { column, message }, Some(units))
+            if units.split(", ").any(|cell| message.contains(&format!("there is no {cell} "))) =>
+        {
+            let message = format!(
+                "{message}; the line under the header holds {units}: if that names the columns, delete the line above it"
+            );
+            Fault::Column { column, message }
+        }
+        (fault, _) => fault,
+    }
 }
 
 fn has_zeros(record: &::csv::StringRecord) -> bool {

@@ -109,7 +109,10 @@ fn flat(
         return Err(Fault::column(spaces, SPACES));
     }
     let found = Found { limit, ..Found::new(root, job)? };
-    if job.columns.state.is_empty() && !found.shapes.iter().any(|(name, _)| may_be_state(name, job)) {
+    if job.want != Want::Look
+        && job.columns.state.is_empty()
+        && !found.shapes.iter().any(|(name, _)| may_be_state(name, job))
+    {
         let message = "neither Minari (groups episode_0, episode_1, ...) nor D4RL (arrays observations, rewards, terminals); \
              --state says which arrays are the state";
         return Err(Fault::Content(message.to_owned()));
@@ -129,7 +132,7 @@ fn flat(
                 | Column::Episode
         )
     };
-    if job.want != Want::States && !layout.iter().any(|(_, column)| linked(column)) {
+    if matches!(job.want, Want::Transitions(_)) && !layout.iter().any(|(_, column)| linked(column)) {
         let message = "missing, and so is next_observations: where an episode was cut off, its first state would pass for \
                        a successor; add one of them";
         return Err(Fault::column("timeouts", message));
@@ -171,7 +174,7 @@ fn episodes(root: &Group, names: &[String], budget: &mut Budget, job: &mut Job<'
         let (piece, roles) = Found::new(group, job)?.piece(&prefix, budget, job, Some(together.rows))?;
         let layout = piece.layout();
         let linked = piece.trails() || layout.iter().any(|(_, column)| matches!(column, Column::NextState(_)));
-        if job.want != Want::States && !linked && name.starts_with("episode_") {
+        if matches!(job.want, Want::Transitions(_)) && !linked && name.starts_with("episode_") {
             let message = "must have one row more than there are rewards: the state that each step leads to";
             return Err(Fault::column(format!("{prefix}observations"), message));
         }

@@ -1,6 +1,6 @@
 //! The columns of a table, understood: which there are, whether they go together, and what they leave open.
 
-use super::columns::{Missing, Understood};
+use super::columns::{Categories, Missing, Understood};
 use super::condition::Condition;
 use super::extras::{Extras, Wide};
 use super::job::{Column, Job, Want};
@@ -32,6 +32,8 @@ pub(super) struct Header {
     pub(super) watched: Vec<String>,
     /// What to do with rows that lack a number.
     pub(super) missing: Missing,
+    /// The texts of state variables that are known beforehand.
+    pub(super) categories: Categories,
     /// Whether rows come in pieces, so that they cannot be sorted.
     pub(super) in_pieces: bool,
     /// Whether rows are told apart by a number, so that several may have one time.
@@ -78,6 +80,7 @@ impl Header {
             conditions,
             watched,
             missing,
+            categories: job.columns.categories.clone(),
             in_pieces: job.pieces.is_some(),
             numbered,
             understood,
@@ -107,14 +110,7 @@ impl Header {
             let message = "missing; a state has at least one coordinate (name its columns with --state)";
             return Err(Fault::column(format.name(Column::State(0)), message));
         }
-        if header.has_next && next != header.dim {
-            let column = match format {
-                Format::Csv | Format::Parquet => format!("next_state_{}", next.min(header.dim)),
-                _ => format.name(Column::NextState(0)).to_owned(),
-            };
-            let message = format!("states have {} coordinates, successors {next}; they must agree", header.dim);
-            return Err(Fault::column(column, message));
-        }
+        header.check_lengths(next)?;
         if let Want::Transitions(reading) = want {
             if header.rewards_per_row == 0 {
                 let message = "missing; a transition has at least one reward (name its column, such as --reward=-cost)";
@@ -123,6 +119,26 @@ impl Header {
             header.check_ends(reading)?;
         }
         Ok(header)
+    }
+
+    /// Whether as many numbers and lists are there as states have coordinates; `next`: those of successors.
+    fn check_lengths(&self, next: usize) -> Result<(), Fault> {
+        let (dim, listed) = (self.dim, self.categories.0.len());
+        if listed > 0 && listed != dim {
+            let message = format!(
+                "there are {listed} lists, and {dim} state variables; give one for each, [] for one of numbers"
+            );
+            return Err(Fault::column("categories", message));
+        }
+        if self.has_next && next != dim {
+            let column = match self.format {
+                Format::Csv | Format::Parquet => format!("next_state_{}", next.min(dim)),
+                format => format.name(Column::NextState(0)).to_owned(),
+            };
+            let message = format!("states have {dim} coordinates, successors {next}; they must agree");
+            return Err(Fault::column(column, message));
+        }
+        Ok(())
     }
 
     /// The columns of the rows' extras, without rows.

@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     // Keys may be left out wherever they have a default, so that only the whole file says which columns there are.
     let mut names: Vec<String> = Vec::new();
     let mut keys: HashMap<String, Key> = HashMap::new();
-    each_line(path, |line, object, fraction| {
+    let cut = each_line(path, |line, object, fraction| {
         for (name, value) in object {
             learn_key(&mut names, &mut keys, line, name, value);
         }
@@ -75,8 +75,21 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         builder.advance(job, 0.5 + 0.5 * fraction)?;
         Ok(())
     })?;
+    if let Some(line) = cut {
+        builder.tell(format!("line {line} is the last, is cut off, and is left out"));
+    }
     Ok(builder)
 }
+
+/// Of a file that is one list.
+const LIST: &str = "not an object, but a list; a line holds one object, {\"state\": [...], \"reward\": ..., ...}. In Python: \
+                    pandas.read_json(\"OLD\").to_json(\"NEW.jsonl\", orient=\"records\", lines=True)";
+
+/// Of lines that are episodes.
+const EPISODE: &str = "a list of lists: a line holds one step, and not an episode. In Python, with the names of the file: \
+    new = open(\"NEW.jsonl\", \"w\"); [print(json.dumps({\"episode\": k, \"obs\": o, \"next_obs\": n, \"action\": a, \"reward\": r, \
+    \"terminated\": t}), file=new) for k, e in enumerate(map(json.loads, open(\"OLD.jsonl\"))) for o, n, a, r, t in \
+    zip(e[\"observations\"], e[\"observations\"][1:], e[\"actions\"], e[\"rewards\"], e[\"terminated\"])]; new.close()";
 
 /// What is wrong with a line.
 fn not_json(text: &[u8], error: &serde_json::Error) -> String {
@@ -86,6 +99,7 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> String {
     match () {
         () if text.contains(&0) => text::ZEROS.to_owned(),
         () if std::str::from_utf8(text).is_err() => text::NOT_UTF_8.to_owned(),
+        () if text.starts_with(b"[") => LIST.to_owned(),
         () if error.is_eof() => {
             format!("not JSON: cut off at column {}; delete the line, if its end is lost", error.column())
         }
@@ -139,7 +153,12 @@ fn learn_key(names: &mut Vec<String>, keys: &mut HashMap<String, Key>, line: u64
         _ => None,
     };
     let Some(key) = keys.get_mut(name) else {
-        let fault = (list == Some(0)).then(|| (line, "an empty list".to_owned()));
+        let of_lists = matches!(value, Value::Array(list) if list.first().is_some_and(Value::is_array));
+        let fault = match list {
+            Some(0) => Some((line, "an empty list".to_owned())),
+            _ if of_lists => Some((line, EPISODE.to_owned())),
+            _ => None,
+        };
         names.push(name.to_owned());
         keys.insert(name.to_owned(), Key { list, line, fault });
         return;
@@ -168,11 +187,29 @@ fn cell(value: &Value) -> Cell<'_> {
     }
 }
 
-/// Every line that is not blank, with its number from 1 and the part of the file that is read by then.
+/// An object whose values are no objects: {"pose": {"x": 1}} has `pose.x`.
+fn flat(object: Map<String, Value>) -> Map<String, Value> {
+    if !object.values().any(Value::is_object) {
+        return object;
+    }
+    let mut out = Map::new();
+    for (name, value) in object {
+        match value {
+            Value::Object(inner) => {
+                out.extend(flat(inner).into_iter().map(|(inner, value)| (format!("{name}.{inner}"), value)));
+            }
+            value => _ = out.insert(name, value),
+        }
+    }
+    out
+}
+
+/// Every line that is not blank, with its number from 1 and the part of the file that is read by then. The number of the last line, if
+/// that is cut off: it is left out.
 fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &Map<String, Value>, f64) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+) -> Result<Option<u64>, Fault> {
     let mut file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);
     let head = text::head(&mut file)?;
@@ -182,19 +219,28 @@ fn each_line(
         text.clear();
         let length = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut text).map_err(Fault::Io)? as u64;
         if length == 0 {
-            return Ok(());
+            return Ok(None);
         }
         (line, read) = (line + 1, read + length);
         let wrong = |message: String| Fault::Line { line, message };
         if length == LINE_MAX {
             return Err(wrong(format!("longer than {LINE_MAX} bytes; a line holds one transition")));
         }
+        let closed = text.ends_with(b"\n");
         let start = if line == 1 && text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let text = text[start..].trim_ascii();
         if text.is_empty() {
             continue;
         }
-        let Line(object) = serde_json::from_slice(text).map_err(|e| wrong(not_json(text, &e)))?;
-        take(line, &object, read as f64 / bytes as f64)?;
+        match serde_json::from_slice(text) {
+            Ok(Line(object)) => take(line, &flat(object), read as f64 / bytes as f64)?,
+            Err(e) => {
+                let cut = (text.starts_with(b"{") && e.is_eof()) || text.contains(&0);
+                if cut && line > 1 && !closed {
+                    return Ok(Some(line));
+                }
+                return Err(wrong(not_json(text, &e)));
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The one check of a table's order, for all formats: rows as they are read, and what is then said of the whole.
 
 use super::alike::Alike;
+use super::breaks::Breaks;
 use super::cell::Cell;
 use super::contradictions::{Contradictions, Sight, Words};
 use super::gaps::Gaps;
@@ -27,6 +28,7 @@ pub(super) struct Judge {
     pub(super) calendar: bool,
     /// Numbers that are missing.
     pub(super) gaps: Gaps,
+    pub(super) breaks: Breaks,
     /// Where states jump, in a table whose rows lead to the next ones and whose episodes have no names.
     jumps: Option<Jumps>,
     /// What columns hold, where that is wanted.
@@ -52,6 +54,7 @@ impl Judge {
             },
             kept: KeptColumns::new(&header.columns, &header.names),
             gaps: Gaps::new(header.missing),
+            breaks: Breaks::default(),
             jumps: watches.then(|| Jumps::new(header.watched.clone(), header.dim)),
             keeps_all,
             judges,
@@ -64,8 +67,14 @@ impl Judge {
     }
 
     /// Take in a row of which nothing is asked but what its columns hold.
-    pub(super) fn regard<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) {
-        self.looks.iter_mut().enumerate().for_each(|(k, look)| look.take(cell(k)));
+    pub(super) fn regard<'c>(&mut self, place: u64, columns: &[Column], cell: impl Fn(usize) -> Cell<'c>) {
+        for (k, column) in columns.iter().enumerate() {
+            if let Column::Watched(i) = *column
+                && let Some(look) = self.looks.get_mut(i)
+            {
+                look.take(cell(k));
+            }
+        }
         self.kept.push(place, cell);
     }
 
@@ -170,6 +179,7 @@ impl Judge {
             episodes: &order.names,
         })?);
         let row = header.format.words().0;
+        told.extend(self.breaks.say(row));
         told.extend(self.gaps.say(row));
         told.extend(self.jumps.as_ref().and_then(|jumps| jumps.say(row)));
         Ok(told)

@@ -1,6 +1,6 @@
 //! What the columns of a table hold, and what each of them may be: for somebody who has still to say it.
 
-use super::cell::Cell;
+use super::cell::{Cell, is_missing, number, yes_or_no};
 use super::columns::Columns;
 use super::moment;
 use std::collections::HashSet;
@@ -75,7 +75,7 @@ impl Look {
         }
         self.rows += 1;
         let text = match cell {
-            Cell::Empty | Cell::Written("") | Cell::Text("") => {
+            cell if is_missing(cell) => {
                 self.blank += 1;
                 String::new()
             }
@@ -83,14 +83,12 @@ impl Look {
             other => other.to_string(),
         };
         let number = match cell {
-            Cell::Number(value) => Some(value),
-            Cell::Whole(value) => Some(value as f64),
-            Cell::Written(text) => text.parse().ok(),
-            _ => None,
+            Cell::Flag(_) => None,
+            Cell::Written(text) if yes_or_no(text).is_some() => None,
+            cell => number(cell, f64::MAX).ok().flatten(),
         };
         let date = if number.is_none() { moment::time(cell).ok().map(|time| time.seconds) } else { None };
-        let flag =
-            matches!(cell, Cell::Flag(_)) || ["true", "false"].iter().any(|flag| text.eq_ignore_ascii_case(flag));
+        let flag = matches!(cell, Cell::Flag(_)) || yes_or_no(&text).is_some();
         self.numbers += u64::from(number.is_some_and(f64::is_finite));
         self.dates += u64::from(date.is_some());
         self.flags += u64::from(flag);
@@ -118,6 +116,12 @@ impl Look {
         let filled = self.rows - self.blank;
         filled > 0
             && (self.flags == filled || (self.numbers == filled && self.distinct <= 3 && self.values.iter().all(bits)))
+    }
+
+    /// Whether it holds a few texts, which come again.
+    pub fn is_category(&self) -> bool {
+        let texts = self.numbers == 0 && self.dates == 0 && self.flags == 0 && self.distinct > 1;
+        texts && self.distinct <= NAMED && self.rows - self.blank >= 2 * self.distinct as u64
     }
 
     /// Whether it rises from row to row for most of the time, and now and then begins again.

@@ -62,8 +62,11 @@
 
 mod alike;
 mod arrays;
+mod breaks;
 mod build;
+mod category;
 mod cell;
+mod columned;
 mod columns;
 mod composed;
 mod condition;
@@ -98,7 +101,7 @@ mod runs;
 mod sidecar;
 mod text;
 
-pub use self::columns::{Columns, Missing, Summary, Understood};
+pub use self::columns::{Categories, Columns, Missing, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
@@ -247,14 +250,15 @@ impl Format {
             return Ok(Self::Parquet);
         }
         let text = || path.extension().is_some_and(|of| TEXTS.iter().any(|text| of.eq_ignore_ascii_case(text)));
-        Self::of(path).or_else(|| text().then_some(Self::Csv)).ok_or_else(|| match path.is_dir() {
+        let of_name = Self::of(path).filter(|_| !path.is_dir());
+        of_name.or_else(|| text().then_some(Self::Csv)).ok_or_else(|| match path.is_dir() {
             true if of_datasets(path).iter().any(|file| file.is_file()) => Fault::Content(DATASETS.to_owned()),
-            true => Fault::Content(
+            true => Fault::Content(text::otherwise(path).unwrap_or_else(|| {
                 "a directory, but no LeRobot dataset (meta/info.json) and no Minari dataset in HDF5 (data/main_data.hdf5); name the \
                  file, or let Minari write the dataset with data_format=\"hdf5\""
-                    .to_owned(),
-            ),
-            false => Fault::Extension,
+                    .to_owned()
+            })),
+            false => text::otherwise(path).map_or(Fault::Extension, Fault::Content),
         })
     }
 
@@ -265,7 +269,7 @@ impl Format {
     fn of_extension(extension: &str) -> Option<Self> {
         Some(match extension.to_ascii_lowercase().as_str() {
             "csv" => Self::Csv,
-            "jsonl" | "ndjson" => Self::Jsonl,
+            "jsonl" | "ndjson" | "json" => Self::Jsonl,
             "npz" => Self::Npz,
             "parquet" => Self::Parquet,
             "hdf5" | "h5" => Self::Hdf5,
@@ -397,6 +401,7 @@ pub struct Table {
     dropped: usize,
     /// What there is to tell of the order of the rows.
     told: Vec<String>,
+    categories: Categories,
     understood: Understood,
 }
 
@@ -434,6 +439,11 @@ impl Table {
     /// What is odd about the order of the rows, and what was done about it: a sentence each.
     pub fn told(&self) -> &[String] {
         &self.told
+    }
+
+    /// The texts of the state variables that hold texts; the rows have their codes.
+    pub fn categories(&self) -> &Categories {
+        &self.categories
     }
 
     /// Of each row its episode: those that a column names, else chains, both numbered in order of appearance.
@@ -503,6 +513,19 @@ impl Table {
         Some(format!(
             "episodes are cut {times} inside: a row does not lead to the one behind it; the first: {row} {line}, {episode} {name}"
         ))
+    }
+
+    /// The codes of the texts, in words.
+    fn said_categories(&self) -> Option<String> {
+        let names = self.understood.names.clone();
+        let of = |d: usize| {
+            let texts = self.categories.of(d);
+            let name = names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+            let codes: Vec<String> = texts.iter().enumerate().map(|(code, text)| format!("{text} {code}")).collect();
+            (!texts.is_empty()).then(|| format!("{name}: {}", codes.join(", ")))
+        };
+        let said: Vec<String> = (0..self.categories.0.len()).filter_map(of).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Take chains for episodes.

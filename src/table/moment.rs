@@ -2,7 +2,7 @@
 
 use super::cell::Cell;
 use jiff::Timestamp;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime, Time as JiffTime};
 use jiff::tz::TimeZone;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -95,11 +95,55 @@ pub(super) fn time(cell: Cell<'_>) -> Result<Time, String> {
         }
         Cell::Written(text) | Cell::Text(text) => match text.parse().ok().filter(|v: &f64| v.is_finite()) {
             Some(value) => Some(number(value, Moment::of_digits(text).unwrap_or(Moment::of(value)))),
-            None => iso_8601(text),
+            None => iso_8601(text).or_else(|| as_people_write(text)).or_else(|| duration(text)),
         },
         _ => None,
     };
-    found.ok_or_else(|| format!("{cell} is no time; write a number, or 2026-01-31T12:00:00"))
+    found.ok_or_else(|| match cell {
+        Cell::Empty | Cell::Written("") | Cell::Text("") => {
+            "empty; a time is needed here: if the row is no step, such as a sum below the table, leave it out".to_owned()
+        }
+        Cell::Written(text) | Cell::Text(text) if text.split('/').count() == 3 => format!(
+            "{cell} may have the day or the month in front; write 2026-01-31T12:00:00. In Python: pandas.to_datetime(column, \
+             format=\"%m/%d/%Y %I:%M:%S %p\") or format=\"%d/%m/%Y %H:%M:%S\""
+        ),
+        _ => format!("{cell} is no time; write a number, or 2026-01-31T12:00:00"),
+    })
+}
+
+/// A moment of that many nanoseconds since 1970, or since the beginning of a run.
+fn of_nanoseconds(nanoseconds: i128, calendar: bool) -> Time {
+    let rest = nanoseconds.rem_euclid(1_000_000_000) as f64 / 1e9;
+    let moment = Moment { whole: nanoseconds.div_euclid(1_000_000_000) as i64, rest };
+    Time { moment, seconds: nanoseconds as f64 / 1e9, calendar }
+}
+
+/// "28-Mar-2026 22:00:00" of MATLAB, "28.03.2026 22:00:00" and "2026/03/28 22:00:00"; seconds and the time of day may be left out.
+fn as_people_write(text: &str) -> Option<Time> {
+    const DAYS: [&str; 3] = ["%d-%b-%Y", "%d.%m.%Y", "%Y/%m/%d"];
+    let of = |day: &str, clock: &str| DateTime::strptime(format!("{day}{clock}"), text).ok();
+    let on = |day: &&str| of(day, " %H:%M:%S%.f").or_else(|| of(day, " %H:%M"));
+    let date = |day: &&str| Some(Date::strptime(day, text).ok()?.to_datetime(JiffTime::midnight()));
+    let found = DAYS.iter().find_map(on).or_else(|| DAYS.iter().find_map(date))?;
+    Some(of_nanoseconds(found.to_zoned(TimeZone::UTC).ok()?.timestamp().as_nanosecond(), true))
+}
+
+/// "0:01:30.5", and "1 days 00:01:30" of pandas: how long it has been.
+fn duration(text: &str) -> Option<Time> {
+    let (days, clock) = match text.split_once(" day") {
+        Some((days, clock)) => (days.parse::<i128>().ok()?, clock.trim_start_matches(['s', ',', ' '])),
+        None => (0, text),
+    };
+    let mut parts = clock.split(':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    let count = |part: &str| part.parse::<u32>().ok().map(i128::from);
+    let (seconds, rest) = seconds.split_once('.').unwrap_or((seconds, "0"));
+    if parts.next().is_some() || rest.len() > 9 || days.abs() > 1 << 32 {
+        return None;
+    }
+    let rest = count(rest)? * 10_i128.pow(9 - rest.len() as u32);
+    let seconds = ((days * 24 + count(hours)?) * 60 + count(minutes)?) * 60 + count(seconds)?;
+    Some(of_nanoseconds(seconds * 1_000_000_000 + rest, false))
 }
 
 /// The time of "2026-01-31T12:00:00.5+01:00"; the time of day, its fraction and its zone may be left out.
@@ -107,10 +151,8 @@ fn iso_8601(text: &str) -> Option<Time> {
     let with_zone = || text.parse::<Timestamp>().ok();
     let in_utc = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
     let stamp = with_zone().or_else(|| in_utc().map(|zoned| zoned.timestamp()))?;
-    let nanoseconds = stamp.as_nanosecond();
-    let rest = nanoseconds.rem_euclid(1_000_000_000) as f64 / 1e9;
-    let moment = Moment { whole: nanoseconds.div_euclid(1_000_000_000) as i64, rest };
-    Some(Time { moment, seconds: stamp.as_duration().as_secs_f64(), calendar: true })
+    let seconds = stamp.as_duration().as_secs_f64();
+    Some(Time { seconds, ..of_nanoseconds(stamp.as_nanosecond(), true) })
 }
 
 #[cfg(test)]
@@ -127,6 +169,14 @@ mod tests {
             ("2000-03-01 00:00:00.25Z", 951_868_800.25),
             ("2024-02-29T12:30:00+01:30", 1_709_204_400.0),
             ("2024-02-29T12:30-02", 1_709_217_000.0),
+            ("02-Jan-1970 00:00:01", 86_401.0),
+            ("02.01.1970 00:00:01.5", 86_401.5),
+            ("2.1.1970 00:01", 86_460.0),
+            ("02.01.1970", 86_400.0),
+            ("1970/01/02 00:00:01", 86_401.0),
+            ("0:01:30.25", 90.25),
+            ("1 days 00:00:01.000000", 86_401.0),
+            ("1 day, 0:00:01", 86_401.0),
         ] {
             assert_eq!(time(Cell::Written(text)).unwrap().seconds, expected, "{text}");
         }

@@ -177,7 +177,11 @@ fn check_readable(schema: &SchemaDescriptor, sources: &[Source], roles: &Roles) 
     for (k, description) in schema.columns().iter().enumerate().filter(|(k, _)| !roles.of[*k].is_empty()) {
         let lists = description.max_rep_level() > 1;
         if let Some(what) = unreadable(description).or(lists.then_some("lists of lists")) {
-            let message = format!("holds {what}; write doubles, integers, flags or texts, or lists of them");
+            let name = &sources[k].name;
+            let message = format!(
+                "holds {what}; write doubles, integers, flags or texts, or lists of them. In Python: table = pandas.read_parquet(\"OLD\"); \
+                 table[{name:?}] = table[{name:?}].astype(float); table.to_parquet(\"NEW.parquet\")"
+            );
             return Err(Fault::column(&sources[k].name, message));
         }
     }

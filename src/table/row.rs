@@ -1,8 +1,10 @@
 //! What the cells of one row say.
 
+use super::category::Coder;
 use super::contradictions::End;
 use super::extras::Extras;
-use super::job::Column;
+use super::job::{Column, Want};
+use super::{Done, Reading};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// What the cells of one row say, beside its numbers.
@@ -41,6 +43,26 @@ pub(super) struct OneRow {
     pub(super) policy: String,
     /// Of the run that it is of.
     pub(super) session: String,
+    /// Which numbers the texts of states are.
+    pub(super) coder: Coder,
+}
+
+impl Said {
+    /// Whether the row terminates, and whether it is truncated.
+    pub(super) fn ends(&self, want: Want) -> (bool, bool) {
+        if matches!(want, Want::States | Want::Transitions(Reading { independent: true, .. })) {
+            return (true, false);
+        }
+        let (mut terminated, mut truncated) = (self.terminated, self.truncated);
+        match want {
+            Want::Transitions(Reading { done: Some(Done::Terminated), .. }) => terminated |= self.done,
+            Want::Transitions(Reading { done: Some(Done::Truncated), .. }) => truncated |= self.done,
+            _ => {}
+        }
+        terminated |= self.itself && !truncated;
+        truncated |= (self.otherwise && !terminated) || self.last;
+        (terminated, truncated)
+    }
 }
 
 impl OneRow {

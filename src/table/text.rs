@@ -1,19 +1,22 @@
 //! How a text is written: encoding, separator, decimal commas. And texts that are no tables as they are: no header, a cut end.
 
 use super::Fault;
-use super::cell::Cell;
-use super::job::{Job, Want};
+use super::cell::{Cell, is_grouped, is_missing, truth};
+use super::job::Job;
 use super::moment::time;
 use super::roles::Source;
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use encoding_rs_io::DecodeReaderBytesBuilder;
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
 
 /// Bytes of a file that are looked at before it is read.
 const HEAD: u64 = 1 << 16;
-/// Lines of it that say how numbers are written.
+/// Lines of it that say how numbers are written, and lines that may stand before the header.
 const LINES: usize = 100;
+const FRONT: usize = 32;
 /// What separates columns, and what it is called; the usual one first.
 const SEPARATORS: [(u8, &str); 4] = [(b',', "commas"), (b';', "semicolons"), (b'\t', "tabs"), (b'|', "bars")];
 
@@ -22,7 +25,7 @@ pub(super) const NOT_UTF_8: &str = "not UTF-8; if it is in the encoding of Weste
                                     WINDOWS-1252 -t UTF-8 OLD > NEW";
 
 /// How files begin that are no text, and what to do about them.
-const OTHERS: [(&[u8], &str); 8] = [
+const OTHERS: [(&[u8], &str); 16] = [
     (b"PK\x03\x04", "a zip archive, such as a spreadsheet; save it as \"CSV UTF-8\", or unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old spreadsheet; save it as \"CSV UTF-8\""),
     (b"\x1f\x8b", "compressed with gzip; unpack it: gunzip"),
@@ -31,18 +34,67 @@ const OTHERS: [(&[u8], &str); 8] = [
     (b"\xfd7zXZ", "compressed with xz; unpack it: unxz"),
     (b"PAR1", "a Parquet file; its name must end in .parquet"),
     (b"\x89HDF", "an HDF5 file; its name must end in .hdf5"),
+    (b"ARROW1", "an Arrow file; in Python: pandas.read_feather(\"OLD\").to_parquet(\"NEW.parquet\")"),
+    (b"SQLite format 3", "a database of SQLite; sqlite3 -header -csv OLD \"select * from TABLE\" > NEW.csv"),
+    (
+        b"MATLAB 5.0",
+        "a file of MATLAB; in Python: numpy.savez(\"NEW.npz\", **scipy.io.loadmat(\"OLD\", squeeze_me=True))",
+    ),
+    (b"\x89MCAP0", "a recording of MCAP; criticd.tables.read_mcap makes a table of it, in Python"),
+    (b"#ROSBAG", "a recording of ROS; criticd.tables.read_rosbag makes a table of it, in Python"),
+    (b"\x80\x04", "an object of Python (pickle); in Python: pandas.read_pickle(\"OLD\").to_parquet(\"NEW.parquet\")"),
+    (b"\x80\x05", "an object of Python (pickle); in Python: pandas.read_pickle(\"OLD\").to_parquet(\"NEW.parquet\")"),
+    (
+        b"BEGIN TRANSACTION",
+        "a dump of SQL; sqlite3 NEW.db < OLD, then sqlite3 -header -csv NEW.db \"select * from TABLE\" > NEW.csv",
+    ),
 ];
 
+/// What a file is, and what to do about it, where its name says nothing that can be read.
+pub(super) fn otherwise(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        let names =
+            std::fs::read_dir(path).ok()?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let names: Vec<String> = names.collect();
+        let parts = |ending: &str| names.iter().any(|name| name.starts_with("part-") && name.contains(ending));
+        return match () {
+            () if parts(".parquet") => Some(
+                "a directory of parts of one table; make one file of them. In Python: \
+                 pandas.read_parquet(\"OLD\").to_parquet(\"NEW.parquet\")"
+                    .to_owned(),
+            ),
+            () if parts("") => {
+                Some("a directory of parts of one table; make one file of them: cat OLD/part-* > NEW.csv".to_owned())
+            }
+            () => None,
+        };
+    }
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(64).read_to_end(&mut start).ok()?;
+    let start = start.strip_prefix(b"PRAGMA foreign_keys=OFF;\n").unwrap_or(&start);
+    OTHERS.iter().find(|(known, _)| start.starts_with(known)).map(|(_, what)| (*what).to_owned())
+}
+
 /// How a text with columns is written.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Dialect {
     pub(super) separator: u8,
+    /// Whether blanks separate columns: they are read as one tab.
+    blanks: bool,
     /// Whether decimals have commas.
     pub(super) decimal_commas: bool,
+    /// Whether commas set thousands apart.
+    pub(super) thousands: bool,
     /// Lines before the header.
     pub(super) skipped: u64,
-    /// What is not as usual, in words; none if all is.
-    pub(super) told: Option<String>,
+    /// Whether lines that begin with # are comments, whatever they hold.
+    pub(super) comments: bool,
+    /// Whether a cell that no column names stands before the others in each row, as R writes the names of rows.
+    pub(super) row_names: bool,
+    /// The line under the header, if it holds units or the like.
+    pub(super) units: Option<String>,
+    /// What is not as usual, in words.
+    pub(super) told: Vec<String>,
 }
 
 /// The beginning of a text, as bytes.
@@ -93,7 +145,7 @@ pub(super) fn open(mut file: File) -> Result<(Box<dyn Read>, Dialect), Fault> {
     let (text, ..) = encoding.decode(&head);
     let dialect = Dialect::of(&text, encoding);
     let whole = std::io::Cursor::new(head).chain(file);
-    if encoding == UTF_8 && dialect.skipped == 0 {
+    if encoding == UTF_8 && dialect.skipped == 0 && !dialect.blanks {
         return Ok((Box::new(whole), dialect));
     }
     let decoder = DecodeReaderBytesBuilder::new().encoding((encoding != UTF_8).then_some(encoding)).build(whole);
@@ -101,36 +153,188 @@ pub(super) fn open(mut file: File) -> Result<(Box<dyn Read>, Dialect), Fault> {
     for _ in 0..dialect.skipped {
         reader.read_until(b'\n', &mut Vec::new()).map_err(Fault::Io)?;
     }
+    if dialect.blanks {
+        return Ok((Box::new(Tabbed { inner: reader, header: true, line: Vec::new(), at: 0 }), dialect));
+    }
     Ok((Box::new(reader), dialect))
+}
+
+/// A text whose columns are separated by blanks, with a tab for each run of them outside quotes.
+struct Tabbed<R> {
+    inner: R,
+    /// Whether the header is still to come.
+    header: bool,
+    line: Vec<u8>,
+    at: usize,
+}
+
+impl<R: BufRead> Read for Tabbed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.at == self.line.len() {
+            let mut line = Vec::new();
+            self.inner.read_until(b'\n', &mut line)?;
+            self.line = tabbed(&line, std::mem::take(&mut self.header));
+            self.at = 0;
+        }
+        let read = (&self.line[self.at..]).read(buffer)?;
+        self.at += read;
+        Ok(read)
+    }
+}
+
+/// A line with a tab for each run of blanks outside quotes; a header without the sign that numpy.savetxt puts before names.
+fn tabbed(line: &[u8], header: bool) -> Vec<u8> {
+    let ends = line.ends_with(b"\n");
+    let line = line.trim_ascii();
+    let line = line.strip_prefix(b"# ").filter(|_| header).unwrap_or(line).trim_ascii();
+    let (mut out, mut quoted) = (Vec::with_capacity(line.len() + 1), false);
+    for &byte in line {
+        quoted ^= byte == b'"';
+        match byte.is_ascii_whitespace() && !quoted {
+            true if out.last() == Some(&b'\t') => {}
+            true => out.push(b'\t'),
+            false => out.push(byte),
+        }
+    }
+    out.extend(ends.then_some(b'\n'));
+    out
 }
 
 impl Dialect {
     /// That of a text that begins like this.
     fn of(head: &str, encoding: &'static Encoding) -> Self {
-        let mut lines = head.trim_start_matches('\u{feff}').lines().peekable();
-        let said = lines.peek().and_then(|line| line.trim().trim_matches('"').strip_prefix("sep=")).map(str::to_owned);
-        let skipped = u64::from(said.is_some());
-        let mut lines = lines.skip(skipped as usize).filter(|line| !line.trim().is_empty());
-        let (header, rows) = (lines.next().unwrap_or_default(), lines.take(LINES).collect::<Vec<_>>());
-        let separator =
+        let lines: Vec<&str> = head.trim_start_matches('\u{feff}').lines().take(LINES + FRONT).collect();
+        let said = lines.first().and_then(|line| line.trim().trim_matches('"').strip_prefix("sep=")).map(str::to_owned);
+        let first = usize::from(said.is_some());
+        let lines: Vec<(usize, &str)> =
+            lines.into_iter().enumerate().skip(first).filter(|(_, line)| !line.trim().is_empty()).collect();
+        let texts: Vec<&str> = lines.iter().map(|(_, line)| *line).collect();
+        let (at, comments) = header_of(&texts);
+        let header = texts.get(at).copied().unwrap_or_default();
+        let rows: Vec<&str> = texts.iter().skip(at + 1).filter(|line| !line.starts_with('#')).copied().collect();
+        let mut separator =
             said.and_then(|said| said.bytes().next()).unwrap_or_else(|| separator(header, rows.first().copied()));
-        let cells = || rows.iter().flat_map(|row| cells(row, separator));
-        // The last line may be cut by the end of what is looked at.
+        let blanks = cells(header, separator).len() == 1 && is_of_blanks(header, &rows);
+        let tabs = |line: &str| String::from_utf8_lossy(&tabbed(line.as_bytes(), true)).into_owned();
+        let of_row =
+            |line: &&str| cells(&if blanks { tabs(line) } else { (*line).to_owned() }, separator_of(blanks, separator));
+        let (names, rows): (Vec<String>, Vec<Vec<String>>) = (of_row(&header), rows.iter().map(of_row).collect());
+        separator = separator_of(blanks, separator);
+        let all = || rows.iter().flatten();
         let decimal_commas =
-            separator != b',' && cells().any(|cell| pointed(&cell).is_some()) && !cells().any(|cell| is_pointed(&cell));
+            separator != b',' && all().any(|cell| pointed(cell).is_some()) && !all().any(|cell| is_pointed(cell));
+        let clear = |cell: &String| is_grouped(cell) && (cell.contains('.') || cell.matches(',').count() > 1);
+        let thousands = !decimal_commas && all().any(clear);
+        let quoted = header.starts_with('"') && texts.get(at + 1).is_some_and(|row| row.starts_with('"'));
+        // The last line may be cut by the end of what is looked at.
+        let whole = &rows[..rows.len().min(rows.len().max(2) - 1)];
+        let row_names = quoted && !whole.is_empty() && whole.iter().all(|row| row.len() == names.len() + 1);
+        let units =
+            rows.split_first().filter(|(first, rows)| are_units(first, rows)).map(|(first, _)| first.join(", "));
         let mut told = Vec::new();
         if encoding != UTF_8 {
             told.push(format!("the text is in {}", encoding.name()));
         }
-        if let Some((_, what)) = SEPARATORS[1..].iter().find(|(known, _)| *known == separator) {
+        if blanks {
+            told.push("columns are separated by blanks".to_owned());
+        } else if let Some((_, what)) = SEPARATORS[1..].iter().find(|(known, _)| *known == separator) {
             told.push(format!("columns are separated by {what}"));
         }
         if decimal_commas {
             told.push("decimals have commas".to_owned());
         }
-        let told = (!told.is_empty()).then(|| format!("written in another way: {}", told.join(", ")));
-        Self { separator, decimal_commas, skipped, told }
+        if thousands {
+            told.push("commas set thousands apart".to_owned());
+        }
+        if row_names {
+            told.push("a name stands before each row, which no column names".to_owned());
+        }
+        let mut told =
+            if told.is_empty() { Vec::new() } else { vec![format!("written in another way: {}", told.join(", "))] };
+        if at > 0 {
+            told.push(format!(
+                "{} before the header {} left out",
+                lines_in_words(at),
+                if at == 1 { "is" } else { "are" }
+            ));
+        }
+        if let Some(units) = &units {
+            told.push(format!("the line under the header is no row, and is left out: {units}"));
+        }
+        let skipped = lines.get(at).map_or(first, |(line, _)| *line) as u64;
+        Self { separator, blanks, decimal_commas, thousands, skipped, comments, row_names, units, told }
     }
+}
+
+impl Dialect {
+    /// A cell with a decimal point and without marks between thousands, where it is such a number.
+    pub(super) fn plain<'a>(&self, cell: &'a str) -> Cow<'a, str> {
+        match () {
+            () if self.decimal_commas => pointed(cell).map_or(Cow::Borrowed(cell), Cow::Owned),
+            () if is_grouped(cell) => Cow::Owned(cell.replace(',', "")),
+            () => Cow::Borrowed(cell),
+        }
+    }
+}
+
+/// "1 line", "2 lines".
+pub(super) fn lines_in_words(count: usize) -> String {
+    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
+}
+
+fn separator_of(blanks: bool, separator: u8) -> u8 {
+    if blanks { b'\t' } else { separator }
+}
+
+/// Which of these lines is the header, and whether comments stand before it.
+fn header_of(lines: &[&str]) -> (usize, bool) {
+    let holds_value = |line: &str| {
+        let separated = cells(line, separator(line, None));
+        let words = line.split_whitespace().map(str::to_owned);
+        separated.into_iter().chain(words).any(|cell| !cell.is_empty() && is_value(&cell))
+    };
+    let remarks = lines.iter().take_while(|line| line.starts_with('#')).count();
+    if remarks > 0 && remarks < lines.len() {
+        // numpy.savetxt puts the sign before the names.
+        return if holds_value(lines[remarks]) { (remarks - 1, remarks > 1) } else { (remarks, true) };
+    }
+    // Where the first line is of another length than all rows, some line behind it may name the columns of those.
+    let [.., before, last] = lines else { return (0, false) };
+    let separator = separator(before, Some(last));
+    let count = |line: &str| cells(line, separator).len();
+    let width = count(before);
+    let fits = |at: &usize| {
+        let names = cells(lines[*at], separator);
+        width > 1
+            && names.len() == width
+            && lines[*at..lines.len() - 1].iter().all(|line| count(line) == width || line.starts_with('#'))
+            && names.iter().all(|name| !is_value(name) || name.is_empty())
+            && names.iter().filter(|name| !name.is_empty()).count() > 1
+    };
+    let short = lines.first().is_some_and(|line| count(line) + 1 < width);
+    if !short {
+        return (0, false);
+    }
+    ((1..lines.len().min(FRONT)).find(fits).unwrap_or(0), false)
+}
+
+/// Whether the columns are separated by runs of blanks.
+fn is_of_blanks(header: &str, rows: &[&str]) -> bool {
+    let words = |line: &str| tabbed(line.as_bytes(), true).split(|byte| *byte == b'\t').count();
+    let names = words(header);
+    let row_names = header.starts_with('"');
+    let fits = |row: &&str| words(row) == names || (row_names && words(row) == names + 1);
+    names > 1 && !rows.is_empty() && rows.iter().take(rows.len().max(2) - 1).all(fits)
+}
+
+/// Whether the first row holds no number in columns that hold numbers alone below it, and some word there: units, or a second header.
+fn are_units(first: &[String], rows: &[Vec<String>]) -> bool {
+    let of = |k: usize| rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty());
+    let numbers = |k: &usize| of(*k).next().is_some() && of(*k).all(|cell| is_number(cell) || pointed(cell).is_some());
+    let columns: Vec<usize> = (0..first.len()).filter(numbers).collect();
+    let is_value = |cell: &String| is_number(cell) || pointed(cell).is_some();
+    let word = |cell: &String| !is_value(cell) && !is_missing(Cell::Written(cell));
+    columns.iter().all(|&k| !is_value(&first[k])) && columns.iter().any(|&k| word(&first[k]))
 }
 
 /// Cells of a line.
@@ -179,12 +383,6 @@ pub(super) fn pointed(cell: &str) -> Option<String> {
 /// # Errors
 /// What it is instead.
 pub(super) fn check_header(sources: &[Source], job: &Job<'_>) -> Result<(), Fault> {
-    let (first, blanks) = (&sources[0].name, job.want != Want::States);
-    if sources.len() == 1 && blanks && first.contains(' ') {
-        let message = "columns are separated by blanks; they must be separated by commas, semicolons, tabs or bars. In Python: \
-                       pandas.read_csv(\"OLD\", sep=\"\\s+\").to_csv(\"NEW\", index=False)";
-        return Err(Fault::Content(message.to_owned()));
-    }
     let mut names = job.columns.state.iter().chain(&job.columns.names);
     let mut named = || names.any(|name| sources.iter().any(|source| source.name == *name));
     let values = sources.iter().filter(|source| is_value(&source.name)).count();
@@ -202,23 +400,29 @@ fn is_number(text: &str) -> bool {
 
 /// Whether a text is what cells hold, and hardly what columns are called.
 fn is_value(text: &str) -> bool {
-    let flag = ["true", "false"].iter().any(|flag| text.eq_ignore_ascii_case(flag));
-    text.is_empty() || flag || time(Cell::Written(text)).is_ok() || is_number(text)
+    text.is_empty() || truth(text).is_some() || time(Cell::Written(text)).is_ok() || is_number(text)
 }
 
 /// What is wrong with a line of another length than the first one; `last`: whether nothing follows.
 pub(super) fn of_other_length(record: &::csv::StringRecord, names: usize, last: bool) -> String {
     let cells = record.len();
-    match () {
-        () if record.iter().any(|cell| cell.contains('\0')) => ZEROS.to_owned(),
-        () if last && cells < names => {
-            format!("cut off: it is the last line, and has {cells} of {names} cells; delete it")
-        }
-        () => format!(
+    match last && cells < names {
+        true => format!("cut off: it is the last line, and has {cells} of {names} cells; delete it"),
+        false => format!(
             "has {cells} cells, the first line has {names}; a text with a separator in it must stand in quotes, and decimals in a \
              file of commas need points"
         ),
     }
+}
+
+/// Whether a file ends amid a line, as where its writer was cut off.
+pub(super) fn breaks_off(path: &Path) -> bool {
+    let mut end = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::End(-2))?;
+        file.read_to_end(&mut end)
+    });
+    read.is_ok() && !end.contains(&b'\n') && !end.contains(&b'\r')
 }
 
 /// Of text with zero bytes, as a writer leaves them that lost its power.

@@ -1,7 +1,9 @@
 //! Tables as other programs write them are read without renaming: `tests/data/tables/foreign.py` has written the same
 //! steps by the writers of ten of them, and `truth.csv` says what should be read.
 
-use criticd::table::{Columns, Done, LargeTable, Reading, Table, TableError, Values, read_states_as, write_columns};
+use criticd::table::{
+    Categories, Columns, Done, LargeTable, Reading, Table, TableError, Values, read_states_as, write_columns,
+};
 use std::path::{Path, PathBuf};
 
 const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false, keep_all: false };
@@ -679,4 +681,192 @@ fn arrays_of_hdf5_are_judged_as_well() {
     assert_eq!(twice.told(), ["8 rows are exact copies of others and are left out; the first: row 8, mission 0, t 0"]);
     let said = of("log_early").unwrap_err().to_string();
     assert!(said.contains(", row 2, array mission: 2 of 2 episodes go on after a row that ended them"), "{said}");
+}
+
+/// Two missions as a program writes them by itself; 3000 is a cost that is written in many ways.
+const PLAIN: &str =
+    "mission,t,x,cost,failed\n0,0,0.5,3000.5,0\n0,1,1.5,1000,0\n0,2,2.25,2,1\n1,0,7,3000.5,0\n1,1,8,4,0\n1,2,9,5,1\n";
+
+/// The plain text with another separator, and its lines changed.
+fn rewritten(separator: &str, line: impl Fn(usize, &str) -> String) -> String {
+    PLAIN.lines().enumerate().map(|(k, text)| line(k, &text.replace(',', separator)) + "\n").collect()
+}
+
+/// What is read of a text with this name, and what is told.
+fn of_text(name: &str, text: &str, columns: &Columns) -> Result<(Vec<String>, Vec<String>), String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    let table = read(&path, STRICT, columns).map_err(|e| e.to_string())?;
+    Ok((rows(&table, true), table.told().to_vec()))
+}
+
+#[test]
+fn texts_of_spreadsheets_and_loggers_are_read_as_they_are() {
+    let same = |_: usize, line: &str| line.to_owned();
+    let flags = |line: &str, [no, yes]: [&str; 2]| {
+        let (rest, flag) = line.rsplit_once([',', ';']).unwrap();
+        let flag = flag.replace('0', no).replace('1', yes);
+        format!("{rest}{}{flag}", &line[rest.len()..=rest.len()])
+    };
+    let plain = PLAIN.to_owned();
+    let cases: Vec<(&str, String, &str)> = vec![
+        ("words for flags", rewritten(",", |_, line| flags(line, ["FALSCH", "WAHR"])), ""),
+        ("no and yes", rewritten(",", |_, line| flags(line, ["no", "yes"])), ""),
+        ("t and f", rewritten(",", |_, line| flags(line, ["f", "t"])), ""),
+        (
+            "thousands",
+            plain.replace("3000.5", "\"3,000.5\"").replace("1000", "\"1,000\""),
+            "commas set thousands apart",
+        ),
+        ("thousands of Switzerland", plain.replace("3000.5", "3'000.5"), ""),
+        (
+            "units in a line",
+            plain.replacen("failed\n", "failed\n-,s,m,EUR,-\n", 1),
+            "is no row, and is left out: -, s, m, EUR, -",
+        ),
+        (
+            "comments",
+            format!("# log 3\n# a, b\n{}", plain.replace("1,0,7", "# x\n1,0,7")),
+            "2 lines before the header are left out",
+        ),
+        ("a preamble", format!("Rover 3.1\nStarted,2026\n\n{plain}"), "before the header are left out"),
+        ("headers again", plain.replace("1,0,7", "mission,t,x,cost,failed\n1,0,7"), "1 line repeats the header"),
+        ("separators behind", rewritten(",", |k, line| format!("{line}{}", if k > 0 { "," } else { "" })), ""),
+        ("blanks", rewritten("  ", |_, line| format!(" {line}")), "columns are separated by blanks"),
+        ("numpy.savetxt", format!("# {}", rewritten(" ", same)), "columns are separated by blanks"),
+        (
+            "R with names",
+            rewritten("\t", |k, line| {
+                if k > 0 { format!("\"{k}\"\t{line}") } else { format!("\"{}\"", line.replace('\t', "\"\t\"")) }
+            }),
+            "a name stands before each row",
+        ),
+        ("a cut end", format!("{plain}2,0,3"), "line 8 is the last, is cut off, and is left out"),
+        ("zeros at the end", format!("{plain}\0\0\0\0"), "line 8 is the last, is cut off, and is left out"),
+    ];
+    let columns = logged();
+    let (truth, silent) = of_text("t.csv", PLAIN, &columns).unwrap();
+    assert_eq!((truth.len(), silent.len()), (6, 0));
+    for (what, text, words) in cases {
+        let (found, told) = of_text("t.csv", &text, &columns).unwrap_or_else(|said| panic!("{what}: {said}\n{text}"));
+        assert_eq!(found, truth, "{what}\n{text}");
+        let said = if words.is_empty() { told.is_empty() } else { told.iter().any(|told| told.contains(words)) };
+        assert!(said, "{what}: {told:?}");
+    }
+    // A line that is whole is no cut end, and what says two things is refused.
+    for (text, words) in [
+        (format!("{plain}2,0,3\n"), "line 8: cut off: it is the last line, and has 3 of 5 cells; delete it"),
+        (plain.replace("3000.5", "\"3,000\""), "line 2, column cost: is 3,000 meant to be 3000 or 3.000? Write it so"),
+        (plain.replace(",0,0.5,", ",03/28/2026,0.5,"), "may have the day or the month in front"),
+        (plain.replacen("1,2,9", "Sum,,9", 1), "empty; a time is needed here: if the row is no step"),
+        (plain.replace(",0.5,", ",0,5,"), "has 6 cells, the first line has 5; a text with a separator"),
+        (format!("id,id,id,log,log\n{plain}"), "there is no x in the table"),
+    ] {
+        let said = of_text("t.csv", &text, &columns).unwrap_err();
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let said = of_text("t.csv", &format!("id,id,id,log,log\n{plain}"), &columns).unwrap_err();
+    assert!(said.contains("if that names the columns, delete the line above it"), "{said}");
+}
+
+#[test]
+fn chains_do_not_go_on_over_a_repeated_header() {
+    let text = "x,cost,failed\n0,1,0\n1,1,0\n2,1,0\nx,cost,failed\n7,1,0\n8,1,0\n9,1,1\n";
+    let columns = Columns { episode: None, time: None, ..logged() };
+    let (found, _) = of_text("t.csv", text, &columns).unwrap();
+    assert_eq!(found.len(), 5, "the third row has no successor: {found:?}");
+    assert!(!found.iter().any(|row| row.contains("2.0000 | 7.0000")), "{found:?}");
+}
+
+#[test]
+fn flags_are_numbers_and_a_row_without_a_reward_may_say_that_the_one_before_led_to_the_end() {
+    let text =
+        "mission,t,x,cost,failed\n0,0,True,True,0\n0,1,False,False,0\n0,2,1,,1\n1,0,1,1,0\n1,1,0,1,0\n1,2,0,,1\n";
+    let (found, told) = of_text("t.csv", text, &logged()).unwrap();
+    assert_eq!(found.len(), 4);
+    assert!(found.contains(&"1.0000 | 0.0000 |  | -1.0000 false false".to_owned()), "{found:?}");
+    assert!(found.contains(&"0.0000 |  |  | 0.0000 true false".to_owned()), "{found:?}");
+    assert_eq!(
+        told,
+        [
+            "2 rows terminate and have no reward: they only say that the rows before them led to the end; the first: line 4"
+        ]
+    );
+}
+
+#[test]
+fn lines_of_json_may_be_nested_and_break_off() {
+    let line = |k: usize| {
+        format!("{{\"pose\": {{\"x\": {k}}}, \"cost\": 1, \"mission\": 0, \"t\": {k}, \"failed\": {}}}\n", k == 3)
+    };
+    let columns = Columns { state: list(&["pose.x"]), ..logged() };
+    let text: String = (0..4).map(line).collect();
+    let (truth, _) = of_text("t.jsonl", &text, &columns).unwrap();
+    assert_eq!(truth.len(), 4);
+    assert_eq!(of_text("t.json", &text, &columns).unwrap().0, truth);
+    let (found, told) = of_text("t.jsonl", &format!("{text}{}", &line(4)[..30]), &columns).unwrap();
+    assert_eq!((found, &told[0][..]), (truth, "line 5 is the last, is cut off, and is left out"));
+    for (text, words) in [
+        (format!("[{text}]"), "a list; a line holds one object"),
+        ("{\"observations\": [[1], [2]], \"rewards\": [1]}\n".to_owned(), "a line holds one step, and not an episode"),
+    ] {
+        let said = of_text("t.json", &text, &Columns::default()).unwrap_err();
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn files_of_other_kinds_are_told_by_how_they_begin() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, start, words) in [
+        ("t.csv.gz", &b"\x1f\x8b\x08"[..], "compressed with gzip; unpack it: gunzip"),
+        ("t.xlsx", &b"PK\x03\x04"[..], "save it as \"CSV UTF-8\""),
+        ("t.feather", &b"ARROW1\0\0"[..], "pandas.read_feather"),
+        ("t.db", &b"SQLite format 3\0"[..], "sqlite3 -header -csv"),
+        ("t.log", &b"nothing"[..], "its name must end in .csv"),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, start).unwrap();
+        let said = read(&path, STRICT, &logged()).unwrap_err().to_string();
+        assert!(said.contains(words), "{name}: {said}");
+    }
+    let parts = directory.path().join("t.csv");
+    std::fs::create_dir(&parts).unwrap();
+    std::fs::write(parts.join("part-00000-a-c000.csv"), PLAIN).unwrap();
+    let said = read(&parts, STRICT, &logged()).unwrap_err().to_string();
+    assert!(said.contains("cat OLD/part-* > NEW.csv"), "{said}");
+}
+
+#[test]
+fn texts_of_the_state_are_categories_with_codes_that_stay() {
+    let text = "mission,t,x,mode,cost,failed\n0,0,1,idle,1,0\n0,1,2,drive,1,0\n0,2,3,dock,1,1\n1,0,1,drive,1,0\n1,1,2,dock,1,1\n";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, text).unwrap();
+    let columns = Columns { state: list(&["x", "mode"]), ..logged() };
+    let table = read(&path, STRICT, &columns).unwrap();
+    let codes: Vec<f64> = table.rows().states.iter().skip(1).step_by(2).copied().collect();
+    assert_eq!(codes, [0.0, 1.0, 2.0, 1.0, 2.0]);
+    assert_eq!(table.categories().0, [list(&[]), list(&["idle", "drive", "dock"])]);
+    let said = table.understood().roles.iter().find(|role| role.0 == "categories").map(|role| role.1.as_str());
+    assert_eq!(said, Some("mode: idle 0, drive 1, dock 2"));
+    // Another order, as a model keeps it; then rows may go to a daemon, where codes must be agreed on.
+    let kept = Columns { categories: Categories(vec![list(&[]), list(&["dock", "idle", "drive"])]), ..columns.clone() };
+    let again = read(&path, STRICT, &kept).unwrap();
+    assert_eq!((again.rows().states[1], again.categories()), (1.0, &kept.categories));
+    let sorted = Columns { time: None, ..kept.clone() };
+    assert!(LargeTable::check_as(&path, STRICT, &sorted, &mut |_| true).is_ok());
+    let said = LargeTable::check_as(&path, STRICT, &Columns { time: None, ..columns.clone() }, &mut |_| true);
+    assert!(
+        said.unwrap_err().to_string().contains("line 2, column mode: \"idle\" is a text: its code must be the one")
+    );
+    // A text that no model knows.
+    let states = Columns { names: list(&["x", "mode"]), categories: kept.categories, ..Columns::default() };
+    assert_eq!(read_states_as(&path, &states, &mut |_| {}).unwrap().0[..4], [1.0, 1.0, 2.0, 2.0]);
+    std::fs::write(&path, "x,mode\n1,docks\n").unwrap();
+    let said = read_states_as(&path, &states, &mut |_| {}).unwrap_err().to_string();
+    assert!(said.contains("line 2, column mode: \"docks\" is none of the categories that are known: dock, idle, drive; did you mean dock?"), "{said}");
+    let listed = Columns { categories: Categories(vec![list(&["a"])]), ..columns };
+    assert!(of_text("t.csv", text, &listed).unwrap_err().contains("there are 1 lists, and 2 state variables"));
 }

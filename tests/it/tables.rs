@@ -244,7 +244,6 @@ fn lines_of_json_are_wrong_in_words() {
         ("{\"state\": [0], \"reward\": 1}", "line 2, key state: has 1 numbers, in line 1 it had 2"),
         ("{\"state\": 0, \"reward\": 1}", "line 2, key state: is a list here or in line 1"),
         ("{\"state\": [0, \"x\"], \"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[1]: \"x\" is text"),
-        ("{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": true}", "line 2, key reward: true is a flag"),
         ("{\"state\": [0, 1], \"reward\": 1, \"state\": [0, 2]}", "line 2: the key \"state\" comes twice at column"),
         ("{\"state\": [0, 1], \"next_state\": [0, 1e10], \"reward\": 1}", "line 2, key next_state[1]: 1e10 is beyond"),
         (
@@ -343,7 +342,6 @@ fn arrays_are_wrong_in_words() {
             replace("next_states", "<f8", "(3, 2)", floats(&[2.0, 3.0, 4.0, f64::INFINITY, 6.0, 7.0])),
             "row 1, array next_states[:, 1]: inf is not a finite number",
         ),
-        (replace("rewards", "|b1", "(3,)", vec![0, 1, 0]), "row 0, array rewards: false is a flag; a number"),
         (replace("rewards", "<f2", "(3,)", vec![0; 6]), "array rewards: numbers of type \"<f2\""),
         (replace("rewards", "|O", "(3,)", vec![0; 24]), "array rewards: holds Python objects"),
         (replace("rewards", "<f8", "(4,)", vec![0; 32]), "has 3 rows, there are 4 rewards"),
@@ -670,6 +668,7 @@ fn texts_are_read_as_spreadsheets_of_other_lands_write_them() {
         ),
         (with("\t", "."), "columns are separated by tabs"),
         (with("|", "."), "columns are separated by bars"),
+        (with("  ", "."), "columns are separated by blanks"),
         ([b"sep=;\r\n".to_vec(), with(";", ",")].concat(), "columns are separated by semicolons, decimals have commas"),
         ([b"sep=,\n", text.as_bytes()].concat(), ""),
         (b"state_0,reward,terminated,_h\xf6he\n0.5,1,0,1\n0.25,1,1,1\n".to_vec(), "the text is in windows-1252"),
@@ -711,8 +710,6 @@ fn points_beside_decimal_commas_are_thousands_or_refused() {
 
 #[test]
 fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
-    let text = "state_0,reward,terminated\n0.5,1,0\n0.25,1,1\n";
-    let with = |separator: &str, decimal: &str| text.replace(',', separator).replace('.', decimal).into_bytes();
     for (bytes, words) in [
         (
             b"0.5,1,0\n0.25,1,1\n".to_vec(),
@@ -727,7 +724,6 @@ fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
             assert!(said.contains(words), "{words}: {said}");
         }
     }
-    assert!(of_csv(&with(" ", "."))[0].contains("separated by blanks"));
     // What is in another encoding further down than is looked at.
     let rows = "0,1,0,a\n".repeat(10_000);
     let later = [b"state_0,reward,terminated,_note\n", rows.as_bytes(), b"1,1,1,h\xf6he\n"].concat();
@@ -754,7 +750,7 @@ fn what_numpy_and_pandas_write_is_csv() {
         let found = read(&path, STRICT).unwrap_or_else(|e| panic!("{text}: {e}"));
         assert!(same(&expected, &found), "{text}");
     }
-    for flag in ["0.5", "2", "2.0", "-1", "nan", "no", "1.0.0"] {
+    for flag in ["0.5", "2", "2.0", "-1", "nan", "noo", "1.0.0"] {
         let said = of_csv(format!("state_0,reward,terminated\n0,1,{flag}\n").as_bytes())[0].clone();
         assert!(
             said.contains(&format!("line 2, column terminated: {flag:?} is not a flag; write true, false, 1 or 0")),
@@ -767,16 +763,17 @@ fn what_numpy_and_pandas_write_is_csv() {
 fn a_log_that_was_cut_off_says_so() {
     let sound = "state_0,state_1,reward,terminated\n0,1,1,0\n1,1,1,0\n";
     for (end, words) in [
-        ("2,1", ", line 4: cut off: it is the last line, and has 2 of 4 cells; delete it"),
+        // What breaks off is left out; a line that ends is not.
+        ("2,1", "read"),
+        ("2,1,1,0\0\0\0\0", "read"),
+        ("\0\0\0\0\0\0", "read"),
         ("2,1\n", ", line 4: cut off: it is the last line, and has 2 of 4 cells; delete it"),
         (
             "2,1\n3,1,1,0\n",
             ", line 4: has 2 cells, the first line has 4; a text with a separator in it must stand in quotes",
         ),
         ("2,1,0,5,1,0\n", ", line 4: has 6 cells, the first line has 4"),
-        ("2,1,1,0\0\0\0\0", ", line 4: holds zero bytes, as files do whose writer was cut off"),
-        ("2,1,\0\0,0\n", ", line 4: holds zero bytes"),
-        ("\0\0\0\0\0\0", ", line 4: holds zero bytes, as files do whose writer was cut off; take them out: tr -d"),
+        ("2,1,\0\0,0\n", ", line 4: holds zero bytes, as files do whose writer was cut off; take them out: tr -d"),
     ] {
         let said = &of_csv(format!("{sound}{end}").as_bytes())[0];
         assert!(said.contains(words), "{end:?}: {said}");

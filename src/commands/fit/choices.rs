@@ -1,8 +1,11 @@
 //! Values of the options of `criticd fit`, and what they stand for in the learner.
 
+use crate::commands::Failure;
+use crate::commands::given::name_of;
 use criticd::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
 use criticd::math::embedding::StateKind;
 use criticd::math::kernel::NoiseModel;
+use criticd::table::Table;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KernelChoice {
@@ -134,6 +137,23 @@ impl KindChoice {
             Self::Known(kind) => kind,
             Self::Period => StateKind::Real,
         }
+    }
+}
+
+/// Have the variables of a table that hold texts be categories.
+pub(super) fn take_categories(kinds: &mut Vec<KindChoice>, table: &Table) -> Result<(), Failure> {
+    let texts: Vec<usize> = (0..table.dim()).filter(|&d| !table.categories().of(d).is_empty()).collect();
+    if kinds.is_empty() && !texts.is_empty() {
+        *kinds = vec![KindChoice::Known(StateKind::Real); table.dim()];
+        texts.iter().for_each(|&d| kinds[d] = KindChoice::Known(StateKind::Category));
+    }
+    let other = |d: &&usize| kinds.get(**d).is_some_and(|kind| kind.kind() != StateKind::Category);
+    match texts.iter().find(other) {
+        None => Ok(()),
+        Some(&d) => Err(Failure::usage(format!(
+            "--state-kinds: {} holds texts, which are a category: say category for it",
+            name_of(table, d)
+        ))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Models that others can be added to: with their sums, and learned in the epoch of another one.
 
 use super::{Failure, Fit, Fitted, finish};
+use crate::commands::given::categories;
+use crate::commands::inspect::read_model;
 use crate::commands::output::in_file;
 use criticd::fleet::{Epoch, Part, SUMS};
 use criticd::learner::model::Model;
@@ -53,6 +55,17 @@ impl SumOptions {
         }
         with_bytes(file, SUMS, &Part::of(model, streams).written())
     }
+}
+
+/// The table of `fit`, whose texts have the codes of the model that it is to be like.
+pub(super) fn read(fit: &mut Fit) -> Result<Table, Failure> {
+    if let Some(path) = fit.sums.like() {
+        let known = categories(&read_model(path)?, path)?;
+        fit.table.take_categories(&known);
+    }
+    let table = fit.table.read()?;
+    fit.take_categories(&table)?;
+    Ok(table)
 }
 
 /// The epoch of the model in a file.

@@ -8,7 +8,7 @@ use crate::commands::given::read_states_as;
 use crate::commands::output::{columns, print, print_json};
 use criticd::client::Requester;
 use criticd::snapshot::Evaluation;
-use criticd::table::Columns;
+use criticd::table::{Categories, Columns};
 use nalgebra::DMatrix;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
@@ -100,7 +100,7 @@ pub(super) fn run_head(
     }
     let Some(values) = heads.pop() else { return Err(Failure::new(format!("no answer for head {head}"))) };
     let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
-    values.print(&names, &states, json)
+    values.print(&names, &states, &Categories::default(), json)
 }
 
 /// Questions about heads of a critic, of the first one without a name.
