@@ -193,75 +193,61 @@ def test_a_plan_that_nobody_knows_the_end_of_costs_doubt(monkeypatch: pytest.Mon
     assert not np.allclose(bare, bold) and (careful < bold).all()
 
 
-class Falling(gymnasium.Env[Any, Any]):
-    """Counts down from 3 + its seed's last digit, earns 1 a step, ends at 0 or never, if `lasting`."""
-
-    def __init__(self, lasting: bool) -> None:
-        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float64)
-        self.action_space = gymnasium.spaces.Discrete(2)
-        self.lasting, self.left = lasting, 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.left = 3 + (seed or 0) % 10
-        return np.array([float(self.left)]), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        return np.array([float(self.left)]), 1.0, self.left == 0 and not self.lasting, False, {}
-
-
-def test_ppo_is_judged_by_the_returns_that_follow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ppo_is_judged_by_the_returns_that_came(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_sb3.install()
     if not TORCH:
-        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+        torch = ModuleType("torch")
+        torch.__dict__["set_num_threads"] = lambda count: None
+        monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.syspath_prepend(EXAMPLES)
     import ppo_critics
 
-    class Agent:
-        gamma = 0.5
-
-        def predict(self, observed: Any, deterministic: bool) -> tuple[int, None]:
-            assert not deterministic
-            return 0, None
-
-    agent: Any = Agent()
-    states, returns = ppo_critics.rollouts(agent, Falling(lasting=False), 20, 100, seed=0)
-    assert len(states) >= 20
-    np.testing.assert_allclose(returns, 2 - 0.5 ** (states[:, 0] - 1), rtol=1e-12)
-    # No end: all is worth the same, up to the thousandth that is left away; the states beyond the limit do not count.
-    states, returns = ppo_critics.rollouts(agent, Falling(lasting=True), 20, 10, seed=0)
-    assert len(states) == 20
-    np.testing.assert_allclose(returns, 2.0, rtol=1e-3)
+    # The clock stands still for as long as a thread of the daemon has waited since then.
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "schedstat").write_text("5 3000000000 1")
+    pace = ppo_critics.Pace(1e9, os.getpid())
+    pace.threads, pace.waited = tmp_path, {"7": 2.99}
+    pace.wait(1)
+    assert abs(pace.stood - 0.01) < 1e-9
+    # Two copies of four steps: one that terminates, and one that is cut, from which nothing is known.
+    nobody: Any = None
+    watch = ppo_critics.Watch(nobody, ppo_critics.Pace(2.0, os.getpid()))
+    for step in range(4):
+        watch.note(
+            criticd=np.array([step, 0.0]),
+            ppo=np.array([-step, 5.0]),
+            generation=np.ones(2),
+            rewards=np.array([1.0 if step == 3 else 0.0, 7.0]),
+            terminated=np.array([step == 3, False]),
+            cut=np.array([False, step == 3]),
+            at=np.full(2, float(step)),
+        )
+    (found,) = watch.moments(0.5, 10.0)
+    assert (found["rows"], found["zeros"]) == (4, 1)
+    assert found["mean_return"] == pytest.approx((1 + 0.5 + 0.25 + 0.125) / 4)
+    assert found["criticd"] > 0.9 and found["ppo"] < -0.9
+    assert [moment["rows"] for moment in watch.moments(0.5, 2.0)] == [2, 2]
     # The whole script, with an agent that learns nothing.
     if not fake_sb3.REAL:
-        torch = ModuleType("torch")
-        torch.__dict__["set_num_threads"] = lambda count: None
-        monkeypatch.setattr(ppo_critics, "torch", torch)
-        monkeypatch.setattr(
-            fake_sb3.PPO,
-            "predict",
-            lambda self, state, deterministic: (self.env.action_space.sample(), 0),
-            raising=False,
-        )
-        out = tmp_path / "found.json"
-        arguments = ["--steps", "1024", "--rollout", "128", "--judgements", "2", "--states", "300", "--json", str(out)]
-        monkeypatch.setattr(sys, "argv", ["ppo_critics.py", *arguments])
+        out, plot = tmp_path / "found.json", tmp_path / "plot.png"
+        arguments = ["--minutes", "0.03", "--rate", "2000", "--announce", "0.2", "--moment", "0.6"]
+        monkeypatch.setattr(sys, "argv", ["ppo_critics.py", *arguments, "--json", str(out)])
         ppo_critics.main()
         judged = json.loads(out.read_text())
-        assert [row["steps"] for row in judged] == [512, 1024]
-        # The stand-in's values are between -1 and 1, the returns about -100.
-        assert judged[1]["criticd_error"] < 0.6 * judged[1]["ppo_error"]
-    found = [{"steps": 10.0 * n, "criticd": 0.1 * n, "ppo": -100.0} for n in range(3)]
-    ppo_critics.draw(found, "Falling", str(tmp_path / "plot.png"))
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+        assert judged["announcements"] == 8 and len(judged["moments"]) == 3
+        # The stand-in's values are arbitrary.
+        assert judged["moments"][-1]["criticd"] > max(0.3, judged["moments"][-1]["ppo"])
+        monkeypatch.setattr(sys, "argv", ["ppo_critics.py", "--of", str(out), str(out), "--plot", str(plot)])
+        ppo_critics.main()
+        assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 if fake_sb3.REAL:
 
     def test_ppo_critics(tmp_path: Path) -> None:
-        arguments = ["--steps", "2048", "--rollout", "256", "--judgements", "2", "--states", "300"]
+        arguments = ["--minutes", "0.03", "--rate", "2000", "--announce", "0.2", "--moment", "0.6"]
         said = run(None, EXAMPLES / "ppo_critics.py", *arguments, "--plot", str(tmp_path / "ppo.png"))
-        assert len(re.findall(r"correlation with returns criticd -?[01]\.\d\d, PPO", said)) == 2
+        assert re.search(r"\| Pendulum-v1 \| 0.2 s \| 0 \| 8 \|", said)
         assert (tmp_path / "ppo.png").exists()
 
 
