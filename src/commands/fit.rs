@@ -24,15 +24,13 @@ use criticd::learner::hidden;
 use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::period;
-use criticd::learner::refit::{self, Compared, RefitError, RefitJob, RefitReport, RefitTrigger};
-use criticd::learner::window::Window;
-use criticd::learner::{Alarm, DictionaryBy, DriftSensitivity, Lambda, Learner, LinearColumns, Settings, VarianceKind};
+use criticd::learner::refit::{Compared, RefitReport};
+use criticd::learner::{Alarm, Lambda, LinearColumns, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::snapshot::Snapshot;
 use criticd::table::Table;
-use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::whole_file::Output;
 use criticd::wire;
@@ -40,7 +38,7 @@ use report::Report;
 use stages::Stages;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///

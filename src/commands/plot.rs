@@ -662,6 +662,7 @@ mod tests {
             reward: 0,
             labels: Labels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
             marginal: false,
+            categories: Default::default(),
         }
     }
 
