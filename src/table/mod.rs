@@ -960,7 +960,7 @@ mod tests {
         assert!(message("state_0,reward,done\n").contains("--done terminated"));
         assert!(message("state_0,reward,value\n").contains("underscore"));
         assert!(message("State_0,reward\n").contains("state_0"));
-        assert!(message("state_0 reward\n").contains("separated by blanks"));
+        assert!(message("state_0 reward\n1 2\n").contains("holds no transition"));
         assert!(message("state,reward\n").contains("state_0"));
         assert!(message("state_0,state_2,reward\n").contains("column state_1: missing"));
         assert!(message("state_0,next_state_0,next_state_1,reward\n").contains("must agree"));

@@ -139,7 +139,7 @@ fn every_format_gives_the_same_transitions() {
 fn the_directory_of_a_minari_dataset_is_a_table() {
     let directory = tempfile::tempdir().unwrap();
     let refused = read(directory.path(), STRICT).unwrap_err().to_string();
-    assert!(refused.contains("no data/main_data.hdf5"), "{refused}");
+    assert!(refused.contains("no Minari dataset in HDF5 (data/main_data.hdf5)"), "{refused}");
     std::fs::write(directory.path().join("dataset_info.json"), "{}").unwrap();
     let refused = read(directory.path(), STRICT).unwrap_err().to_string();
     assert!(refused.contains("datasets.load_from_disk"), "{refused}");
@@ -391,21 +391,25 @@ fn arrays_are_wrong_in_words() {
         let said = message(&path, STRICT);
         assert!(said.contains(words), "{words}: {said}");
     }
-    let piece = |terminated: Vec<u8>, streams: Option<Vec<u8>>| {
+    let ending = |ends: [[u8; 2]; 2], streams: Option<Vec<u8>>| {
+        let [terminated, truncated] = ends.map(|flags| flags.to_vec());
         let mut arrays = vec![
             ("states", "<f8", "(3,)", floats(&[0.0, 1.0, 2.0])),
             ("rewards", "<f8", "(2,)", floats(&[0.0, 1.0])),
             ("terminated", "|b1", "(2,)", terminated),
+            ("truncated", "|b1", "(2,)", truncated),
         ];
         arrays.extend(streams.map(|streams| ("streams", "<i8", "(2,)", streams)));
         npz(&arrays)
     };
-    let (_directory, path) = piece(vec![0, 1], Some(vec![0; 16]));
+    let (_directory, path) = ending([[0, 1], [0, 0]], Some(vec![0; 16]));
     assert_eq!(read(&path, STRICT).unwrap().rows().next_states, [1.0, 2.0]);
-    let (_directory, path) = piece(vec![1, 0], None);
-    assert!(message(&path, STRICT).contains("row 0, array terminated: ends an episode, only the last row"));
+    let (_directory, path) = ending([[1, 0], [0, 0]], None);
+    assert_eq!(read(&path, STRICT).unwrap().rows().terminated, [true, false], "nothing counts behind the first");
+    let (_directory, path) = ending([[0, 0], [1, 0]], None);
+    assert!(message(&path, STRICT).contains("row 0, array truncated: ends an episode, only the last row"));
     let streams: Vec<u8> = [1_i64, 2].iter().flat_map(|v| v.to_le_bytes()).collect();
-    let (_directory, path) = piece(vec![0, 0], Some(streams));
+    let (_directory, path) = ending([[0, 0], [0, 0]], Some(streams));
     assert!(message(&path, STRICT).contains("row 1, array streams: is another stream's"));
 }
 
