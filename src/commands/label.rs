@@ -142,9 +142,9 @@ impl Label {
         }
         // What is wrong with them is said before the work begins.
         let kept = self.kept(&table, info.is_some() && is_parquet(out))?;
-        let work = self.work()?;
-        // What comes through a pipe cannot be told from what came before.
+        // What comes through a pipe cannot be told from what came before, and is there once.
         let again = self.table.table.is_file() || self.table.table.is_dir();
+        let work = self.work(again)?;
         let parts = place.file().filter(|_| again).map(|file| Parts::open(file, &work.to_string())).transpose()?;
         let progress = Progress::start("labelling");
         let labels = self.labels(&table, &self.likeness(&table)?, count, parts.as_ref())?;
@@ -212,12 +212,12 @@ impl Label {
         Ok(kept)
     }
 
-    /// What the labels are made of: the same labels come of the same.
-    fn work(&self) -> Result<Value, Failure> {
+    /// What the labels are made of: the same labels come of the same. `again`: whether the table can be read once more.
+    fn work(&self, again: bool) -> Result<Value, Failure> {
         let print = |path: &Path| std::fs::read(path).map(|bytes| parts::print(&bytes)).map_err(|e| in_file(path, e));
         Ok(json!({
             "program": concat!("criticd ", env!("CARGO_PKG_VERSION")),
-            "table": self.table.fingerprint()?,
+            "table": again.then(|| self.table.fingerprint()).transpose()?,
             "model": self.model.as_deref().map(print).transpose()?,
             "dictionary": self.dictionary.dictionary.as_deref().map(print).transpose()?,
             "options": format!(

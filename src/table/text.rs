@@ -69,6 +69,10 @@ pub(super) fn otherwise(path: &Path) -> Option<String> {
             () => None,
         };
     }
+    if !path.is_file() {
+        // A pipe would wait, and what is read of it would be gone.
+        return None;
+    }
     let mut start = Vec::new();
     File::open(path).ok()?.take(64).read_to_end(&mut start).ok()?;
     let start = start.strip_prefix(b"PRAGMA foreign_keys=OFF;\n").unwrap_or(&start);
@@ -417,6 +421,10 @@ pub(super) fn of_other_length(record: &::csv::StringRecord, names: usize, last: 
 
 /// Whether a file ends amid a line, as where its writer was cut off.
 pub(super) fn breaks_off(path: &Path) -> bool {
+    if !path.is_file() {
+        // Of a pipe the end is gone.
+        return false;
+    }
     let mut end = Vec::new();
     let read = File::open(path).and_then(|mut file| {
         file.seek(SeekFrom::End(-2))?;
