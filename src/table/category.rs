@@ -74,7 +74,7 @@ impl Coder {
             return Ok(None);
         }
         if self.holds[d] == Holds::Texts {
-            return self.code(d, cell);
+            return self.code(d, cell, gaps);
         }
         if gaps && is_missing(cell) {
             return Ok(None);
@@ -107,10 +107,10 @@ impl Coder {
             return Err(message);
         }
         self.holds[d] = Holds::Texts;
-        self.code(d, cell)
+        self.code(d, cell, gaps)
     }
 
-    fn code(&mut self, d: usize, cell: Cell<'_>) -> Result<Option<f64>, String> {
+    fn code(&mut self, d: usize, cell: Cell<'_>, gaps: bool) -> Result<Option<f64>, String> {
         if is_blank(cell) {
             return Ok(None);
         }
@@ -120,6 +120,10 @@ impl Coder {
         };
         if let Some(&code) = self.codes[d].get(&text) {
             return Ok(Some(code as f64));
+        }
+        // Wherever such a word stands it is the same, but where it is listed.
+        if gaps && is_missing(cell) {
+            return Ok(None);
         }
         let known = self.categories.of(d);
         if self.given {
@@ -212,6 +216,13 @@ mod tests {
         assert_eq!(read(&mut coder, &["NA", "<NA>", "null"]), [Ok(None), Ok(None), Ok(None)]);
         let wrong = coder.read(0, Cell::Written("3"), false).unwrap_err();
         assert!(wrong.contains("\"3\" is a number, and \"idle\" before it is a category"), "{wrong}");
+        // With gaps other words say so too, before the first category and behind it, unless they are listed.
+        let mut gappy = Coder::new(&Categories::default(), 1, Learns::Yes);
+        let found = ["none", "idle", "none"].map(|text| gappy.read(0, Cell::Written(text), true));
+        assert_eq!(found, [Ok(None), Ok(Some(0.0)), Ok(None)]);
+        let listed = Categories(vec![vec!["idle".into(), "none".into()]]);
+        let found = Coder::new(&listed, 1, Learns::Yes).read(0, Cell::Written("none"), true);
+        assert_eq!(found, Ok(Some(1.0)));
         // Numbers stay numbers, and what stands behind them is told as before.
         assert_eq!(coder.read(1, Cell::Written("True"), false), Ok(Some(1.0)));
         assert!(coder.read(1, Cell::Written("ERR"), false).unwrap_err().contains("\"ERR\" is not a number"));
