@@ -20,6 +20,10 @@ pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 /// Why a table with texts in the state is refused, and what to do.
 pub(super) const NO_TEXTS: &str = "numbers are needed here; leave it out, or write a column of 0 and 1 for each text";
 
+/// Why a table with texts in the state is refused beside a model that has no codes for them, and what to do.
+pub(super) const NO_CODES: &str = "the model has no codes for them; write its numbers, or list the texts in the order of its \
+                                   codes in a file for --columns";
+
 /// Names in a sentence, at most.
 const NAMES: usize = 12;
 

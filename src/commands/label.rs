@@ -12,6 +12,7 @@ use super::inspect::read_model;
 use super::output::{Progress, in_file, note, output, print, print_json};
 use clap::Parser as _;
 use criticd::learner::{Settings, VarianceKind};
+use criticd::math::embedding::StateKind;
 use criticd::math::kernel::NoiseModel;
 use criticd::table::{Info, Table, TableError, Values, write_columns};
 use criticd::transition::Rows;
@@ -264,6 +265,11 @@ impl Label {
             if model.dim() != rows.dim {
                 let message = format!("its states have {} numbers, those of the table {}", model.dim(), rows.dim);
                 return Err(in_file(path, message));
+            }
+            // Codes of categories are as good in any order, since every group learns its own elements.
+            let kinds = &model.hyperparameters.kernel.kinds;
+            if self.table.categories()?.is_empty() && !kinds.contains(&StateKind::Category) {
+                self.table.refuse_categories(table, given::NO_CODES)?;
             }
             let variance = match model.hyperparameters.noise {
                 NoiseModel::Correlated => VarianceKind::Rows,

@@ -296,7 +296,7 @@ impl Plot {
         let known = mapping(snapshot, &self.model)?.unwrap_or_default();
         let said = self.columns.as_deref().map(read_columns).transpose()?;
         let categories = known.columns.categories.clone();
-        let columns = said.map_or(known.columns, |said| Columns { categories, ..said });
+        let columns = said.map_or(known.columns, |said| Columns { categories, ..Columns::default() }.or(said));
         Ok(Mapping { columns, reading: known.reading })
     }
 

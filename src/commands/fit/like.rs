@@ -1,7 +1,7 @@
 //! Models that others can be added to: with their sums, and learned in the epoch of another one.
 
 use super::{Failure, Fit, Fitted, finish};
-use crate::commands::given::categories;
+use crate::commands::given::{NO_CODES, categories};
 use crate::commands::inspect::read_model;
 use crate::commands::output::in_file;
 use criticd::fleet::{Epoch, Part, SUMS};
@@ -64,6 +64,9 @@ pub(super) fn read(fit: &mut Fit) -> Result<Table, Failure> {
         fit.table.take_categories(&known);
     }
     let table = fit.table.read()?;
+    if fit.sums.like().is_some() && fit.table.categories()?.is_empty() {
+        fit.table.refuse_categories(&table, NO_CODES)?;
+    }
     fit.take_categories(&table)?;
     Ok(table)
 }

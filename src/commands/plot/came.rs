@@ -1,6 +1,7 @@
 //! Rows that came: those of a table, or the newest of a data directory.
 
 use crate::commands::Failure;
+use crate::commands::given::{NO_CODES, refuse_texts};
 use crate::commands::output::in_file;
 use criticd::daemon::archive;
 use criticd::daemon::survey::holds_journal;
@@ -48,6 +49,9 @@ impl Came {
             } else {
                 let table = Table::read_as(path, mapping.reading, &mapping.columns, &mut |_| {});
                 let table = table.map_err(|e| in_file(path, e))?;
+                if mapping.columns.categories.is_empty() {
+                    refuse_texts(path, &table, NO_CODES)?;
+                }
                 let streams = table.streams().to_vec();
                 let rows = table.into_rows();
                 let columns = all(&rows);
