@@ -7,6 +7,7 @@ use criticd::daemon::as_of::{Moment, as_of};
 use criticd::daemon::survey::holds_journal;
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::SqliteStorage;
+use criticd::learner::Learner;
 use criticd::snapshot::Snapshot;
 use criticd::state::State;
 use std::path::Path;
@@ -45,7 +46,14 @@ pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -
         let known: Vec<&str> = names().collect();
         Failure::new(format!("there was no such critic then; there was {}", known.join(", ")))
     })?;
-    Ok(learner.snapshot(true)?)
+    model(&state, learner)
+}
+
+/// The model of one of the critics of `state`, with the names of its rewards as far as rows have said them.
+pub(super) fn model(state: &State, learner: &Learner) -> Result<Snapshot, Failure> {
+    let said = state.configured().and_then(|configured| configured.reward_names.as_deref());
+    let reward_names = Config::reward_names(said.unwrap_or_default(), learner.settings());
+    Ok(Snapshot { reward_names, ..learner.snapshot(true)? })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) fn print(directory: &Path, moment: Moment, as_json: bool) -> Result<(), Failure> {
     let state = as_of::state(directory, moment)?;
     let offset = state.end().offset;
-    let models: Vec<_> = state.critics().iter().filter_map(|critic| critic.snapshot(true).ok()).collect();
+    let models: Vec<_> = state.critics().iter().filter_map(|critic| as_of::model(&state, critic).ok()).collect();
     if as_json {
         let critics: Vec<Value> = models.iter().map(document).collect();
         return print_json(&json!({"offset": offset, "critics": critics}));
