@@ -169,6 +169,8 @@ fn one(question: &str, of: &mut Option<String>, known: &dyn Fn(&str) -> bool) ->
 /// The file: what was found, and as comments what is still to be said.
 fn written(guess: &Guess, looked: &Looked) -> String {
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+    // What stands in a comment ends with its line.
+    let listed = |values: &[String]| values.join(", ").replace(char::is_control, " ");
     let list = |names: &[String]| format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "));
     let Columns { state, action, reward, episode, time, terminated, truncated, done, format, .. } = &guess.columns;
     let mut text = String::new();
@@ -196,7 +198,7 @@ fn written(guess: &Guess, looked: &Looked) -> String {
         (None, Some(_), _) => {}
         (None, None, Some((name, values))) => {
             let value = values.first().map_or("arrived", String::as_str);
-            line(false, "terminated", quoted(&format!("{name} == {value}")), &format!("of {}", values.join(", ")));
+            line(false, "terminated", quoted(&format!("{name} == {value}")), &format!("of {}", listed(values)));
         }
         (None, None, None) => {
             line(false, "terminated", quoted("arrived"), "a flag or a condition; or --assume-terminated never or last");
@@ -208,10 +210,10 @@ fn written(guess: &Guess, looked: &Looked) -> String {
     }
     let texts = looked.columns.iter().filter(|look| look.is_category() && guess.left.contains(&look.name));
     for look in texts {
-        text += &format!("# texts, which may be a category of the state: {} ({})\n", look.name, look.values.join(", "));
+        text += &format!("# texts, which may be a category of the state: {} ({})\n", look.name, listed(&look.values));
     }
     if !guess.left.is_empty() {
-        text += &format!("# left alone: {}\n", guess.left.join(", "));
+        text += &format!("# left alone: {}\n", listed(&guess.left));
     }
     text
 }
