@@ -29,7 +29,9 @@ pub fn fingerprint_as(
     let mut hasher = SipHasher13::new();
     let mut hash = |hasher: &mut SipHasher13| {
         let mut block = vec![0; 1 << 20];
-        for file in lerobot::files(&path)? {
+        // What a dataset says of its columns decides which numbers are read.
+        let described = lerobot::is_dataset(&path).then(|| path.join(lerobot::INFO));
+        for file in described.into_iter().chain(lerobot::files(&path)?) {
             let mut file = File::open(file).map_err(Fault::Io)?;
             loop {
                 match file.read(&mut block).map_err(Fault::Io)? {

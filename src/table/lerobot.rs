@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const INFO: &str = "meta/info.json";
+pub(super) const INFO: &str = "meta/info.json";
 /// The features that hold the numbers of the state and of the action.
 const STATE: &str = "observation.state";
 const ACTION: &str = "action";
