@@ -85,6 +85,10 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
 const LIST: &str = "not an object, but a list; a line holds one object, {\"state\": [...], \"reward\": ..., ...}. In Python: \
                     pandas.read_json(\"OLD\").to_json(\"NEW.jsonl\", orient=\"records\", lines=True)";
 
+/// Of an object that goes over several lines.
+const SPREAD: &str = "an object that goes over several lines; a line holds one object, {\"state\": [...], \"reward\": ..., ...}. In \
+                      Python, for columns of equal length: pandas.read_json(\"OLD\").to_json(\"NEW.jsonl\", orient=\"records\", lines=True)";
+
 /// Of lines that are episodes.
 const EPISODE: &str = "a list of lists: a line holds one step, and not an episode. In Python, with the names of the file: \
     new = open(\"NEW.jsonl\", \"w\"); [print(json.dumps({\"episode\": k, \"obs\": o, \"next_obs\": n, \"action\": a, \"reward\": r, \
@@ -100,6 +104,7 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> String {
         () if text.contains(&0) => text::ZEROS.to_owned(),
         () if std::str::from_utf8(text).is_err() => text::NOT_UTF_8.to_owned(),
         () if text.starts_with(b"[") => LIST.to_owned(),
+        () if text == b"{" => SPREAD.to_owned(),
         () if error.is_eof() => {
             format!("not JSON: cut off at column {}; delete the line, if its end is lost", error.column())
         }
