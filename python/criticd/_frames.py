@@ -156,16 +156,24 @@ def _coordinate(
 def _codes(values: npt.NDArray[Any], name: str, categories: Sequence[str]) -> Array:
     """The codes of texts: their places among the `categories`."""
     codes = {text: float(code) for code, text in enumerate(categories)}
-    found = [codes.get(str(value)) for value in values.ravel().tolist()]
+    texts = [_as_text(value) for value in values.ravel().tolist()]
+    found = [codes.get(text) for text in texts]
     if None in found:
         place = found.index(None)
-        text = str(values.ravel()[place])
+        text = texts[place]
         message = (
             f"{text!r} is none of the categories that are known: {listed(categories)}. Correct it, leave these rows"
             " out, or fit again with rows that have it"
         )
         raise Invalid(name, message, place if values.ndim else None)
     return np.array(found, np.float64).reshape(values.shape)
+
+
+def _as_text(value: Any) -> str:
+    """A text, or a number or flag as the program writes it where a list of categories has such."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def listed(names: Iterable[str]) -> str:
