@@ -39,7 +39,7 @@ REST = 0.02
 class Pace:
     """So many steps a second, by a clock that stands still while the daemon waits for a processor that others use.
 
-    Linux counts that of each thread. Elsewhere it is the clock of the wall.
+    Linux counts it for each thread. Elsewhere it is the clock of the wall.
     """
 
     def __init__(self, rate: float, pid: int) -> None:

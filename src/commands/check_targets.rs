@@ -132,8 +132,8 @@ fn said(ends: &Ends, terminated: bool) -> String {
              one step changes"
         }
         (Behind::InReward, _) => {
-            "nothing follows, and the rewards hold the discounted value already, as Stable-Baselines3 stores them: right. Those of \
-             rsl_rl hold the value of the row's own state: to see that, give the rewards of the environment"
+            "nothing follows, and the rewards hold the discounted value already, as Stable-Baselines3 stores them: right. rsl_rl \
+             stores rewards that hold the value of the row's own state: to see that, give the rewards of the environment"
         }
         (Behind::Other, true) => "something follows; nothing should. Success is bootstrapped",
         (Behind::Other, false) => {

@@ -311,7 +311,7 @@ fn strange_ends(rows: &Rows) -> Vec<String> {
     }
     if resets >= ENDS_MIN && 2 * resets > cuts {
         said.push(format!(
-            "after {resets} of {cuts} truncated rows the next state is the one in which the next episode begins: it is that behind the reset; \
+            "after {resets} of {cuts} truncated rows the next state is the one in which the next episode begins: it lies behind the reset; \
              give the one before (Gymnasium: info[\"final_obs\"])"
         ));
     }
