@@ -124,7 +124,8 @@ impl Header {
     /// Whether as many numbers and lists are there as states have coordinates; `next`: those of successors.
     fn check_lengths(&self, next: usize) -> Result<(), Fault> {
         let (dim, listed) = (self.dim, self.categories.0.len());
-        if listed > 0 && listed != dim {
+        // Beside states alone the lists are a model's, and how many numbers that takes is said by whoever reads them.
+        if listed > 0 && listed != dim && self.want != Want::States {
             let message = format!(
                 "there are {listed} lists, and {dim} state variables; give one for each, [] for one of numbers"
             );
