@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::fs::{self, File, TryLockError};
 use std::hash::Hasher as _;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 const SEAL: Seal = Seal { kind: b"criticd labels\n", version: 1 };
@@ -50,6 +50,8 @@ impl Parts {
                 let message = "another process is labelling into this file; wait for it, or name another --out";
                 return Err(in_file(out, message));
             }
+            // A file system without locks keeps nobody out.
+            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {}
             locked => locked.map_err(|e| in_file(&folder, e))?,
         }
         let mut before = String::new();

@@ -11,12 +11,14 @@ use std::path::Path;
 pub(super) fn print(directory: &Path, moment: Moment, as_json: bool) -> Result<(), Failure> {
     let state = as_of::state(directory, moment)?;
     let offset = state.end().offset;
-    let models: Vec<_> = state.critics().iter().filter_map(|critic| as_of::model(&state, critic).ok()).collect();
+    let models = state.critics().iter().map(|critic| (critic, as_of::model(&state, critic).ok()));
     if as_json {
-        let critics: Vec<Value> = models.iter().map(document).collect();
+        let critics: Vec<Value> = models.filter_map(|(_, model)| model.as_ref().map(document)).collect();
         return print_json(&json!({"offset": offset, "critics": critics}));
     }
-    let none = if models.is_empty() { "\nno critic had a model yet\n" } else { "" };
-    let told: String = models.iter().map(|model| format!("\n{}", describe(model))).collect();
-    super::super::print(&format!("{offset} rows had been stored\n{none}{told}"))
+    let told = models.map(|(critic, model)| match model {
+        Some(model) => format!("\n{}", describe(&model)),
+        None => format!("\n{} had no model yet\n", critic.settings().name),
+    });
+    super::super::print(&format!("{offset} rows had been stored\n{}", told.collect::<String>()))
 }
