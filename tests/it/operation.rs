@@ -387,10 +387,15 @@ fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
     let said = done(&format!("status --data-dir {data} {moment}"));
     assert!(said.starts_with("2048 rows had been stored\n") && said.contains("learned "), "{said}");
     let control = daemon.control().to_owned();
-    fails(&format!("status --control {control} {moment}"), "name its data directory with -d");
-    fails(&format!("value {data} {states} --critic a,b {moment}"), "one critic answers");
+    for (command, words) in [
+        (format!("status --control {control} {moment}"), "name its data directory with -d"),
+        (format!("value {data} {states} --critic a,b {moment}"), "one critic answers"),
+        (format!("export {data} {moment} --out {}", at("rows.csv")), "--to OFFSET"),
+    ] {
+        let (status, text) = run(&command);
+        assert!(status == 2 && text.contains(words), "{command}: {status}, {text}");
+    }
     fails(&format!("value {then} {states} {moment}"), "no data directory");
-    fails(&format!("export {data} {moment} --out {}", at("rows.csv")), "--to OFFSET");
     daemon.stop();
     compare();
 }
