@@ -210,8 +210,8 @@ def test_ppo_is_judged_by_the_returns_that_came(monkeypatch: pytest.MonkeyPatch,
     pace.wait(1)
     assert abs(pace.stood - 0.01) < 1e-9
     # Two copies of four steps: one that terminates, and one that is cut, from which nothing is known.
-    nobody: Any = None
-    watch = ppo_critics.Watch(nobody, ppo_critics.Pace(2.0, os.getpid()))
+    model: Any = None
+    watch = ppo_critics.Watch(model, ppo_critics.Pace(2.0, os.getpid()))
     for step in range(4):
         watch.note(
             criticd=np.array([step, 0.0]),
