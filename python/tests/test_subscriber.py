@@ -48,12 +48,22 @@ def test_models_are_followed(start: Start) -> None:
             snapshot = subscriber.wait(PATIENCE_S, offset=offset)
             assert snapshot is subscriber.latest
             assert_as_answered(snapshot, client, offset)
+
+        def weights_came() -> bool:
+            nonlocal offset
+            if not subscriber.received.weights:
+                offset = append(client, offset, 10)
+            return subscriber.received.weights > 0
+
+        # On a busy machine more than the time between two whole snapshots may have passed with each part.
+        when(weights_came, "weights without a dictionary")
+        assert_as_answered(subscriber.wait(PATIENCE_S, offset=offset), client, offset)
         before = subscriber.wait()
         adopted = client.refit(wait=True, timeout_s=5 * PATIENCE_S)
         if adopted.outcome == "adopted":
             assert subscriber.wait(PATIENCE_S, generation=before.generation + 1).generation == adopted.generation
         received = subscriber.received
-    assert received.weights > 0 and received.snapshots > 0 and received.refused == 0
+    assert received.snapshots > 0 and received.refused == 0
     assert received.connections == 1
 
 
