@@ -3,10 +3,11 @@
     criticd serve --set critic.discount=0.99
     python examples/python/cleanrl_ppo.py --total-timesteps 50000
 
-Every line, or block of lines, that belongs to criticd is marked `# criticd`. They send each step to the daemon, and log
-the explained variance of the agent's critic and of the daemon's, its mean standard deviation and the difference of the
-two, to TensorBoard where that is installed. Both critics are judged by the rewards that followed, and where a rollout
-or an episode was cut by their own value of the last state. Needs PyTorch.
+Every line, or block of lines, that belongs to criticd is marked `# criticd`. They send each step to the daemon, or
+with --in-process teach a learner in this process, without a daemon. They log the explained variance of the agent's
+critic and of criticd's, its mean standard deviation and the difference of the two, to TensorBoard where that is
+installed. Both critics are judged by the rewards that followed, and where a rollout or an episode was cut by their
+own value of the last state. Needs PyTorch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from torch import nn, optim
 from torch.distributions.categorical import Categorical
 
-from criticd import Sender, Subscriber  # criticd
+from criticd import Learner, Sender, Subscriber  # criticd
 from criticd.gym import wrap_vector  # criticd
 from criticd.returns import discounted_returns, explained_variance  # criticd
 
@@ -128,6 +129,7 @@ def main() -> None:
     parser.add_argument("--gae-lambda", type=float, default=0.95)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", default="runs/criticd")
+    parser.add_argument("--in-process", action="store_true", help="learn here, without a daemon")  # criticd
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
@@ -135,8 +137,11 @@ def main() -> None:
     # With SAME_STEP every step is a transition, as PPO's buffers have it.
     mode = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
     envs: Any = gym.make_vec(args.env_id, args.num_envs, vectorization_mode="sync", vector_kwargs=mode)
-    sender, subscriber = Sender(stream="cleanrl"), Subscriber()  # criticd
-    envs = wrap_vector(envs, sender)  # criticd
+    if args.in_process:  # criticd
+        learner = Learner(discount=args.gamma)
+    else:
+        sender, subscriber = Sender(stream="cleanrl"), Subscriber()
+        envs = wrap_vector(envs, sender)
     writer, agent = writer_to(args.folder), Agent(envs)
     optimizer = optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5)
     shape = (args.num_steps, args.num_envs)
@@ -147,7 +152,8 @@ def main() -> None:
 
     for iteration in range(1, args.total_timesteps // (args.num_envs * args.num_steps) + 1):
         ended, cut, afters = np.zeros(shape, bool), np.zeros(shape, bool), obs.numpy().copy()  # criticd
-        model = subscriber.latest  # criticd: as old as the agent's critic, which learns after the rollout
+        # criticd: as old as the agent's critic, which learns after the rollout
+        model = subscriber.latest if not args.in_process else learner.snapshot() if learner.learned else None
         for step in range(args.num_steps):
             obs[step], dones[step] = next_obs, next_done
             with torch.no_grad():
@@ -165,6 +171,8 @@ def main() -> None:
         followed = torch.cat([dones[1:], next_done[None]])
         advantages = estimated_advantages(rewards, values, followed, ahead, args.gamma, args.gae_lambda)
         charts = {}
+        if args.in_process:  # criticd
+            learner.learn(obs.numpy(), rewards.numpy(), afters, terminated=ended, truncated=cut, stream="cleanrl")
         cut[-1] |= ~ended[-1]  # criticd: before the update, with the values that the agent acted on
         with torch.no_grad():  # criticd
             critics: dict[str, Any] = {"agent": lambda x: agent.critic(torch.as_tensor(x)).flatten().numpy()}
@@ -186,8 +194,11 @@ def main() -> None:
         )
 
     envs.close()
-    sender.close()  # criticd
-    subscriber.close()  # criticd
+    if args.in_process:  # criticd
+        learner.close()
+    else:
+        sender.close()
+        subscriber.close()
 
 
 if __name__ == "__main__":
