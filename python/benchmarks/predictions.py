@@ -1,6 +1,6 @@
 """How well the value function that a daemon learned from a stream agrees with fresh rollouts of the same policy.
 
-    python benchmarks/predictions.py [ENVIRONMENT ...] [--steps 20000]
+    python benchmarks/predictions.py [ENVIRONMENT ...] [--steps 20000] [--budget 20]
 
 Each environment gets a daemon of its own, and is streamed by `wrap_vector`; then new copies are rolled out under the
 same noisy policy, and their discounted returns compared with mean and 90 % interval: correlation, and the share of
@@ -85,11 +85,14 @@ def rollout(env: Any, policy: Policy, generator: np.random.Generator, skip: int)
     return np.asarray(start, float), total
 
 
-def report(name: str, steps: int) -> None:
+def report(name: str, steps: int, budget_s: float) -> None:
     """Stream, select a model twice, compare."""
     policy, copies = ENVIRONMENTS[name]
     generator = np.random.default_rng(0)
-    with Daemon(f"critic.discount={DISCOUNT}", "critic.refit_budget_s=20") as daemon, daemon.client() as client:
+    with (
+        Daemon(f"critic.discount={DISCOUNT}", f"critic.refit_budget_s={budget_s}") as daemon,
+        daemon.client() as client,
+    ):
         with daemon.sender(reliable=True, stream=name) as sender:
             envs = wrap_vector(gymnasium.make_vec(name, copies), sender)
             states, _ = envs.reset(seed=0)
@@ -126,9 +129,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("environments", nargs="*", choices=[*ENVIRONMENTS, []], default=[])
     parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of a refit's search [default: %(default)s]")
     arguments = parser.parse_args()
     for name in arguments.environments or ENVIRONMENTS:
-        report(name, arguments.steps)
+        report(name, arguments.steps, arguments.budget)
 
 
 if __name__ == "__main__":

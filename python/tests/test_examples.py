@@ -260,6 +260,8 @@ if TORCH:
         with daemon.client() as client:
             client.value([0.0] * 4, min_offset=4096, timeout_s=PATIENCE_S)
             assert client.status()["offset"] == 4096 and client.status()["streams"] == 4
+        here = run(None, EXAMPLES / "cleanrl_ppo.py", "--total-timesteps", "2048", "--in-process", "--folder", "runs")
+        assert here.count("explained_variance_agent") == 4 and here.count("explained_variance_criticd") == 3
 
 
 def test_the_benchmark_of_send_measures() -> None:
@@ -287,6 +289,8 @@ def test_the_benchmark_of_the_learner_measures() -> None:
 
 @pytest.mark.long
 def test_predictions_are_reported() -> None:
-    said = run(None, ROOT / "python" / "benchmarks" / "predictions.py", "Pendulum-v1", "--steps", "3000")
+    said = run(
+        None, ROOT / "python" / "benchmarks" / "predictions.py", "Pendulum-v1", "--steps", "3000", "--budget", "3"
+    )
     assert float(re.findall(r"correlation ([0-9.-]+)", said)[0]) > 0.5
     assert re.findall(r"(\d+) steps sent, (\d+) learned", said)[0] == ("3000", "3000")

@@ -72,7 +72,13 @@ def test_a_constant_in_the_rewards_of_a_stream_moves_all_values_alike(start: Sta
     rows = walks()
     far = f'critic.heads=[{{ name = "far", cumulant = {{ kind = "reward", index = 0 }}, discount = {FAR} }}]'
     # Where a search ends by its budget its model depends on the machine.
-    settings = (f"critic.discount={GAMMA}", "critic.refit_first_rows=0", "critic.refit_budget_s=600", far)
+    settings = (
+        f"critic.discount={GAMMA}",
+        "critic.refit_first_rows=0",
+        "critic.refit_budget_s=600",
+        "critic.evidence_rows=200",
+        far,
+    )
     of_head: dict[float, Array] = {}
 
     def answers(c: float) -> tuple[Array, Array]:
