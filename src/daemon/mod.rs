@@ -826,7 +826,7 @@ mod tests {
 
     #[test]
     fn a_stop_waits_for_no_query_and_no_refit() {
-        let daemon = |name: &str| {
+        let daemon = |name: &str, held: Receiver<()>| {
             let (commands, _) = bounded(1);
             let endpoint: transport::Endpoint = "tcp://127.0.0.1:0".parse().unwrap();
             let endpoints = Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint };
@@ -843,13 +843,18 @@ mod tests {
                 endpoints_file: EndpointsFile::new("no such directory".as_ref()),
                 lock: None,
             };
-            daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();
+            daemon.spawn(name, move || assert!(held.recv().is_err())).unwrap();
             daemon
         };
         for name in ["control", "refit"] {
-            let started = Instant::now();
-            daemon(name).stop();
-            assert!(started.elapsed() < Duration::from_millis(1900), "{name}: {:?}", started.elapsed());
+            let ((hold, held), (stopped, over)) = (bounded(0), bounded(1));
+            let daemon = daemon(name, held);
+            std::thread::spawn(move || {
+                daemon.stop();
+                stopped.send(())
+            });
+            assert!(over.recv_timeout(Duration::from_secs(60)).is_ok(), "{name} is waited for");
+            drop(hold);
         }
     }
 }
