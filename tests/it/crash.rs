@@ -105,7 +105,11 @@ fn pusher(shared: &Shared) {
         while sender.send(wire::encode_ingest(&batch(&mut walk, "pusher", 5))).is_ok() {
             let mut state = shared.state.lock();
             let seen = state.acknowledgements;
-            while state.acknowledgements == seen && state.endpoints.as_ref().is_some_and(|(p, _)| *p == present) {
+            // At the end nobody may be left to acknowledge anything.
+            while !state.finish
+                && state.acknowledgements == seen
+                && state.endpoints.as_ref().is_some_and(|(p, _)| *p == present)
+            {
                 shared.changed.wait(&mut state);
             }
             if state.finish || state.endpoints.as_ref().is_none_or(|(p, _)| *p != present) {
