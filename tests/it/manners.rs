@@ -1,6 +1,6 @@
 //! The command line's manners: help, completions, manual, environment, exit statuses. The real program throughout.
 
-use crate::support::program::{Process, any_ports, criticd};
+use crate::support::program::{Process, any_ports, criticd, patient};
 use crate::support::{until, wait};
 use serde_json::Value;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn program(directory: &Path) -> Command {
 }
 
 fn run(directory: &Path, arguments: &str) -> Output {
-    program(directory).args(arguments.split_whitespace()).output().unwrap()
+    program(directory).args(patient(arguments)).output().unwrap()
 }
 
 fn text(directory: &Path, arguments: &str) -> String {
@@ -159,7 +159,7 @@ fn a_closed_pipe_ends_what_is_printed_into_it() {
     let daemon = serve(directory.path());
     let printed = |arguments: &str, errors: Stdio| {
         let mut command = program(directory.path());
-        command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(closed_pipe()).stderr(errors);
+        command.args(patient(arguments)).stdin(Stdio::null()).stdout(closed_pipe()).stderr(errors);
         let Output { status, stderr, .. } = command.output().unwrap();
         assert_eq!(status.code(), Some(0), "{arguments}: {}", String::from_utf8_lossy(&stderr));
     };

@@ -40,7 +40,7 @@ fn above_thresholds() -> Command {
 
 fn criticd(arguments: &str) -> Output {
     above_thresholds()
-        .args(arguments.split_whitespace())
+        .args(program::patient(arguments))
         .env_remove("CRITICD_DATA_DIR")
         .stdin(Stdio::null())
         .output()

@@ -3,7 +3,7 @@
 
 use crate::support::PATIENCE;
 use crate::support::harness::{Handed, Harness, Ways, config};
-use crate::support::program::{Process, any_ports, criticd};
+use crate::support::program::{Process, any_ports, criticd, patient};
 use criticd::client::Requester;
 use criticd::config::Config;
 use criticd::daemon::as_of::{Moment, as_of};
@@ -425,7 +425,7 @@ fn pages_tables_and_judgements_are_without_rows_that_were_taken_back() {
     }
     let run = |arguments: &str| {
         let control = format!("{arguments} --control {}", daemon.endpoint("control"));
-        let output = criticd().args(control.split_whitespace()).env("USER", "somebody").output().unwrap();
+        let output = criticd().args(patient(&control)).env("USER", "somebody").output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
     };
     let (status, text) = run("remove --stream bad");
@@ -511,7 +511,7 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
     requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
     assert!(holds(&data, &SECRET.to_le_bytes()).is_some(), "the search finds what is there");
     let run = |command: &str| {
-        let output = criticd().args(command.split_whitespace()).arg("--data-dir").arg(&data).output().unwrap();
+        let output = criticd().args(patient(command)).arg("--data-dir").arg(&data).output().unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     };
     let erase = || {
@@ -530,7 +530,7 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
     };
     let before = ask(&daemon);
     let stop = |mut daemon: Process| {
-        let output = criticd().arg("stop").arg(&data).output().unwrap();
+        let output = criticd().args(patient("stop")).arg(&data).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         daemon.child.wait().unwrap();
     };

@@ -1,22 +1,25 @@
 //! A daemon in the process of the test, with real sockets and threads.
 
-use super::PATIENCE;
+use super::{PATIENCE, PATIENCE_MS};
 use bytes::Bytes;
 use criticd::client::{Requester, Sender, Subscriber};
-use criticd::config::{Config, ConfigParts};
+use criticd::config::{Config, ConfigParts, Limits};
 use criticd::daemon::Daemon;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Settings of a daemon on free ports that keeps its data in `directory`, without a dashboard.
+/// Settings of a daemon on free ports that keeps its data in `directory`, without a dashboard. It gives up no peer because the machine
+/// stands still.
 pub(crate) fn parts(directory: &Path) -> ConfigParts {
     let any_port = || "tcp://127.0.0.1:0".to_owned();
+    let [handshake_timeout_ms, stall_timeout_ms, saturated_timeout_ms] = [PATIENCE_MS; 3];
     ConfigParts {
         data_dir: directory.join("data"),
         ingest: any_port(),
         control: any_port(),
         publish: any_port(),
         http: "off".into(),
+        limits: Limits { handshake_timeout_ms, stall_timeout_ms, saturated_timeout_ms, ..Limits::default() },
         ..ConfigParts::default()
     }
 }

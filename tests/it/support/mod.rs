@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Far longer than anything takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// The same, for settings.
+pub(crate) const PATIENCE_MS: u64 = 1000 * PATIENCE.as_secs();
 /// Between two looks at something that is waited for.
 const PAUSE: Duration = Duration::from_millis(2);
 

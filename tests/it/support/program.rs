@@ -1,6 +1,6 @@
 //! The program as a user runs it: a command in a directory of files, and a daemon as a process of its own.
 
-use super::{PATIENCE, wait};
+use super::{PATIENCE, PATIENCE_MS, wait};
 use criticd::client::Requester;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,20 @@ pub(crate) fn criticd() -> Command {
 /// Options that give each socket any port.
 pub(crate) fn any_ports() -> impl Iterator<Item = &'static str> {
     ["--ingest", "--control", "--publish"].into_iter().flat_map(|socket| [socket, "tcp://127.0.0.1:0"])
+}
+
+/// Commands that ask a daemon, or wait for its end.
+const ASKING: [&str; 7] = ["checkpoint", "refit", "remove", "replay", "snapshot", "status", "stop"];
+
+/// Arguments separated by blanks, of which a command that waits for a daemon gets the patience of the tests: by itself it has that of
+/// seconds.
+pub(crate) fn patient(arguments: &str) -> Vec<String> {
+    let mut all: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+    let asks = all.first().is_some_and(|command| ASKING.contains(&command.as_str()));
+    if asks && !all.iter().any(|argument| argument == "--timeout") {
+        all.extend(["--timeout".to_owned(), PATIENCE.as_secs().to_string()]);
+    }
+    all
 }
 
 /// A directory of files, and the program run in it.
@@ -43,7 +57,7 @@ impl Bench {
 
     /// Run the program with arguments separated by blanks.
     pub(crate) fn run(&self, arguments: &str) -> Output {
-        criticd().args(arguments.split_whitespace()).current_dir(self.directory()).output().unwrap()
+        criticd().args(patient(arguments)).current_dir(self.directory()).output().unwrap()
     }
 
     /// The result on standard output, of a run that succeeds.
@@ -79,11 +93,15 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Start `command`, which serves this data directory, and wait until it is ready.
+    /// Start `command`, which serves this data directory, and wait until it is ready. It gives up no peer because the machine stands
+    /// still.
     pub(crate) fn start(mut command: Command, directory: &Path) -> Self {
         let file = directory.join("endpoints.json");
         // That of a daemon which was killed is still there.
         drop(std::fs::remove_file(&file));
+        for limit in ["HANDSHAKE", "STALL", "SATURATED"] {
+            command.env(format!("CRITICD_LIMITS_{limit}_TIMEOUT_MS"), PATIENCE_MS.to_string());
+        }
         let child = command.stdin(Stdio::null()).spawn().unwrap();
         let mut process = Self { child, endpoints: Value::Null };
         process.endpoints = wait("the daemon to be ready", || {
