@@ -1,7 +1,7 @@
 //! `criticd serve --warm-start TABLE`: batch, then live, is one stream of experience. The real program throughout.
 
 use crate::support::program::{Process, any_ports, criticd};
-use crate::support::{PATIENCE, daemon, http, wait_or};
+use crate::support::{PATIENCE, daemon, http, until, wait, wait_or};
 use criticd::client::{ClientError, Requester, Sender};
 use criticd::config::Config;
 use criticd::daemon::warm_start::WarmStart;
@@ -175,68 +175,75 @@ fn a_table_and_then_live_rows_equal_one_stream() {
     assert!(code == 1 && said.contains("the same read in another way"), "{said}");
 }
 
+/// Start a daemon that learns a table of so many rows first, and kill it once it has learned 2000 behind the first `before`: how many
+/// it has, then. Where this thread stood still meanwhile the table may be over: then there is nothing to go on with, and none.
+fn kill_amid(data: &Path, more: &[&str], rows: u64, before: u64) -> Option<u64> {
+    let mut daemon = start(data, more);
+    let mut requester = daemon.requester();
+    let offset = |status: &Value| status["offset"].as_u64().unwrap();
+    let status = status_when(&mut requester, |status| status["warm_start"].is_null() || offset(status) > before + 2000);
+    if status["warm_start"].is_null() {
+        assert_eq!(status["offset"], rows);
+        return None;
+    }
+    assert_eq!(status["warm_start"]["of"], rows);
+    let ready = daemon.readyz();
+    let live = sim::batches("robot", "run", &[Pendulum::new(3, 0.3).step()]).remove(0);
+    let id = requester.post_append(&live).unwrap();
+    match requester.reply(id, PATIENCE) {
+        Err(ClientError::Refused(refusal)) => {
+            assert_eq!((refusal.code.as_str(), refusal.retry_after_ms), ("overloaded", Some(1000)));
+        }
+        reply => {
+            let reply = wire::to_json(&reply.unwrap()).unwrap();
+            assert_eq!(reply["offset"], rows + 1, "live rows came first");
+            return None;
+        }
+    }
+    let said = ready.text();
+    assert!(ready.status == 503 && (said.contains("table") || said.contains("starting")), "{said}");
+    daemon.kill();
+    Some(offset(&status))
+}
+
 #[test]
 fn a_warm_start_that_is_killed_goes_on_where_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let table = directory.path().join("table.csv");
     const ROWS: u64 = 40_000;
     write(&table, &experience(RECORDED, ROWS as usize));
-    let data = directory.path().join("data");
     // Many small groups, each of which is synced: there is an amid.
     let more = ["--warm-start", table.to_str().unwrap(), "--set", "batch_rows_max=32", "--set", "checkpoint_rows=5000"];
-    let mut interrupted = Vec::new();
-    for kills in 0.. {
-        let mut daemon = start(&data, &more);
-        let mut requester = daemon.requester();
-        let before = interrupted.last().copied().unwrap_or(0);
-        let status = status_when(&mut requester, |status| {
-            status["warm_start"].is_null() || status["offset"].as_u64().unwrap() > before + 2000
-        });
-        if status["warm_start"].is_null() {
-            assert_eq!(status["offset"], ROWS);
-            assert!(kills >= 3, "it was over before it could be killed");
-            break;
-        }
-        assert_eq!(status["warm_start"]["of"], ROWS);
-        let ready = daemon.readyz();
-        let live = sim::batches("robot", "run", &[Pendulum::new(3, 0.3).step()]).remove(0);
-        let id = requester.post_append(&live).unwrap();
-        let reply = requester.reply(id, PATIENCE);
-        if kills < 3 {
-            let Err(ClientError::Refused(refusal)) = reply else { panic!("live rows came first") };
-            assert_eq!((refusal.code.as_str(), refusal.retry_after_ms), ("overloaded", Some(1000)));
-            let said = ready.text();
-            assert!(ready.status == 503 && (said.contains("table") || said.contains("starting")), "{said}");
-            interrupted.push(status["offset"].as_u64().unwrap());
-            daemon.kill();
-        } else {
-            // Let it come to its end; the row, if it was taken, came behind the table.
-            drop(reply);
-            let status = status_when(&mut requester, |status| status["warm_start"].is_null());
-            assert!(status["offset"].as_u64().unwrap() >= ROWS);
-            assert_eq!(daemon.readyz().status, 200);
-            let streams = requester.ask("streams", json!({}), PATIENCE).unwrap();
-            for stream in LEARNED {
-                let found = &streams["streams"][stream];
-                assert_eq!((&found["rows"], &found["next_seq"]), (&json!(ROWS / 2), &json!(ROWS / 2)));
-            }
-            break;
-        }
+    let mut tries = 0;
+    let data = wait("a table that is not over before three kills", || {
+        tries += 1;
+        let data = directory.path().join(format!("data-{tries}"));
+        let killed = (0..3).try_fold(0, |before, _| kill_amid(&data, &more, ROWS, before));
+        killed.map(|_| data)
+    });
+    // Let it come to its end.
+    let daemon = start(&data, &more);
+    let mut requester = daemon.requester();
+    let status = status_when(&mut requester, |status| status["warm_start"].is_null());
+    assert_eq!(status["offset"], ROWS);
+    until("readiness", || daemon.readyz().status == 200);
+    let streams = requester.ask("streams", json!({}), PATIENCE).unwrap();
+    for stream in LEARNED {
+        let found = &streams["streams"][stream];
+        assert_eq!((&found["rows"], &found["next_seq"]), (&json!(ROWS / 2), &json!(ROWS / 2)));
     }
-    assert_eq!(interrupted.len(), 3);
+    drop(daemon);
 
     // The model is that of the journal, whose rows are those of the table, each once.
     let calm = directory.path().join("calm");
     let whole = start(&calm, &["--warm-start", table.to_str().unwrap()]);
+    status_when(&mut whole.requester(), |status| status["warm_start"].is_null());
     let expected = fate(&mut whole.requester(), ROWS);
     let daemon = start(&data, &[]);
-    let offset = status_when(&mut daemon.requester(), |_| true)["offset"].as_u64().unwrap();
-    let found = fate(&mut daemon.requester(), offset);
-    if offset == ROWS {
-        assert_eq!(found.1, expected.1);
-        let scale = expected.0.iter().fold(1.0f64, |scale, v| scale.max(v.abs()));
-        assert!(found.0.iter().zip(&expected.0).all(|(a, b)| (a - b).abs() <= 1e-9 * scale));
-    }
+    let found = fate(&mut daemon.requester(), ROWS);
+    assert_eq!(found.1, expected.1);
+    let scale = expected.0.iter().fold(1.0f64, |scale, v| scale.max(v.abs()));
+    assert!(found.0.iter().zip(&expected.0).all(|(a, b)| (a - b).abs() <= 1e-9 * scale));
 }
 
 /// A long table takes minutes to check: SIGTERM ends that.
