@@ -72,7 +72,9 @@ fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
     assert!(text.contains("90 % interval holds ") && text.contains("\nvalue depends on: "), "{text}");
     assert!(!text.contains("evidence") && text.contains("--verbose"), "{text}");
     assert!(said.contains("reward: -cost") && said.contains("left alone: paint"), "{said}");
-    let fitted = desk.json(&format!("fit missions.csv {COLUMNS} --discount 0.95 --out again.msgpack"));
+    // Time enough on any machine: two searches are compared.
+    let fit = format!("fit missions.csv {COLUMNS} --discount 0.95 --budget 600 --out");
+    let fitted = desk.json(&format!("{fit} again.msgpack"));
     let held_out = &fitted["held_out"];
     let figure = |name: &str| held_out[name].as_f64().unwrap();
     assert_eq!((held_out["episodes"].as_u64(), held_out["of_episodes"].as_u64()), (Some(6), Some(60)));
@@ -92,7 +94,7 @@ fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
     assert!(desk.text("value m.msgpack q.csv").contains("battery [Wh]"));
     desk.text("plot m.msgpack --out p.svg --x battery --curve");
     // Held-out episodes change nothing about the model that is written.
-    let without = desk.json(&format!("fit missions.csv {COLUMNS} --discount 0.95 --hold-out 0 --out none.msgpack"));
+    let without = desk.json(&format!("{fit} none.msgpack --hold-out 0"));
     assert_eq!((&without["kernel"], &without["held_out"]), (&fitted["kernel"], &Value::Null));
 }
 
@@ -179,7 +181,8 @@ fn slope(desk: &Bench, model: &str) -> f64 {
 #[test]
 fn fit_follows_a_change_inside_a_table() {
     let desk = missions();
-    let fit = "fit walk.csv --discount 0.8 --dictionary-max 12 --budget 20 --out";
+    // Time enough on any machine: two searches are compared.
+    let fit = "fit walk.csv --discount 0.8 --dictionary-max 12 --budget 600 --out";
     walk(&desk, 10_000, |k| if k < 6000 { 1.0 } else { -1.0 }, |_| None);
     let told = desk.json(&format!("{fit} since.model"));
     let at = told["changed_at"].as_u64().unwrap();
