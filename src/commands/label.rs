@@ -132,6 +132,13 @@ impl Label {
         {
             return Err(Failure::usage(format!("--out {}: must end in .parquet, .csv or .npz", out.display())));
         }
+        // What comes through a pipe cannot be told from what came before, and is there once.
+        let again = !self.table.table.exists() || self.table.table.is_file() || self.table.table.is_dir();
+        if !again && self.keep.as_ref().is_some_and(|names| !names.is_empty()) {
+            let message = "--keep COLUMNS reads the table once more, which a pipe cannot be: write the table to a file first, or \
+                           keep states and rewards alone: --keep";
+            return Err(Failure::usage(message));
+        }
         let info = Info::read(&self.table.table)?;
         let place = output(out, &self.inputs(info.is_some()).iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         let table = self.table.read()?;
@@ -143,8 +150,6 @@ impl Label {
         }
         // What is wrong with them is said before the work begins.
         let kept = self.kept(&table, info.is_some() && is_parquet(out))?;
-        // What comes through a pipe cannot be told from what came before, and is there once.
-        let again = self.table.table.is_file() || self.table.table.is_dir();
         let work = self.work(again)?;
         let parts = place.file().filter(|_| again).map(|file| Parts::open(file, &work.to_string())).transpose()?;
         let progress = Progress::start("labelling");

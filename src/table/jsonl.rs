@@ -28,6 +28,10 @@ struct Key {
 }
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
+    if path.exists() && !path.is_file() && !path.is_dir() {
+        let message = "lines of JSON are read twice, which a pipe cannot be: write them to a file first";
+        return Err(Fault::Content(message.to_owned()));
+    }
     // Keys may be left out wherever they have a default, so that only the whole file says which columns there are.
     let mut names: Vec<String> = Vec::new();
     let mut keys: HashMap<String, Key> = HashMap::new();

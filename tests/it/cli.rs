@@ -8,6 +8,7 @@ use criticd_reference::{CASES, Case, case, distance, golden_heads, numbers, wand
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -1196,6 +1197,29 @@ fn outputs_follow_links_keep_modes_and_go_through_pipes_and_devices() {
     is_model("standard");
     let mut left = fs::read_dir(bench.directory()).unwrap().flatten().map(|entry| entry.file_name());
     assert!(left.all(|name| !name.to_string_lossy().starts_with('.')), "nothing is left behind");
+}
+
+#[test]
+fn a_pipe_that_would_be_read_twice_is_refused() {
+    let bench = of_log();
+    let piped = |arguments: &str, text: &str| {
+        let mut command = crate::support::program::criticd();
+        command.args(arguments.split_whitespace()).current_dir(bench.directory()).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // Who refuses does not read it.
+        _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        (status.code(), String::from_utf8(stderr).unwrap())
+    };
+    let log = fs::read_to_string(bench.path("log.csv")).unwrap();
+    let label = format!("label /dev/stdin --format csv {LOG} --model model --out labels.csv --keep");
+    let (status, said) = piped(&format!("{label} t"), &log);
+    assert!(status == Some(2) && said.contains("write the table to a file first"), "{said}");
+    let (status, said) = piped(&label, &log);
+    assert!(status == Some(0) && bench.path("labels.csv").exists(), "{said}");
+    let line = "{\"state\": [0], \"reward\": 1, \"terminated\": true}\n";
+    let (_, said) = piped("fit /dev/stdin --format jsonl --dry-run", line);
+    assert!(said.contains("are read twice, which a pipe cannot be: write them to a file first"), "{said}");
 }
 
 #[test]
