@@ -365,6 +365,20 @@ impl TableOptions {
                 self.table.display()
             ))
         })?;
+        if let Some(path) = &self.reading.columns.columns {
+            let Columns { reward, terminated, truncated, done, discount, .. } = read_columns(path)?;
+            let one = [("terminated", terminated), ("truncated", truncated), ("done", done), ("discount", discount)];
+            // The file may be a model that was learned so: the reward is a number then.
+            let reward = reward.into_iter().find(|sum| sum.parse::<f64>().is_err());
+            let named = one.into_iter().chain([("reward", reward)]).find(|(_, column)| column.is_some());
+            if let Some((key, _)) = named {
+                return Err(Failure::usage(format!(
+                    "--remaining-time cannot be used with {key} in {}: the reward is minus the time, and the last row of each \
+                     episode terminates. Give it a file without this key",
+                    path.display()
+                )));
+            }
+        }
         self.reading.columns.reward = vec![format!("-{}", 1.0 / fps)];
         self.reading.columns.ignore.extend(ENDS.map(str::to_owned));
         self.reading.assume_terminated = Some(Assume::Last);
