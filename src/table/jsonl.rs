@@ -6,7 +6,7 @@ use super::header::Header;
 use super::job::{Column, Job};
 use super::roles::{Role, Source, assign};
 use super::{Fault, text};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -85,6 +85,8 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
+const NO_OBJECT: &str = "not an object; a line is {\"state\": [...], \"reward\": ..., ...}";
+
 /// Of a file that is one list.
 const LIST: &str = "not an object, but a list; a line holds one object, {\"state\": [...], \"reward\": ..., ...}. In Python: \
                     pandas.read_json(\"OLD\").to_json(\"NEW.jsonl\", orient=\"records\", lines=True)";
@@ -113,45 +115,69 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> String {
             format!("not JSON: cut off at column {}; delete the line, if its end is lost", error.column())
         }
         () if word(b"NaN") || word(b"Infinity") => format!("not JSON: {message}; JSON has no NaN and no Infinity"),
-        () if message.starts_with("invalid type") => {
-            "not an object; a line is {\"state\": [...], \"reward\": ..., ...}".to_owned()
-        }
         () if error.is_data() => message,
         () => format!("not JSON: {message}"),
     }
 }
 
-/// The object of a line. A key that comes twice would say two things.
-struct Line(Map<String, Value>);
+/// What a line holds. A key that comes twice in an object would say two things.
+struct Line(Value);
 
 impl<'de> Deserialize<'de> for Line {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Keys)
+        deserializer.deserialize_any(Values)
     }
 }
 
-struct Keys;
+struct Values;
 
-impl<'de> Visitor<'de> for Keys {
+macro_rules! single {
+    ($($visit:ident $kind:ty),*) => {
+        $(fn $visit<E>(self, value: $kind) -> Result<Line, E> {
+            Ok(Line(value.into()))
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for Values {
     type Value = Line;
 
+    single!(visit_bool bool, visit_i64 i64, visit_u64 u64, visit_f64 f64, visit_str &str);
+
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object, {\"state\": [...], \"reward\": ..., ...}")
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Line, E> {
+        Ok(Line(Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Line, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Line(value)) = access.next_element()? {
+            list.push(value);
+        }
+        Ok(Line(list.into()))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Line, A::Error> {
         let mut object = Map::new();
-        while let Some((key, value)) = access.next_entry::<String, Value>()? {
-            match object.entry(key) {
-                Entry::Vacant(place) => {
-                    place.insert(value);
-                }
-                Entry::Occupied(place) => {
-                    return Err(A::Error::custom(format!("the key {:?} comes twice", place.key())));
-                }
-            }
+        while let Some((key, Line(value))) = access.next_entry()? {
+            add(&mut object, key, value).map_err(A::Error::custom)?;
         }
-        Ok(Line(object))
+        Ok(Line(object.into()))
+    }
+}
+
+/// # Errors
+/// If the object has the key.
+fn add(object: &mut Map<String, Value>, key: String, value: Value) -> Result<(), String> {
+    match object.entry(key) {
+        Entry::Vacant(place) => {
+            place.insert(value);
+            Ok(())
+        }
+        Entry::Occupied(place) => Err(format!("the key {:?} comes twice", place.key())),
     }
 }
 
@@ -197,20 +223,25 @@ fn cell(value: &Value) -> Cell<'_> {
 }
 
 /// An object whose values are no objects: {"pose": {"x": 1}} has `pose.x`.
-fn flat(object: Map<String, Value>) -> Map<String, Value> {
+///
+/// # Errors
+/// If it has that twice.
+fn flat(object: Map<String, Value>) -> Result<Map<String, Value>, String> {
     if !object.values().any(Value::is_object) {
-        return object;
+        return Ok(object);
     }
     let mut out = Map::new();
     for (name, value) in object {
         match value {
             Value::Object(inner) => {
-                out.extend(flat(inner).into_iter().map(|(inner, value)| (format!("{name}.{inner}"), value)));
+                for (inner, value) in flat(inner)? {
+                    add(&mut out, format!("{name}.{inner}"), value)?;
+                }
             }
-            value => _ = out.insert(name, value),
+            value => add(&mut out, name, value)?,
         }
     }
-    out
+    Ok(out)
 }
 
 /// Every line that is not blank, with its number from 1 and the part of the file that is read by then. The number of the last line, if
@@ -242,7 +273,8 @@ fn each_line(
             continue;
         }
         match serde_json::from_slice(text) {
-            Ok(Line(object)) => take(line, &flat(object), read as f64 / bytes as f64)?,
+            Ok(Line(Value::Object(object))) => take(line, &flat(object).map_err(wrong)?, read as f64 / bytes as f64)?,
+            Ok(Line(value)) => return Err(wrong(if value.is_array() { LIST } else { NO_OBJECT }.to_owned())),
             Err(e) => {
                 let cut = (text.starts_with(b"{") && e.is_eof()) || text.contains(&0);
                 if cut && line > 1 && !closed {

@@ -247,6 +247,15 @@ fn lines_of_json_are_wrong_in_words() {
         ("{\"state\": 0, \"reward\": 1}", "line 2, key state: is a list here or in line 1"),
         ("{\"state\": [0, \"x\"], \"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[1]: \"x\" is text"),
         ("{\"state\": [0, 1], \"reward\": 1, \"state\": [0, 2]}", "line 2: the key \"state\" comes twice at column"),
+        (
+            "{\"state\": [0, 1], \"reward\": 1, \"_p\": {\"q\": {\"x\": 1, \"x\": 2}}}",
+            "line 2: the key \"x\" comes twice at column",
+        ),
+        (
+            "{\"state\": [0, 1], \"reward\": 1, \"_p\": [{\"x\": 1, \"x\": 2}]}",
+            "line 2: the key \"x\" comes twice at column",
+        ),
+        ("{\"state\": [0, 1], \"reward\": 1, \"_p.x\": 1, \"_p\": {\"x\": 2}}", "line 2: the key \"_p.x\" comes twice"),
         ("{\"state\": [0, 1], \"next_state\": [0, 1e10], \"reward\": 1}", "line 2, key next_state[1]: 1e10 is beyond"),
         (
             "{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": null}",
