@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -210,6 +211,14 @@ def test_a_killed_command_goes_on_from_the_groups_that_are_labelled(tmp_path: Pa
     done = len(list(parts.glob("group-????")))
     # Something that was half written is labelled again.
     (parts / "group-0000").write_bytes((parts / "group-0000").read_bytes()[:-1])
+    # Another build of the program labels all of them.
+    other, again = tmp_path / "criticd", tmp_path / "again.parquet"
+    other.write_bytes(Path(binary()).read_bytes() + b"\0")
+    other.chmod(0o755)
+    shutil.copytree(parts, tmp_path / ".again.parquet.parts")
+    line = [other, "label", folder, *words, "--out", again, "--json"]
+    said = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=PATIENCE_S).stdout)
+    assert said["resumed"] == 0 and again.read_bytes() == whole.read_bytes()
     said = json.loads(run("label", folder, *words, "--out", cut, "--json"))
     assert 2 < done < 30 and said["resumed"] == done - 1
     assert cut.read_bytes() == whole.read_bytes() and not parts.exists()

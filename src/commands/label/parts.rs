@@ -36,8 +36,11 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Those of the file `out`, if they are of this `work`; of another one they are removed.
+    /// Those of the file `out`, if this program made them of this `work`; others are removed.
     pub(super) fn open(out: &Path, work: &str) -> Result<Self, Failure> {
+        // Two builds of one version may come to other values. The link leads to a file that was replaced meanwhile, too.
+        let program = fs::read("/proc/self/exe").map(|bytes| print(&bytes)).unwrap_or_default();
+        let work = serde_json::json!({"build": program, "work": work}).to_string();
         let name = out.file_name().unwrap_or_default().to_string_lossy();
         let folder = out.with_file_name(format!(".{name}.parts"));
         let refused = |e| in_file(&folder, e);
