@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         match () {
             // A line of blanks.
             () if record.len() == 1 && first.is_empty() => continue,
-            () if first.starts_with('#') && (dialect.comments || record.len() != sources.len()) => {
+            () if first.starts_with('#') && record.len() != sources.len() => {
                 passed.remarks.count(line);
                 continue;
             }

@@ -80,7 +80,7 @@ pub(super) fn otherwise(path: &Path) -> Option<String> {
 }
 
 /// How a text with columns is written.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Dialect {
     pub(super) separator: u8,
     /// Whether blanks separate columns: they are read as one tab.
@@ -91,14 +91,35 @@ pub(super) struct Dialect {
     pub(super) thousands: bool,
     /// Lines before the header.
     pub(super) skipped: u64,
-    /// Whether lines that begin with # are comments, whatever they hold.
-    pub(super) comments: bool,
+    comments: Comments,
     /// Whether a cell that no column names stands before the others in each row, as R writes the names of rows.
     pub(super) row_names: bool,
     /// The line under the header, if it holds units or the like.
     pub(super) units: Option<String>,
     /// What is not as usual, in words.
     pub(super) told: Vec<String>,
+}
+
+/// Lines behind the header that are comments, of those that begin with #. A name may begin with it, too: #12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comments {
+    /// Nothing says so: what is as long as a row is one.
+    Unknown,
+    /// Those with a blank behind it.
+    Apart,
+    /// All: rows begin with numbers.
+    All,
+}
+
+impl Comments {
+    fn hold(self, line: &[u8]) -> bool {
+        let Some(rest) = line.trim_ascii_start().strip_prefix(b"#") else { return false };
+        match self {
+            Self::Unknown => false,
+            Self::Apart => rest.first().is_none_or(u8::is_ascii_whitespace),
+            Self::All => true,
+        }
+    }
 }
 
 /// The beginning of a text, as bytes.
@@ -149,7 +170,8 @@ pub(super) fn open(mut file: File) -> Result<(Box<dyn Read>, Dialect), Fault> {
     let (text, ..) = encoding.decode(&head);
     let dialect = Dialect::of(&text, encoding);
     let whole = std::io::Cursor::new(head).chain(file);
-    if encoding == UTF_8 && dialect.skipped == 0 && !dialect.blanks {
+    let by_line = dialect.blanks || dialect.comments != Comments::Unknown;
+    if encoding == UTF_8 && dialect.skipped == 0 && !by_line {
         return Ok((Box::new(whole), dialect));
     }
     let decoder = DecodeReaderBytesBuilder::new().encoding((encoding != UTF_8).then_some(encoding)).build(whole);
@@ -157,27 +179,51 @@ pub(super) fn open(mut file: File) -> Result<(Box<dyn Read>, Dialect), Fault> {
     for _ in 0..dialect.skipped {
         reader.read_until(b'\n', &mut Vec::new()).map_err(Fault::Io)?;
     }
-    if dialect.blanks {
-        return Ok((Box::new(Tabbed { inner: reader, header: true, line: Vec::new(), at: 0 }), dialect));
+    if by_line {
+        let Dialect { blanks, comments, separator, .. } = dialect;
+        let (header, line) = (Vec::new(), Vec::new());
+        let lines = Lines { inner: reader, blanks, comments, separator, header, quoted: false, line, at: 0 };
+        return Ok((Box::new(lines), dialect));
     }
     Ok((Box::new(reader), dialect))
 }
 
-/// A text whose columns are separated by blanks, with a tab for each run of them outside quotes.
-struct Tabbed<R> {
+/// A text from its header on, with a tab for each run of blanks outside quotes, where those separate columns. In the place of a comment
+/// stands a line that has too many cells for a row.
+struct Lines<R> {
     inner: R,
-    /// Whether the header is still to come.
-    header: bool,
+    blanks: bool,
+    comments: Comments,
+    separator: u8,
+    /// Empty: it is still to come.
+    header: Vec<u8>,
+    /// Whether the next line begins inside a cell.
+    quoted: bool,
     line: Vec<u8>,
     at: usize,
 }
 
-impl<R: BufRead> Read for Tabbed<R> {
+impl<R: BufRead> Lines<R> {
+    fn of(&mut self, line: Vec<u8>) -> Vec<u8> {
+        if self.header.is_empty() {
+            self.header = line.trim_ascii().to_vec();
+        }
+        let header = line.trim_ascii() == self.header;
+        if !header && !self.quoted && self.comments.hold(&line) {
+            let cells = vec![self.separator; self.header.len() + 2];
+            return [b"#", &cells[..], b"\n"].concat();
+        }
+        self.quoted ^= line.iter().filter(|byte| **byte == b'"').count() % 2 == 1;
+        if self.blanks { tabbed(&line, header) } else { line }
+    }
+}
+
+impl<R: BufRead> Read for Lines<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.at == self.line.len() {
             let mut line = Vec::new();
             self.inner.read_until(b'\n', &mut line)?;
-            self.line = tabbed(&line, std::mem::take(&mut self.header));
+            self.line = if line.is_empty() { line } else { self.of(line) };
             self.at = 0;
         }
         let read = (&self.line[self.at..]).read(buffer)?;
@@ -213,9 +259,13 @@ impl Dialect {
         let lines: Vec<(usize, &str)> =
             lines.into_iter().enumerate().skip(first).filter(|(_, line)| !line.trim().is_empty()).collect();
         let texts: Vec<&str> = lines.iter().map(|(_, line)| *line).collect();
-        let (at, comments) = header_of(&texts);
+        let (at, commented) = header_of(&texts);
         let header = texts.get(at).copied().unwrap_or_default();
-        let rows: Vec<&str> = texts.iter().skip(at + 1).filter(|line| !line.starts_with('#')).copied().collect();
+        let behind = |no: Comments| texts.iter().skip(at + 1).filter(move |line| !no.hold(line.as_bytes())).copied();
+        let mut rows: Vec<&str> = behind(Comments::All).collect();
+        if rows.is_empty() {
+            rows = behind(Comments::Apart).collect();
+        }
         let mut separator =
             said.and_then(|said| said.bytes().next()).unwrap_or_else(|| separator(header, rows.first().copied()));
         let blanks = cells(header, separator).len() == 1 && is_of_blanks(header, &rows);
@@ -235,6 +285,13 @@ impl Dialect {
         let row_names = quoted && !whole.is_empty() && whole.iter().all(|row| row.len() == names.len() + 1);
         let units =
             rows.split_first().filter(|(first, rows)| are_units(first, rows)).map(|(first, _)| first.join(", "));
+        let counts = |cell: &String| is_value(cell) || pointed(cell).is_some() || is_missing(Cell::Written(cell));
+        let begins = |row: &Vec<String>| row.first().is_some_and(counts);
+        let comments = match whole.iter().skip(usize::from(units.is_some())).all(begins) {
+            _ if !commented => Comments::Unknown,
+            true => Comments::All,
+            false => Comments::Apart,
+        };
         let mut told = Vec::new();
         if encoding != UTF_8 {
             told.push(format!("the text is in {}", encoding.name()));
@@ -290,7 +347,7 @@ fn separator_of(blanks: bool, separator: u8) -> u8 {
     if blanks { b'\t' } else { separator }
 }
 
-/// Which of these lines is the header, and whether comments stand before it.
+/// Which of these lines is the header, and whether lines that begin with # lead up to it.
 fn header_of(lines: &[&str]) -> (usize, bool) {
     let holds_value = |line: &str| {
         let separated = cells(line, separator(line, None));
@@ -300,7 +357,7 @@ fn header_of(lines: &[&str]) -> (usize, bool) {
     let remarks = lines.iter().take_while(|line| line.starts_with('#')).count();
     if remarks > 0 && remarks < lines.len() {
         // numpy.savetxt puts the sign before the names.
-        return if holds_value(lines[remarks]) { (remarks - 1, remarks > 1) } else { (remarks, true) };
+        return if holds_value(lines[remarks]) { (remarks - 1, true) } else { (remarks, true) };
     }
     // Where the first line is of another length than all rows, some line behind it may name the columns of those.
     let [.., before, last] = lines else { return (0, false) };

@@ -730,6 +730,32 @@ fn texts_of_spreadsheets_and_loggers_are_read_as_they_are() {
             format!("# log 3\n# a, b\n{}", plain.replace("1,0,7", "# x\n1,0,7")),
             "2 lines before the header are left out",
         ),
+        (
+            "comments as long as rows",
+            format!("# log 3\n{}", plain.replace("1,0,7", "# 1,0,9,9,0\n#1,0,9,9,0\n1,0,7")),
+            "2 lines begin with #, and are left out; the first: line 6",
+        ),
+        (
+            "names with the sign of comments",
+            format!("# log 3\n{}", rewritten(",", |k, line| if k > 0 { format!("#{line}") } else { line.to_owned() }))
+                .replace("#1,0,7", "# a,b,c,d,e\n#1,0,7"),
+            "1 line begins with #, and is left out; line 6",
+        ),
+        (
+            "such names in quotes",
+            format!("# log 3\n{}", plain.replace("\n0,", "\n\"# 0\",")),
+            "1 line before the header is left out",
+        ),
+        (
+            "blocks of gnuplot",
+            format!("# {}", rewritten(" ", same).replace("1 0 7", "# the block of 1\n1 0 7")),
+            "1 line begins with #, and is left out; line 5",
+        ),
+        (
+            "files of numpy.savetxt",
+            format!("# {}", rewritten(" ", same).replace("1 0 7", "# mission t x cost failed\n1 0 7")),
+            "1 line repeats the header, and is left out; line 5",
+        ),
         ("a preamble", format!("Rover 3.1\nStarted,2026\n\n{plain}"), "before the header are left out"),
         ("headers again", plain.replace("1,0,7", "mission,t,x,cost,failed\n1,0,7"), "1 line repeats the header"),
         ("separators behind", rewritten(",", |k, line| format!("{line}{}", if k > 0 { "," } else { "" })), ""),
