@@ -14,7 +14,7 @@ import browser
 import numpy as np
 import pytest
 from browser import Browser
-from client import Array, Daemon, Refused, pack, when
+from client import Array, Daemon, Refused, pack, settles, when
 from conftest import Start
 from dashboard import (
     HEARD,
@@ -504,9 +504,13 @@ def test_deleted_files_call_for_no_restart(start: Start, page: Browser) -> None:
     for name in ("journal.sqlite", "journal.sqlite-wal"):
         (data / name).rename(daemon.directory / name)
     page.wait("document.getElementById('trust').dataset.level === 'bad'", "a red line")
-    words = page.run("document.getElementById('trust-why').textContent")
-    assert "was deleted or replaced" in words, words
-    assert words.count("Do not stop") == 1 and "then restart" not in words, words
+
+    def is_said_once() -> None:
+        words = page.run("document.getElementById('trust-why').textContent")
+        assert "was deleted or replaced" in words, words
+        assert words.count("Do not stop") == 1 and "then restart" not in words, words
+
+    settles(is_said_once)
     for name in ("journal.sqlite", "journal.sqlite-wal"):
         (daemon.directory / name).rename(data / name)
     assert_clean(page, daemon)

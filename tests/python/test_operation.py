@@ -180,47 +180,61 @@ def test_a_long_start_answers_and_obeys(start: Start, tmp_path: Path) -> None:
     daemon, rows = start(*settings), 12_000
     append(daemon.shared_control(), 0, rows)
     daemon.kill()
-    for checkpoint in (daemon.directory / "data").glob("checkpoint-*"):
-        checkpoint.unlink()
-    (daemon.directory / "data" / "endpoints.json").unlink()
+    endpoints = daemon.directory / "data" / "endpoints.json"
     http = free_port()
     command = [BINARY, "serve", "--config", str(daemon.config), "--data-dir", str(daemon.directory / "data")]
     for name in ("ingest", "control", "publish"):
         command += [f"--{name}", "tcp://127.0.0.1:0"]
     command += ["--http", f"127.0.0.1:{http}", *(part for setting in settings for part in ("--set", setting))]
-    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    manager.bind(str(tmp_path / "notify"))
-    manager.settimeout(PATIENCE_S)
-    environment = os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
     def recovers() -> bool:
-        assert process.poll() is None and not (daemon.directory / "data" / "endpoints.json").exists()
         try:
             code, words = get(f"127.0.0.1:{http}", "/readyz")
         except (urllib.error.URLError, ConnectionError):
             return False  # it does not listen yet
-        assert code == 503
-        return "recovering" in words
+        return code == 503 and "recovering" in words
 
-    when(recovers, "that it learns its journal again")
-    assert get(f"127.0.0.1:{http}", "/healthz") == (200, "ok\n")
-    assert f"of {rows} rows" in get(f"127.0.0.1:{http}", "/")[1]
-    command = [BINARY, "status", "--data-dir", str(daemon.directory / "data")]
-    status = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert status.returncode == 1, status
-    assert f"(process {process.pid}) recovers: " in status.stderr and f" of {rows} rows" in status.stderr, status
-    assert f"criticd_recovery_rows {rows}" in get(f"127.0.0.1:{http}", "/metrics")[1]
-    # systemd is asked for more time before its own is over, which is 90 s.
-    with manager:
+    def answers(process: subprocess.Popen[str], manager: socket.socket) -> None:
+        when(lambda: recovers() or endpoints.exists() or process.poll() is not None, "that it learns its journal again")
+        assert recovers() and not endpoints.exists()
+        assert get(f"127.0.0.1:{http}", "/healthz") == (200, "ok\n")
+        assert f"of {rows} rows" in get(f"127.0.0.1:{http}", "/")[1]
+        command = [BINARY, "status", "--data-dir", str(daemon.directory / "data")]
+        status = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert status.returncode == 1, status
+        assert f"(process {process.pid}) recovers: " in status.stderr and f" of {rows} rows" in status.stderr, status
+        assert f"criticd_recovery_rows {rows}" in get(f"127.0.0.1:{http}", "/metrics")[1]
+        # systemd is asked for more time before its own is over, which is 90 s.
         message = manager.recv(4096).decode()
-    extension = re.search(r"^EXTEND_TIMEOUT_USEC=(\d+)$", message, re.MULTILINE)
-    assert extension and int(extension[1]) >= 10_000_000, message
-    assert re.search(rf"^STATUS=learning the journal again: \d+ of {rows} rows$", message, re.MULTILINE), message
-    process.send_signal(signal.SIGTERM)
-    log = process.communicate(timeout=PATIENCE_S)[1]
-    assert process.returncode == 0 and "event=stopped" in log, log
-    assert re.search(rf"event=recovering rows=\d+ of={rows}\b", log), log
+        extension = re.search(r"^EXTEND_TIMEOUT_USEC=(\d+)$", message, re.MULTILINE)
+        assert extension and int(extension[1]) >= 10_000_000, message
+        assert re.search(rf"^STATUS=learning the journal again: \d+ of {rows} rows$", message, re.MULTILINE), message
+
+    def obeys(number: int) -> bool:
+        """Start, look and stop. Whether all was seen: where this process stands still the start may be over before."""
+        for checkpoint in (daemon.directory / "data").glob("checkpoint-*"):
+            checkpoint.unlink()
+        endpoints.unlink(missing_ok=True)
+        notify = str(tmp_path / f"notify-{number}")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(notify)
+            manager.settimeout(PATIENCE_S)
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"NOTIFY_SOCKET": notify})
+            is_seen = False
+            try:
+                answers(process, manager)
+                is_seen = True
+            except (AssertionError, OSError):
+                if recovers() or number == 4:
+                    raise
+            finally:
+                process.send_signal(signal.SIGTERM)
+                log = process.communicate(timeout=PATIENCE_S)[1]
+        assert process.returncode == 0 and "event=stopped" in log, log
+        assert re.search(rf"event=recovering rows=\d+ of={rows}\b", log), log
+        return is_seen
+
+    assert any(map(obeys, range(5)))
 
 
 def test_settings_that_the_journal_contradicts_are_refused(start: Start) -> None:
@@ -316,7 +330,7 @@ def test_with_as_few_descriptors_as_are_allowed_several_clients_are_served(tmp_p
         controls = [Control(endpoints["control"]) for _ in range(8)]
         for k, control in enumerate(controls):
             control.ask("append", stream=f"s{k}", seq=0, state=[0.0], next_state=[1.0], reward=1.0)
-        assert get(endpoints["http"], "/readyz")[0] == 200
+        when(lambda: get(endpoints["http"], "/readyz")[0] == 200, "it is ready")
     finally:
         for control in controls:
             control.close()

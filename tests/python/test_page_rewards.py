@@ -140,7 +140,7 @@ def test_the_terminal_says_what_the_page_says(start: Start, page: Browser) -> No
     # States of another length are refused.
     daemon.push().send(pack({"stream": "other", "seq": 0, "states": np.zeros((3, 5)), "rewards": np.zeros((2, 2))}))
     page.wait("document.getElementById('trust').dataset.level === 'warn'", "an amber line")
-    command = [BINARY, "status", "--control", daemon.endpoints["control"]]
+    command = [BINARY, "status", "--control", daemon.endpoints["control"], "--timeout", f"{PATIENCE_S:.0f}"]
 
     def said() -> str:
         done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
@@ -179,6 +179,7 @@ def test_names_of_rewards_may_change_at_a_restart_and_change_nothing_that_is_lea
     # The file of the model has them, and a picture of it.
     model, out = tmp_path / "model", tmp_path / "value.svg"
     run = [BINARY, "snapshot", "--control", daemon.endpoints["control"], "--critic", "both", "--out", str(model)]
+    run += ["--timeout", f"{PATIENCE_S:.0f}"]
     subprocess.run(run, check=True, timeout=PATIENCE_S)
     for reward, words in [("0", "sum of energy [J] over place [m]"), ("1", "sum of comfort over place [m]")]:
         command = [BINARY, "plot", str(model), "--out", str(out), "--reward", reward]

@@ -225,6 +225,8 @@ def test_it_is_said_whether_the_last_adoption_helped(start: Start, page: Browser
 
     page.run("import('/known.js').then(({known}) => { window.known = known; })")
     go_on("window.known.calibration[0]?.[0].generations.length", "returns")
+    # Rows that are learned after the adoption would have returns since.
+    learned(daemon, field.sent)
     assert daemon.control().ask("refit", wait=True)["outcome"] == "adopted"
     words = "(document.getElementById('trust-adopted')?.textContent ?? '')"
     page.wait(f"{words}.endsWith('too few returns since to say whether it helped.')", "that it is not known yet")
