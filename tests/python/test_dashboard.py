@@ -14,7 +14,7 @@ import browser
 import numpy as np
 import pytest
 from browser import Browser
-from client import Array, Daemon, Refused, pack, settles, when
+from client import PATIENCE_S, Array, Daemon, Refused, pack, settles, when
 from conftest import Start
 from dashboard import (
     HEARD,
@@ -81,7 +81,7 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     # An adoption appears as a mark, with what it changed, and the relevances show what matters.
     control = daemon.control()
     control.wait_for_learned(600)
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the mark of the adoption")
     page.wait("document.querySelector('#marks [data-kind=adopted] .details').textContent.includes('→')", "its changes")
     text = page.run("document.querySelector('#marks [data-kind=adopted]').textContent")
@@ -230,7 +230,7 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
         feed(100, 1.0)
     control.wait_for_learned(sent)
     # The first selection: from here on it is known how large errors are.
-    control.ask("refit", wait=True)
+    control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)
     for _ in range(60):
         feed(100, 1.0)
     control.wait_for_offset(sent)
@@ -344,7 +344,7 @@ def test_a_planted_bias_is_seen_over_time(start: Start, page: Browser) -> None:
     control = daemon.control()
     field.send(600, lambda states: states[:, 0])
     control.wait_for_learned(field.sent)
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     feed_until(lambda: abs(bias()) < 0.1, "no bias", 0.0)
     level = "document.getElementById('trust').dataset.level"
     page.wait(f"{level} === 'good'", "a green line")
@@ -597,7 +597,7 @@ def test_a_phone_needs_no_sideways_scrolling(start: Start, page: Browser, dark: 
         walk.send(20)
     control = daemon.control()
     control.wait_for_learned(walk.sent)
-    control.ask("refit", wait=True)
+    control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)
     # Names of others' making are as long as they like.
     daemon.push().send(pack({"stream": "x" * 200, "seq": 0, **walk.rows(20)}))
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the page")

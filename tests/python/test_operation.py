@@ -143,6 +143,7 @@ def test_the_page_saves_what_a_daemon_without_files_has(start: Start, tmp_path: 
     work.mkdir()
     (programs / "criticd").symlink_to(BINARY)
     program = program.replace("tcp://127.0.0.1:5751", daemon.endpoints["control"])
+    program = program.replace("--control $control", f"--control $control --timeout {PATIENCE_S:.0f}")
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
     saved = subprocess.run(
         ["bash", "-eu", "-c", program],

@@ -130,7 +130,7 @@ def test_two_earlier_models_are_compared(start: Start, page: Browser) -> None:
         # Those models are kept that the watcher of the page has seen.
         generation = control.ask("status")["critics"][0]["generation"]
         when(lambda: generation in history(daemon)["kept"]["generations"][0], "a model that is kept")
-        return control.ask("refit", wait=True)["outcome"] == "adopted"
+        return control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
 
     # A model of few rows more may be no better than the last one, and is refused.
     for generation in (2, 3):
@@ -217,7 +217,7 @@ def test_evidence_stands_behind_details_and_the_lists_are_saved(start: Start, pa
         walk.send(20)
     control = daemon.control()
     control.wait_for_learned(walk.sent)
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     daemon.push().send(pack({"stream": "other", "states": np.zeros((5, 3)), "rewards": np.zeros(4)}))
     page.open(address(daemon))
     page.wait("/log evidence|held-out error/.test(document.getElementById('model-details')?.textContent)", "the evidence")

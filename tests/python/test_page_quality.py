@@ -172,7 +172,7 @@ def test_a_curve_shows_its_data_and_what_is_not_known_and_its_range_stays(start:
     daemon.push().send(pack({"states": states, "next_states": states, "rewards": rewards, "terminated": ends}))
     control = daemon.control()
     control.wait_for_learned(1000)
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     page.open(f"{address(daemon)}#critic=default&x=0&y=")
     page.wait("document.getElementById('maps')?.classList.contains('single')", "a curve")
     page.wait("document.getElementById('map-legend').offsetHeight > 0", "that some of it is not known")

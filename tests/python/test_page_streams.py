@@ -10,7 +10,7 @@ import browser
 import numpy as np
 import pytest
 from browser import Browser
-from client import Daemon, pack, settles, when
+from client import PATIENCE_S, Daemon, pack, settles, when
 from conftest import Start
 from dashboard import KEEP, Field, address, assert_clean, choose, hidden, learned, number, shoot, start_field
 
@@ -138,7 +138,7 @@ def test_the_last_failure_shows_what_the_value_said_before_it(start: Start, page
     )
     control = daemon.control()
     control.wait_for_learned(sent + 20)
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     push.send(pack({"stream": "arm", "seq": sent, "states": steps[:8], "rewards": np.zeros(7)}))
     learned(daemon, sent + 27)
     page.open(f"{address(daemon)}#critic=default&stream=arm")
@@ -227,7 +227,7 @@ def test_it_is_said_whether_the_last_adoption_helped(start: Start, page: Browser
     go_on("window.known.calibration[0]?.[0].generations.length", "returns")
     # Rows that are learned after the adoption would have returns since.
     learned(daemon, field.sent)
-    assert daemon.control().ask("refit", wait=True)["outcome"] == "adopted"
+    assert daemon.control().ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     words = "(document.getElementById('trust-adopted')?.textContent ?? '')"
     page.wait(f"{words}.endsWith('too few returns since to say whether it helped.')", "that it is not known yet")
     # Returns scatter by 0.05 about the truth.

@@ -10,7 +10,7 @@ import browser
 import numpy as np
 import pytest
 from browser import Browser
-from client import Daemon, pack, settles, when
+from client import PATIENCE_S, Daemon, pack, settles, when
 from conftest import Start
 from dashboard import (
     KEEP,
@@ -201,7 +201,7 @@ def test_an_earlier_model_is_compared_with(start: Start, page: Browser) -> None:
     assert not page.run("document.querySelector('#against option[value^=generation]')")
     # Those models are kept that the watcher of the page has seen.
     when(lambda: 1 in history(daemon)["kept"]["generations"][0], "a model that is kept")
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     page.wait("document.querySelector('#against option[value=\"generation 1\"]')", "the first generation in the list")
     choose(page, "against", "generation 1")
     # One variable: two curves.

@@ -64,9 +64,11 @@ def test_the_rover_gets_home_as_the_readme_says(tmp_path: Path) -> None:
 def test_the_readmes_live_lines_show_a_selected_value(start: Start) -> None:
     daemon = start("critic.discount=0.9")
     _, live = snippets("README.md", "python")
+    assert "critic.wait(60, " in live
+    patient = live.replace("critic.wait(60, ", f"critic.wait({PATIENCE_S}, ")
     environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.directory / "data")}
-    command = [sys.executable, "-c", live]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+    command = [sys.executable, "-c", patient]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S, env=environment)
     assert done.returncode == 0, done.stderr
     assert len([line for line in live.splitlines() if line]) <= 10
     answer = daemon.control().ask("value", states=[[0.0], [0.5]], min_offset=1000)
@@ -82,7 +84,7 @@ def test_the_snippets_of_the_protocol_run(start: Start) -> None:
     control = daemon.control()
     control.wait_for_learned(1000)
     control.ask("value", states=[[0.5]], min_offset=1000)
-    control.ask("refit", wait=True)
+    control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)
     reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True)
     seqs = itertools.count()
 

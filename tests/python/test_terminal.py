@@ -143,9 +143,8 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
         as_by_hand()
         # Before its first view, so that all of them are of this size.
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
-        os.execvp(
-            BINARY, [BINARY, "status", "--watch", "--interval", "0.2", "--data-dir", str(daemon.directory / "data")]
-        )
+        command = [BINARY, "status", "--watch", "--interval", "0.2", "--data-dir", str(daemon.directory / "data")]
+        os.execvp(BINARY, [*command, "--timeout", f"{PATIENCE_S:.0f}"])
     screen, text, deadline = Screen(lines, 100), "", time.monotonic() + PATIENCE_S
     # Two whole views, and what surrounds them.
     while text.count("Ctrl-C ends this") < 4:

@@ -75,7 +75,7 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
     states = [stream.step()["state"] for stream in streams for _ in range(70)]
     answer = control.ask("value", states=np.array(states), min_offset=sent)
     assert answer["offset"] == sent and answer["mean"].shape == (210,)
-    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     snapshot, answer = answers_of_one_model(control, np.array(states))
     errors = assert_equal_values(snapshot, answer, states)
     print(f"\n{name}, noise {noise}: relative difference of means {errors[0]:.1e}, of variances {errors[1]:.1e}")
