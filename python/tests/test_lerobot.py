@@ -216,7 +216,7 @@ def test_a_killed_command_goes_on_from_the_groups_that_are_labelled(tmp_path: Pa
     other.write_bytes(Path(binary()).read_bytes() + b"\0")
     other.chmod(0o755)
     shutil.copytree(parts, tmp_path / ".again.parquet.parts")
-    line = [other, "label", folder, *words, "--out", again, "--json"]
+    line: list[str | Path] = [other, "label", folder, *words, "--out", again, "--json"]
     said = json.loads(subprocess.run(line, capture_output=True, check=True, timeout=PATIENCE_S).stdout)
     assert said["resumed"] == 0 and again.read_bytes() == whole.read_bytes()
     said = json.loads(run("label", folder, *words, "--out", cut, "--json"))
