@@ -7,7 +7,8 @@ use super::Failure;
 use super::actions::{ActionKind, action_kind};
 use super::client::endpoint;
 use super::dictionary::DictionaryOptions;
-use super::given::{self, NO_TEXTS, TABLES, TableOptions, plural};
+use super::fit::Fit;
+use super::given::{self, TABLES, TableOptions, plural};
 use super::held_out::Like;
 use super::label::FitAlone;
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
@@ -115,20 +116,22 @@ impl Evaluate {
             return Ok(());
         }
         let table = self.table.read()?;
-        self.table.refuse_categories(&table, NO_TEXTS)?;
-        let names = table.names_with_units();
+        let (names, categories) = (table.names_with_units(), table.categories().clone());
+        let search = self.search(&table)?;
         let judged = self.judged(table)?;
         let progress = Progress::start("judging");
         let space = self.actions.map(|kind| kind.space(&judged.columns)).transpose()?;
         let fitted = match &space {
-            Some(space) if self.by != By::Model => Some(self.fitted(&judged, space.clone(), names.clone())?),
+            Some(space) if self.by != By::Model => {
+                Some(self.fitted(&judged, space.clone(), (&search, names.clone()))?)
+            }
             _ => None,
         };
         let findings = judged.findings(fitted, self.ess_min);
         let mut document = wire::findings_to_json(&findings);
         let modelled = match space {
             Some(space) if self.by != By::Fitted => {
-                model::add(&self, &judged, space, names, &mut document)?;
+                model::add(&self, &judged, space, (names, categories), &mut document)?;
                 true
             }
             None if self.by != By::Fitted => return Err(Failure::usage("--by model needs --actions and --policy")),
@@ -186,7 +189,12 @@ impl Evaluate {
     }
 
     /// Fit Q of the policy that is judged, on all episodes and on all but each group of them.
-    fn fitted(&self, judged: &Judged, space: ActionSpace, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
+    fn fitted(
+        &self,
+        judged: &Judged,
+        space: ActionSpace,
+        (search, names): (&Fit, Option<Vec<String>>),
+    ) -> Result<Fitted, Failure> {
         if judged.policy.is_none() {
             return Err(Failure::usage(
                 "--actions: a fitted Q needs what the policy does in the first state of each episode: --policy",
@@ -194,7 +202,11 @@ impl Evaluate {
         }
         let of = ActionValue { space: space.clone(), successor: Successor::Sarsa, trace: Trace::OnPolicy };
         let acted = of.rows(&judged.rows, &judged.columns, judged.rho_max);
-        let like = self.like(&acted.map_err(|e| in_file(&self.table.table, e))?.rows, &of, names)?;
+        // Kernel and noise by the returns of the policy that acted.
+        let acted = acted.map_err(|e| in_file(&self.table.table, e))?.rows;
+        let settings = Settings { action_value: Some(of.clone()), ..search.settings(&acted)? };
+        let names = super::actions::input_names(names, judged.rows.dim, &of.space);
+        let like = Like::of(&search.search(&acted, settings, names)?.model);
         judged.fitted(
             space,
             (self.folds, self.seed),
@@ -203,11 +215,12 @@ impl Evaluate {
         )
     }
 
-    /// Kernel and noise by the returns of the policy that acted.
-    fn like(&self, acted: &Rows, of: &ActionValue, names: Option<Vec<String>>) -> Result<Like, Failure> {
+    /// The search of `fit`, for values of actions of a table.
+    fn search(&self, table: &Table) -> Result<Fit, Failure> {
         let word = |text: String| OsString::from(text);
         let mut words = vec!["fit".into(), self.table.table.clone().into_os_string(), "--out".into(), "unused".into()];
         for (option, value) in [
+            ("--inputs", "state_action".to_owned()),
             ("--seed", self.seed.to_string()),
             ("--budget", self.budget.to_string()),
             ("--dictionary-max", self.dictionary.dictionary_max.to_string()),
@@ -215,10 +228,9 @@ impl Evaluate {
         ] {
             words.extend([word(option.into()), word(value)]);
         }
-        let fit = FitAlone::try_parse_from(words)?.fit;
-        let settings = Settings { action_value: Some(of.clone()), ..fit.settings(acted)? };
-        let names = super::actions::input_names(names, acted.dim - of.space.width(), &of.space);
-        Ok(Like::of(&fit.search(acted, settings, names)?.model))
+        let mut fit = FitAlone::try_parse_from(words)?.fit;
+        fit.take_categories(table)?;
+        Ok(fit)
     }
 
     /// Q of `rows` by kernel and noise of `like`.

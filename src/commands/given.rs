@@ -17,9 +17,6 @@ use std::path::{Path, PathBuf};
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
 pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 
-/// Why a table with texts in the state is refused, and what to do.
-pub(super) const NO_TEXTS: &str = "numbers are needed here; leave it out, or write a column of 0 and 1 for each text";
-
 /// Why a table with texts in the state is refused beside a model that has no codes for them, and what to do.
 pub(super) const NO_CODES: &str = "the model has no codes for them; write its numbers, or list the texts in the order of its \
                                    codes in a file for --columns";
@@ -160,6 +157,16 @@ impl TableOptions {
         Ok(self.reading.columns()?.categories)
     }
 
+    /// The table, whose texts have the codes of a model in file `path`.
+    pub(super) fn read_like(&mut self, model: &Snapshot, path: &Path) -> Result<Table, Failure> {
+        self.take_categories(&categories(model, path)?);
+        let table = self.read()?;
+        if self.categories()?.is_empty() {
+            self.refuse_categories(&table, NO_CODES)?;
+        }
+        Ok(table)
+    }
+
     /// Refuse texts in the state.
     pub(super) fn refuse_categories(&self, table: &Table, why: &str) -> Result<(), Failure> {
         refuse_texts(&self.table, table, why)
@@ -236,7 +243,7 @@ pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
 
 /// Refuse a table whose states have texts.
 pub(super) fn refuse_texts(path: &Path, table: &Table, why: &str) -> Result<(), Failure> {
-    match (0..table.dim()).find(|&d| !table.categories().of(d).is_empty()) {
+    match table.texts().next() {
         None => Ok(()),
         Some(d) => Err(in_file(path, format!("{} holds texts: {why}", name_of(table, d)))),
     }

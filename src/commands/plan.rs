@@ -135,8 +135,7 @@ impl Plan {
     fn read(&mut self) -> Result<(Given, Wanted), Failure> {
         let path = self.table.table.clone();
         let Some(text) = self.table.take_reward() else {
-            let table = self.table.read()?;
-            let given = Given::of(&path, table, self.asked.actions, Some(self.discount))?;
+            let given = self.given(&path)?;
             if given.rows.rewards_per_row > 1 {
                 return Err(in_file(&path, "a plan is for one reward, the table has several: see --reward"));
             }
@@ -144,14 +143,21 @@ impl Plan {
         };
         // A known reward needs none of the rows.
         self.table.set_reward("0");
-        let given = Given::of(&path, self.table.read()?, self.asked.actions, Some(self.discount))?;
+        let given = self.given(&path)?;
         let called = self.table.action_names()?;
         if let Some(reward) = Reward::parse("--reward", &text, &given.names, (Some(&given.space), &called))? {
+            self.table.take_reward();
             return Ok((given, Wanted::Known(reward)));
         }
         self.table.set_reward(&text);
+        Ok((self.given(&path)?, Wanted::Observed(text)))
+    }
+
+    /// The rows. The codes of their texts are the model's.
+    fn given(&mut self, path: &Path) -> Result<Given, Failure> {
         let table = self.table.read()?;
-        Ok((Given::of(&path, table, self.asked.actions, Some(self.discount))?, Wanted::Observed(text)))
+        self.table.take_categories(table.categories());
+        Given::of(path, table, self.asked.actions, Some(self.discount))
     }
 
     /// The plan, and the model that is written.
@@ -255,7 +261,8 @@ impl Plan {
         snapshot.reward_names = vec![wanted.text().chars().take(64).collect()];
         let rows = of.rows.len() as u64;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        Ok((Snapshot { offset: rows, transitions: rows, time, ..snapshot }, error))
+        let table = self.table.mapping()?.to_text();
+        Ok((Snapshot { offset: rows, transitions: rows, time, table, ..snapshot }, error))
     }
 
     fn print(&self, outcome: &Outcome) -> Result<(), Failure> {

@@ -102,10 +102,13 @@ impl Rollout {
         }
         let out = self.out()?;
         let acting = self.acting()?;
-        let table = self.table.read()?;
+        let table = match &acting {
+            Acting::Model(actor, path) => self.table.read_like(actor.snapshot(), path)?,
+            _ => self.table.read()?,
+        };
         let path = &self.table.table;
         let given = Given::of(path, table, self.asked.actions, None)?;
-        let shown = self.shown(&given.names)?;
+        let shown = self.shown(&given)?;
         let progress = Progress::start("learning where rows lead");
         let acted = self.asked.actions.is_some();
         let of = self.asked.world.learn(path, given, (acted, acted), self.asked.seed)?;
@@ -152,21 +155,33 @@ impl Rollout {
     }
 
     /// What is predicted.
-    fn shown(&self, names: &[String]) -> Result<Vec<Reward>, Failure> {
+    fn shown(&self, given: &Given) -> Result<Vec<Reward>, Failure> {
+        let names: Vec<&str> = given.names.iter().map(|name| without_unit(name)).collect();
+        // Codes of texts have no mean.
+        let numbers: Vec<usize> = (0..names.len()).filter(|&d| given.categories.of(d).is_empty()).take(SHOWN).collect();
         let texts = match &self.show {
             Some(text) => split(text),
-            None => names.iter().take(SHOWN).map(|name| without_unit(name).to_owned()).collect(),
+            None => numbers.iter().map(|&d| names[d].to_owned()).collect(),
         };
         if texts.is_empty() || texts.len() > SHOWN {
             return Err(Failure::usage(format!("--show: name 1 to {SHOWN} variables or expressions")));
         }
-        let one = |(d, text): (usize, &String)| {
+        let one = |(k, text): (usize, &String)| {
+            let d = names.iter().position(|name| name == text);
+            if let Some((code, last)) = d.and_then(|d| given.categories.of(d).iter().enumerate().next_back()) {
+                return Err(Failure::usage(format!(
+                    "--show {text}: holds texts, of which there is no mean; (abs({text}-{code})<0.5) is the share of {last}"
+                )));
+            }
             // Names of variables need not be of the grammar.
-            let named = self.show.is_none().then(|| format!("state[{d}]"));
-            let found = Reward::parse("--show", named.as_deref().unwrap_or(text), names, (None, &[]))?;
+            let named = self.show.is_none().then(|| format!("state[{}]", numbers[k]));
+            let found = Reward::parse("--show", named.as_deref().unwrap_or(text), &given.names, (None, &[]))?;
             let found = found.map(|reward| reward.called(text));
             found.ok_or_else(|| {
-                Failure::usage(format!("--show {text}: names no state variable; there are {}", given::listed(names)))
+                Failure::usage(format!(
+                    "--show {text}: names no state variable; there are {}",
+                    given::listed(&given.names)
+                ))
             })
         };
         texts.iter().enumerate().map(one).collect()
@@ -181,7 +196,7 @@ impl Rollout {
             None => None,
             Some(file) => {
                 let names = of.names.iter().map(|name| without_unit(name).to_owned()).collect();
-                let columns = Columns { names, ..Columns::default() };
+                let columns = Columns { names, categories: of.categories.clone(), ..Columns::default() };
                 Some(read_states_as(file, &columns, of.rows.dim, "table")?)
             }
         };

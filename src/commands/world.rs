@@ -4,12 +4,13 @@ pub(super) mod reward;
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
-use super::given::{self, NO_TEXTS, plural, refuse_texts, without_unit};
+use super::given::{self, plural, without_unit};
 use super::output::{in_file, number};
 use criticd::learner::action::{ActionColumns, ActionSpace};
 use criticd::learner::judge::{count, folds};
+use criticd::math::embedding::StateKind;
 use criticd::math::returns::chains;
-use criticd::table::Table;
+use criticd::table::{Categories, Table};
 use criticd::transition::Rows;
 use criticd::world::{
     Ahead, Chained, Choice, Choosing, Dynamics, Evaluation, LOST_MAX, Normal, Part, RADIUS_DOUBTED, Transitions, World,
@@ -60,6 +61,8 @@ pub(super) struct Modelled {
     pub(super) space: ActionSpace,
     /// What the state variables are called, with their units.
     pub(super) names: Vec<String>,
+    /// The texts of state variables.
+    pub(super) categories: Categories,
     /// (n,) episode of each row.
     pub(super) episodes: Vec<u32>,
     /// (n,) the row that continues each.
@@ -83,6 +86,7 @@ pub(super) struct Given {
     pub(super) columns: ActionColumns,
     pub(super) space: ActionSpace,
     pub(super) names: Vec<String>,
+    pub(super) categories: Categories,
     pub(super) episodes: Vec<u32>,
 }
 
@@ -95,7 +99,7 @@ impl Given {
         kind: Option<ActionKind>,
         discount: Option<f64>,
     ) -> Result<Self, Failure> {
-        refuse_texts(path, &table, NO_TEXTS)?;
+        let categories = table.categories().clone();
         let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let space = match kind {
             Some(kind) => kind.space(&columns)?,
@@ -103,7 +107,7 @@ impl Given {
         };
         let rows = table.into_rows();
         let names = names.unwrap_or_else(|| (0..rows.dim).map(|d| format!("state_{d}")).collect());
-        let given = Self { rows, columns, space, names, episodes };
+        let given = Self { rows, columns, space, names, categories, episodes };
         discount.iter().try_for_each(|discount| given.check_discounts(path, *discount))?;
         Ok(given)
     }
@@ -147,9 +151,9 @@ impl WorldOptions {
         seed: u64,
     ) -> Result<Modelled, Failure> {
         let inputs = given.inputs(path, acted)?;
-        let Given { rows, columns, space, names, episodes } = given;
+        let Given { rows, columns, space, names, categories, episodes } = given;
         let (follows, held) = (chains(&rows), held(&rows, &episodes, seed));
-        let normal = Normal::of(&inputs, rows.dim, &space);
+        let normal = Normal::of(&inputs, rows.dim, &space, &categories.kinds(rows.dim));
         let elements = (self.model_elements, self.model_successors);
         let transitions = Transitions {
             inputs: &inputs,
@@ -169,6 +173,7 @@ impl WorldOptions {
             columns,
             space,
             names,
+            categories,
             episodes,
             follows,
             inputs,
@@ -254,9 +259,12 @@ impl Modelled {
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let widths = &self.choice.widths;
         let lengths = widths.states.iter().zip(&self.normal.states.scale).zip(&self.names);
-        let lengths: Vec<String> = lengths
-            .map(|((length, scale), name)| format!("{} {}", without_unit(name), number(length * scale)))
-            .collect();
+        let length = |(d, ((length, scale), name)): (usize, ((&f64, &f64), &String))| {
+            let is_category = self.normal.kinds.get(d) == Some(&StateKind::Category);
+            let length = if is_category { "category".to_owned() } else { number(length * scale) };
+            format!("{} {length}", without_unit(name))
+        };
+        let lengths: Vec<String> = lengths.enumerate().map(length).collect();
         vec![
             (
                 "model of".to_owned(),

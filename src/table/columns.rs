@@ -1,5 +1,6 @@
 //! The meaning of a table's columns.
 
+use crate::math::embedding::StateKind;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
@@ -103,7 +104,17 @@ impl Categories {
         at.map(|at| at as f64).ok_or_else(|| self.unknown(d, text))
     }
 
-    /// The same of `dim` variables, where the further ones hold numbers.
+    /// What `dim` variables are, as far as texts say; nothing where none holds texts.
+    pub fn kinds(&self, dim: usize) -> Vec<StateKind> {
+        let mut kinds = Vec::new();
+        for d in (0..dim).filter(|&d| !self.of(d).is_empty()) {
+            kinds.resize(dim, StateKind::Real);
+            kinds[d] = StateKind::Category;
+        }
+        kinds
+    }
+
+    /// The texts of `dim` variables, where the further ones hold numbers.
     pub fn widened(&self, dim: usize) -> Self {
         let mut wide = self.clone();
         if !self.is_empty() {

@@ -446,6 +446,11 @@ impl Table {
         &self.categories
     }
 
+    /// The state variables that hold texts.
+    pub fn texts(&self) -> impl Iterator<Item = usize> {
+        (0..self.rows.dim).filter(|&d| !self.categories.of(d).is_empty())
+    }
+
     /// Of each row its episode: those that a column names, else chains, both numbered in order of appearance.
     pub fn episodes(&self) -> &[u32] {
         &self.episodes

@@ -186,3 +186,69 @@ fn what_no_row_supports_is_refused() {
     let (_, said) = bench.failure(&format!("plan log.csv {} --actions box --reward=y --out q.model", columns()));
     assert!(said.contains('y'), "{said}");
 }
+
+/// Somebody goes from room to room and back, or stays; being in the kitchen is worth 1. Rooms have names, or these numbers.
+fn rooms(bench: &Bench, name: &str, said: [&str; 4], episodes: impl Iterator<Item = u64>) {
+    let mut table = "walk,room,move,worth,ended,cut,next_room\n".to_owned();
+    for episode in episodes {
+        let mut room = (episode % 4) as usize;
+        for step in 0..12u64 {
+            let go = usize::from(uniform(mix(&[episode, step])) < 0.5);
+            let (to, worth) = ((room + go) % 4, u8::from(room == 3));
+            writeln!(table, "{episode},{},{go},{worth},0,{},{}", said[room], u8::from(step == 11), said[to]).unwrap();
+            room = to;
+        }
+    }
+    bench.file(name, &table);
+}
+
+#[test]
+fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
+    const ROOMS: [&str; 4] = ["hall", "study", "cellar", "kitchen"];
+    const READ: &str = "--state room --action move --reward worth --episode walk --terminated ended --truncated cut";
+    let bench = Bench::new();
+    rooms(&bench, "log.csv", ROOMS, 0..40);
+    bench.file("states.csv", "room\nkitchen\ncellar\nstudy\nhall\n");
+    let acts = format!("{SMALL} --actions discrete:2");
+    let planned = bench.text(&format!("plan log.csv {READ} {acts} --discount 0.9 --out q.model"));
+    assert!(planned.contains("room category"), "{planned}");
+    let kinds = bench.json("inspect q.model")["kernel"]["kinds"].clone();
+    assert_eq!(kinds, serde_json::json!(["category", "real", "real"]));
+    assert_eq!(numbers(&bench.json("act q.model states.csv")["actions"]), [0.0, 1.0, 1.0, 1.0]);
+    let decided = bench.text("act q.model states.csv");
+    assert!(decided.lines().nth(1).unwrap().starts_with("kitchen"), "{decided}");
+    // A table whose texts come in another order: the codes are the model's, of which 3 is the kitchen.
+    rooms(&bench, "back.csv", ROOMS, (0..40).rev());
+    let rollout = format!("rollout back.csv {READ} {SMALL} --steps 6");
+    let course = format!("{rollout} --from states.csv --actions discrete:2 --policy q.model");
+    let shares = numbers(&bench.json(&format!("{course} --show (abs(room-3)<0.5)"))["variables"][0]["mean"]);
+    assert!((shares[0] - 0.5).abs() < 0.05 && (shares[5] - 1.0).abs() < 0.05, "{shares:?}");
+    let (status, said) = bench.failure(&format!("{course} --show room"));
+    assert!(status == 2 && said.contains("(abs(room-3)<0.5) is the share of kitchen"), "{said}");
+    bench.file("other.csv", "room\nkitchn\n");
+    let (_, said) = bench.failure(&format!("{rollout} --from other.csv --show state_0-1"));
+    assert!(said.contains("column room: \"kitchn\" is none of the categories") && said.contains("kitchen"), "{said}");
+    // Who always goes on sees the kitchen every fourth step.
+    bench.file("go.csv", &format!("action\n{}", "1\n".repeat(480)));
+    let evaluate = format!("evaluate log.csv {READ} {acts} --discount 0.9 --policy go.csv --by both");
+    let found = bench.json(&evaluate)["estimates"].clone();
+    let truth = 0.25 * (0..4).map(|k| 0.9f64.powi(k)).sum::<f64>() / (1.0 - 0.9f64.powi(4));
+    for by in ["fqe", "model"] {
+        let value = found[by]["value"].as_f64().unwrap();
+        assert!((value - truth).abs() < 0.1 * truth, "{by}: {value} for {truth}");
+    }
+    // Codes of any order have one evidence, and numbers that are no categories another one.
+    rooms(&bench, "codes.csv", ["7", "2", "5", "1"], 0..40);
+    let score = |table: &str, kind: &str| {
+        let kernel = format!(r#""kind": "ard", "signal_variance": 2, "bias_variance": 1, "relevance": [0.3]{kind}"#);
+        let noise = r#""noise": {"model": "correlated", "variance": 0.05}"#;
+        bench.file("h.json", &format!(r#"{{"kernel": {{{kernel}}}, {noise}}}"#));
+        format!("score {table} {READ} --hyperparameters h.json")
+    };
+    let category = r#", "kinds": ["category"]"#;
+    let evidence = |table: &str, kind: &str| bench.json(&score(table, kind))["log_evidence"].as_f64().unwrap();
+    let (named, coded) = (evidence("log.csv", category), evidence("codes.csv", category));
+    assert!((named - coded).abs() < 1e-9 * named.abs() && (evidence("codes.csv", "") - coded).abs() > 1.0);
+    let (_, said) = bench.failure(&score("log.csv", ""));
+    assert!(said.contains("h.json: kernel.kinds: room holds texts"), "{said}");
+}

@@ -7,6 +7,7 @@ use crate::commands::world::{Given, Modelled};
 use criticd::learner::action::ActionSpace;
 use criticd::learner::judge::{Estimate, Judged, Policy};
 use criticd::math::dense::dot;
+use criticd::table::Categories;
 use criticd::world::{Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ pub(super) fn add(
     evaluate: &Evaluate,
     judged: &Judged,
     space: ActionSpace,
-    names: Option<Vec<String>>,
+    (names, categories): (Option<Vec<String>>, Categories),
     document: &mut Value,
 ) -> Result<(), Failure> {
     let path = &evaluate.table.table;
@@ -33,6 +34,7 @@ pub(super) fn add(
         rows: judged.rows.clone(),
         columns: judged.columns.clone(),
         space,
+        categories,
         episodes: judged.episodes.clone(),
     };
     given.check_discounts(path, evaluate.discount)?;

@@ -142,15 +142,13 @@ impl KindChoice {
 
 /// Have the variables of a table that hold texts be categories.
 pub(super) fn take_categories(kinds: &mut Vec<KindChoice>, table: &Table) -> Result<(), Failure> {
-    let texts: Vec<usize> = (0..table.dim()).filter(|&d| !table.categories().of(d).is_empty()).collect();
-    if kinds.is_empty() && !texts.is_empty() {
-        *kinds = vec![KindChoice::Known(StateKind::Real); table.dim()];
-        texts.iter().for_each(|&d| kinds[d] = KindChoice::Known(StateKind::Category));
+    if kinds.is_empty() {
+        *kinds = table.categories().kinds(table.dim()).into_iter().map(KindChoice::Known).collect();
     }
-    let other = |d: &&usize| kinds.get(**d).is_some_and(|kind| kind.kind() != StateKind::Category);
-    match texts.iter().find(other) {
+    let other = |d: &usize| kinds.get(*d).is_some_and(|kind| kind.kind() != StateKind::Category);
+    match table.texts().find(other) {
         None => Ok(()),
-        Some(&d) => Err(Failure::usage(format!(
+        Some(d) => Err(Failure::usage(format!(
             "--state-kinds: {} holds texts, which are a category: say category for it",
             name_of(table, d)
         ))),

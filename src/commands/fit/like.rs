@@ -1,7 +1,6 @@
 //! Models that others can be added to: with their sums, and learned in the epoch of another one.
 
 use super::{Failure, Fit, Fitted, finish};
-use crate::commands::given::{NO_CODES, categories};
 use crate::commands::inspect::read_model;
 use crate::commands::output::in_file;
 use criticd::fleet::{Epoch, Part, SUMS};
@@ -59,14 +58,10 @@ impl SumOptions {
 
 /// The table of `fit`, whose texts have the codes of the model that it is to be like.
 pub(super) fn read(fit: &mut Fit) -> Result<Table, Failure> {
-    if let Some(path) = fit.sums.like() {
-        let known = categories(&read_model(path)?, path)?;
-        fit.table.take_categories(&known);
-    }
-    let table = fit.table.read()?;
-    if fit.sums.like().is_some() && fit.table.categories()?.is_empty() {
-        fit.table.refuse_categories(&table, NO_CODES)?;
-    }
+    let table = match fit.sums.like() {
+        Some(path) => fit.table.read_like(&read_model(path)?, path)?,
+        None => fit.table.read()?,
+    };
     fit.take_categories(&table)?;
     Ok(table)
 }

@@ -33,16 +33,16 @@ struct Leader<'a> {
 
 impl<'a> Leader<'a> {
     /// # Panics
-    /// If the kernel of D is none that splits: Gaussian, with a relevance for each coordinate, all of them real.
+    /// If the kernel of D is none that splits: Gaussian, with a relevance for each coordinate.
     fn new(dynamics: &'a Dynamics) -> Self {
         let (before, after) = (dynamics.before(), dynamics.after());
         let (dim, states) = (before.dim(), after.dim());
         let kernel = before.dictionary().kernel();
-        assert!(kernel.profile == Profile::Gaussian && kernel.kinds.is_empty(), "a kernel that splits");
+        assert!(kernel.profile == Profile::Gaussian, "a kernel that splits");
         let relevance = kernel.metric.relevance(dim);
         let alone = |keep: &dyn Fn(usize) -> bool| {
             let of = relevance.iter().enumerate().map(|(d, r)| if keep(d) { *r } else { 0.0 }).collect();
-            Kernel::gaussian(1.0, 0.0, Metric::Ard(of))
+            Kernel::gaussian(1.0, 0.0, Metric::Ard(of)).with_kinds(&kernel.kinds)
         };
         let (of_states, actions) = (alone(&|d| d < states), alone(&|d| d >= states));
         let elements = |kernel: &Kernel| {

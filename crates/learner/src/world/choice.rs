@@ -10,6 +10,7 @@ use super::dynamics::Dynamics;
 use super::error::WorldError;
 use super::{LOST_MAX, RADIUS_DOUBTED, Transitions, World};
 use crate::action::ActionSpace;
+use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Metric};
 use crate::random::{self, mix, uniform};
 use crate::snapshot::Inputs;
@@ -80,17 +81,25 @@ pub struct Normal {
     pub states: Inputs,
     /// (D + A,).
     pub inputs: Inputs,
+    /// What each state variable is (D,); empty if all are real.
+    pub kinds: Vec<StateKind>,
 }
 
 impl Normal {
-    /// Of inputs (n, `dim` + A), row-major: states by mean and deviation, the numbers of a box by its middle and half its width.
-    pub fn of(inputs: &[f64], dim: usize, space: &ActionSpace) -> Self {
+    /// Of inputs (n, `dim` + A), row-major: states by mean and deviation, the numbers of a box by its middle and half its width. A
+    /// state variable that is not real, by its `kinds` (D,), stays in its unit.
+    pub fn of(inputs: &[f64], dim: usize, space: &ActionSpace, kinds: &[StateKind]) -> Self {
         let (width, all) = (space.width(), dim + space.width());
         let n = (inputs.len() / all).max(1) as f64;
         let column = |d: usize| inputs.iter().skip(d).step_by(all);
         let usable = |scale: f64| if scale > 0.0 && scale.is_finite() { scale } else { 1.0 };
         let (mut shift, mut scale) = (Vec::new(), Vec::new());
         for d in 0..dim {
+            if kinds.get(d).is_some_and(|kind| *kind != StateKind::Real) {
+                shift.push(0.0);
+                scale.push(1.0);
+                continue;
+            }
             let mean = column(d).sum::<f64>() / n;
             shift.push(mean);
             scale.push(usable((column(d).map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt()));
@@ -106,18 +115,24 @@ impl Normal {
                 scale.extend(std::iter::repeat_n(1.0, width));
             }
         }
-        Self { states, inputs: Inputs { shift, scale, names: None } }
+        Self { states, inputs: Inputs { shift, scale, names: None }, kinds: kinds.to_vec() }
     }
 }
 
 impl Widths {
-    /// Kernels over states with `width` coordinates of an action, and over states.
-    pub fn kernels(&self, width: usize) -> (Kernel, Kernel) {
+    /// Kernels over states of these `kinds` (D,) with `width` coordinates of an action, and over states.
+    pub fn kernels(&self, kinds: &[StateKind], width: usize) -> (Kernel, Kernel) {
         let inverse = |length: f64| 1.0 / (length * length);
         let of_states = self.states.iter().map(|length| inverse(*length)).collect();
         let inputs = self.states.iter().map(|length| inverse(self.ratio * length));
         let inputs = inputs.chain(std::iter::repeat_n(inverse(self.action), width)).collect();
-        (Kernel::gaussian(1.0, BIAS, Metric::Ard(inputs)), Kernel::gaussian(1.0, BIAS, Metric::Ard(of_states)))
+        let of_inputs = Kernel::gaussian(1.0, BIAS, Metric::Ard(inputs));
+        let of_states = Kernel::gaussian(1.0, BIAS, Metric::Ard(of_states)).with_kinds(kinds);
+        let mut kinds = of_states.kinds.clone();
+        if !kinds.is_empty() {
+            kinds.resize(kinds.len() + width, StateKind::Real);
+        }
+        (of_inputs.with_kinds(&kinds), of_states)
     }
 
     /// The sums over `rows`, with dictionaries of at most `elements` of D and C, and of each element of C the row whose successor it is.
@@ -133,7 +148,7 @@ impl Widths {
         usable: &dyn Fn(usize) -> bool,
     ) -> Result<(World, Vec<usize>), WorldError> {
         let (dim, all, n) = (normal.states.dim(), normal.inputs.dim(), rows.terminated.len());
-        let (over_inputs, over_states) = self.kernels(all - dim);
+        let (over_inputs, over_states) = self.kernels(&normal.kinds, all - dim);
         let followed: Vec<usize> = (0..n).filter(|&i| !rows.terminated[i] && usable(i)).collect();
         if followed.is_empty() {
             return Err(WorldError::Empty);

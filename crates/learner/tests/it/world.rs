@@ -2,12 +2,13 @@
 
 use crate::support::error;
 use criticd_learner::math::dense::Matrix;
+use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::hull::{Reach, cover, nearest};
 use criticd_learner::math::kernel::{Kernel, Metric};
 use criticd_learner::math::pursuit::{Pursuit, by_targets};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::world::{
-    Basis, Dynamics, LOST_MAX, Plan, Planning, Table, Transitions, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, World,
+    Basis, Chained, Dynamics, LOST_MAX, Plan, Planning, Table, Transitions, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, World,
     WorldError,
 };
 use criticd_reference::explicit_seed;
@@ -270,6 +271,33 @@ fn actions_that_no_row_tried_are_valued_at_the_least_and_told_of() {
     let half = share([0.5, 0.5], (UNSUPPORTED_ABOVE, 1.0)).unwrap();
     assert!((half - 0.5).abs() < 1e-12);
     assert_eq!(share([0.5, 0.5], limits), Err(WorldError::Unsupported { share: half, max: UNSUPPORTED_MAX }));
+}
+
+#[test]
+fn chains_through_categories_are_led_on_as_the_tables_lead_them() {
+    let of = |kinds: &[StateKind], relevance: Vec<f64>| {
+        let kernel = Kernel::gaussian(1.0, 1.0, Metric::Ard(relevance)).with_kinds(kinds);
+        (Inputs::identity(kinds.len()), kernel)
+    };
+    // 0, 2, 1, and 1 for ever, by one action.
+    let (inputs, successors) = ([0.0, 0.0, 2.0, 0.0, 1.0, 0.0], [2.0, 1.0, 1.0]);
+    let (before, over_inputs) = of(&[StateKind::Category, StateKind::Real], vec![1.0, 1.0]);
+    let (after, over_states) = of(&[StateKind::Category], vec![1.0]);
+    let before = Basis::of_states(before, &over_inputs, &inputs).unwrap();
+    let mut world = World::new(before, Basis::of_states(after, &over_states, &successors[..2]).unwrap(), 1).unwrap();
+    let rows = Transitions { inputs: &inputs, successors: &successors, rewards: &[0.0; 3], terminated: &[false; 3] };
+    (0..9).for_each(|_| world.learn(&rows).unwrap());
+    let dynamics = world.solve(0.01, LOST_MAX).unwrap();
+    let state = |state: &[f64]| vec![state[0]];
+    let ahead = dynamics.ahead(&Chained { rows, follows: &[Some(1), Some(2), None] }, &[0], &state, 3);
+    let table = |states: &[f64]| dynamics.table(states, &[0.0]).unwrap();
+    let (at_c, start) = (table(&dynamics.after().states()), table(&[0.0]));
+    let course = dynamics.course((&at_c, &[1.0; 2]), (&start, &[1.0]), &state, (3, false)).unwrap();
+    for (step, came) in successors.into_iter().enumerate() {
+        let (led, told) = (ahead[step].predicted[0], course[step].means[0]);
+        assert!((led - told).abs() < 1e-9 && (led - came).abs() < 0.05, "{step}: {led}, {told}");
+        assert_eq!(ahead[step].came, [came]);
+    }
 }
 
 #[test]
