@@ -142,7 +142,7 @@ def _coordinate(
     for known in (name, bare):
         if known in there:
             values = _array(table[known])
-            return _codes(values, known, categories) if categories else numbers(values, known)
+            return codes(values, known, categories) if categories else numbers(values, known)
     part = _PART.fullmatch(bare)
     if part is not None and part[1] in there:
         whole = numbers(_array(table[part[1]]), part[1])
@@ -153,11 +153,11 @@ def _coordinate(
     )
 
 
-def _codes(values: npt.NDArray[Any], name: str, categories: Sequence[str]) -> Array:
+def codes(values: npt.NDArray[Any], name: str, categories: Sequence[str]) -> Array:
     """The codes of texts: their places among the `categories`."""
-    codes = {text: float(code) for code, text in enumerate(categories)}
+    known = {text: float(code) for code, text in enumerate(categories)}
     texts = [_as_text(value) for value in values.ravel().tolist()]
-    found = [codes.get(text) for text in texts]
+    found = [known.get(text) for text in texts]
     if None in found:
         place = found.index(None)
         text = texts[place]

@@ -124,7 +124,19 @@ class Model:
         columns of a table and of a dict have the texts.
         """
         found = {} if self.table is None else tomllib.loads(self.table)
-        return tuple(tuple(texts) for texts in found.get("columns", {}).get("categories", ()))
+        # Behind them may stand the texts of actions.
+        dim = self.dim - (self.actions.width if self.actions is not None else 0)
+        return tuple(tuple(texts) for texts in found.get("columns", {}).get("categories", ())[:dim])
+
+    @cached_property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the discrete actions by their numbers, of a model that has such actions and names for its variables.
+
+        The texts of the fitted table, the names of the daemon's settings, or the numbers themselves.
+        """
+        if self.names is None or self.actions is None or self.actions.count == 0:
+            return ()
+        return tuple(name.removeprefix("action=") for name in self.names[-self.actions.count :])
 
     @property
     def base(self) -> Self:
@@ -260,11 +272,15 @@ class Model:
     def inputs(self, states: States, actions: npt.ArrayLike) -> Array:
         """What a model of action values is asked about: `snapshot(snapshot.inputs(states, actions))` is Q(s, a).
 
-        `states` are (n, D) without the action, or one state; `actions` (n,), or (n, A) of a box. One state goes with
-        several actions. Raises `Invalid` for what is no action of the model, `ValueError` if values are of states.
+        `states` are (n, D) without the action, or one state; `actions` (n,), of which discrete ones may have their
+        `action_names`, or (n, A) of a box. One state goes with several actions. Raises `Invalid` for what is no action
+        of the model, `ValueError` if values are of states.
         """
         if self.actions is None:
             raise ValueError("this is the value of states: it has no actions")
+        given = np.asarray(actions)
+        if given.dtype.kind in "OUT" and self.action_names:
+            actions = _frames.codes(given, "actions", self.action_names)
         return self.actions.inputs(self._points(states, self.dim - self.actions.width), actions)
 
     def _values(self, states: States, variance: bool, returns: bool, known: bool) -> Values:

@@ -442,3 +442,21 @@ def test_texts_are_categories_and_answers_take_them(tmp_path: Path) -> None:
     other = rows.assign(mode=np.where(rows.index == 7, "fly", rows["mode"]))
     with pytest.raises(Invalid, match='"fly" is none of the categories'):
         fitted.label(other)
+
+
+def test_actions_that_are_texts_keep_their_names() -> None:
+    rows = missions().assign(how=lambda rows: np.where(rows["go"] == 1, "drive", "slow"))
+    asked: dict[str, Any] = {"action": "how", "inputs": "state_action", "actions": "discrete:2"}
+    fitted = criticd.fit(rows, **READ, discount=0.9, kernel="isotropic", budget=1, **asked)
+    assert set(fitted.action_names) == {"drive", "slow"} and fitted.actions is not None
+    assert fitted.names is not None and set(fitted.names[2:]) == {"action=drive", "action=slow"}
+    state = rows[["x", "battery"]].iloc[:1]
+    code = fitted.action_names.index("slow")
+    assert np.array_equal(fitted.inputs(state, ["slow", "drive"]), fitted.inputs(state, [code, 1 - code]))
+    assert fitted(fitted.inputs(POINTS[0], ["drive"])) == fitted(fitted.inputs(POINTS[0], 1 - code))
+    assert fitted.categories == ((), ())
+    with pytest.raises(Invalid, match="'fly' is none of") as refused:
+        fitted.inputs(state, ["slow", "fly"])
+    assert (refused.value.field, refused.value.index) == ("actions", 1)
+    with pytest.raises(Invalid, match="say discrete:2"):
+        criticd.fit(rows, **{**READ, **asked, "actions": "box"}, discount=0.9)

@@ -119,7 +119,10 @@ impl Act {
         let columns = Columns { names: known, categories: categories.clone(), ..Columns::default() };
         let states = read_states_as(&self.states, &columns, dim, "model")?;
         let actions = match &snapshot.actions {
-            Some(of) => (0..of.space.choices()).map(|action| action.to_string()).collect(),
+            Some(of) => {
+                let name = |a: usize| categories.text(dim, a as f64).map_or_else(|| a.to_string(), str::to_owned);
+                (0..of.space.choices()).map(name).collect()
+            }
             None => Vec::new(),
         };
         let actor = Actor::new(Evaluator::new(snapshot)).map_err(|e| in_file(&self.model, e))?;

@@ -1,7 +1,7 @@
 //! Values of actions on the command line: what is learned of them, and files of states with actions.
 
 use super::Failure;
-use super::given::{read_states_as, within, without_unit};
+use super::given::{listed, read_states_as, within, without_unit};
 use super::output::{in_file, note};
 use criticd::learner::Lambda;
 use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
@@ -19,7 +19,7 @@ pub(super) struct ActionOptions {
     /// Input of a value: state, or state_action (the action of each transition is then part of the input)
     #[arg(long, value_name = "WHAT", default_value = "state")]
     inputs: InputsChoice,
-    /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or
+    /// The actions there are: discrete:N (whole numbers from 0, or N texts, in a column action) or box (the numbers of action or
     /// action_0, action_1, ...)
     #[arg(long, value_name = "KIND", value_parser = action_kind)]
     actions: Option<ActionKind>,
@@ -87,15 +87,19 @@ fn prior_mean(text: &str) -> Result<f64, String> {
 }
 
 impl ActionKind {
-    /// The actions of a table with these columns.
-    pub(super) fn space(self, columns: &ActionColumns) -> Result<ActionSpace, Failure> {
+    /// The actions of a table with these columns, whose actions are these texts, if they are texts.
+    pub(super) fn space(self, columns: &ActionColumns, texts: &[String]) -> Result<ActionSpace, Failure> {
         let width = columns.actions.width;
         match self {
             _ if width == 0 => {
                 Err(Failure::usage("--actions: the table has no column action or action_0, see --action"))
             }
+            Self::Discrete(count) if count >= texts.len() && width == 1 => Ok(ActionSpace::Discrete(count)),
+            _ if !texts.is_empty() => {
+                let (count, texts) = (texts.len(), listed(texts));
+                Err(Failure::usage(format!("--actions: the table has {count} ({texts}): say discrete:{count}")))
+            }
             Self::Box => Ok(ActionSpace::around(&columns.actions.values, width)),
-            Self::Discrete(count) if width == 1 => Ok(ActionSpace::Discrete(count)),
             Self::Discrete(_) => {
                 let message = format!("--actions discrete: the actions of the table have {width} numbers, not one");
                 Err(Failure::usage(message))
@@ -105,8 +109,12 @@ impl ActionKind {
 }
 
 impl ActionOptions {
-    /// What they ask for, of a table with these columns; none for values of states.
-    pub(super) fn action_value(&self, columns: &ActionColumns) -> Result<Option<ActionValue>, Failure> {
+    /// What they ask for, of a table with these columns and these texts of actions; none for values of states.
+    pub(super) fn action_value(
+        &self,
+        columns: &ActionColumns,
+        texts: &[String],
+    ) -> Result<Option<ActionValue>, Failure> {
         if self.inputs == InputsChoice::State {
             let given = [
                 ("--actions", self.actions.is_some()),
@@ -122,7 +130,7 @@ impl ActionOptions {
         let Some(kind) = self.actions else {
             return Err(Failure::usage("--inputs state_action needs --actions discrete:N or --actions box"));
         };
-        let space = kind.space(columns)?;
+        let space = kind.space(columns, texts)?;
         let successor = self.successor.map_or(Successor::Sarsa, SuccessorChoice::successor);
         check_successor(successor, &space, columns)?;
         Ok(Some(ActionValue { space, successor, trace: self.chosen_trace(successor, columns)? }))
@@ -223,10 +231,17 @@ impl TraceChoice {
     }
 }
 
-/// Names of the inputs of Q, from those of the state variables (D,), if they have any.
-pub(super) fn input_names(names: Option<Vec<String>>, dim: usize, space: &ActionSpace) -> Option<Vec<String>> {
+/// Names of the inputs of Q, from those of the state variables (D,), if they have any, and from texts that discrete actions are.
+pub(super) fn input_names(
+    names: Option<Vec<String>>,
+    dim: usize,
+    space: &ActionSpace,
+    texts: &[String],
+) -> Option<Vec<String>> {
     let names = names.unwrap_or_else(|| (0..dim).map(|d| format!("state_{d}")).collect());
-    Some(names.into_iter().chain(space.names()).collect())
+    let own = space.names().into_iter().enumerate();
+    let named = own.map(|(a, own)| texts.get(a).map_or(own, |text| format!("action={text}")));
+    Some(names.into_iter().chain(named).collect())
 }
 
 /// Names of the columns in which states and actions are read and shown.
@@ -336,8 +351,9 @@ impl Learned {
         rho_max: Option<f64>,
     ) -> Result<Self, Failure> {
         let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
+        let texts = table.action_texts().to_vec();
         let rows = table.into_rows();
-        let Some(of) = options.action_value(&columns)? else {
+        let Some(of) = options.action_value(&columns, &texts)? else {
             return Ok(Self { rows, episodes, names, of_actions: None });
         };
         let between = |of: &ActionValue| of.rows(&rows, &columns, rho_max).map_err(|e| in_file(path, e));
@@ -351,7 +367,7 @@ impl Learned {
         Ok(Self {
             episodes: learned.kept.iter().map(|&i| episodes[i]).collect(),
             rows: learned.rows,
-            names: input_names(names, rows.dim, &of.space),
+            names: input_names(names, rows.dim, &of.space, &texts),
             of_actions: Some(OfActions { of, columns, acted }),
         })
     }

@@ -4,7 +4,7 @@ mod live;
 mod model;
 
 use super::Failure;
-use super::actions::{ActionKind, action_kind};
+use super::actions::{ActionKind, action_kind, input_names};
 use super::client::endpoint;
 use super::dictionary::DictionaryOptions;
 use super::fit::Fit;
@@ -118,12 +118,14 @@ impl Evaluate {
         let table = self.table.read()?;
         let (names, categories) = (table.names_with_units(), table.categories().clone());
         let search = self.search(&table)?;
-        let judged = self.judged(table)?;
+        let (dim, judged) = (table.dim(), self.judged(table)?);
+        let texts = categories.of(dim);
         let progress = Progress::start("judging");
-        let space = self.actions.map(|kind| kind.space(&judged.columns)).transpose()?;
+        let space = self.actions.map(|kind| kind.space(&judged.columns, texts)).transpose()?;
         let fitted = match &space {
             Some(space) if self.by != By::Model => {
-                Some(self.fitted(&judged, space.clone(), (&search, names.clone()))?)
+                let names = input_names(names.clone(), dim, space, texts);
+                Some(self.fitted(&judged, space.clone(), (&search, names))?)
             }
             _ => None,
         };
@@ -157,6 +159,7 @@ impl Evaluate {
 
     fn judged(&self, table: Table) -> Result<Judged, Failure> {
         let (episodes, mut columns) = (table.episodes().to_vec(), table.action_columns());
+        let texts = table.action_texts().to_vec();
         let rows = table.into_rows();
         if rows.rewards_per_row > 1 {
             return Err(in_file(
@@ -168,12 +171,12 @@ impl Evaluate {
             Some(path) => {
                 let width = columns.actions.width;
                 if let Some(kind) = self.actions {
-                    kind.space(&columns)?;
+                    kind.space(&columns, &texts)?;
                 }
                 let policy = if endpoint(path).is_some() {
                     policy::ask(path, (&rows.states, rows.dim), width, self.actions, self.patience())?
                 } else {
-                    policy::read(path, width, self.actions)?
+                    policy::read(path, (width, &texts), self.actions)?
                 };
                 if policy.len() != rows.len() {
                     let message = format!("has {} rows, the table has {} transitions", policy.len(), rows.len());
@@ -205,7 +208,6 @@ impl Evaluate {
         // Kernel and noise by the returns of the policy that acted.
         let acted = acted.map_err(|e| in_file(&self.table.table, e))?.rows;
         let settings = Settings { action_value: Some(of.clone()), ..search.settings(&acted)? };
-        let names = super::actions::input_names(names, judged.rows.dim, &of.space);
         let like = Like::of(&search.search(&acted, settings, names)?.model);
         judged.fitted(
             space,

@@ -581,7 +581,8 @@ impl Fit {
             let message = format!("--kernel-profile contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
-        if !self.state_kinds.is_empty() && (0..rows.dim).any(|d| self.state_kinds[d].kind() != kernel.kind_of(d)) {
+        let kinds = self.action.kinds(&self.kinds(), rows.dim);
+        if kinds.iter().enumerate().any(|(d, kind)| *kind != kernel.kind_of(d)) {
             let message = format!("--state-kinds contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }

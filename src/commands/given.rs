@@ -161,10 +161,17 @@ impl TableOptions {
     pub(super) fn read_like(&mut self, model: &Snapshot, path: &Path) -> Result<Table, Failure> {
         self.take_categories(&categories(model, path)?);
         let table = self.read()?;
-        if self.categories()?.is_empty() {
-            self.refuse_categories(&table, NO_CODES)?;
-        }
+        self.refuse_new_texts(&table, NO_CODES)?;
         Ok(table)
+    }
+
+    /// Refuse texts whose codes neither the user says nor a model.
+    pub(super) fn refuse_new_texts(&self, table: &Table, why: &str) -> Result<(), Failure> {
+        let (known, found) = (self.categories()?, table.categories());
+        match (0..found.0.len()).find(|&d| known.of(d) != found.of(d)) {
+            None => Ok(()),
+            Some(d) => Err(in_file(&self.table, format!("{} holds texts: {why}", name_of(table, d)))),
+        }
     }
 
     /// Refuse texts in the state.
@@ -249,12 +256,13 @@ pub(super) fn refuse_texts(path: &Path, table: &Table, why: &str) -> Result<(), 
     }
 }
 
-/// What a state variable of a table is called.
+/// What a state variable of a table is called, or the action behind them.
 pub(super) fn name_of(table: &Table, d: usize) -> String {
-    table.names_with_units().map_or_else(|| format!("state_{d}"), |names| names[d].clone())
+    let own = || if d < table.dim() { format!("state_{d}") } else { "action".to_owned() };
+    table.names_with_units().and_then(|names| names.get(d).cloned()).unwrap_or_else(own)
 }
 
-/// The texts of the state variables of a model that hold texts.
+/// The texts of the state variables of a model that hold texts, and behind them those of its actions.
 pub(super) fn categories(model: &Snapshot, path: &Path) -> Result<Categories, Failure> {
     Ok(mapping(model, path)?.map(|mapping| mapping.columns.categories).unwrap_or_default())
 }

@@ -257,7 +257,8 @@ impl Plan {
         };
         let spread = spread.as_ref().map(|(signal, covariance)| (*signal, covariance));
         let mut snapshot = dynamics.snapshot(&of.space, &weights, spread, self.discount);
-        snapshot.inputs.names = input_names(Some(of.names.clone()), of.rows.dim, &of.space);
+        snapshot.inputs.names =
+            input_names(Some(of.names.clone()), of.rows.dim, &of.space, of.categories.of(of.rows.dim));
         snapshot.reward_names = vec![wanted.text().chars().take(64).collect()];
         let rows = of.rows.len() as u64;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());

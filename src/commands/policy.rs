@@ -7,7 +7,7 @@ use super::output::{Progress, in_file};
 use criticd::learner::action::{ActionSpace, Column};
 use criticd::learner::judge::{Fault, Policy};
 use criticd::policy::{PolicyClient, PolicyError};
-use criticd::table::Columns;
+use criticd::table::{Categories, Columns};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,8 +16,12 @@ const CONNECTION: Duration = Duration::from_secs(5);
 /// Where `python -m criticd.policies` serves unless it is told otherwise.
 const SERVED: &str = "tcp://127.0.0.1:5760";
 
-/// Read the policy's answers from a table, one row for each transition, whose actions have `width` numbers.
-pub(super) fn read(path: &Path, width: usize, kind: Option<ActionKind>) -> Result<Policy, Failure> {
+/// Read the policy's answers from a table, one row for each transition, whose actions have `width` numbers, or are one of these texts.
+pub(super) fn read(
+    path: &Path,
+    (width, texts): (usize, &[String]),
+    kind: Option<ActionKind>,
+) -> Result<Policy, Failure> {
     let text = path.to_string_lossy();
     if text.ends_with(".onnx") {
         let message = format!(
@@ -30,8 +34,16 @@ pub(super) fn read(path: &Path, width: usize, kind: Option<ActionKind>) -> Resul
     let choices = choices(kind)?;
     let column = |names: Vec<String>| {
         let count = names.len();
-        let columns = Columns { state: names, ..Columns::default() };
-        read_states_as(path, &columns, count, "policy").map(|values| Column { width: count, values })
+        let is_text = !texts.is_empty() && names.first().is_some_and(|name| name.starts_with("action"));
+        let numbers = Columns { state: names, ..Columns::default() };
+        let read = |columns: &Columns| read_states_as(path, columns, count, "policy");
+        let values = if is_text {
+            let named = Columns { categories: Categories(vec![texts.to_vec()]), ..numbers.clone() };
+            read(&named).or_else(|failure| read(&numbers).map_err(|_| failure))
+        } else {
+            read(&numbers)
+        };
+        values.map(|values| Column { width: count, values })
     };
     let numbered = |name: &str, count: usize| (0..count).map(|k| format!("{name}_{k}")).collect::<Vec<_>>();
     let probabilities = choices.map(|count| column(numbered("prob", count)));

@@ -76,14 +76,11 @@ impl Replay {
             return Ok(());
         }
         let table = self.table.read().map_err(as_usage)?;
-        if self.table.categories()? != *table.categories() {
-            self.table
-                .refuse_categories(&table, &format!(
-                    "their codes must be the ones that all who send rows use. Say them in a file for --columns, such as categories = {}",
-                    serde_json::to_string(&table.categories().0).unwrap_or_default()
-                ))
-                .map_err(as_usage)?;
-        }
+        let agreed = format!(
+            "their codes must be the ones that all who send rows use. Say them in a file for --columns, such as categories = {}",
+            serde_json::to_string(&table.categories().0).unwrap_or_default()
+        );
+        self.table.refuse_new_texts(&table, &agreed).map_err(as_usage)?;
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let session = self.session.clone().unwrap_or_else(|| format!("replay-{nanoseconds}"));
         let rows_max = self.rate.map_or(BATCH, |rate| ((rate / MESSAGES_HZ) as usize).clamp(1, BATCH));

@@ -240,7 +240,8 @@ impl Rollout {
             Ok::<_, Failure>((table, entries.shares))
         };
         if let Acting::File(file) = acting {
-            let policy = policy::read(file, of.columns.actions.width, self.asked.actions)?;
+            let policy =
+                policy::read(file, (of.columns.actions.width, of.categories.of(of.rows.dim)), self.asked.actions)?;
             policy.check(of.rows.len(), &of.space).map_err(|fault| in_file(file, fault))?;
             return Ok((at(&at_c, &policy, &of.answered())?, at(&of.states_of(begin), &policy, begin)?));
         }

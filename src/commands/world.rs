@@ -40,7 +40,7 @@ pub(super) struct WorldOptions {
 /// The options that `plan` and `rollout` share.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AskedOptions {
-    /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or action_0,
+    /// The actions there are: discrete:N (whole numbers from 0, or N texts, in a column action) or box (the numbers of action or action_0,
     /// action_1, ...)
     #[arg(long, value_name = "KIND", value_parser = action_kind)]
     pub(super) actions: Option<ActionKind>,
@@ -61,7 +61,7 @@ pub(super) struct Modelled {
     pub(super) space: ActionSpace,
     /// What the state variables are called, with their units.
     pub(super) names: Vec<String>,
-    /// The texts of state variables.
+    /// The texts of state variables, and behind them of actions.
     pub(super) categories: Categories,
     /// (n,) episode of each row.
     pub(super) episodes: Vec<u32>,
@@ -102,7 +102,7 @@ impl Given {
         let categories = table.categories().clone();
         let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let space = match kind {
-            Some(kind) => kind.space(&columns)?,
+            Some(kind) => kind.space(&columns, table.action_texts())?,
             None => ActionSpace::Box { low: vec![0.0], high: vec![0.0] },
         };
         let rows = table.into_rows();

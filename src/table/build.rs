@@ -1,7 +1,7 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
-use super::category::{Coder, Learns, of_action};
+use super::category::{Coder, Learns};
 use super::cell::{Cell, flag, is_missing, number, policy, position, session, stream};
 use super::columned::{Columned, mark_chains};
 use super::contradictions::{End, Sight};
@@ -79,7 +79,7 @@ impl Builder {
             _ if header.in_pieces => Learns::Agreed,
             _ => Learns::Yes,
         };
-        let coder = Coder::new(&header.categories, d, learns);
+        let coder = Coder::new(&header.categories, (d, header.action_numbers()), learns);
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
@@ -288,8 +288,8 @@ impl Builder {
             cell = Cell::Empty;
         }
         let gaps = self.judge.gaps.allowed();
-        let state = matches!(column, Column::State(_) | Column::NextState(_));
-        if gaps && column.is_number() && !state && is_missing(cell) {
+        let d = self.header.dim;
+        if gaps && column.is_of_reward() && is_missing(cell) {
             cell = Cell::Empty;
         }
         // NaN stands for a blank cell until it is known whether the row needs it.
@@ -307,11 +307,9 @@ impl Builder {
                 said.lacks = said.lacks.or_else(|| value.is_none().then_some(column));
                 self.row.state[i] = value.unwrap_or(f64::NAN);
             }
-            Column::NextState(i) => self.row.next[i] = self.row.coder.read(i, cell, gaps)?.unwrap_or(f64::NAN),
+            Column::NextState(i) => self.row.next[i] = self.row.coder.number(i, cell, gaps)?,
             Column::Reward(i) => self.row.reward[i] = optional(MAGNITUDE_MAX)?,
-            Column::Action(i) => {
-                self.row.extra.actions.values[i] = optional(f64::MAX).map_err(|m| of_action(cell, m))?
-            }
+            Column::Action(i) => self.row.extra.actions.values[i] = self.row.coder.number(d + i, cell, gaps)?,
             Column::Terminated => said.terminated = flag(cell)?,
             Column::Truncated => said.truncated = flag(cell)?,
             Column::Done => said.done = flag(cell)?,
@@ -339,7 +337,9 @@ impl Builder {
                 self.row.extra.behavior_probs.values[0] = value;
             }
             Column::TargetProb => self.row.extra.target_probs.values[0] = optional(f64::MAX)?,
-            Column::NextAction(i) => self.row.extra.next_actions.values[i] = optional(f64::MAX)?,
+            Column::NextAction(i) => {
+                self.row.extra.next_actions.values[i] = self.row.coder.number(d + i, cell, gaps)?
+            }
             Column::NextActionProb(i) => self.row.extra.next_action_probs.values[i] = optional(f64::MAX)?,
             Column::StartsChain => said.starts_chain = flag(cell)?,
             Column::Policy => {
@@ -629,7 +629,8 @@ impl Builder {
         }
         table.understood = self.header.understood;
         table.categories = self.row.coder.categories;
-        table.understood.roles.extend(table.said_categories().map(|said| ("categories", said)));
+        let said = table.categories.said(table.understood.names.as_deref(), table.rows.dim);
+        table.understood.roles.extend(said.map(|said| ("categories", said)));
         Ok(table)
     }
 

@@ -1,4 +1,4 @@
-//! Texts of state variables: each has a code, in the order in which the texts come, or in the one that the user or a model says.
+//! Texts of state variables and of actions: each has a code, in the order in which the texts come, or in the one that the user or a model says.
 
 use super::cell::{Cell, is_blank, is_missing, number};
 use super::columns::Categories;
@@ -11,7 +11,7 @@ const TEXTS_MAX: usize = 256;
 /// Texts that a message lists.
 const LISTED: usize = 12;
 
-/// What a state variable holds.
+/// What a variable holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Holds {
     /// Nothing has come yet.
@@ -20,11 +20,13 @@ enum Holds {
     Texts,
 }
 
-/// Reads state variables (D,), of which some may hold texts.
+/// Reads state variables (D,) and the numbers of an action behind them, of which some may hold texts.
 #[derive(Debug)]
 pub(super) struct Coder {
-    /// Whether all texts are known beforehand.
-    given: bool,
+    /// Variables whose texts are known beforehand, all of them.
+    given: usize,
+    /// State variables D.
+    states: usize,
     /// Whether new ones may come.
     learns: Learns,
     holds: Vec<Holds>,
@@ -43,16 +45,18 @@ pub(super) enum Learns {
 }
 
 impl Coder {
-    /// Of `dim` variables; `given`: of each its texts, or nothing at all.
-    pub(super) fn new(given: &Categories, dim: usize, learns: Learns) -> Self {
+    /// Of so many state variables, and numbers of an action; `given`: of each its texts, of the state or of both, or nothing at all.
+    pub(super) fn new(given: &Categories, (states, numbers): (usize, usize), learns: Learns) -> Self {
+        let dim = states + numbers;
         let of = |d: usize| given.of(d).iter().cloned().enumerate().map(|(code, text)| (text, code)).collect();
         let holds = |d: usize| match () {
-            () if given.is_empty() => Holds::Unknown,
+            () if d >= given.0.len() => Holds::Unknown,
             () if given.of(d).is_empty() => Holds::Numbers,
             () => Holds::Texts,
         };
         Self {
-            given: !given.is_empty(),
+            given: given.0.len(),
+            states,
             learns,
             holds: (0..dim).map(holds).collect(),
             codes: (0..dim).map(of).collect(),
@@ -79,7 +83,8 @@ impl Coder {
         if gaps && is_missing(cell) {
             return Ok(None);
         }
-        let number = number(cell, MAGNITUDE_MAX);
+        let limit = if d < self.states { MAGNITUDE_MAX } else { f64::MAX };
+        let number = number(cell, limit);
         let Some(text) = text.filter(|_| number.is_err() && !is_blank(cell)) else {
             if matches!(number, Ok(Some(_))) {
                 self.holds[d] = Holds::Numbers;
@@ -87,7 +92,8 @@ impl Coder {
             return number;
         };
         // What is a number that is wrong, or stands behind numbers, is no category.
-        if self.holds[d] == Holds::Numbers || self.learns == Learns::No || text.parse::<f64>().is_ok() {
+        let learns = self.learns != Learns::No && (d < self.states || self.holds.len() == self.states + 1);
+        if self.holds[d] == Holds::Numbers || !learns || text.parse::<f64>().is_ok() {
             return number;
         }
         if matches!(cell, Cell::Ambiguous(_)) || begins_with_number(text) {
@@ -110,6 +116,11 @@ impl Coder {
         self.code(d, cell, gaps)
     }
 
+    /// The same, not a number where the cell is blank.
+    pub(super) fn number(&mut self, d: usize, cell: Cell<'_>, gaps: bool) -> Result<f64, String> {
+        Ok(self.read(d, cell, gaps)?.unwrap_or(f64::NAN))
+    }
+
     fn code(&mut self, d: usize, cell: Cell<'_>, gaps: bool) -> Result<Option<f64>, String> {
         if is_blank(cell) {
             return Ok(None);
@@ -126,7 +137,7 @@ impl Coder {
             return Ok(None);
         }
         let known = self.categories.of(d);
-        if self.given {
+        if d < self.given {
             return Err(self.categories.unknown(d, &text));
         }
         if text.parse::<f64>().is_ok() {
@@ -146,21 +157,9 @@ impl Coder {
             );
             return Err(message);
         }
-        let code = self.categories.push(d, self.holds.len(), text.clone());
+        let code = self.categories.push(d, self.states.max(d + 1), text.clone());
         self.codes[d].insert(text, code);
         Ok(Some(code as f64))
-    }
-}
-
-/// What is wrong with the number of an action, which may be meant to be a category.
-pub(super) fn of_action(cell: Cell<'_>, message: String) -> String {
-    match cell {
-        Cell::Written(text) | Cell::Text(text) if text.starts_with(char::is_alphabetic) && !is_missing(cell) => {
-            format!(
-                "{message}; give each action a number, from 0. In Python: table[\"action\"] = table[\"action\"].astype(\"category\").cat.codes"
-            )
-        }
-        _ => message,
     }
 }
 
@@ -208,7 +207,7 @@ mod tests {
 
     #[test]
     fn texts_have_codes_in_the_order_in_which_they_come() {
-        let mut coder = Coder::new(&Categories::default(), 2, Learns::Yes);
+        let mut coder = Coder::new(&Categories::default(), (2, 0), Learns::Yes);
         let found = read(&mut coder, &["idle", "drive", "", "idle", "none"]);
         assert_eq!(found, [Ok(Some(0.0)), Ok(Some(1.0)), Ok(None), Ok(Some(0.0)), Ok(Some(2.0))]);
         assert_eq!(coder.categories.0, [vec!["idle".to_owned(), "drive".into(), "none".into()], Vec::new()]);
@@ -217,11 +216,11 @@ mod tests {
         let wrong = coder.read(0, Cell::Written("3"), false).unwrap_err();
         assert!(wrong.contains("\"3\" is a number, and \"idle\" before it is a category"), "{wrong}");
         // With gaps other words say so too, before the first category and behind it, unless they are listed.
-        let mut gappy = Coder::new(&Categories::default(), 1, Learns::Yes);
+        let mut gappy = Coder::new(&Categories::default(), (1, 0), Learns::Yes);
         let found = ["none", "idle", "none"].map(|text| gappy.read(0, Cell::Written(text), true));
         assert_eq!(found, [Ok(None), Ok(Some(0.0)), Ok(None)]);
         let listed = Categories(vec![vec!["idle".into(), "none".into()]]);
-        let found = Coder::new(&listed, 1, Learns::Yes).read(0, Cell::Written("none"), true);
+        let found = Coder::new(&listed, (1, 0), Learns::Yes).read(0, Cell::Written("none"), true);
         assert_eq!(found, Ok(Some(1.0)));
         // Numbers stay numbers, and what stands behind them is told as before.
         assert_eq!(coder.read(1, Cell::Written("True"), false), Ok(Some(1.0)));
@@ -232,7 +231,7 @@ mod tests {
     fn codes_that_are_given_are_kept() {
         let given = Categories(vec![vec!["dock".into(), "3".into(), "idle".into()], Vec::new()]);
         for learns in [Learns::Yes, Learns::No, Learns::Agreed] {
-            let mut coder = Coder::new(&given, 2, learns);
+            let mut coder = Coder::new(&given, (2, 0), learns);
             let found = read(&mut coder, &["idle", "3", "dock"]);
             assert_eq!(found, [Ok(Some(2.0)), Ok(Some(1.0)), Ok(Some(0.0))]);
             assert_eq!(coder.read(0, Cell::Whole(3), false), Ok(Some(1.0)));
@@ -243,16 +242,32 @@ mod tests {
     }
 
     #[test]
+    fn the_action_behind_the_state_is_one_too() {
+        let mut coder = Coder::new(&Categories::default(), (2, 1), Learns::Yes);
+        let found = ["left", "", "right", "left"].map(|text| coder.read(2, Cell::Written(text), false));
+        assert_eq!(found, [Ok(Some(0.0)), Ok(None), Ok(Some(1.0)), Ok(Some(0.0))]);
+        assert_eq!(coder.categories.0, [Vec::new(), Vec::new(), vec!["left".to_owned(), "right".into()]]);
+        // Lists of the state alone leave it open, as do texts of the state; its numbers have no limit, and several are no text.
+        let given = Categories(vec![vec!["dock".into()]]);
+        let mut coder = Coder::new(&given, (1, 1), Learns::Yes);
+        assert!(coder.read(0, Cell::Written("idle"), false).is_err());
+        assert_eq!(coder.read(0, Cell::Written("dock"), false), Ok(Some(0.0)));
+        assert_eq!((coder.read(1, Cell::Number(1e300), false), &coder.categories), (Ok(Some(1e300)), &given));
+        let mut coder = Coder::new(&given, (1, 2), Learns::Yes);
+        assert!(coder.read(1, Cell::Written("left"), false).unwrap_err().contains("\"left\" is not a number"));
+    }
+
+    #[test]
     fn what_is_no_category_is_refused() {
         let read = |text: &str, learns| {
-            let mut coder = Coder::new(&Categories::default(), 1, learns);
+            let mut coder = Coder::new(&Categories::default(), (1, 0), learns);
             coder.read(0, Cell::Written(text), false).unwrap_err()
         };
         assert!(read("0.512 m", Learns::Yes).contains("take out what stands behind one, such as a unit"));
         assert!(read("nan", Learns::Yes).contains("not a finite number"));
         assert!(read("idle", Learns::No).contains("\"idle\" is not a number"));
         assert!(read("idle", Learns::Agreed).contains("categories = [[\"idle\", ...], ...]"));
-        let mut coder = Coder::new(&Categories::default(), 1, Learns::Yes);
+        let mut coder = Coder::new(&Categories::default(), (1, 0), Learns::Yes);
         let names = (0..=TEXTS_MAX).map(|k| coder.read(0, Cell::Written(&format!("name {k}")), false));
         assert!(names.last().unwrap().unwrap_err().contains("more than 256 different texts"));
     }

@@ -58,13 +58,13 @@ pub struct Columns {
     pub missing: Missing,
     /// The format, where the name of the file does not tell it: csv, jsonl, npz, parquet or hdf5.
     pub format: Option<String>,
-    /// The texts of the state variables that hold texts.
+    /// The texts of the state variables that hold texts, and behind them those of the action.
     #[serde(skip_serializing_if = "Categories::is_empty")]
     pub categories: Categories,
 }
 
 /// Of each state variable (D,) the texts that are its categories, in the order of their codes 0, 1, ...; nothing of one that holds
-/// numbers. Empty where no variable holds texts, or they are taken as they come.
+/// numbers. Where actions are texts, a list of these stands behind. Empty where no variable holds texts, or they are taken as they come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Categories(pub Vec<Vec<String>>);
@@ -123,9 +123,25 @@ impl Categories {
         wide
     }
 
-    /// A further text of variable d of `dim`; its code.
+    /// The codes of the texts, in words: of `dim` state variables with these names, if they have any, and of the action behind them.
+    pub(super) fn said(&self, names: Option<&[String]>, dim: usize) -> Option<String> {
+        let name = |d: usize| match names.and_then(|names| names.get(d)) {
+            Some(name) => name.clone(),
+            None if d < dim => format!("state_{d}"),
+            None => "action".to_owned(),
+        };
+        let of = |d: usize| {
+            let codes: Vec<String> =
+                self.of(d).iter().enumerate().map(|(code, text)| format!("{text} {code}")).collect();
+            (!codes.is_empty()).then(|| format!("{}: {}", name(d), codes.join(", ")))
+        };
+        let said: Vec<String> = (0..self.0.len()).filter_map(of).collect();
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+
+    /// A further text of variable d of at least `dim`; its code.
     pub(super) fn push(&mut self, d: usize, dim: usize, text: String) -> usize {
-        self.0.resize(dim, Vec::new());
+        self.0.resize(dim.max(self.0.len()), Vec::new());
         self.0[d].push(text);
         self.0[d].len() - 1
     }

@@ -124,10 +124,13 @@ impl Header {
     /// Whether as many numbers and lists are there as states have coordinates; `next`: those of successors.
     fn check_lengths(&self, next: usize) -> Result<(), Fault> {
         let (dim, listed) = (self.dim, self.categories.0.len());
+        // A table without actions may be read by the lists of one that has them.
+        let fits = listed == dim || listed == dim + 1;
         // Beside states alone the lists are a model's, and how many numbers that takes is said by whoever reads them.
-        if listed > 0 && listed != dim && self.want != Want::States {
+        if listed > 0 && !fits && self.want != Want::States {
             let message = format!(
-                "there are {listed} lists, and {dim} state variables; give one for each, [] for one of numbers"
+                "there are {listed} lists, and {dim} state variables; give one for each, [] for one of numbers, and behind them one \
+                 for an action of texts"
             );
             return Err(Fault::column("categories", message));
         }
@@ -140,6 +143,11 @@ impl Header {
             return Err(Fault::column(column, message));
         }
         Ok(())
+    }
+
+    /// Numbers of an action A; 0 where rows have none.
+    pub(super) fn action_numbers(&self) -> usize {
+        self.extras.actions.width.max(self.extras.next_actions.width)
     }
 
     /// The columns of the rows' extras, without rows.

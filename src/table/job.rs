@@ -124,9 +124,9 @@ impl Column {
         )
     }
 
-    /// Whether it is a number of the state, the action or the reward.
-    pub(super) fn is_number(self) -> bool {
-        matches!(self, Self::State(_) | Self::NextState(_) | Self::Action(_) | Self::Reward(_) | Self::Term(_))
+    /// Whether it is a reward, or a number that one is reckoned from.
+    pub(super) fn is_of_reward(self) -> bool {
+        matches!(self, Self::Reward(_) | Self::Term(_))
     }
 
     /// Whether it says that an episode ends.

@@ -441,9 +441,14 @@ impl Table {
         &self.told
     }
 
-    /// The texts of the state variables that hold texts; the rows have their codes.
+    /// The texts of the state variables that hold texts, and behind them those of actions; the rows have their codes.
     pub fn categories(&self) -> &Categories {
         &self.categories
+    }
+
+    /// The actions in the order of their codes, where they are texts; else nothing.
+    pub fn action_texts(&self) -> &[String] {
+        self.categories.of(self.rows.dim)
     }
 
     /// The state variables that hold texts.
@@ -518,19 +523,6 @@ impl Table {
         Some(format!(
             "episodes are cut {times} inside: a row does not lead to the one behind it; the first: {row} {line}, {episode} {name}"
         ))
-    }
-
-    /// The codes of the texts, in words.
-    fn said_categories(&self) -> Option<String> {
-        let names = self.understood.names.clone();
-        let of = |d: usize| {
-            let texts = self.categories.of(d);
-            let name = names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
-            let codes: Vec<String> = texts.iter().enumerate().map(|(code, text)| format!("{text} {code}")).collect();
-            (!texts.is_empty()).then(|| format!("{name}: {}", codes.join(", ")))
-        };
-        let said: Vec<String> = (0..self.categories.0.len()).filter_map(of).collect();
-        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Take chains for episodes.

@@ -43,7 +43,7 @@ pub(super) struct OneRow {
     pub(super) policy: String,
     /// Of the run that it is of.
     pub(super) session: String,
-    /// Which numbers the texts of states are.
+    /// Which numbers the texts of states and actions are.
     pub(super) coder: Coder,
 }
 

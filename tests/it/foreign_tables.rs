@@ -887,7 +887,17 @@ fn texts_of_the_state_are_categories_with_codes_that_stay() {
     assert!(
         said.unwrap_err().to_string().contains("line 2, column mode: \"idle\" is a text: its code must be the one")
     );
+    // Actions behind the state, also where a table has none.
+    let acted = text.replace("cost", "move,cost").replace(",1,0\n", ",go,1,0\n").replace(",1,1\n", ",,1,1\n");
+    std::fs::write(&path, acted).unwrap();
+    let moves = Columns { action: list(&["move"]), ..columns.clone() };
+    let table = read(&path, STRICT, &moves).unwrap();
+    assert_eq!((table.action_texts(), table.categories().of(1).len()), (&list(&["go"])[..], 3));
+    assert!(table.actions().unwrap()[..2] == [0.0, 0.0] && table.actions().unwrap()[2].is_nan());
+    let known = Columns { categories: table.categories().clone(), ..columns.clone() };
+    assert_eq!(read(&path, STRICT, &known).unwrap().categories(), table.categories());
     // A text that no model knows.
+    std::fs::write(&path, text).unwrap();
     let states = Columns { names: list(&["x", "mode"]), categories: kept.categories, ..Columns::default() };
     assert_eq!(read_states_as(&path, &states, &mut |_| {}).unwrap().0[..4], [1.0, 1.0, 2.0, 2.0]);
     std::fs::write(&path, "x,mode\n1,docks\n").unwrap();

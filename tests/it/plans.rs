@@ -2,7 +2,7 @@
 
 use crate::support::program::Bench;
 use criticd::learner::random::{mix, normal, uniform};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 const SMALL: &str = "--model-elements 100 --model-successors 40";
@@ -187,7 +187,9 @@ fn what_no_row_supports_is_refused() {
     assert!(said.contains('y'), "{said}");
 }
 
-/// Somebody goes from room to room and back, or stays; being in the kitchen is worth 1. Rooms have names, or these numbers.
+const MOVES: [&str; 2] = ["stay", "go"];
+
+/// Somebody goes from room to room, or stays; being in the kitchen is worth 1. Rooms have names, or these numbers.
 fn rooms(bench: &Bench, name: &str, said: [&str; 4], episodes: impl Iterator<Item = u64>) {
     let mut table = "walk,room,move,worth,ended,cut,next_room\n".to_owned();
     for episode in episodes {
@@ -195,7 +197,8 @@ fn rooms(bench: &Bench, name: &str, said: [&str; 4], episodes: impl Iterator<Ite
         for step in 0..12u64 {
             let go = usize::from(uniform(mix(&[episode, step])) < 0.5);
             let (to, worth) = ((room + go) % 4, u8::from(room == 3));
-            writeln!(table, "{episode},{},{go},{worth},0,{},{}", said[room], u8::from(step == 11), said[to]).unwrap();
+            writeln!(table, "{episode},{},{},{worth},0,{},{}", said[room], MOVES[go], u8::from(step == 11), said[to])
+                .unwrap();
             room = to;
         }
     }
@@ -213,10 +216,12 @@ fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
     let planned = bench.text(&format!("plan log.csv {READ} {acts} --discount 0.9 --out q.model"));
     assert!(planned.contains("room category"), "{planned}");
     let kinds = bench.json("inspect q.model")["kernel"]["kinds"].clone();
-    assert_eq!(kinds, serde_json::json!(["category", "real", "real"]));
-    assert_eq!(numbers(&bench.json("act q.model states.csv")["actions"]), [0.0, 1.0, 1.0, 1.0]);
-    let decided = bench.text("act q.model states.csv");
-    assert!(decided.lines().nth(1).unwrap().starts_with("kitchen"), "{decided}");
+    assert_eq!(kinds, json!(["category", "real", "real"]));
+    let words = |said: &str| -> Vec<Vec<String>> {
+        said.lines().skip(1).map(|line| line.split_whitespace().take(2).map(str::to_owned).collect()).collect()
+    };
+    let best = [["kitchen", "stay"], ["cellar", "go"], ["study", "go"], ["hall", "go"]];
+    assert_eq!(words(&bench.text("act q.model states.csv")), best);
     // A table whose texts come in another order: the codes are the model's, of which 3 is the kitchen.
     rooms(&bench, "back.csv", ROOMS, (0..40).rev());
     let rollout = format!("rollout back.csv {READ} {SMALL} --steps 6");
@@ -229,26 +234,43 @@ fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
     let (_, said) = bench.failure(&format!("{rollout} --from other.csv --show state_0-1"));
     assert!(said.contains("column room: \"kitchn\" is none of the categories") && said.contains("kitchen"), "{said}");
     // Who always goes on sees the kitchen every fourth step.
-    bench.file("go.csv", &format!("action\n{}", "1\n".repeat(480)));
-    let evaluate = format!("evaluate log.csv {READ} {acts} --discount 0.9 --policy go.csv --by both");
+    bench.file("go.csv", &format!("action\n{}", "go\n".repeat(480)));
+    let evaluate = format!("evaluate log.csv {READ} {acts} --discount 0.9 --policy go.csv --by both --budget 3");
     let found = bench.json(&evaluate)["estimates"].clone();
     let truth = 0.25 * (0..4).map(|k| 0.9f64.powi(k)).sum::<f64>() / (1.0 - 0.9f64.powi(4));
     for by in ["fqe", "model"] {
         let value = found[by]["value"].as_f64().unwrap();
         assert!((value - truth).abs() < 0.1 * truth, "{by}: {value} for {truth}");
     }
+    let (status, said) = bench.failure(&evaluate.replace("discrete:2", "box"));
+    assert!(status == 2 && said.contains("say discrete:2") && said.contains("stay"), "{said}");
     // Codes of any order have one evidence, and numbers that are no categories another one.
     rooms(&bench, "codes.csv", ["7", "2", "5", "1"], 0..40);
+    let kernel = |kinds: &[&str]| {
+        let kernel = json!({
+            "kind": "ard", "signal_variance": 2, "bias_variance": 1, "relevance": vec![0.3; kinds.len()], "kinds": kinds,
+        });
+        let noise = json!({"model": "correlated", "variance": 0.05});
+        bench.file("h.json", &json!({"kernel": kernel, "noise": noise}).to_string());
+    };
     let score = |table: &str, kind: &str| {
-        let kernel = format!(r#""kind": "ard", "signal_variance": 2, "bias_variance": 1, "relevance": [0.3]{kind}"#);
-        let noise = r#""noise": {"model": "correlated", "variance": 0.05}"#;
-        bench.file("h.json", &format!(r#"{{"kernel": {{{kernel}}}, {noise}}}"#));
+        kernel(&[kind]);
         format!("score {table} {READ} --hyperparameters h.json")
     };
-    let category = r#", "kinds": ["category"]"#;
     let evidence = |table: &str, kind: &str| bench.json(&score(table, kind))["log_evidence"].as_f64().unwrap();
-    let (named, coded) = (evidence("log.csv", category), evidence("codes.csv", category));
-    assert!((named - coded).abs() < 1e-9 * named.abs() && (evidence("codes.csv", "") - coded).abs() > 1.0);
-    let (_, said) = bench.failure(&score("log.csv", ""));
+    let (named, coded) = (evidence("log.csv", "category"), evidence("codes.csv", "category"));
+    assert!((named - coded).abs() < 1e-9 * named.abs() && (evidence("codes.csv", "real") - coded).abs() > 1.0);
+    let (_, said) = bench.failure(&score("log.csv", "real"));
     assert!(said.contains("h.json: kernel.kinds: room holds texts"), "{said}");
+    // A fit of Q keeps the texts of both, and answers by them.
+    kernel(&["category", "real", "real"]);
+    let fit = format!("fit log.csv {READ} --inputs state_action --actions discrete:2 --discount 0.9 --out sarsa.model");
+    bench.json(&format!("{fit} --hyperparameters h.json --no-optimise"));
+    bench.file("pairs.csv", "action,room\ngo,cellar\nstay,hall\n");
+    let valued = bench.text("value sarsa.model pairs.csv");
+    assert_eq!(words(&valued), [["cellar", "go"], ["hall", "stay"]]);
+    assert!(bench.text("inspect sarsa.model").contains("action=stay"));
+    bench.file("pairs.csv", "action,room\ngoo,cellar\n");
+    let (_, said) = bench.failure("value sarsa.model pairs.csv");
+    assert!(said.contains("column action: \"goo\" is none of") && said.contains("did you mean go?"), "{said}");
 }

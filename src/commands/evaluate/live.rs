@@ -109,7 +109,7 @@ pub(super) fn run(control: &str, asked: &Evaluate) -> Result<(), Failure> {
             fields = with_critic(json!({"from": rows.from}), asked.live.critic.as_deref());
             policy::ask(path, (&rows.states, rows.dim), width, Some(kind), asked.patience())?
         } else {
-            let policy = policy::read(path, width, Some(kind))?;
+            let policy = policy::read(path, (width, &[]), Some(kind))?;
             if asked.live.from.is_none() {
                 return Err(Failure::usage(
                     "--policy: --from says of which row the first answer is; --states writes it",
