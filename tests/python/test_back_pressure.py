@@ -13,7 +13,9 @@ from conftest import Start
 
 @pytest.mark.parametrize("messages", [300, pytest.param(1500, marks=[pytest.mark.nightly, pytest.mark.long])])
 def test_a_fast_producer_waits_and_loses_nothing(start: Start, messages: int) -> None:
-    daemon = start("inbox_messages=64", "window_rows=20000", "critic.refit_first_rows=0", "critic.dictionary_max=400")
+    # A producer that stands still within a message is cut off after 10 s by default, and loses what it has sent of it.
+    settings = ("inbox_messages=64", "window_rows=20000", "critic.refit_first_rows=0", "critic.dictionary_max=400")
+    daemon = start("limits.stall_timeout_ms=600000", *settings)
     push, control = daemon.push(SNDHWM=10), daemon.control()
     generator = np.random.default_rng(0)
     rows, width = 200, 6

@@ -153,6 +153,8 @@ def start(tmp_path: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch) -> Iterat
     daemons: list[Daemon] = []
 
     def launch(*settings: str, clients: dict[str, list[str]] = RIGHTS, extra: str = "") -> Encrypted:
+        # Who stands still within a handshake is cut off after 5 s by default, and hears nothing of its rights.
+        settings = ("limits.handshake_timeout_ms=600000", *settings)
         daemons.append(Daemon(tmp_path / "d", *settings, config=ring.config(clients, extra)))
         return Encrypted(daemons[-1], ring)
 
@@ -443,7 +445,8 @@ def test_limits_hold_for_those_with_keys_too(start: Start) -> None:
 
 
 def test_connections_identities_and_silence_are_limited(start: Start) -> None:
-    encrypted = start("limits.connections_max=3", "limits.idle_timeout_ms=8000")
+    # Whether a connection is idle is looked at when the time for its handshake is over.
+    encrypted = start("limits.connections_max=3", "limits.idle_timeout_ms=8000", "limits.handshake_timeout_ms=5000")
     monitors, idle = list[Any](), 0
 
     def a_fourth_is_refused() -> bool:

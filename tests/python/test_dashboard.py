@@ -671,7 +671,8 @@ class Flood(threading.Thread):
 def flooded(start: Start, rows: int) -> tuple[Daemon, Flood]:
     """A daemon that has taken so many rows, and takes as many as it can."""
     quiet = ("critic.refit_first_rows=0", "critic.refit_score_drop=0", "window_rows=50000")
-    daemon = start("critic.discount=0.9", "critic.dictionary_max=200", *quiet)
+    # Nor is it cut off within a message, which would be lost, where this process stands still.
+    daemon = start("critic.discount=0.9", "critic.dictionary_max=200", "limits.stall_timeout_ms=600000", *quiet)
     flood = Flood(daemon)
     flood.start()
     daemon.control().wait_for_offset(rows)
