@@ -211,7 +211,7 @@ class Watch(threading.Thread):
         self.join(timeout_s + 1.0)
 
     def run(self) -> None:
-        socket, endpoint = None, None
+        socket, endpoint, known = None, None, True
         try:
             while not self._over.is_set():
                 found = None if self._publish is None else self._publish.resolve()
@@ -220,9 +220,9 @@ class Watch(threading.Thread):
                         socket.close(linger=0)
                     socket, endpoint = self._listening(found), found
                 heard = self._hear(socket)
-                if heard or self.auditor.unsettled or self._look.is_set():
+                if heard or not known or self.auditor.unsettled or self._look.is_set():
                     self._look.clear()
-                    self._compare()
+                    known = self._compare()
             self._look_last(socket)
         except Exception:
             # Rows go on without it: none is to be lost because refused ones cannot be counted.
@@ -254,29 +254,31 @@ class Watch(threading.Thread):
 
     def _look_last(self, socket: Any) -> None:
         # The last rows have just gone: whether they are taken is known a moment later.
-        self._compare()
-        while self.auditor.unsettled and time.monotonic() < self._deadline:
+        known = self._compare()
+        while (self.auditor.unsettled or not known) and time.monotonic() < self._deadline:
             self._over.wait(0.02)
             if socket is not None and socket.poll(20):
                 self.auditor.rejected(unpack(socket.recv_multipart()[-1]))
-            self._compare()
+            known = self._compare()
 
-    def _compare(self) -> None:
+    def _compare(self) -> bool:
+        """Whether the daemon has answered, so that nothing is left to ask."""
         sent = self._sent()
         if not sent:
-            return
+            return True
         try:
             dim = self._client.hello().state_dim
             positions = self._taken(sent)
         except CriticdError as error:
             log.debug("what the daemon has taken is not known: %s", error)
-            return
+            return False
         new = self.auditor.compare(sent, positions, dim, time.monotonic())
         # Whoever sees a refusal finds its rows counted.
         self._tell(self.auditor.refused)
         self.refusals = tuple(self.auditor.found.values())
         for found in new:
             log.warning("%s", found)
+        return True
 
     def _taken(self, sent: list[Sent]) -> dict[str, Position]:
         """Where these streams stand, as far as the daemon knows them. Notes what it has refused of them."""
