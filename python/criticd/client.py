@@ -51,6 +51,8 @@ PAGE_ATTEMPTS = 8
 """How often a model that was replaced while its pages were fetched is asked for again."""
 STREAMS_PER_REQUEST = 1024
 """Streams that one request may name."""
+SILENCE_MS = 6000
+"""How long a connection may owe the answer to a heartbeat before it counts as broken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -936,12 +938,17 @@ def control_socket(context: zmq.Context[zmq.Socket[bytes]], keys: Keys | None) -
 
 def prepare(socket: Any, keys: Keys | None) -> None:
     """Make a socket queue nothing for a daemon that is not there, and notice when it has gone silently."""
-    socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IMMEDIATE, 1)
+    connect_anew(socket, keys)
+
+
+def connect_anew(socket: Any, keys: Keys | None) -> None:
+    """Make a socket notice when the daemon has gone silently, and connect when it is there again."""
+    socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
     if keys is not None:
         keys.use(socket)
 

@@ -16,7 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from criticd._fork import stays, watch
 from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
-from criticd.client import Client, monitor_of
+from criticd.client import Client, connect_anew, monitor_of
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
@@ -189,13 +189,7 @@ def topics(critic: str, head: str | None = None) -> tuple[str, ...]:
 def publish_socket(context: Any, keys: Keys | None) -> Any:
     """A SUB socket that notices when the daemon has gone silently."""
     socket = context.socket(zmq.SUB)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.RECONNECT_IVL, 50)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
-    if keys is not None:
-        keys.use(socket)
+    connect_anew(socket, keys)
     return socket
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import zmq
 
-from criticd import Client, Subscriber, aio
+from criticd import Client, Sender, Subscriber, aio
 from criticd.testing import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer for an answer, a start or a stop than is waited for by default."""
-    for of in (Client, aio.Client, Daemon):
+    monkeypatch.setattr("criticd.client.SILENCE_MS", round(1000 * PATIENCE_S))
+    for of in (Client, aio.Client, Daemon, Sender):
         defaults = of.__init__.__kwdefaults__
         assert defaults is not None
         monkeypatch.setitem(defaults, "timeout_s", PATIENCE_S)

@@ -152,8 +152,11 @@ def test_a_closed_subscriber_ends_its_updates(start: Start) -> None:
         async with aio.Client(daemon.endpoints.control) as client:
             await client.append(seq=0, states=WALK[:301], rewards=WALK[:300, 0])
         await subscriber.wait(PATIENCE_S, offset=300)
+        # What has come when it is closed is not told any more.
+        while not seen:
+            await asyncio.sleep(0.01)
         await subscriber.close()
-        await asyncio.wait_for(following, 30)
+        await asyncio.wait_for(following, PATIENCE_S)
         return seen
 
     assert asyncio.run(main())[-1] == 300

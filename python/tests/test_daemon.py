@@ -60,7 +60,8 @@ def test_a_daemon_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_it_ends_with_the_program(tmp_path: Path) -> None:
-    script = f"import criticd; daemon = criticd.Daemon(directory={str(tmp_path)!r}); print(daemon.pid)"
+    options = f"directory={str(tmp_path)!r}, timeout_s={PATIENCE_S}"
+    script = f"import criticd; daemon = criticd.Daemon({options}); print(daemon.pid)"
     said = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=PATIENCE_S
     )

@@ -57,7 +57,8 @@ if importlib.util.find_spec("rerun"):
 
 
 def test_ten_lines(start: Start) -> None:
-    daemon = start()
+    # It waits for a minute for the first model that was selected, whatever the machine has to do.
+    daemon = start("critic.refit_budget_s=2")
     script = EXAMPLES / "gymnasium_ten_lines.py"
     said = run(daemon, script)
     assert re.search(r"value of .*: -[0-9.]+ \+- [0-9.]+", said)

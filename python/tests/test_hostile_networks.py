@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import PATIENCE_S, when
 from onnx import TensorProto, helper
 
 from criticd import CriticdError, _network, policies
@@ -178,10 +179,7 @@ def test_a_network_answers_again_after_it_was_stopped(tmp_path: Path) -> None:
     ]
     path = tmp_path / "policy.onnx"
     path.write_bytes(model(nodes, [constant("zero", DOUBLE, [], [0.0])]).SerializeToString())
-    with Network(path, SOON_S) as network:
-        assert np.array_equal(policies.ask(network, STATES), STATES)
-        with pytest.raises(NoPolicy, match=r"has not answered 3 states within 5 s, .* give a function"):
-            policies.ask(network, -STATES)
+    with Network(path, PATIENCE_S) as network:
         assert np.array_equal(policies.ask(network, STATES), STATES)
         with pytest.raises(CriticdError, match="InvalidArgument"):
             policies.ask(network, np.zeros((3, 2)))
@@ -189,6 +187,18 @@ def test_a_network_answers_again_after_it_was_stopped(tmp_path: Path) -> None:
         network._child.kill()
         with pytest.raises(CriticdError, match=r"ended \(SIGKILL\) before it had answered 3 states"):
             policies.ask(network, STATES)
+
+        def is_stopped() -> bool:
+            with pytest.raises(NoPolicy, match=r"within 5 s, .* give a function") as late:
+                policies.ask(network, -STATES)
+            # On a busy machine loading may take all of this time.
+            return "has not answered 3 states" in str(late.value)
+
+        # The next process has less time.
+        network._timeout_s = SOON_S
+        when(is_stopped, "an answer without end")
+        network._timeout_s = PATIENCE_S
+        assert np.array_equal(policies.ask(network, STATES), STATES)
         many = -np.arange(10_000.0)[:, np.newaxis]
         assert np.array_equal(policies.ask(network, many), many)
 

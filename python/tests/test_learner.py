@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -9,7 +10,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -291,39 +291,49 @@ def test_a_fork_has_a_whole_learner_whose_refit_starts_again() -> None:
     in_child(lambda: learner(STATES))
 
 
-def threads() -> set[str]:
-    """Names of the threads of this process."""
-    return {task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+def threads() -> dict[str, str]:
+    """Names of the threads of this process, by number."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        # It may end meanwhile.
+        with contextlib.suppress(OSError):
+            found[task.name] = task.joinpath("comm").read_text().strip()
+    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
 @pytest.mark.parametrize("refit_threads", [1, 2])
 def test_no_thread_outlives_it(refit_threads: int) -> None:
-    before = len(list(Path("/proc/self/task").iterdir()))
+    before = threads().keys()
+
+    def are_over() -> bool:
+        # Those of tests before may end, too.
+        return threads().keys() <= before
+
     with Learner(discount=0.9, refit_first_rows=400, refit_threads=refit_threads) as learner:
         learner.learn(**walk(500))
-        when(lambda: "criticd-refit" in threads(), "the thread of the refit")
+        when(lambda: "criticd-refit" in threads().values(), "the thread of the refit")
     # Their work is over; the system may still be taking them away.
-    when(lambda: len(list(Path("/proc/self/task").iterdir())) == before, "the threads before")
+    when(are_over, "the threads before")
     assert not learner.refitting
     learner.learn(**walk(500, 3))
     assert learner.refit().generation == learner.generation
     other = Learner(discount=0.9, refit_first_rows=400, refit_threads=refit_threads)
     other.learn(**walk(500))
     del other
-    when(lambda: len(list(Path("/proc/self/task").iterdir())) == before, "the threads before")
+    when(are_over, "the threads before")
 
 
 def test_a_program_ends_although_a_refit_runs() -> None:
+    # It would take more than five minutes.
+    settings = 'refit_first_rows=256, refit_budget_s=3600, selection="evidence", search_starts=1000, evidence_rows=2000'
     program = (
         "import numpy as np\nfrom criticd import Learner\n"
-        "learner = Learner(discount=0.9, refit_first_rows=256)\n"
-        "states = np.random.default_rng(1).normal(size=(2001, 6))\n"
+        f"learner = Learner(discount=0.9, {settings})\n"
+        "states = np.random.default_rng(1).normal(size=(2001, 12))\n"
         "learner.learn(states, states[1:, 0])\nassert learner.refitting\n"
     )
-    begun = time.monotonic()
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert time.monotonic() - begun < 30
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize(

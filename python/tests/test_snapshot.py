@@ -337,7 +337,7 @@ def test_ten_thousand_states_have_the_daemons_values(start: Start, name: str, ke
     drawn = np.random.default_rng(0).uniform(low - margin, high + margin, (8000, len(low)))
     states = np.vstack([visited, drawn])
     with daemon.client() as client:
-        outcome = client.refit(wait=True)
+        outcome = client.refit(wait=True, timeout_s=5 * PATIENCE_S)
         assert outcome.outcome == "adopted", outcome
         answer = client.value(states, variance=True, min_offset=2000)
         snapshot = client.snapshot()
