@@ -126,7 +126,8 @@ class Model:
         found = {} if self.table is None else tomllib.loads(self.table)
         # Behind them may stand the texts of actions.
         dim = self.dim - (self.actions.width if self.actions is not None else 0)
-        return tuple(tuple(texts) for texts in found.get("columns", {}).get("categories", ())[:dim])
+        of_state = tuple(tuple(texts) for texts in found.get("columns", {}).get("categories", ())[:dim])
+        return of_state if any(of_state) else ()
 
     @cached_property
     def action_names(self) -> tuple[str, ...]:
@@ -279,7 +280,8 @@ class Model:
         if self.actions is None:
             raise ValueError("this is the value of states: it has no actions")
         given = np.asarray(actions)
-        if given.dtype.kind in "OUT" and self.action_names:
+        texts = given.dtype.kind in "OUT" and any(isinstance(action, str) for action in given.ravel().tolist())
+        if texts and self.action_names:
             actions = _frames.codes(given, "actions", self.action_names)
         return self.actions.inputs(self._points(states, self.dim - self.actions.width), actions)
 

@@ -200,7 +200,7 @@ def _title(view: _View, against: Model | None, *, averages: bool, errors: _Error
 
 def _said(snapshot: Model, d: int, value: float) -> str:
     """Where a variable stands: the text of a category, or the number."""
-    texts = snapshot.categories[d] if snapshot.categories else ()
+    texts = snapshot.categories[d] if d < len(snapshot.categories) else ()
     return texts[int(value)] if value in range(len(texts)) else f"{value:.3g}"
 
 

@@ -256,7 +256,7 @@ class Watch(threading.Thread):
         # The last rows have just gone: whether they are taken is known a moment later.
         known = self._compare()
         while (self.auditor.unsettled or not known) and time.monotonic() < self._deadline:
-            self._over.wait(0.02)
+            time.sleep(0.02)
             if socket is not None and socket.poll(20):
                 self.auditor.rejected(unpack(socket.recv_multipart()[-1]))
             known = self._compare()

@@ -454,7 +454,10 @@ def test_actions_that_are_texts_keep_their_names() -> None:
     code = fitted.action_names.index("slow")
     assert np.array_equal(fitted.inputs(state, ["slow", "drive"]), fitted.inputs(state, [code, 1 - code]))
     assert fitted(fitted.inputs(POINTS[0], ["drive"])) == fitted(fitted.inputs(POINTS[0], 1 - code))
-    assert fitted.categories == ((), ())
+    numbers = np.array([code, 1 - code], object)
+    assert np.array_equal(fitted.inputs(state, numbers), fitted.inputs(state, [code, 1 - code]))
+    assert fitted.categories == ()
+    assert "drive" in fitted.plot(["x", "battery"]).get_title()
     with pytest.raises(Invalid, match="'fly' is none of") as refused:
         fitted.inputs(state, ["slow", "fly"])
     assert (refused.value.field, refused.value.index) == ("actions", 1)

@@ -94,7 +94,9 @@ impl Coder {
         // What is a number that is wrong, or stands behind numbers, is no category.
         let learns = self.learns != Learns::No && (d < self.states || self.holds.len() == self.states + 1);
         if self.holds[d] == Holds::Numbers || !learns || text.parse::<f64>().is_ok() {
-            return number;
+            let is_of_action = d >= self.states && text.starts_with(char::is_alphabetic);
+            return number
+                .map_err(|m| if is_of_action { format!("{m}; give each action a number, from 0") } else { m });
         }
         if matches!(cell, Cell::Ambiguous(_)) || begins_with_number(text) {
             let message = format!(

@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
-use super::job::{Column, Job, Want};
+use super::job::Job;
 use super::roles::{Source, assign};
 use super::{Fault, TableError, text};
 use crate::transition::Batch;
@@ -25,30 +25,30 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     text::check_header(&sources, job)?;
     let roles = assign(job, &sources).map_err(|fault| beside(fault, &dialect))?;
     let (columns, places) = roles.columns(&sources, job.format)?;
-    // Who only looks has still to say what is needed.
-    let is_needed = |column: Column| job.want == Want::Look || !matches!(column, Column::Watched(_));
-    let needed: Vec<usize> = (0..places.len()).filter(|&k| is_needed(columns[k].1)).map(|k| places[k].0).collect();
     let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
     let (mut record, mut plain) = (::csv::StringRecord::new(), ::csv::StringRecord::new());
-    let (mut units, mut passed) = (dialect.units.is_some(), Passed::default());
+    let (mut units, mut remarks, mut headers) = (dialect.units.is_some(), Passed::default(), Passed::default());
     while reader.read_record(&mut record).map_err(fault)? {
         let line = record.position().map_or(0, ::csv::Position::line) + dialect.skipped;
         let first = record.get(0).unwrap_or_default();
         match () {
             // A line of blanks.
             () if record.len() == 1 && first.is_empty() => continue,
-            () if first.starts_with('#') && record.len() != sources.len() => {
-                passed.remarks.count(line);
+            () if first.starts_with('#')
+                && (dialect.comments == text::Comments::All || record.len() != sources.len()) =>
+            {
+                remarks.pass(line);
                 continue;
             }
             () if std::mem::take(&mut units) => continue,
             () if is_header(&record, &sources) => {
-                passed.headers.count(line);
+                headers.pass(line);
                 builder.break_off();
                 continue;
             }
             () => {}
         }
+        let zeros = has_zeros(&record);
         let names = usize::from(dialect.row_names && record.len() == sources.len() + 1);
         if record.len() == sources.len() + 1 && names == 0 && record.iter().next_back() == Some("") {
             // A separator behind the last cell.
@@ -56,8 +56,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         } else if record.len() + 1 == sources.len() && sources.last().is_some_and(|source| source.name.is_empty()) {
             record.push_field("");
         }
-        let zeros = record.iter().any(has_zeros);
-        if record.len() != sources.len() + names || needed.iter().any(|at| has_zeros(&record[at + names])) {
+        if record.len() != sources.len() + names || zeros {
             let short = record.len() < sources.len();
             let last = (short || zeros) && !reader.read_record(&mut plain).unwrap_or(true);
             if last && text::breaks_off(path) {
@@ -67,9 +66,6 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
             let message =
                 if zeros { text::ZEROS.to_owned() } else { text::of_other_length(&record, sources.len(), last) };
             return Err(Fault::Line { line, message });
-        }
-        if zeros {
-            passed.holes.count(line);
         }
         if dialect.decimal_commas || dialect.thousands {
             plain.clear();
@@ -84,46 +80,30 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         builder.push(line, cell)?;
         builder.advance(job, (reader.position().byte() as f64 / bytes as f64).min(1.0))?;
     }
-    dialect.told.into_iter().chain(passed.told()).for_each(|told| builder.tell(told));
+    dialect.told.into_iter().for_each(|told| builder.tell(told));
+    remarks.say("begins with #", "begin with #").into_iter().for_each(|said| builder.tell(said));
+    headers.say("repeats the header", "repeat the header").into_iter().for_each(|said| builder.tell(said));
     Ok(builder)
 }
 
-/// Lines of which something is told.
+/// Lines that are no rows.
 #[derive(Default)]
 struct Passed {
-    remarks: Lines,
-    headers: Lines,
-    holes: Lines,
-}
-
-impl Passed {
-    fn told(&self) -> impl Iterator<Item = String> {
-        let told = [
-            self.remarks.say("begins with #, and is left out", "begin with #, and are left out"),
-            self.headers.say("repeats the header, and is left out", "repeat the header, and are left out"),
-            self.holes.say("holds zero bytes where nothing is needed", "hold zero bytes where nothing is needed"),
-        ];
-        told.into_iter().flatten()
-    }
-}
-
-/// Lines of one kind.
-#[derive(Default)]
-struct Lines {
-    number: usize,
+    count: usize,
     first: u64,
 }
 
-impl Lines {
-    fn count(&mut self, line: u64) {
-        self.first = if self.number == 0 { line } else { self.first };
-        self.number += 1;
+impl Passed {
+    fn pass(&mut self, line: u64) {
+        self.first = if self.count == 0 { line } else { self.first };
+        self.count += 1;
     }
 
     fn say(&self, one: &str, more: &str) -> Option<String> {
-        let (what, first) = if self.number == 1 { (one, "") } else { (more, "the first: ") };
-        let lines = text::lines_in_words(self.number);
-        (self.number > 0).then(|| format!("{lines} {what}; {first}line {}", self.first))
+        let (what, are) = if self.count == 1 { (one, "is") } else { (more, "are") };
+        let first = if self.count == 1 { String::new() } else { "the first: ".to_owned() };
+        let lines = text::lines_in_words(self.count);
+        (self.count > 0).then(|| format!("{lines} {what}, and {are} left out; {first}line {}", self.first))
     }
 }
 
@@ -149,8 +129,8 @@ fn beside(fault: Fault, dialect: &text::Dialect) -> Fault {
     }
 }
 
-fn has_zeros(cell: &str) -> bool {
-    cell.contains('\0')
+fn has_zeros(record: &::csv::StringRecord) -> bool {
+    record.iter().any(|cell| cell.contains('\0'))
 }
 
 /// The columns that the first line names.

@@ -91,7 +91,7 @@ pub(super) struct Dialect {
     pub(super) thousands: bool,
     /// Lines before the header.
     pub(super) skipped: u64,
-    comments: Comments,
+    pub(super) comments: Comments,
     /// Whether a cell that no column names stands before the others in each row, as R writes the names of rows.
     pub(super) row_names: bool,
     /// The line under the header, if it holds units or the like.
@@ -102,7 +102,7 @@ pub(super) struct Dialect {
 
 /// Lines behind the header that are comments, of those that begin with #. A name may begin with it, too: #12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comments {
+pub(super) enum Comments {
     /// Nothing says so: what is as long as a row is one.
     Unknown,
     /// Those with a blank behind it.
@@ -213,7 +213,13 @@ impl<R: BufRead> Lines<R> {
             let cells = vec![self.separator; self.header.len() + 2];
             return [b"#", &cells[..], b"\n"].concat();
         }
-        self.quoted ^= line.iter().filter(|byte| **byte == b'"').count() % 2 == 1;
+        // A quote in the midst of a cell without quotes is a character, 5" for instance.
+        let mut begins = true;
+        for &byte in &line {
+            self.quoted ^= byte == b'"' && (self.quoted || begins);
+            begins =
+                byte == self.separator || self.blanks && byte.is_ascii_whitespace() || byte == b'"' && !self.quoted;
+        }
         if self.blanks { tabbed(&line, header) } else { line }
     }
 }

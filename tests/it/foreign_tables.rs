@@ -742,6 +742,15 @@ fn texts_of_spreadsheets_and_loggers_are_read_as_they_are() {
             "1 line begins with #, and is left out; line 6",
         ),
         (
+            "inches",
+            format!(
+                "# log 3\n{}",
+                rewritten(",", |k, line| format!("{},{line}", ["note", "5\" pipe"].get(k).unwrap_or(&"ok")))
+            )
+            .replace("ok,1,0,7", "# ok,1,0,9,9,0\nok,1,0,7"),
+            "1 line begins with #, and is left out; line 6",
+        ),
+        (
             "such names in quotes",
             format!("# log 3\n{}", plain.replace("\n0,", "\n\"# 0\",")),
             "1 line before the header is left out",

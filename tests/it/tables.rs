@@ -1,9 +1,7 @@
 //! Tables of transitions: every format gives the same transitions, says what is wrong in its own words, and survives
 //! damage. The files in `tests/data/tables` were written by NumPy, h5py and pyarrow.
 
-use criticd::table::{
-    AssumeTerminated, Columns, Done, LargeTable, Reading, Table, TableError, columns_at, read_states,
-};
+use criticd::table::{AssumeTerminated, Columns, Done, LargeTable, Reading, Table, TableError, read_states};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use std::io::Write as _;
@@ -793,15 +791,6 @@ fn a_log_that_was_cut_off_says_so() {
         let said = &of_csv(format!("{sound}{end}").as_bytes())[0];
         assert!(said.contains(words), "{end:?}: {said}");
     }
-    // Zeros hurt where something is needed.
-    let noted = "state_0,_note,reward,terminated\n0,a\0\0,1,0\n1,\0b,1,0\n2,c,1,1\n";
-    let (_directory, path) = written("t.csv", noted.as_bytes());
-    let table = read(&path, STRICT).unwrap();
-    assert_eq!(table.rows().states, [0.0, 1.0, 2.0]);
-    assert_eq!(table.told(), ["2 lines hold zero bytes where nothing is needed; the first: line 2"]);
-    let kept =
-        columns_at(&path, &Columns::default(), &["_note".to_owned()], &[2], &mut |_| {}).unwrap_err().to_string();
-    assert!(kept.contains(", line 2: holds zero bytes"), "{kept}");
 }
 
 #[test]
