@@ -170,13 +170,8 @@ impl TableOptions {
         let (known, found) = (self.categories()?, table.categories());
         match (0..found.0.len()).find(|&d| known.of(d) != found.of(d)) {
             None => Ok(()),
-            Some(d) => Err(in_file(&self.table, format!("{} holds texts: {why}", name_of(table, d)))),
+            Some(d) => Err(holds_texts(&self.table, table, d, why)),
         }
-    }
-
-    /// Refuse texts in the state.
-    pub(super) fn refuse_categories(&self, table: &Table, why: &str) -> Result<(), Failure> {
-        refuse_texts(&self.table, table, why)
     }
 
     /// How the table is read, for the model that is made of it.
@@ -252,8 +247,13 @@ pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
 pub(super) fn refuse_texts(path: &Path, table: &Table, why: &str) -> Result<(), Failure> {
     match table.texts().next() {
         None => Ok(()),
-        Some(d) => Err(in_file(path, format!("{} holds texts: {why}", name_of(table, d)))),
+        Some(d) => Err(holds_texts(path, table, d, why)),
     }
+}
+
+/// That a variable holds texts, or the action behind the state, and why these are refused.
+fn holds_texts(path: &Path, table: &Table, d: usize, why: &str) -> Failure {
+    in_file(path, format!("{} holds texts: {why}", name_of(table, d)))
 }
 
 /// What a state variable of a table is called, or the action behind them.

@@ -14,7 +14,7 @@ use clap::Parser as _;
 use criticd::learner::{Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
 use criticd::math::kernel::NoiseModel;
-use criticd::table::{Info, Table, TableError, Values, write_columns};
+use criticd::table::{Info, Table, TableError, Values, is_pipe, write_columns};
 use criticd::transition::Rows;
 use criticd::whole_file::Output;
 use criticd::wire::{ArrayForm, encode_snapshot};
@@ -133,7 +133,7 @@ impl Label {
             return Err(Failure::usage(format!("--out {}: must end in .parquet, .csv or .npz", out.display())));
         }
         // What comes through a pipe cannot be told from what came before, and is there once.
-        let again = !self.table.table.exists() || self.table.table.is_file() || self.table.table.is_dir();
+        let again = !is_pipe(&self.table.table);
         if !again && self.keep.as_ref().is_some_and(|names| !names.is_empty()) {
             let message = "--keep COLUMNS reads the table once more, which a pipe cannot be: write the table to a file first, or \
                            keep states and rewards alone: --keep";
@@ -274,7 +274,7 @@ impl Label {
             // Codes of categories are as good in any order, since every group learns its own elements.
             let kinds = &model.hyperparameters.kernel.kinds;
             if self.table.categories()?.is_empty() && !kinds.contains(&StateKind::Category) {
-                self.table.refuse_categories(table, given::NO_CODES)?;
+                given::refuse_texts(&self.table.table, table, given::NO_CODES)?;
             }
             let variance = match model.hyperparameters.noise {
                 NoiseModel::Correlated => VarianceKind::Rows,

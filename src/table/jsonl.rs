@@ -5,7 +5,7 @@ use super::cell::Cell;
 use super::header::Header;
 use super::job::{Column, Job};
 use super::roles::{Role, Source, assign};
-use super::{Fault, text};
+use super::{Fault, is_pipe, text};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
@@ -28,7 +28,7 @@ struct Key {
 }
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    if path.exists() && !path.is_file() && !path.is_dir() {
+    if is_pipe(path) {
         let message = "lines of JSON are read twice, which a pipe cannot be: write them to a file first";
         return Err(Fault::Content(message.to_owned()));
     }

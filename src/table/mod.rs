@@ -122,6 +122,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Whether a file is a pipe or the like, which can be read once.
+pub fn is_pipe(path: &Path) -> bool {
+    path.exists() && !path.is_file() && !path.is_dir()
+}
+
 /// Why a table cannot be read or written.
 #[derive(Debug)]
 pub struct TableError {

@@ -100,14 +100,14 @@ pub(super) struct Dialect {
     pub(super) told: Vec<String>,
 }
 
-/// Lines behind the header that are comments, of those that begin with #. A name may begin with it, too: #12.
+/// Which lines behind the header are comments: a line that begins with # may also be a row, whose name is #12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comments {
-    /// Nothing says so: what is as long as a row is one.
+    /// Lines that begin with # and have fewer or more cells than a row.
     Unknown,
-    /// Those with a blank behind it.
+    /// Also lines with a blank behind the #.
     Apart,
-    /// All: rows begin with numbers.
+    /// All lines that begin with #, since rows begin with numbers.
     All,
 }
 
@@ -363,7 +363,7 @@ fn header_of(lines: &[&str]) -> (usize, bool) {
     let remarks = lines.iter().take_while(|line| line.starts_with('#')).count();
     if remarks > 0 && remarks < lines.len() {
         // numpy.savetxt puts the sign before the names.
-        return if holds_value(lines[remarks]) { (remarks - 1, true) } else { (remarks, true) };
+        return (remarks - usize::from(holds_value(lines[remarks])), true);
     }
     // Where the first line is of another length than all rows, some line behind it may name the columns of those.
     let [.., before, last] = lines else { return (0, false) };

@@ -105,7 +105,7 @@ fn pusher(shared: &Shared) {
         while sender.send(wire::encode_ingest(&batch(&mut walk, "pusher", 5))).is_ok() {
             let mut state = shared.state.lock();
             let seen = state.acknowledgements;
-            // At the end nobody may be left to acknowledge anything.
+            // At the end the other clients have stopped, and the daemon acknowledges nothing.
             while !state.finish
                 && state.acknowledgements == seen
                 && state.endpoints.as_ref().is_some_and(|(p, _)| *p == present)

@@ -304,8 +304,8 @@ mod tests {
 
     const READY: &[u8] = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03REP";
 
-    /// What is said of a server by hand that sends `first`, and when it is asked `reply`, again and again if it is `endless`, where one
-    /// waits so long to shake hands, and for an answer.
+    /// What the client says of a server by hand, which sends `first`, and when it is asked `reply`, again and again if it is `endless`.
+    /// The client waits for the handshake as long as `shake` says, and for the answer as long as `answer`.
     fn said_of(first: Vec<u8>, reply: Vec<u8>, endless: bool, [shake, answer]: [Duration; 2]) -> String {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -348,7 +348,7 @@ mod tests {
             [1 << 27, 1 << 36, 1 << 60, u64::MAX].map(|n| (shaken(), long(n), false, "answers with more than")),
         );
         for (first, reply, endless, part) in cases {
-            // Nobody shakes hands, or the answer never ends.
+            // The client waits in vain for the handshake of one server, and for the end of another one's answer.
             let patience = match part {
                 "no policy answers" => [SHORT, PATIENCE],
                 _ if reply.ends_with(b"half") => [PATIENCE, SHORT],
