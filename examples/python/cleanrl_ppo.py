@@ -5,9 +5,9 @@
 
 Every line, or block of lines, that belongs to criticd is marked `# criticd`. They send each step to the daemon, or
 with --in-process teach a learner in this process, without a daemon. They log the explained variance of the agent's
-critic and of criticd's, its mean standard deviation and the difference of the two, to TensorBoard where that is
-installed. Both critics are judged by the rewards that followed, and where a rollout or an episode was cut by their
-own value of the last state. Needs PyTorch.
+critic and of criticd's and the difference of the two, and at every eighth rollout the mean standard deviation of
+criticd's values along the first environment, to TensorBoard where that is installed. Both critics are judged by the rewards that followed, and where
+a rollout or an episode was cut by their own value of the last state. Needs PyTorch.
 """
 
 from __future__ import annotations
@@ -106,14 +106,17 @@ def compare(  # criticd
     critics: dict[str, Any], obs: Any, afters: Any, rewards: Any, ended: Any, cut: Any, discount: float
 ) -> dict[str, float]:
     """Explained variance of critics, functions from states (n, D) to values (n,), over a rollout of (n, E) steps."""
-    states, found = obs.reshape(-1, obs.shape[-1]), {}
+    cut = cut.copy()
+    cut[-1] |= ~ended[-1]
+    states, found, values = obs.reshape(-1, obs.shape[-1]), {}, {}
     for name, critic in critics.items():
         ahead = np.zeros(rewards.shape)
         ahead[cut] = critic(afters[cut])
         followed = discounted_returns(rewards, ended, cut, ahead, discount)
-        found[f"explained_variance_{name}"] = explained_variance(critic(states), followed.ravel())
-    if len(critics) == 2:
-        first, second = (critic(states) for critic in critics.values())
+        values[name] = critic(states)
+        found[f"explained_variance_{name}"] = explained_variance(values[name], followed.ravel())
+    if len(values) == 2:
+        first, second = values.values()
         found["disagreement"] = float(np.sqrt(np.mean((first - second) ** 2)))
     return found
 
@@ -153,7 +156,7 @@ def main() -> None:
     for iteration in range(1, args.total_timesteps // (args.num_envs * args.num_steps) + 1):
         ended, cut, afters = np.zeros(shape, bool), np.zeros(shape, bool), obs.numpy().copy()  # criticd
         # criticd: as old as the agent's critic, which learns after the rollout
-        model = subscriber.latest if not args.in_process else learner.snapshot() if learner.learned else None
+        model: Any = subscriber.latest if not args.in_process else learner if learner.learned else None
         for step in range(args.num_steps):
             obs[step], dones[step] = next_obs, next_done
             with torch.no_grad():
@@ -171,15 +174,15 @@ def main() -> None:
         followed = torch.cat([dones[1:], next_done[None]])
         advantages = estimated_advantages(rewards, values, followed, ahead, args.gamma, args.gae_lambda)
         charts = {}
-        if args.in_process:  # criticd
-            learner.learn(obs.numpy(), rewards.numpy(), afters, terminated=ended, truncated=cut, stream="cleanrl")
-        cut[-1] |= ~ended[-1]  # criticd: before the update, with the values that the agent acted on
-        with torch.no_grad():  # criticd
+        with torch.no_grad():  # criticd: before either critic learns from this rollout
             critics: dict[str, Any] = {"agent": lambda x: agent.critic(torch.as_tensor(x)).flatten().numpy()}
             if model is not None:
                 critics["criticd"] = model
-                charts["criticd_std"] = model(obs.flatten(0, 1).numpy(), std=True)[1].mean()
+                if iteration % 8 == 0:  # criticd: deviations of a model that has learned need its covariance first
+                    charts["criticd_std"] = model(obs[:, 0].numpy(), std=True)[1].mean()
             charts |= compare(critics, obs.numpy(), afters, rewards.numpy().astype(float), ended, cut, args.gamma)
+        if args.in_process:  # criticd
+            learner.learn(obs.numpy(), rewards.numpy(), afters, terminated=ended, truncated=cut, stream="cleanrl")
         flat = (part.flatten(0, 1) for part in (obs, actions, logprobs, advantages, advantages + values))
         learn(agent, optimizer, *flat)
 
