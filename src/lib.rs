@@ -1,5 +1,4 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
-pub mod access;
 pub mod board;
 pub mod clock;
 pub mod config;
@@ -8,7 +7,6 @@ pub mod fleet;
 pub mod hindsight;
 pub mod http;
 pub mod journal;
-pub mod keys;
 pub mod local;
 pub mod onnx;
 pub mod panics;
@@ -16,11 +14,11 @@ pub mod picture;
 mod refit_work;
 pub mod sealed;
 pub mod state;
-pub mod table;
 pub mod telemetry;
-pub mod transport;
 pub mod whole_file;
 
 pub use criticd_learner as learner;
 pub use criticd_learner::{math, sim, snapshot, transition, world};
 pub use criticd_protocol::{client, policy, wire};
+pub use criticd_tables as table;
+pub use criticd_transport::{self as transport, access, keys};

@@ -111,9 +111,9 @@ pub use self::lerobot::{ENDS, Info};
 pub use self::look::{Guess, Look, Looked, guess};
 pub use self::mapping::Mapping;
 pub use self::sidecar::{Values, write_columns};
-use crate::learner::action::{ActionColumns, Column as ActionColumn};
-use crate::transition::{Batch, BatchParts, Names, Rows};
 use build::Builder;
+use criticd_learner::action::{ActionColumns, Column as ActionColumn};
+use criticd_learner::transition::{Batch, BatchParts, Names, Rows};
 use extras::{Extras, Wide};
 use job::{Column, Job, Want};
 use order::Place;
@@ -1017,7 +1017,7 @@ mod tests {
 
     /// Two streams of a simulator, in pieces of up to five rows, the second with lost rows.
     fn simulated() -> Vec<Batch> {
-        use crate::sim::{batches, walk::Walk};
+        use criticd_learner::sim::{batches, walk::Walk};
         let (mut left, mut right) = (Walk::new(1, Some(12), 0.0), Walk::new(2, None, 0.1));
         let pieces = (0..40).flat_map(|_| {
             let steps = |walk: &mut Walk| (0..5).map(|_| walk.step()).collect::<Vec<_>>();

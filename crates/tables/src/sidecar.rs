@@ -442,7 +442,7 @@ mod parquet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Columns, Reading, Table};
+    use crate::{Columns, Reading, Table};
 
     #[test]
     fn what_is_written_is_read_back_from_every_format() {
@@ -466,8 +466,7 @@ mod tests {
         for ending in endings {
             let path = directory.path().join(format!("labels.{ending}"));
             write_columns(&path, &columns, &[]).unwrap();
-            let reading =
-                Reading { assume_terminated: Some(crate::table::AssumeTerminated::Never), ..Reading::default() };
+            let reading = Reading { assume_terminated: Some(crate::AssumeTerminated::Never), ..Reading::default() };
             let table = Table::read_as(&path, reading, &named, &mut |_| {}).unwrap();
             assert_eq!(table.rows().states, [1.0, 1e6, -2.0], "{ending}: sorted by episode");
             assert_eq!(table.episode_names(), ["a", "bé, \"c\""], "{ending}");

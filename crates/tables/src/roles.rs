@@ -7,7 +7,7 @@ use super::job::{Column, Job, Want, skipped};
 use super::jumps::WATCHED_MAX;
 use super::names::{self, missing, nearest};
 use super::{Done, Fault, Format};
-use crate::learner::expression::{NotASum, Sum, Variable};
+use criticd_learner::expression::{NotASum, Sum, Variable};
 
 /// A column, array or key before it is known what it holds.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use super::columns::Columns;
 use super::job::{Job, Pieces, Want};
 use super::{Fault, Format, Progress, Reading, Table, TableError, lerobot, locate};
-use crate::transition::Batch;
+use criticd_learner::transition::Batch;
 use std::path::{Path, PathBuf};
 
 /// A table that is read from its file whenever it is needed and never kept, however large it is. Rows wait in memory only

@@ -37,7 +37,7 @@ pub struct Outbox<T> {
 }
 
 /// The other end of an [`Outbox`].
-pub(crate) struct Outgoings<T> {
+pub struct Outgoings<T> {
     queue: mpsc::Receiver<T>,
     bytes: Count,
     /// Some of what waits, by peer.
@@ -48,7 +48,7 @@ pub(crate) struct Outgoings<T> {
 
 impl<T: Outgoing> Outgoings<T> {
     /// The next item; none when no more can come.
-    pub(crate) async fn recv(&mut self) -> Option<T> {
+    pub async fn recv(&mut self) -> Option<T> {
         if let Some(item) = self.try_recv() {
             return Some(item);
         }
@@ -58,7 +58,7 @@ impl<T: Outgoing> Outgoings<T> {
     }
 
     /// The next item, if there is one.
-    pub(crate) fn try_recv(&mut self) -> Option<T> {
+    pub fn try_recv(&mut self) -> Option<T> {
         while self.dealt.1.len() < T::CHOICE
             && let Ok(item) = self.queue.try_recv()
         {
@@ -77,7 +77,7 @@ impl<T: Outgoing> Outgoings<T> {
     }
 
     /// Refuse further items.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.queue.close();
     }
 }
@@ -90,8 +90,7 @@ impl<T> Clone for Outbox<T> {
 
 impl<T: Outgoing> Outbox<T> {
     /// A queue of at most `capacity` items, at least 1, and so many bytes, which one item may exceed; and its other end.
-    #[cfg(test)]
-    pub(crate) fn new(capacity: usize, bytes_max: usize) -> (Self, Outgoings<T>) {
+    pub fn new(capacity: usize, bytes_max: usize) -> (Self, Outgoings<T>) {
         Self::counted(capacity, bytes_max, Count::default())
     }
 

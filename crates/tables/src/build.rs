@@ -15,7 +15,7 @@ use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
 use super::row::{OneRow, Said};
 use super::{AssumeTerminated, Fault, Format, Progress, Reading, Table};
-use crate::transition::{MAGNITUDE_MAX, Rows, probability};
+use criticd_learner::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
 
 /// Rows between two reports of progress.

@@ -6,7 +6,7 @@ use super::header::Header;
 use super::job::Job;
 use super::roles::{Source, assign};
 use super::{Fault, TableError, text};
-use crate::transition::Batch;
+use criticd_learner::transition::Batch;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

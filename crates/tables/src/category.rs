@@ -3,7 +3,7 @@
 use super::cell::{Cell, is_blank, is_missing, number};
 use super::columns::Categories;
 use super::names::nearest;
-use crate::transition::MAGNITUDE_MAX;
+use criticd_learner::transition::MAGNITUDE_MAX;
 use std::collections::HashMap;
 
 /// Texts of one variable that become categories by themselves.

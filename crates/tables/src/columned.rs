@@ -3,7 +3,7 @@
 use super::Table;
 use super::extras::Extras;
 use super::order::Place;
-use crate::transition::Rows;
+use criticd_learner::transition::Rows;
 
 /// What belongs to rows beside [`Rows`].
 pub(super) struct Columned {

@@ -2,7 +2,7 @@
 
 use super::sidecar::{ColumnsWriter, Values};
 use super::{Fault, Format, TableError};
-use crate::transition::Batch;
+use criticd_learner::transition::Batch;
 use std::path::Path;
 
 /// Rows of one piece of a file.
@@ -297,8 +297,8 @@ impl RowWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Columns, Reading, Table};
-    use crate::transition::BatchParts;
+    use crate::{Columns, Reading, Table};
+    use criticd_learner::transition::BatchParts;
 
     fn batches() -> Vec<(Batch, Vec<bool>)> {
         let full = BatchParts {

@@ -143,7 +143,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learner::random::{mix, normal};
+    use criticd_learner::random::{mix, normal};
 
     /// Walks in the plane of thirty rows each, each so `far` from the end of the one before. The columns: the number of the walk, a mode that changes inside of walks, and a clock.
     fn walks(count: u64, ended: bool, far: f64) -> Option<String> {

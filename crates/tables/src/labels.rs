@@ -1,7 +1,7 @@
 //! Further reward columns, and labels, for a table that has been read.
 
 use super::Table;
-use crate::learner::labels::Labels;
+use criticd_learner::labels::Labels;
 
 impl Table {
     /// The `seq` of row i as the file has it, or, in a file without one, the number of the row in its stream from 0.

@@ -269,9 +269,9 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
     use crate::access::Access;
-    use crate::transport::Limits;
-    use crate::transport::turns::{Share, Watch, turns};
+    use crate::turns::{Share, Watch, turns};
     use std::sync::Arc;
 
     #[test]

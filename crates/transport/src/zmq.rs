@@ -508,8 +508,8 @@ async fn settle(socket: SocketName, phase: &watch::Receiver<Phase>, counters: &C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::client::{Dealer, Push};
-    use crate::transport::{Settings, start};
+    use crate::client::{Dealer, Push};
+    use crate::{Settings, start};
 
     /// The inbox of these tests holds so many messages.
     const INBOX: usize = 8;

@@ -1,4 +1,4 @@
-//! What rows of a table carry beyond [`Rows`](crate::transition::Rows): a critic learns the ratio of two policies'
+//! What rows of a table carry beyond [`Rows`](criticd_learner::transition::Rows): a critic learns the ratio of two policies'
 //! probabilities and which policy acted, and all of it is sent on.
 
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! The meaning of a table's columns.
 
-use crate::math::embedding::StateKind;
+use criticd_learner::math::embedding::StateKind;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 

@@ -25,8 +25,9 @@
 //!
 //! All of these are bounded in bytes ([`Settings::queues_bytes`]). Requests are taken in turns between peers (`turns.rs`).
 //!
-//! In the daemon, runtimes of tokio live in this folder and in `http`.
+//! In the daemon, runtimes of tokio live in this crate and in `http`.
 
+pub mod access;
 mod counters;
 #[cfg(feature = "curve")]
 mod curve;
@@ -34,6 +35,7 @@ mod endpoint;
 mod error;
 mod gate;
 pub mod inspect;
+pub mod keys;
 mod link;
 mod outbox;
 mod permit;
@@ -48,8 +50,7 @@ pub use counters::{Count, Counters, Queued, Reason, SocketCounters};
 pub use criticd_protocol::endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 pub use criticd_protocol::sockets as client;
 pub use error::StartError;
-pub(crate) use outbox::Outgoings;
-pub use outbox::{Outbox, Outgoing};
+pub use outbox::{Outbox, Outgoing, Outgoings};
 pub use permit::DESCRIPTORS_MIN;
 #[cfg(feature = "curve")]
 pub use settings::CurveSettings;
@@ -146,7 +147,7 @@ impl Peer {
 }
 
 /// The number under which a connection with these rights is known behind the gate.
-pub(crate) fn peer_number(connection: u64, rights: Rights) -> u64 {
+pub fn peer_number(connection: u64, rights: Rights) -> u64 {
     connection | u64::from(rights.to_byte()) << NUMBER_BITS
 }
 
