@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -28,10 +27,7 @@ try:
     from criticd import _learner as _learner
 except ImportError as error:
     raise ImportError(
-        f"the learner in the process needs Python 3.11 or later, and this is {sys.version.split()[0]}: install criticd "
-        "into a newer one. `criticd.fit`, and a daemon with its clients, work with this one too"
-        if sys.version_info < (3, 11)
-        else "this criticd was installed without its learner: install the wheel of your platform, or in a checkout run "
+        "this criticd was installed without its learner: install the wheel of your platform, or in a checkout run "
         "`cargo build --release --package criticd-python` and copy target/release/lib_learner.so to "
         "python/criticd/_learner.abi3.so"
     ) from error

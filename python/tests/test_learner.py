@@ -413,9 +413,8 @@ def test_states_are_found_by_name() -> None:
         learner({"x": 0.5})
 
 
-@pytest.mark.parametrize(("version", "words"), [((3, 10, 13), "Python 3.11 or later"), ((3, 13, 0), "wheel of your")])
-def test_who_has_no_module_is_told_why(version: tuple[int, ...], words: str) -> None:
-    blocked = f"import sys, numpy, criticd; sys.version_info = {version}; sys.modules['criticd._learner'] = None\n"
+def test_who_has_no_module_is_told_why() -> None:
+    blocked = "import sys, criticd; sys.modules['criticd._learner'] = None\n"
     for use in ("criticd.Learner", "import criticd.fleet"):
         done = subprocess.run([sys.executable, "-c", blocked + use], capture_output=True, text=True, timeout=PATIENCE_S)
-        assert done.stderr.splitlines()[-1].startswith("ImportError: ") and words in done.stderr, done.stderr
+        assert done.stderr.splitlines()[-1].startswith("ImportError: ") and "wheel of your" in done.stderr, done.stderr
