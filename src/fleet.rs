@@ -5,6 +5,7 @@
 
 use crate::learner::merge::{Coordinator, Message, Verdict};
 use crate::learner::model::{MergeError, Model, Sums};
+use crate::packed;
 use crate::sealed::Seal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ fn close(seal: Seal, what: &impl Serialize) -> Vec<u8> {
 
 fn open<T: DeserializeOwned>(seal: Seal, bytes: &[u8]) -> Result<T, String> {
     let body = seal.open(bytes).map_err(|e| e.to_string())?;
-    rmp_serde::from_slice(body).map_err(|e| e.to_string())
+    packed::read(body).map_err(|e| e.to_string())
 }
 
 /// What every learner of an epoch begins with.

@@ -9,6 +9,7 @@ pub mod http;
 pub mod journal;
 pub mod local;
 pub mod onnx;
+pub mod packed;
 pub mod panics;
 pub mod picture;
 mod refit_work;

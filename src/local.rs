@@ -11,6 +11,7 @@ use crate::journal::checkpoint::Checkpoint;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::{Window, Written};
 use crate::learner::{Adoption, Judgement, Learner, SnapshotError};
+use crate::packed;
 use crate::refit_work::{self, Work};
 use crate::sealed::Seal;
 use crate::snapshot::{Evaluator, Snapshot};
@@ -316,7 +317,7 @@ impl Critic {
         let kept: Kept = SEAL
             .open(bytes)
             .map_err(|e| e.to_string())
-            .and_then(|body| rmp_serde::from_slice(body).map_err(|e| e.to_string()))?;
+            .and_then(|body| packed::read(body).map_err(|e| e.to_string()))?;
         let config = Config::from_toml(&kept.settings).map_err(|e| e.to_string())?;
         let state = kept.state.checked().map_err(|e| e.to_string())?.into_state(config.window_rows);
         let state = match kept.rows {

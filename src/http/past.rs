@@ -6,6 +6,7 @@
 use super::history::KeptHistory;
 use super::marks::Marks;
 use super::pairs::KeptPairs;
+use crate::packed;
 use crate::sealed::Seal;
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
@@ -106,7 +107,7 @@ fn read(path: &std::path::Path) -> Result<Option<Past>, Box<dyn std::error::Erro
     if length > BYTES_MAX {
         return Err("it is too large".into());
     }
-    Ok(Some(rmp_serde::from_slice(SEAL.open(&fs::read(path)?)?)?))
+    Ok(Some(packed::read(SEAL.open(&fs::read(path)?)?)?))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 use super::{Configured, format};
 use crate::learner::suggest::Advisor;
 use crate::learner::{Learner, Settings};
+use crate::packed;
 use crate::sealed::{Seal, SealError};
 use crate::state::labels::LabelSets;
 use crate::state::record::{Mark, Origin};
@@ -91,7 +92,7 @@ impl Noted {
     /// If they are damaged, of a newer version, or no checkpoint.
     pub fn of(bytes: &[u8]) -> Result<Self, CheckpointError> {
         let body = SEAL.open(bytes)?;
-        rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))
+        packed::read(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))
     }
 }
 
@@ -214,7 +215,7 @@ impl Checkpoint {
     /// If they are damaged, of a newer version, or hold a state that is not of one piece.
     pub fn decode(bytes: &[u8]) -> Result<Self, CheckpointError> {
         let body = SEAL.open(bytes)?;
-        let checkpoint: Self = rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
+        let checkpoint: Self = packed::read(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
         checkpoint.checked()
     }
 

@@ -24,6 +24,7 @@ pub mod store;
 pub mod thresholds;
 
 use crate::learner::{Adoption, HeadsChange, Learner, Settings};
+use crate::packed;
 use crate::state::record::Mark;
 pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, RemovedRows, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, Names, check_policy};
@@ -560,7 +561,7 @@ impl<'a> Bytes<'a> {
     }
 
     fn packed<T: Deserialize<'a>>(&mut self) -> Result<T, String> {
-        let value = rmp_serde::from_slice(self.0).map_err(|e| e.to_string())?;
+        let value = packed::read(self.0).map_err(|e| e.to_string())?;
         self.0 = &[];
         Ok(value)
     }

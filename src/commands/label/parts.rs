@@ -2,6 +2,7 @@
 
 use super::super::Failure;
 use super::super::output::in_file;
+use criticd::packed;
 use criticd::sealed::Seal;
 use criticd::whole_file;
 use serde::{Deserialize, Serialize};
@@ -76,7 +77,7 @@ impl Parts {
     /// Group number `group`, of so many rows, if it is done. What is damaged is not.
     pub(super) fn get(&self, group: usize, rows: usize) -> Option<Group> {
         let bytes = fs::read(self.path(group)).ok()?;
-        let group: Group = rmp_serde::from_slice(SEAL.open(&bytes).ok()?).ok()?;
+        let group: Group = packed::read(SEAL.open(&bytes).ok()?).ok()?;
         (group.known.len() == rows).then_some(group)
     }
 
