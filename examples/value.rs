@@ -1,8 +1,8 @@
 //! Evaluate a value function in a program of your own: no daemon, no Python.
 //!
 //! ```text
-//! cargo run --release --example value -- walk.msgpack 0.5 1.0
-//! mean 1.234567 sd 0.123456 known 98.7 %
+//! cargo run --release --example value -- walk.model 0.5 1.0
+//! mean 1.234567 std 0.123456 known 98.7 %
 //! ```
 //! The file is what `criticd fit` or `criticd snapshot` writes.
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for i in 0..found.mean.nrows() {
         print!("mean {:.9}", found.mean[(i, 0)]);
         if let (Some(variance), Some(known)) = (&found.variance, &found.known) {
-            print!(" sd {:.9} known {:.1} %", variance[i].sqrt(), 100.0 * known[i]);
+            print!(" std {:.9} known {:.1} %", variance[i].sqrt(), 100.0 * known[i]);
         }
         println!();
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
-Circles of imports are found in the Python package too.
+Circles of imports are found in the Python package too, and words that have another spelling, in what users read.
 
 Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
 (`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
@@ -35,6 +35,10 @@ WIDE_STRUCTS: dict[str, str] = {
     "crates/learner/src/snapshot.rs Snapshot": "a publication: its fields are its keys",
     "crates/learner/src/refit/report.rs RefitReport": "a report: its fields are what a refit found",
 }
+# Words of which users see one spelling alone, each with that one.
+WORDS = {r"\w\.msgpack\b": "a model's file is NAME.model", r"(?i)(?<!_)\bsd\b": "a standard deviation is std"}
+# Where users read.
+READ = ("src/commands/**/*.rs", "src/http/page/*.[jh]*", "python/criticd/*.py", "python/README.md", "README.md", "docs/**/*.md")
 # Files that use one another, in the order of the alphabet.
 CIRCLES: dict[tuple[str, ...], str] = {}
 # Dependencies that a build needs although no file names them.
@@ -318,6 +322,10 @@ def faults(root: Path) -> list[str]:
             check("lines of a function", LONG_FUNCTIONS, f"{module.name} {name}", lines, FUNCTION_LINES)
         for name, fields in structs(module.code):
             check("fields", WIDE_STRUCTS, f"{module.name} {name}", fields, FIELDS)
+    for path in sorted(path for pattern in READ for path in root.glob(pattern) if path.name != "mathematics.md"):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            said = [remedy for word, remedy in WORDS.items() if re.search(word, line)]
+            found += [f"{path.relative_to(root)}:{number}: {remedy}" for remedy in said]
     package = python_imports(root / "python" / "criticd")
     for kind, edges in (*zip(("files", "folders"), graphs(modules), strict=True), ("Python files", package)):
         for circle in circles(edges):

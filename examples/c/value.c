@@ -1,8 +1,8 @@
 /* Evaluate a value function in C, without a library: no Python, no daemon.
  *
  *     cc -O2 value.c -o value -lm
- *     ./value walk.msgpack 0.5 1.0        one state, its numbers in the order of the model's variables
- *     mean 1.234567 sd 0.123456
+ *     ./value walk.model 0.5 1.0        one state, its numbers in the order of the model's variables
+ *     mean 1.234567 std 0.123456
  *
  * The file is what `criticd fit` or `criticd snapshot` writes: one MessagePack map, arrays as maps with `shape` and `data`
  * (proto/README.md, "Snapshot"). A program on a device reads it once, and calls value() as often as it likes.
@@ -317,6 +317,6 @@ int main(int count, char **words) {
     if (state == NULL || k == NULL) return 1;
     for (d = 0; d + 2 < count; d++) state[d] = atof(words[d + 2]);
     value(&m, state, k, state + m.shift.count, &mean, &deviation);
-    printf("mean %.9g sd %.9g\n", mean, deviation);
+    printf("mean %.9g std %.9g\n", mean, deviation);
     return 0;
 }

@@ -40,7 +40,7 @@ def main() -> None:
             raise SystemExit(f"the daemon does not keep up: {sender.counters}")
         offset = client.status()["offset"]
         leaning = np.array([[0.0, 0.0, angle, 0.0] for angle in np.linspace(-0.2, 0.2, 9)])
-        value = client.value(leaning, variance=True, min_offset=offset, timeout_s=60)
+        value = client.value(leaning, std=True, min_offset=offset, timeout_s=60)
     print(f"{envs.rows} steps sent and acknowledged, {offset} rows learned")
     assert value.std is not None
     for state, mean, deviation in zip(leaning, value.mean, value.std, strict=True):

@@ -446,7 +446,7 @@ def _kept(snapshot: Model) -> Array:
 
 
 def _states(snapshot: Model, visited: Any) -> Array:
-    """(n, D): what averages, medians and relevances are taken over, in no order."""
+    """(n, D): what averages, medians and shares are taken over, in no order."""
     if visited is None:
         return _kept(snapshot)
     states = states_of(visited, snapshot.names, "visited", snapshot.categories)

@@ -60,7 +60,7 @@ class Value(Values):
     """What the daemon says about some states (n, D): `Values`, whose axis of states is always there.
 
     ```python
-    answer = client.value([[0.5]], variance=True)
+    answer = client.value([[0.5]], std=True)
     print(answer.mean, answer.std, answer.generation, answer.offset)
     ```
 
@@ -472,7 +472,7 @@ class Client:
 
     ```python
     with Client() as client:
-        print(client.value([[0.0], [0.5]], variance=True).std)
+        print(client.value([[0.0], [0.5]], std=True).std)
     ```
 
     `endpoint` is that socket's, "tcp://127.0.0.1:5751" by default; or give the daemon's `data_dir`, where its endpoints
@@ -541,6 +541,7 @@ class Client:
         self,
         states: npt.ArrayLike,
         *,
+        std: bool = False,
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
@@ -557,6 +558,7 @@ class Client:
         self,
         states: npt.ArrayLike,
         *,
+        std: bool = False,
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
@@ -572,6 +574,7 @@ class Client:
         self,
         states: npt.ArrayLike,
         *,
+        std: bool = False,
         variance: bool = False,
         returns: bool = False,
         known: bool = False,
@@ -585,11 +588,12 @@ class Client:
         """The value of raw `states` (n, D) or (D,), by the daemon's present model.
 
         ```python
-        answer = client.value([[0.0], [0.5]], variance=True, min_offset=1)
+        answer = client.value([[0.0], [0.5]], std=True, min_offset=1)
         ```
 
-        `variance` asks for that of V, `returns` for that of the return to come, `known` for how much of V is known and
-        where it is extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
+        `std` asks for the standard deviation of V, as of a `Snapshot`; `variance`, the key of the protocol, is the same
+        question. `returns` asks for that of the return to come, `known` for how much of V is known and where it is
+        extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
         `offset` of an `append` there to see its effect. `base` asks for the mean without what tracks the stream: for
         states far from those that the stream visits now.
 
@@ -600,7 +604,7 @@ class Client:
         """
         fields = query(
             states,
-            variance,
+            variance or std,
             critic,
             min_offset,
             returns=returns,

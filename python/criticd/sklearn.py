@@ -87,7 +87,8 @@ class _Learned(BaseEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803
         """Means (n,) at `X` (n, D), with `return_std` also their standard deviations (n,).
 
-        With several targets means are (n, H). Raises NotFittedError before `fit`.
+        `return_std` is scikit-learn's name for the standard deviation of V; `Values.return_std` of a model is that of a
+        single return. With several targets means are (n, H). Raises NotFittedError before `fit`.
         """
         check_is_fitted(self)
         states = validate_data(self, X, reset=False, dtype=np.float64)

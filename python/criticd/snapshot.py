@@ -67,7 +67,7 @@ class Snapshot(Model):
         ```
 
         Its columns are `value`, `std` and `return_std` (standard deviations of the value and of the return to come, in
-        the unit of rewards), `known` (share of the prior variance that data removed, from 0 to 1) and `extrapolates`
+        the unit of rewards), `known` (share of the signal's prior variance that data removed) and `extrapolates`
         (true where no data are near). What the model cannot say is left out. With several rewards there are `value_0`,
         `value_1`, ... The columns of the state are found by name. A frame of pandas has the index of `table`; an array
         (n, D) or a list gives a dict of arrays.

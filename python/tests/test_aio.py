@@ -45,7 +45,7 @@ def test_send_follow_and_ask(start: Start) -> None:
             assert (await client.streams())["default"].rows == 1999
             snapshot = await subscriber.wait(PATIENCE_S, offset=1999)
             assert subscriber.latest is snapshot
-            asked = [client.value(WALK[row], variance=True, min_offset=1999) for row in range(100)]
+            asked = [client.value(WALK[row], std=True, min_offset=1999) for row in range(100)]
             answers = await asyncio.gather(*asked)
             means = [answer.mean[0] for answer in answers]
             np.testing.assert_allclose(snapshot(WALK[:100]), means, rtol=1e-9, atol=1e-9)

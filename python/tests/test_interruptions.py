@@ -44,7 +44,7 @@ def fate(client: Client) -> tuple[int, int, int, int]:
 
 def values(client: Client) -> np.ndarray:
     """What the statistics of all rows come to: means and variances at many states."""
-    answer = client.value(STATES[:500], variance=True)
+    answer = client.value(STATES[:500], std=True)
     assert answer.variance is not None
     return np.concatenate([answer.mean, answer.variance])
 

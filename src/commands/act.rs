@@ -20,7 +20,7 @@ const KEYS: [&str; 6] = ["actions", "mean", "std", "probability", "unknown", "de
 /// Choose an action in each state of a file, by a model of action values or by a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is that of the first state, and each further state is one step later. sd is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob."
+    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is that of the first state, and each further state is one step later. std is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob."
 )]
 pub(crate) struct Act {
     /// A model of action values, as `fit` writes it; or the control endpoint of a running daemon
@@ -51,7 +51,7 @@ pub(crate) struct Act {
     #[arg(long, value_name = "N", default_value_t = 0)]
     step: u64,
     /// Deviation of Q above which a state is marked as unknown
-    #[arg(long, value_name = "SD", value_parser = super::given::positive)]
+    #[arg(long, value_name = "STD", value_parser = super::given::positive)]
     unknown_above: Option<f64>,
     /// The critic of the daemon that decides [default: the first]
     #[arg(long, value_name = "NAME")]
@@ -226,7 +226,7 @@ impl Decided {
         };
         let unknown = self.found["unknown"].as_array().is_some_and(|flags| flags.contains(&json!(true)));
         let mut titles: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        titles.extend(["action", "Q", "sd", "probability"]);
+        titles.extend(["action", "Q", "std", "probability"]);
         titles.extend(unknown.then_some(""));
         let row = |(i, state): (usize, &[f64])| -> Vec<String> {
             let of = |key: &str| &self.found[key][i];

@@ -33,8 +33,8 @@ pub(super) fn table(names: &[String], states: &[f64], found: &Evaluation) -> (Ve
     };
     let far = found.extrapolates.as_deref().unwrap_or_default();
     let mut heads = [names, &each("value")].concat();
-    heads.extend(found.variance.is_some().then(|| "sd".to_owned()));
-    heads.extend(found.return_variance.is_some().then(|| each("return sd")).into_iter().flatten());
+    heads.extend(found.variance.is_some().then(|| "std".to_owned()));
+    heads.extend(found.return_variance.is_some().then(|| each("return std")).into_iter().flatten());
     heads.extend(found.known.is_some().then(|| "known".to_owned()));
     heads.extend(far.contains(&true).then(String::new));
     let row = |(i, state): (usize, &[f64])| -> Vec<String> {

@@ -146,10 +146,9 @@ pub(super) fn compared_to_json(compared: &[Compared]) -> Value {
 
 /// The same for people, in one line.
 pub(super) fn compared_to_text(compared: &[Compared]) -> String {
-    let error =
-        |of: &Compared| of.error.map_or_else(|| "unknown".into(), |error| format!("{} %", digits(100.0 * error)));
+    let error = |of: &Compared| of.error.map_or_else(|| "unknown".into(), digits);
     let one = |of: &Compared| format!("{} {} ({} elements)", of.by.name(), error(of), of.elements);
-    compared.iter().map(one).collect::<Vec<_>>().join(", ")
+    compared.iter().map(one).collect::<Vec<_>>().join(", ") + "; 1 is that of a constant"
 }
 
 /// The states of a file as a dictionary.

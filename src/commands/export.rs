@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// are the outputs heads, heads_std and heads_return_std, with a column for each.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd export --out runs.parquet\n  criticd export /var/lib/criticd --out runs.csv --stream walker --stream arm\n  criticd export tcp://127.0.0.1:5751 --out late.npz --from 100000 --to 200000\n  criticd replay runs.parquet --data-dir /var/lib/other      learn them again elsewhere\n  criticd export walk.msgpack --onnx --out walk.onnx\n  criticd export /var/lib/criticd --onnx --as-of 120000 --out then.onnx"
+    after_help = "Examples:\n  criticd export --out runs.parquet\n  criticd export /var/lib/criticd --out runs.csv --stream walker --stream arm\n  criticd export tcp://127.0.0.1:5751 --out late.npz --from 100000 --to 200000\n  criticd replay runs.parquet --data-dir /var/lib/other      learn them again elsewhere\n  criticd export walk.model --onnx --out walk.onnx\n  criticd export /var/lib/criticd --onnx --as-of 120000 --out then.onnx"
 )]
 pub(crate) struct Export {
     #[command(flatten)]

@@ -47,7 +47,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit arm.npz --heads heads.toml --out arm.msgpack\n  criticd fit points.csv --state x --target y --out points.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n  criticd fit south.csv --like north.msgpack --out south.msgpack\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.model\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.model --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.model\n  criticd fit hopper.hdf5 --out hopper.model\n  criticd fit arm.npz --assume-terminated never --out arm.model\n  criticd fit arm.npz --heads heads.toml --out arm.model\n  criticd fit points.csv --state x --target y --out points.model\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.model\n  criticd fit south.csv --like north.model --out south.model\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// falls to about a half.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json\n  criticd inspect /var/lib/criticd\n  criticd inspect /var/lib/criticd --as-of 120000      the model that answered when 120000 rows had been stored"
+    after_help = "Examples:\n  criticd inspect walk.model\n  criticd inspect walk.model --json\n  criticd inspect /var/lib/criticd\n  criticd inspect /var/lib/criticd --as-of 120000      the model that answered when 120000 rows had been stored"
 )]
 pub(crate) struct Inspect {
     /// A value function, as `fit` writes it; or a data directory
@@ -261,7 +261,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
     let noise = snapshot.hyperparameters.noise_variance;
     let unit = common_unit(&snapshot.reward_names);
     let noise_words = format!(
-        "{}, variance {} (sd {}{unit})",
+        "{}, variance {} (std {}{unit})",
         snapshot.hyperparameters.noise.name(),
         number(noise),
         number(noise.sqrt())

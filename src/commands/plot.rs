@@ -43,18 +43,18 @@ const ROWS_ALONG: usize = 400;
 /// States at which the shares of the variables are estimated.
 const SAMPLES: usize = 1000;
 
-/// Draw a model: value, standard deviation, dictionary and relevances
+/// Draw a model: value, standard deviation, dictionary, and which variables the value depends on
 ///
 /// Over two state variables: heat maps, hatched where the value is not known. Over one: a curve with a band of two standard
 /// deviations, on hatched ground where the value is not known. The other variables are fixed at the medians of the dictionary, or
-/// by --at; the title names them, of more than twelve the twelve most relevant. With --marginal the value is averaged over them. A
+/// by --at; the title names them, of more than twelve the twelve it depends on most. With --marginal the value is averaged over them. A
 /// model file has no states but those of its dictionary: --visited gives others. --against shows the difference from another model.
 /// --errors shows where it is wrong, and prints the ten worst states. --trajectory shows the value along the newest rows of a stream.
 /// --head draws a head in place of the value.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("tables").multiple(true),
-    after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve\n  criticd plot model.msgpack --out change.png --against yesterday.msgpack --marginal\n  criticd plot model.msgpack --out average.png --marginal --visited /var/lib/criticd\n  criticd plot model.msgpack --out errors.png --errors tomorrow.csv\n  criticd plot model.msgpack --out arm.svg --trajectory /var/lib/criticd --stream arm --rows 800\n  criticd plot model.msgpack --out arm.csv --trajectory /var/lib/criticd --stream arm    the same as a table\n  criticd plot model.msgpack --out contact.png --head contact"
+    after_help = "Examples:\n  criticd plot arm.model --out value.png\n  criticd plot arm.model --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot arm.model --out curve.svg --x angle --curve\n  criticd plot arm.model --out change.png --against yesterday.model --marginal\n  criticd plot arm.model --out average.png --marginal --visited /var/lib/criticd\n  criticd plot arm.model --out errors.png --errors tomorrow.csv\n  criticd plot arm.model --out arm.svg --trajectory /var/lib/criticd --stream arm --rows 800\n  criticd plot arm.model --out arm.csv --trajectory /var/lib/criticd --stream arm    the same as a table\n  criticd plot arm.model --out contact.png --head contact"
 )]
 pub(crate) struct Plot {
     /// A value function, as `fit` and `snapshot` write it
@@ -65,7 +65,7 @@ pub(crate) struct Plot {
     /// Output file: .png or .svg; of --trajectory also .csv
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// State variable on the horizontal axis, by name or number from 0 [default: one of the two most relevant]
+    /// State variable on the horizontal axis, by name or number from 0 [default: one of the two that the value depends on most]
     #[arg(long, value_name = "VARIABLE")]
     x: Option<String>,
     /// State variable on the vertical axis [default: the other one]
@@ -85,7 +85,7 @@ pub(crate) struct Plot {
     #[arg(long, conflicts_with = "at")]
     marginal: bool,
     /// States that were visited: a table of states, or a data directory, of whose journal the newest rows are taken. Averages,
-    /// medians and relevances are theirs in place of the dictionary's, and curves show where they are
+    /// medians and shares are theirs in place of the dictionary's, and curves show where they are
     #[arg(long, value_name = "TABLE|DATA_DIR", group = "tables")]
     visited: Option<PathBuf>,
     /// Another value function of the same states, drawn beside the first, with the first minus this one
@@ -147,7 +147,7 @@ struct View {
     names: Vec<String>,
     /// (m, D) rows of the dictionary, unit of the states.
     dictionary: Vec<Vec<f64>>,
-    /// What averages, medians and relevances are taken over.
+    /// What averages, medians and shares are taken over.
     states: States,
     /// (D,).
     ranges: Vec<[f64; 2]>,
@@ -606,7 +606,7 @@ impl View {
         };
         let bar = |d: usize| Bar { name: self.names[d].clone(), value: self.shares[d], text: text(d) };
         Bars {
-            title: "Relevance".into(),
+            title: "What the value depends on".into(),
             label: "share of the variance of the value".into(),
             bars: shown.into_iter().map(bar).collect(),
         }

@@ -623,7 +623,7 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
         said(
             "noise",
             format!(
-                "{}, variance {} (sd {}{})",
+                "{}, variance {} (std {}{})",
                 noise.model,
                 digits(noise.variance),
                 digits(noise.variance.sqrt()),
@@ -702,7 +702,7 @@ fn selected(selection: &SelectionFound, heads: Option<u64>) -> Vec<(String, Stri
     lines.extend(selection.candidates.iter().map(|candidate| {
         let [score, lambda, ridge] = [candidate.score, candidate.lambda, candidate.ridge].map(digits);
         let (name, elements) = (&candidate.name, candidate.elements);
-        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ridge}, {elements} states"))
+        said("compared", format!("{name}: held-out error {score} at lambda {lambda}, ridge {ridge}, {elements} states"))
     }));
     if let Some(gain) = selection.gain {
         let (gain, error) = (digits(gain), short(selection.standard_error));
@@ -867,7 +867,7 @@ mod tests {
             "held-out error  none: no refit has selected a model since the start",
             "held-out error  0.381; 1 is that of a constant",
             "lambda          0.5 best, 1 +12.1 %",
-            "ard 1: error 0.379 at lambda 0.5, ridge 0.3, 270 states",
+            "ard 1: held-out error 0.379 at lambda 0.5, ridge 0.3, 270 states",
             "stays: the best errs less by 0.002, with a standard error of 0.003",
             "ard, matern52, signal variance 1",
             "90 % intervals held 82 % of the returns",

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value /var/lib/criticd states.csv --as-of 120000    what was answered when 120000 rows had been stored\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
+    after_help = "Examples:\n  criticd value walk.model states.csv\n  criticd value walk.model plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value walk.model states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value /var/lib/criticd states.csv --as-of 120000    what was answered when 120000 rows had been stored\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nstd is the standard deviation of the value, return std that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the signal's prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it; or a running daemon: its data directory or its control endpoint
@@ -265,11 +265,11 @@ impl HeadValues {
         }
         let mut titles: Vec<&str> = names.iter().map(String::as_str).collect();
         titles.push(name);
-        titles.extend(self.variance.is_some().then_some("sd"));
-        titles.extend(self.return_variance.is_some().then_some("return sd"));
+        titles.extend(self.variance.is_some().then_some("std"));
+        titles.extend(self.return_variance.is_some().then_some("return std"));
         let row = |(i, state): (usize, &[f64])| -> Vec<String> {
-            let sd = self.variance.iter().chain(&self.return_variance).map(|variance| variance[i].sqrt());
-            state.iter().copied().chain([self.mean[i]]).chain(sd).map(number).collect()
+            let std = self.variance.iter().chain(&self.return_variance).map(|variance| variance[i].sqrt());
+            state.iter().copied().chain([self.mean[i]]).chain(std).map(number).collect()
         };
         let mut rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
         write_texts(&mut rows, states, names.len(), known);

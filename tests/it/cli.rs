@@ -511,7 +511,7 @@ fn two_rewards_share_a_kernel() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0].split_whitespace().collect::<Vec<_>>(),
-        ["state_0", "value_0", "value_1", "sd", "return", "sd_0", "return", "sd_1", "known"]
+        ["state_0", "value_0", "value_1", "std", "return", "std_0", "return", "std_1", "known"]
     );
     assert!(lines.len() == 4 && lines.iter().all(|l| l.len() == lines[0].len()), "{text}");
 }
@@ -851,7 +851,7 @@ fn the_worst_states_are_marked_and_printed() {
     let table = bench.text("plot m.msgpack --out errors.svg --errors wrong.csv");
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "Where the model is most wrong: means over a state and its neighbours");
-    for words in ["error", "sd", "TD error", "states", "row", "stream", "where"] {
+    for words in ["error", "std", "TD error", "states", "row", "stream", "where"] {
         assert!(lines[1].contains(words), "{words} in {table}");
     }
     assert!((3..=12).contains(&lines.len()), "{table}");

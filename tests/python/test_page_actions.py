@@ -90,7 +90,7 @@ def test_the_best_action_has_a_map_with_names_and_episodes_have_returns(start: S
     for _ in range(3):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
     # The marked row may be one whose best action earns nothing: Q has either sign.
-    said = r"/: Q −?[0-9.]+ ± [0-9.]+ \(2 sd\) · reward .* · TD error −?[0-9.]+/.test(document.getElementById('path-out').textContent)"
+    said = r"/: Q −?[0-9.]+ ± [0-9.]+ \(2 std\) · reward .* · TD error −?[0-9.]+/.test(document.getElementById('path-out').textContent)"
     page.wait(said, "Q")
     # The pointer rests on the map: what it draws anew takes nothing from the keys.
     (row,) = re.findall("^row [^,]*", text(page, "path-out"))

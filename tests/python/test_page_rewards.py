@@ -67,7 +67,7 @@ def test_rewards_have_names_and_units_on_the_page(start: Start, page: Browser) -
     options = "[...document.querySelectorAll('#head option')].map((each) => each.textContent)"
     shown(page, "head-choice")
     when(lambda: page.run(options) == ["energy [J]", "comfort"], "both rewards")
-    valued = "/: value [−0-9.]+ ± [0-9.]+ J \\(1 sd\\) ·/.test(document.getElementById('map-value-out').textContent)"
+    valued = "/: value [−0-9.]+ ± [0-9.]+ J \\(1 std\\) ·/.test(document.getElementById('map-value-out').textContent)"
     point_until(page, "map-value", 0.5, 0.5, valued, "a value")
     page.wait("document.querySelector('#worst b')?.textContent.includes(' J ')", "an error")
     page.wait("/RMS error [0-9.]+ J/.test(document.getElementById('calibration-text').textContent)", "calibration")

@@ -91,7 +91,7 @@ PLANTED = [
     ("A model is due to be selected, and waits for its turn.", "c.refit.next_at = 0"),
     ("The next model is selected after 5 more rows", "c.refit.next_at = known.status.offset + 5"),
     ("; the daemon does not answer. It last said: ", "known.lost = 0"),
-    ("sd × 1.5 not verified yet", "c.returns = { factor: 1.5, pairs: 0 }"),
+    ("std × 1.5 not verified yet", "c.returns = { factor: 1.5, pairs: 0 }"),
     (
         "from 431 verified pairs; 82 % in the 90 % interval before the correction",
         "c.returns = { factor: 1, pairs: 431, coverage: 0.82 }",

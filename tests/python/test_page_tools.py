@@ -427,7 +427,7 @@ def test_heads_are_searched_and_the_least_known_come_first(start: Start, page: B
     page.run("document.querySelector('[data-head=\"joint-20\"]').click()")
     page.wait("document.getElementById('named-word').textContent === 'Head joint-20'", "its map")
     readout = "document.getElementById('map-value-out').textContent"
-    unit = f"/: joint-20 [−0-9.]+ ± [0-9.]+ rad \\(1 sd\\)/.test({readout})"
+    unit = f"/: joint-20 [−0-9.]+ ± [0-9.]+ rad \\(1 std\\)/.test({readout})"
     point_until(page, "map-value", 0.5, 0.5, unit, "its unit")
     page.run("document.getElementById('named-back').click()")
     page.run("document.getElementById('heads').scrollIntoView()")

@@ -404,7 +404,7 @@ PLANTED: dict[str, tuple[str, str]] = {
 }
 # Where a sentence is made, and what stands there that is none: headings, parts of others, refusals of options, bugs, why a refit has no model.
 SAID = {
-    "src/commands/fit/report.rs": "others less|^Next|^\\S* ?error of later returns|--verbose shows|half-life|criticd inspect|^score|evaluations on",
+    "src/commands/fit/report.rs": "others less|^Next|^\\S* ?error of later returns|--verbose shows|half-life|criticd inspect|^held-out error|evaluations on",
     "src/commands/held_out.rs": "held-out episode$",
     "crates/protocol/src/wire/wording.rs": "at its .* bound|writing into|^no hyper|^not enough|^the settings|^the rebuilt|at least .* needed|^all r.* the same|^the returns are|^every head|^state_kinds|^correlations of|standard deviations\\)$",
     "crates/learner/src/judge.rs": "^a policy is|^columns of",

@@ -77,6 +77,13 @@ def test_a_path_without_an_import_closes_a_circle_too(tmp_path: Path, path: str)
     assert faults(tmp_path, src__second_rs=second)[0] == "files that use one another: src/first.rs, src/second.rs"
 
 
+@pytest.mark.parametrize("planted", ["criticd fit walk.csv --out walk.msgpack", "return sd", "± 0.2 (1 sd)"])
+def test_another_spelling_is_found_where_users_read(tmp_path: Path, planted: str) -> None:
+    found = faults(tmp_path, **{"docs/recipes/one.md": f"# One\n\n{planted}\n"})
+    assert len(found) == 1 and found[0].startswith("docs/recipes/one.md:3: "), found
+    assert faults(tmp_path, **{"docs/recipes/one.md": "the key std of walk.model, as import msgpack reads it\n"}) == []
+
+
 def test_a_circle_of_unit_tests_is_none(tmp_path: Path) -> None:
     second = "pub struct Two;\n\n#[cfg(test)]\nmod tests {\n    use crate::first::say;\n}\n"
     assert faults(tmp_path, src__second_rs=second) == []

@@ -263,5 +263,5 @@ pub(super) fn text(fit: &Fit, fitted: &Fitted, snapshot: &Snapshot) -> Result<St
     let rows: Vec<Vec<String>> = heads.heads.iter().enumerate().take(SHOWN).map(row).collect();
     let more = heads.heads.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("and {more} more heads\n") } else { String::new() };
-    Ok(format!("{}{more}\n{split}", columns(&["head", "sd of noise", "sd before any row", "log evidence"], &rows)))
+    Ok(format!("{}{more}\n{split}", columns(&["head", "std of noise", "std before any row", "log evidence"], &rows)))
 }

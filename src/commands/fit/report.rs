@@ -325,7 +325,7 @@ fn search_lines(report: &RefitReport, lambda: f64) -> Vec<(String, String)> {
         lines.push(("lambda".to_owned(), lambdas(lambda, selection)));
         for c in &selection.candidates {
             let text = format!(
-                "score {} at lambda {}, ridge {}, {} elements",
+                "held-out error {} at lambda {}, ridge {}, {} elements",
                 number(c.score),
                 c.lambda,
                 number(c.ridge),

@@ -142,7 +142,7 @@ impl Errors {
             let cells = [(k + 1).to_string(), error, spread, difference, count.to_string(), bad.number.to_string()];
             [&cells[..], &[bad.stream.clone(), place]].concat()
         };
-        let heads = ["", "error", "sd", "TD error", "states", number_label, "stream", "where"];
+        let heads = ["", "error", "std", "TD error", "states", number_label, "stream", "where"];
         let rows: Vec<Vec<String>> = self.worst.iter().enumerate().map(row).collect();
         format!(
             "Where the model is most wrong{what}: means over a state and its neighbours{}\n{}",

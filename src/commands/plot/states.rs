@@ -1,4 +1,4 @@
-//! The states that averages, medians and relevances are taken over.
+//! The states that averages, medians and shares are taken over.
 
 use super::came::ROWS;
 use crate::commands::Failure;

@@ -258,7 +258,7 @@ for (const [id, name, columns] of SAVED) {
 }
 saveButtons($('time-save'), 'over-time', timeParts, timeColumns);
 saveButtons($('worst-save'), 'worst-states', () => [listPart($('worst'), 'Where it is most wrong', worstRows)], worstColumns);
-saveButtons($('relevance-save'), 'relevance', () => [listPart($('relevance'), 'Relevance', shareRows)], shareColumns);
+saveButtons($('relevance-save'), 'relevance', () => [listPart($('relevance'), 'What the value depends on', shareRows)], shareColumns);
 saveButtons($('groups-save'), 'groups', groupParts, groupColumns);
 saveButtons($('heads-save'), 'heads', () => [listPart($('heads-list'), 'Heads', headRows)], headColumns);
 saveButtons($('marks-save'), 'model-selection', () => [listPart($('marks'), 'Model selection', markRows)], markColumns);

@@ -62,7 +62,7 @@ function modelFacts() {
     c.returns
       ? [
           term('return', 'returns'),
-          `sd × ${format(c.returns.factor, 3)}`,
+          `std × ${format(c.returns.factor, 3)}`,
           small(verified(c.returns)),
         ]
       : null,
@@ -72,11 +72,11 @@ function modelFacts() {
       term('kernel'),
       kernelName(kernel),
       small(
-        `sd ${format(Math.sqrt(kernel.signal_variance), 3)}` +
+        `std ${format(Math.sqrt(kernel.signal_variance), 3)}` +
           (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''),
       ),
     ],
-    [term('noise'), `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
+    [term('noise'), `std ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
   ].filter(Boolean);
 }
 

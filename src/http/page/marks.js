@@ -63,15 +63,15 @@ export function title(/** @type {import('./types').Mark} */ mark) {
 /** "ard, matern52": form and profile. */
 export const kernelName = (/** @type {import('./status').KernelStatus} */ { kind, profile }) => `${kind}, ${profile ?? 'gaussian'}`;
 
-/** What an adoption changed in the kernel: "angle 0.42 → 0.38, noise sd 0.31 → 0.28". */
+/** What an adoption changed in the kernel: "angle 0.42 → 0.38, noise std 0.31 → 0.28". */
 export function changes(/** @type {any} */ { kernel_before: before, kernel_after: after }) {
   if (!before || !after) return null;
   /** @type {[string, number, number][]} */
   const pairs = after.scale
     .map((/** @type {number} */ _, /** @type {number} */ k) => [`lengthscale of ${plain(k)}`, lengthscale(before, k), lengthscale(after, k)])
     .filter((/** @type {any[]} */ [, from, to]) => from !== null && to !== null);
-  pairs.push(['noise sd', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
-  pairs.push(['signal sd', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);
+  pairs.push(['noise std', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
+  pairs.push(['signal std', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);
   const short = (/** @type {number} */ v) => (v > 1e4 ? '∞' : format(v, 3));
   const moved = pairs
     .filter(([, a, b]) => Math.abs(Math.log(b / a)) > 0.05 && short(a) !== short(b))

@@ -61,7 +61,7 @@ const strip = new Strip($('path'), (k) => {
   const came = !path.returns ? '' : path.realised[k] === null ? ' · return not known yet' : ` · return ${inReward(format(path.realised[k]))}`;
   $('path-out').replaceChildren(
     `row ${grouped(path.offset[k])}, ${place.join(', ')}: `,
-    el('b', { textContent: `${ofActions() ? 'Q' : 'value'} ${inReward(`${format(path.value[k])} ± ${format(2 * path.deviation[k], 2)}`)} (2 sd)` }),
+    el('b', { textContent: `${ofActions() ? 'Q' : 'value'} ${inReward(`${format(path.value[k])} ± ${format(2 * path.deviation[k], 2)}`)} (2 std)` }),
     `${came} · reward ${inReward(format(path.reward[k], 3))} · TD error ${inReward(format(path.td[k], 2))}${ends}`,
   );
   spot(path.at[k]);

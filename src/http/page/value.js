@@ -347,7 +347,7 @@ function showDifference(veiled, scale, fade) {
 }
 
 /**
- * "angle 0.3, speed −2: value 4.1 ± 0.2 (1 sd) · 90 % of returns 1.2 to 7 · 93 % known"
+ * "angle 0.3, speed −2: value 4.1 ± 0.2 (1 std) · 90 % of returns 1.2 to 7 · 93 % known"
  * @param {any} output
  * @param {import('./types').At} at
  * @param {(at: import('./types').At) => string} words
@@ -386,7 +386,7 @@ const withDeviation = (/** @type {import('./types').At} */ at) => {
   const s = at.deviation ?? drawn.deviation?.at(at.across, at.up);
   const word = ofActions() ? 'Q' : drawn.named !== null ? drawn.named : 'value';
   // Along the trajectory it is two of them, as in its band: both say which.
-  return `${word} ${s === undefined ? inValue(format(at.value)) : `${inValue(`${format(at.value)} ± ${format(s, 3)}`)} (1 sd)`}`;
+  return `${word} ${s === undefined ? inValue(format(at.value)) : `${inValue(`${format(at.value)} ± ${format(s, 3)}`)} (1 std)`}`;
 };
 
 const NINETY = 1.644854;

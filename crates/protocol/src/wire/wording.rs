@@ -131,9 +131,9 @@ pub fn diagnostic(of: &Diagnostic) -> String {
 }
 
 fn dictionary_by(by: DictionaryBy, error: f64, icd: f64) -> String {
-    let (by, error, icd) = (by.name(), short(100.0 * error), short(100.0 * icd));
+    let (by, error, icd) = (by.name(), short(error), short(icd));
     format!(
-        "dictionary by {by}, which is full: the squared error of later returns is {error} % of their variance, {icd} % by icd"
+        "dictionary by {by}, which is full: the squared error of later returns is {error} of their variance, {icd} by icd"
     )
 }
 
@@ -288,7 +288,7 @@ mod tests {
             (Diagnostic::NoiseAtFloor, "noise_floor"),
             (
                 Diagnostic::DictionaryBy { by: DictionaryBy::Returns, error: 0.000_051_2, icd: 0.31 },
-                "by returns, which is full: the squared error of later returns is 5.12e-3 % of their variance, 31.0 % by icd",
+                "by returns, which is full: the squared error of later returns is 5.12e-5 of their variance, 0.310 by icd",
             ),
             (Diagnostic::UnequalRatios { rows: 1000, effective: 1.2 }, "1000 rows are worth 1: a lower rho_max"),
             (Diagnostic::HiddenState { loss: 0.031 }, "3.1 %"),
