@@ -42,6 +42,11 @@ pub(super) fn digits(value: f64) -> String {
     number(format!("{value:.3e}").parse().unwrap_or(value))
 }
 
+/// A share of the variance of the value, in per cent.
+pub(super) fn percent(share: f64) -> String {
+    if share < 0.01 { "< 1 %".to_owned() } else { format!("{:.0} %", 100.0 * share) }
+}
+
 /// A time in Unix seconds, for people.
 pub(super) fn moment(unix: f64) -> String {
     let seconds = unix.clamp(0.0, Timestamp::MAX.as_second() as f64) as i64;

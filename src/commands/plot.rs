@@ -8,7 +8,7 @@ mod trajectory;
 use super::Failure;
 use super::given::{at_least_one, categories, mapping, plain_unit, plural, read_columns, sum, unit_of, without_unit};
 use super::inspect::{Then, head_called, lengthscales, names, read_model};
-use super::output::{Progress, in_file, note, number, output, print};
+use super::output::{Progress, in_file, note, number, output, percent, print};
 use came::Came;
 use criticd::learner::heads::Cumulant;
 use criticd::learner::marginal::marginal;
@@ -602,7 +602,7 @@ impl View {
             } else {
                 String::new()
             };
-            format!("{:.0} %{scale}", 100.0 * self.shares[d])
+            format!("{}{scale}", percent(self.shares[d]))
         };
         let bar = |d: usize| Bar { name: self.names[d].clone(), value: self.shares[d], text: text(d) };
         Bars {

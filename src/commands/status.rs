@@ -8,7 +8,7 @@ mod then;
 use super::client::Connection;
 use super::given::common_unit;
 use super::inspect::{PROVISIONAL, UNSCALED, verified};
-use super::output::{columns, digits, facts, is_closed, visible};
+use super::output::{columns, digits, facts, is_closed, percent, visible};
 use super::{Failure, as_of, print};
 use console::Term;
 use criticd::daemon::as_of::Moment;
@@ -754,7 +754,7 @@ fn variables(model: &ModelStatus, (shares, found): (&[Option<f64>], Option<&Refi
             _ if own > 0.0 => "category".into(),
             _ => "not used".into(),
         };
-        let share = |share: &f64| format!("{:.0} %", 100.0 * share);
+        let share = |share: &f64| percent(*share);
         let support = match shares {
             [] => short(found.and_then(|found| found.evidence_drop.get(i).copied().flatten())),
             shares => shares.get(i).and_then(Option::as_ref).map_or("–".into(), share),

@@ -120,11 +120,11 @@ def test_another_critic_is_compared_by_the_same_reward(start: Start, page: Brows
         page.wait(f"{asked}.some((name) => name.includes('critic={name}&head={head}'))", f"the map of {name}")
     apart = "import('/value.js').then(({valueColumns}) => Math.max(...valueColumns().difference.map(Math.abs)) %s)"
     # The comfort of the first critic lies between -3 and -1, the energy of the other between 0 and 1.
-    page.wait("document.getElementById('other-title').textContent === 'First: energy'", "whose map it is")
+    page.wait("document.getElementById('other-title').textContent === 'first: energy'", "whose map it is")
     page.wait(apart % "> 0.8", "how far apart they are")
     # These two have learned the same reward from the same rows.
     choose(page, "against", "critic turned")
-    page.wait("document.getElementById('other-title').textContent === 'Turned'", "the other map")
+    page.wait("document.getElementById('other-title').textContent === 'turned'", "the other map")
     page.wait(apart % "< 0.3", "that they are alike")
     choose(page, "head", "0")
     page.wait(f"{asked}.some((name) => name.includes('critic=turned&head=1'))", "its second reward beside the first")

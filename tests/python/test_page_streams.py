@@ -120,6 +120,11 @@ def test_the_page_marks_where_the_robot_is(start: Start, page: Browser) -> None:
     page.wait(f"{words}.includes('at place 0.25 m;') || {words}.includes('at place 0.75 m;')", "the places on it")
     markers = "import('/value.js').then(({shownMarkers}) => shownMarkers().map(({at}) => at.length))"
     when(lambda: page.run(markers) == [1, 1], "marks on the curve")
+    # A state in which an episode terminated has no value, and no picture needs to reach there.
+    seq, last = {"arm": (300, [0.25, 0.5]), "leg": (1, [0.75, 0.75])}[followed]
+    end = {"states": np.array([last, [9.0, 9.0]]), "rewards": np.zeros(1), "terminated": np.array([True])}
+    push.send(pack({"stream": followed, "seq": seq, **end}))
+    page.wait(f"{words}.includes('at place 9 m, outside of the picture')", "a place that is not on it")
     assert_clean(page, daemon)
 
 

@@ -113,7 +113,7 @@ def test_a_critic_of_actions_beside_those_of_states_has_a_map_of_its_own(start: 
     names = "[...document.querySelectorAll('#against optgroup:last-child option')].map((o) => o.textContent)"
     when(lambda: page.run(names) == ["w", "q: largest Q"], "the others")
     choose(page, "against", "critic q")
-    page.wait("document.getElementById('other-title').textContent === 'Q: largest Q'", "the largest Q beside")
+    page.wait("document.getElementById('other-title').textContent === 'q: largest Q'", "the largest Q beside")
     largest = "/: Q [−0-9]/.test(document.getElementById('map-other-out').textContent)"
     point_until(page, "map-other", 0.5, 0.6, largest, "a Q where the pointer is")
     # An average is not compared with a slice.

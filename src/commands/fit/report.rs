@@ -5,7 +5,7 @@ use crate::commands::actions::OfActions;
 use crate::commands::dictionary::{compared_to_json, compared_to_text};
 use crate::commands::held_out::HeldOut;
 use crate::commands::inspect::{describe, names};
-use crate::commands::output::{facts, number};
+use crate::commands::output::{facts, number, percent};
 use crate::commands::{Failure, given, score};
 use criticd::learner::hidden::Sign;
 use criticd::learner::improve::Improved;
@@ -105,10 +105,7 @@ impl Report<'_> {
         }
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
-        let share = |&d: &usize| match shares[d] {
-            little if little < 0.01 => format!("{} < 1 %", names[d]),
-            share => format!("{} {:.0} %", names[d], 100.0 * share),
-        };
+        let share = |&d: &usize| format!("{} {}", names[d], percent(shares[d]));
         let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
         let more =
             if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };

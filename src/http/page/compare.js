@@ -99,7 +99,8 @@ export function againstWords() {
 /** The title of the map that is compared with. */
 export function againstTitle() {
   const other = chosen.against.startsWith('critic ') ? otherCritic() : undefined;
-  const words = other ? titled(other) : againstWords();
+  if (other) return titled(other);
+  const words = againstWords();
   return `${words[0].toUpperCase()}${words.slice(1)}`;
 }
 

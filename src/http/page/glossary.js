@@ -5,7 +5,7 @@ import { $, el } from '/dom.js';
 /** A term and its meaning, by its key. @type {Record<string, [string, string]>} */
 const MEANINGS = {
   value: ['value', 'Expected discounted sum of the rewards that follow a state.'],
-  deviation: ['standard deviation', 'How uncertain the value itself is (std): two of them to either side hold the true value in 95 of 100 cases.'],
+  deviation: ['standard deviation', 'How uncertain the value itself is (std): two of them hold the true value in 95 of 100 cases.'],
   tracking: ['tracking', 'Small models beside the main one that forget at several half-lives. They change its values only where they have predicted better: then the values follow the newest rows.'],
   return: ['return', 'The discounted sum of rewards that really followed a row.'],
   interval: ['90 % interval', 'Where nine of ten returns should fall, if the model is right about its uncertainty.'],
@@ -19,7 +19,8 @@ const MEANINGS = {
   dictionary: ['dictionary', 'The states through which the model represents the value.'],
   generation: ['generation', 'Number of the model. It rises with every model that is adopted.'],
   selection: ['model selection', 'A background search for kernel, lambda and dictionary. It adopts a model that predicts better.'],
-  heldout: ['held-out error', 'Squared error on episodes that the candidate has not learned, over the variance of what was to be predicted; 1 is that of a constant.'],
+  heldout: ['held-out error', 'Squared error on episodes that the candidate has not learned; 1 is that of a constant.'],
+  error: ['error (rms)', 'Root mean square of return minus prediction.'],
   evidence: ['log evidence', 'How probable the model makes the returns it has learned. It grows with the number of rows.'],
   nats: ['nats', 'Unit of log evidence: one nat makes the data e = 2.7 times as probable.'],
   score: ['log score', 'How well each new reward was predicted before it was learned; higher is better.'],

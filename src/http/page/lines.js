@@ -71,7 +71,9 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit, a
     const texts = levels.filter((_, k) => k === 0 || k === levels.length - 1);
     for (const [v, words] of texts) {
       const below = y(v) - plot.top < 14;
-      text(c, words, plot.left, y(v) + (below ? 3 : -2), 'left', below ? 'top' : 'bottom');
+      const at = y(v) + (below ? 3 : -2);
+      blank(c, plot.left - 1, below ? at : at - LABEL, c.measureText(words).width + 3);
+      text(c, words, plot.left, at, 'left', below ? 'top' : 'bottom');
     }
   } else {
     drawMarks(c, plot, x, marks, span);
@@ -121,18 +123,22 @@ function names(c, plot, lines, y) {
     const left = LABEL * (ends.length - 1 - k);
     const at = Math.max(Math.min(wanted, plot.bottom - 6 - left), plot.top + 6, above + LABEL);
     above = at;
-    // Lines do not run through the words.
-    c.fillStyle = inks.card;
-    c.globalAlpha = 0.85;
     const wide = c.measureText(name).width + 6;
-    c.fillRect(plot.right - wide, at - LABEL / 2, wide, LABEL);
-    c.globalAlpha = 1;
+    blank(c, plot.right - wide, at - LABEL / 2, wide);
     text(c, name, plot.right - 2, at, 'right', 'middle', inks[colour]);
   });
 }
 
 /** Pixels between the names of two lines. */
 const LABEL = 13;
+
+/** Room for words. @param {CanvasRenderingContext2D} c @param {number} left @param {number} top @param {number} wide */
+function blank(c, left, top, wide) {
+  c.fillStyle = inks.card;
+  c.globalAlpha = 0.85;
+  c.fillRect(left, top, wide, LABEL);
+  c.globalAlpha = 1;
+}
 
 /** Lines through a plot, beyond which marks keep to the lane above it. */
 const LINES_MAX = 12;

@@ -67,11 +67,14 @@ export function shareColumns() {
   return share && { variable: share.map((_, k) => named(k)), share, relevance: share.map((_, k) => (k < dim() ? relevances()[k] : null)) };
 }
 
+/** @param {number} share */
+const percent = (share) => (share < 0.01 ? '< 1 %' : `${Math.round(100 * share)} %`);
+
 /** The shares in words, for a picture. */
 export function shareRows() {
   const share = shares() ?? [];
   const shown = [...ranked().slice(0, ROWS_SHOWN), ...(share.length > dim() ? [dim()] : [])];
-  return shown.map((k) => ({ words: [`${named(k)}: ${Math.round(100 * (share[k] ?? 0))} %`], share: share[k] ?? 0 }));
+  return shown.map((k) => ({ words: [`${named(k)}: ${percent(share[k] ?? 0)}`], share: share[k] ?? 0 }));
 }
 
 /** A bar for each variable, and what the last refit found. */
@@ -108,7 +111,7 @@ export function relevanceCard() {
     const scale = k >= dim() ? '' : length === null ? 'category' : `lengthscale ${format(length, 3)}`;
     const part = share?.[k];
     const none = typeof part === 'number' ? part < NOTHING : a[k] < 1e-6;
-    const label = typeof part === 'number' ? `${none ? 'no influence' : `${Math.round(100 * part)} %`}` : 'not examined';
+    const label = typeof part === 'number' ? `${none ? 'no influence' : percent(part)}` : 'not examined';
     numbers.replaceChildren(el('b', { textContent: share ? label : '' }), el('small', { textContent: ` ${scale}${nats}` }));
     box.children[row].classList.toggle('off', none);
     track.firstChild.style.width = `${100 * (part ?? 0)}%`;

@@ -1,5 +1,6 @@
 // Where each stream is now: marks on the pictures, and the place in words.
 
+import { rangeOf } from '/axes.js';
 import { $, say } from '/dom.js';
 import { axesNow, chosen, critic, inUnit, plain } from '/known.js';
 import { shownStream } from '/path.js';
@@ -15,7 +16,8 @@ let asking = false;
 /** "arm is at angle 0.3 rad, speed −2" @param {{stream: string, at: number[], silent: boolean}} robot */
 function where({ stream, at, silent }) {
   const place = axesNow().map((k, j) => `${plain(Number(k))} ${inUnit(Number(k), format(at[j], 3))}`);
-  return `${stream} is${silent ? ' silent' : ''} at ${place.join(', ')}`;
+  const outside = axesNow().some((k, j) => at[j] < rangeOf(Number(k))[0] || at[j] > rangeOf(Number(k))[1]);
+  return `${stream} is${silent ? ' silent' : ''} at ${place.join(', ')}${outside ? ', outside of the picture' : ''}`;
 }
 
 /** Ask where the streams are, and show it. */

@@ -91,7 +91,8 @@ export class Strip extends Picture {
     const wide = Math.max(1, (plot.right - plot.left) / places.length - 1);
     reward.forEach((/** @type {number} */ r, /** @type {number} */ k) => {
       const tall = (r / most) * (lane / 2 - 2);
-      c.fillRect(places[k] - wide / 2, Math.min(middle, middle - tall), wide, Math.max(Math.abs(tall), 0.5));
+      const [from, to] = [Math.max(places[k] - wide / 2, plot.left), Math.min(places[k] + wide / 2, plot.right)];
+      c.fillRect(from, Math.min(middle, middle - tall), to - from, Math.max(Math.abs(tall), 0.5));
     });
   }
 
