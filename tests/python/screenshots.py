@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +142,7 @@ class Look:
 
 
 PHONE = Look(390, 844, mobile=True)
+DARK = Look(dark=True)
 
 
 def settings(dim: int, critics: int = 1) -> str:
@@ -294,6 +295,9 @@ def world(
             sent += len(rewards)
         control = daemon.control()
         control.wait_for_learned(sent)
+        if "improve" in critic:
+            # By itself, as soon as there is a model.
+            seen(daemon, 2)
         assert control.ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
         seen(daemon, control.ask("status")["critics"][0]["generation"])
         return again(daemon, config, stack)
@@ -307,10 +311,11 @@ rover = world(
     "discount = 1",
 )
 gridworld = world(crossings, 'state_dim = 2\nstate_names = ["x [cells]", "y [cells]"]', "discount = 0.95")
+# Its first model is made of all 1360 rows: how many an improvement sweeps over does not hang on the clock.
 cart_pole = world(
     falls,
     'state_dim = 4\nstate_names = ["position [m]", "speed [m/s]", "angle [rad]", "spin [rad/s]"]',
-    'discount = 0.95\ninputs = "state_action"\nactions = ["left", "right"]\nsuccessor = "improve"\nimprove_rows = 100000',
+    'discount = 0.95\ninputs = "state_action"\nactions = ["left", "right"]\nsuccessor = "improve"\nwarmup_rows = 1360',
 )
 
 
@@ -394,6 +399,12 @@ def gone(daemon: Daemon | Starting, page: Browser) -> None:
     page.wait("document.body.classList.contains('gone')", "the page notices")
 
 
+def named(daemon: Daemon | Starting, page: Browser) -> None:
+    """A long name of the folder would take more lines."""
+    command = "document.getElementById('empty-demo').textContent"
+    page.run(f"(window.frozen = true, {command} = {command}.replace(/=.*/, '=/var/lib/criticd'), 0)")
+
+
 DRIFT = """[{ number: 1, event: 'drift', critic: 'main',
     unlike: 'rewards and values are lower than predicted, probably since row 1\\u202f100; moved: angle' }]"""
 CHOOSE = (
@@ -405,7 +416,7 @@ COMPARED = "document.getElementById('difference-note').textContent.includes('roo
 
 SCENES = {
     "desktop": Scene(learned(2), Look()),
-    "desktop-dark": Scene(learned(2), Look(dark=True)),
+    "desktop-dark": Scene(learned(2), DARK),
     "phone": Scene(learned(2), PHONE),
     "phone-dark": Scene(learned(2), Look(390, 844, mobile=True, dark=True)),
     "one-variable": Scene(learned(1), Look()),
@@ -417,17 +428,18 @@ SCENES = {
     "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')", chosen=COMPARED),
     "provisional": Scene(provisional, Look()),
     "rover": Scene(rover, Look()),
-    "rover-dark": Scene(rover, Look(dark=True)),
-    "rover-phone": Scene(rover, PHONE),
     "gridworld": Scene(gridworld, Look()),
     "cart-pole": Scene(cart_pole, Look(), drawn="document.getElementById('path-note').textContent"),
     "averaged": Scene(learned(6), Look(), choose=f"{CHOOSE}('mode', 'average')"),
-    "empty": Scene(empty, Look(), model=False),
+    "empty": Scene(empty, Look(), model=False, then=named),
     "refused": Scene(refused, Look()),
     "read-only": Scene(read_only, Look()),
     "recovering": Scene(recovering, Look(), model=False),
     "gone": Scene(learned(2), Look(), then=gone),
 }
+# What a stranger sees first, in the dark and on a phone too.
+for first in ("rover", "gridworld", "cart-pole", "empty", "provisional"):
+    SCENES |= {f"{first}-{how}": replace(SCENES[first], look=look) for how, look in (("dark", DARK), ("phone", PHONE))}
 
 
 def reach(address: str) -> None:

@@ -15,7 +15,8 @@ function example(dim) {
   return `from criticd import Sender
 
 with Sender("${ingest()}", stream="walker") as sender:
-    for step in range(1000):        # your robot instead: state, reward, next state
+    for step in range(1000):
+        # your robot instead: state, reward, next state
         sender.send(${numbers('0.0')}, -1.0, ${numbers('0.1')}, truncated=step % 50 == 49${action})`;
 }
 
