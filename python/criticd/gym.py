@@ -89,12 +89,16 @@ def _names(space: spaces.Space[Any]) -> list[str] | None:
     return [key if size == 1 else f"{key}[{k}]" for key, size in sizes.items() for k in range(size)]
 
 
-def _tell(sender: Sender, names: Sequence[str] | None, space: spaces.Space[Any]) -> None:
-    """Let the sender say what observations are called, unless it knows."""
-    if names is not None:
-        sender.call_states(names)
-    elif sender.names is None and (known := _names(space)) is not None:
-        sender.call_states(known)
+def _tell(
+    sender: Sender,
+    space: spaces.Space[Any],
+    names: Sequence[str] | None,
+    reward_names: Sequence[str] | None,
+) -> None:
+    """Let the sender say what the numbers of a step are called, of observations unless it knows."""
+    if names is None and sender.names is None:
+        names = _names(space)
+    sender.call_numbers(names, reward_names)
 
 
 class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
@@ -256,12 +260,18 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 def wrap(
-    env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None, *, names: Sequence[str] | None = None
+    env: gymnasium.Env[Obs, Act],
+    sender: Sender,
+    stream: str | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    reward_names: Sequence[str] | None = None,
 ) -> Streamed[Obs, Act]:
     """An environment whose steps are sent by `sender`, as `stream` or as the sender's own.
 
     `names`: what the numbers of an observation are called, a unit in brackets: `["angle [rad]", "speed [rad/s]"]`; by
-    default the sender's names, or the keys of a dictionary of observations.
+    default the sender's names, or the keys of a dictionary of observations. `reward_names` are those
+    of the numbers of a reward, as for `Sender`.
 
     Observations that are boxes become vectors; dictionaries, tuples and discrete ones are flattened as
     `gymnasium.spaces.utils.flatten` does. TypeError for what has no length of its own, or more than 1024 numbers. Put
@@ -273,7 +283,7 @@ def wrap(
             f"{env} steps several copies: make a gymnasium.vector.VectorEnv of it for wrap_vector(), as "
             "docs/recipes/simulators.md does in the source"
         )
-    _tell(sender, names, env.observation_space)
+    _tell(sender, env.observation_space, names, reward_names)
     return Streamed(env, sender, stream)
 
 
@@ -283,14 +293,15 @@ def wrap_vector(
     stream: str | None = None,
     *,
     names: Sequence[str] | None = None,
+    reward_names: Sequence[str] | None = None,
 ) -> StreamedVector:
     """A vector environment whose steps are sent by `sender`, each copy as a stream of its own: `stream` and a number.
 
-    `names` are as for `wrap`.
+    `names` and `reward_names` are as for `wrap`.
 
     All three ways of resetting are understood: with NEXT_STEP the step that resets a copy is not sent, with SAME_STEP
     the last state is taken from `info["final_obs"]`, with DISABLED a copy is not sent until `reset` has been called for
     it. Observations are treated as by `wrap`.
     """
-    _tell(sender, names, envs.single_observation_space)
+    _tell(sender, envs.single_observation_space, names, reward_names)
     return StreamedVector(envs, sender, stream)

@@ -129,11 +129,12 @@ class Sender:
         self.stream, self.reliable, self.queue_rows, self.batch_rows = stream, reliable, queue_rows, batch_rows
         self.session = secrets.token_hex(8) if session is None else session
         self.timeout_s, self.policy = timeout_s, policy
-        self.names: tuple[str, ...] | None = None if names is None else tuple(_checked_names(names))
-        self.reward_names = () if reward_names is None else tuple(_checked_names(reward_names, "reward_names"))
+        self.names: tuple[str, ...] | None = None
+        self.reward_names: tuple[str, ...] = ()
+        self._shape: tuple[int, int] | None = None
+        self.call_numbers(names, reward_names)
         self._linger_s, self._window = linger_s, window
         self._streams: dict[str, Stream] = {}
-        self._shape: tuple[int, int] | None = None
         self._ledger = Ledger()
         self._closed = False
         self._copies = 0
@@ -494,9 +495,7 @@ class Sender:
         for name, end in ({} if spool is None else spool.ends(self.session)).items():
             ends[name] = max(end, ends.get(name, 0))
         for name, end in ends.items():
-            book = Stream(name, self.session, next_index=end, state_names=self.names or ())
-            book.reward_names = self.reward_names
-            self._streams[name] = book
+            self._streams[name] = Stream(name, self.session, next_index=end, **self._called())
 
     def _named(self, rows: Rows, policy: str | None) -> Rows:
         return rows.of_policy(self.policy if policy is None else policy)
@@ -507,9 +506,7 @@ class Sender:
             if not 1 <= len(name.encode()) <= 256:
                 raise Invalid("stream", "a name has 1 to 256 bytes")
             with self._ledger.lock:
-                names = self.names or ()
-                made = Stream(name, self.session, state_names=names, reward_names=self.reward_names)
-                book = self._streams.setdefault(name, made)
+                book = self._streams.setdefault(name, Stream(name, self.session, **self._called()))
         return book
 
     def _take_table(self, stream: str | None, rows: Rows) -> int:
@@ -544,12 +541,21 @@ class Sender:
                 ledger.queue.put((book, run))
         return True
 
-    def call_states(self, names: Sequence[str]) -> None:
-        """Say what the state variables are called, as `names` of the sender does, before the first row is sent."""
-        checked = tuple(_checked_names(names))
-        if self._shape is not None and checked != self.names:
-            raise CriticdError("rows have been sent already: say what the state variables are called before the first")
-        self.names = checked
+    def call_numbers(
+        self,
+        names: Sequence[str] | None = None,
+        reward_names: Sequence[str] | None = None,
+    ) -> None:
+        """Say what numbers are called, as the arguments of the sender do, before the first row is sent."""
+        before = self.names, self.reward_names
+        states = self.names if names is None else _checked_names(names)
+        rewards = self.reward_names if reward_names is None else _checked_names(reward_names, "reward_names")
+        if self._shape is not None and (states, rewards) != before:
+            raise CriticdError("rows have been sent already: say what their numbers are called before the first")
+        self.names, self.reward_names = states, rewards
+
+    def _called(self) -> dict[str, Any]:
+        return {"state_names": self.names or (), "reward_names": self.reward_names}
 
     def has_room(self, rows: int = 1) -> bool:
         """Whether that many rows can be sent without waiting or dropping any."""
@@ -612,15 +618,15 @@ class Sender:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
 
 
-def _checked_names(names: Sequence[str], field: str = "names") -> list[str]:
+def _checked_names(names: Sequence[str], field: str = "names") -> tuple[str, ...]:
     """Names of state variables or rewards as the daemon takes them."""
     if isinstance(names, str):
         raise Invalid(field, f"a list of names, one for each number, and not the text {names!r}")
-    checked = [str(name) for name in names]
+    checked = tuple(str(name) for name in names)
     if any(not 1 <= len(name.encode()) <= 256 for name in checked):
         raise Invalid(field, "a name has 1 to 256 bytes")
     if len(set(checked)) < len(checked):
-        raise Invalid(field, "two variables have one name; give each a name of its own")
+        raise Invalid(field, "two of them are the same; give each a name of its own")
     return checked
 
 

@@ -460,9 +460,18 @@ def test_what_is_observed_has_names(catcher: Catcher) -> None:
 
     for names, expected in ((None, ["goal[0]", "goal[1]", "speed"]), (["a", "b", "c"], ["a", "b", "c"])):
         with Sender(catcher.endpoint, stream=expected[0]) as sender:
-            env = wrap(Named(), sender, names=names)
+            env = wrap(Named(), sender, names=names, reward_names=["energy [J]"])
             env.reset()
             env.step(0)
             assert sender.flush(PATIENCE_S)
             (batch,) = catcher.batches(1)
         assert batch["state_names"] == expected
+        assert batch["reward_names"] == ["energy [J]"]
+    with Sender(catcher.endpoint, stream="copies") as sender:
+        copies = gymnasium.vector.SyncVectorEnv([Named] * 2)
+        wrapped = wrap_vector(copies, sender, reward_names=["energy [J]"])
+        wrapped.reset()
+        wrapped.step(np.zeros(2, np.int64))
+        assert sender.flush(PATIENCE_S)
+        for batch in catcher.batches(2):
+            assert batch["reward_names"] == ["energy [J]"]

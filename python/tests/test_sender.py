@@ -538,21 +538,25 @@ def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) ->
         assert (again.accepted, again.duplicates, again.next_seq) == (0, 2, 5)
 
 
-def test_names_of_states_go_with_the_first_message(catcher: Catcher) -> None:
+def test_names_go_with_the_first_message(catcher: Catcher) -> None:
     names, rewards = ["x [m]", "battery [V]"], ["energy [J]"]
-    with Sender(catcher.endpoint, stream="robot", names=names, reward_names=rewards, batch_rows=2) as sender:
+    called: dict[str, Any] = {"names": names, "reward_names": rewards}
+    with Sender(catcher.endpoint, stream="robot", batch_rows=2, **called) as sender:
         for row in range(6):
-            sender.send([float(row), 0.0], 0.0, [row + 1.0, 0.0])
+            sender.send([float(row), 0.0], 0.0, [row + 1.0, 0.0], action=row % 2)
         assert sender.flush(PATIENCE_S)
-        told = [(batch.get("state_names"), batch.get("reward_names")) for batch in catcher.batches(6)]
-        assert told[0] == (names, rewards) and set(told[1:]) <= {(None, None)}
-        with pytest.raises(CriticdError, match="before the first"):
-            sender.call_states(["a", "b"])
+        keys = ("state_names", "reward_names")
+        told = [[batch.get(key) for key in keys] for batch in catcher.batches(6)]
+        assert told[0] == [names, rewards] and all(of == [None] * 2 for of in told[1:])
+        sender.call_numbers(**called)
+        for option in called:
+            with pytest.raises(CriticdError, match="before the first"):
+                sender.call_numbers(**{option: ["a", "b"]})
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [(["a", "a"], "two variables"), (["a", ""], "1 to 256 bytes"), ("ab", "a list of names")],
+    [(["a", "a"], "two of them"), (["a", ""], "1 to 256 bytes"), ("ab", "a list of names")],
     ids=["twice", "empty", "text"],
 )
 def test_names_that_are_none_are_refused(names: Any, said: str) -> None:
