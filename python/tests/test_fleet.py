@@ -40,7 +40,7 @@ CRITIC: dict[str, Any] = {
 }
 STATES = np.linspace(-1.0, 1.0, 9)[:, None] * [1.0, -0.5]
 NO_HURRY = Patience(interval_s=3600, epoch_s=PATIENCE_S, rows_s=PATIENCE_S)
-QUICK = Patience(interval_s=0.1, epoch_s=PATIENCE_S, rows_s=PATIENCE_S, call_s=20, start_s=PATIENCE_S)
+QUICK = Patience(interval_s=0.1, epoch_s=PATIENCE_S, rows_s=PATIENCE_S, call_s=PATIENCE_S, start_s=PATIENCE_S)
 LENGTH = 1200
 KILLS = int(os.environ.get("CRITICD_KILLS", "50"))
 
