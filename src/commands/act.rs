@@ -20,7 +20,7 @@ const KEYS: [&str; 6] = ["actions", "mean", "std", "probability", "unknown", "de
 /// Choose an action in each state of a file, by a model of action values or by a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is that of the first state, and each further state is one step later. std is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob."
+    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is that of the first state, and each further state is one step later. std is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob.\nWhere actions have names, --json has these as action_names beside the numbers in actions."
 )]
 pub(crate) struct Act {
     /// A model of action values, as `fit` writes it; or the control endpoint of a running daemon
@@ -78,7 +78,7 @@ struct Decided {
     states: Vec<f64>,
     /// Names of the state variables.
     names: Vec<String>,
-    /// Names of the discrete actions; empty for a box.
+    /// Names of the discrete actions; empty where they have none.
     actions: Vec<String>,
     /// The texts of state variables.
     categories: Categories,
@@ -90,10 +90,7 @@ impl Act {
             Some(endpoint) => self.by_daemon(&endpoint)?,
             None => self.by_model()?,
         };
-        if self.json {
-            return print_json(&decided.found);
-        }
-        print(&decided.text())
+        if self.json { print_json(&decided.document()) } else { print(&decided.text()) }
     }
 
     fn exploration(&self) -> Exploration {
@@ -118,13 +115,7 @@ impl Act {
         let categories = categories(&snapshot, &self.model)?;
         let columns = Columns { names: known, categories: categories.clone(), ..Columns::default() };
         let states = read_states_as(&self.states, &columns, dim, "model")?;
-        let actions = match &snapshot.actions {
-            Some(of) => {
-                let name = |a: usize| categories.text(dim, a as f64).map_or_else(|| a.to_string(), str::to_owned);
-                (0..of.space.choices()).map(name).collect()
-            }
-            None => Vec::new(),
-        };
+        let actions = categories.of(dim).to_vec();
         let actor = Actor::new(Evaluator::new(snapshot)).map_err(|e| in_file(&self.model, e))?;
         let mut found = json!({});
         for (i, state) in states.chunks_exact(dim).enumerate() {
@@ -216,13 +207,26 @@ fn push(found: &mut Value, key: &str, value: Value) {
 }
 
 impl Decided {
+    /// What an action is called, if it has a name.
+    fn name(&self, action: &Value) -> Option<&String> {
+        self.actions.get(action.as_f64()? as usize)
+    }
+
+    /// By [`KEYS`]; and where actions have names, these too.
+    fn document(&self) -> Value {
+        let mut document = self.found.clone();
+        if !self.actions.is_empty() {
+            let names: Vec<_> = self.found["actions"].as_array().into_iter().flatten().map(|a| self.name(a)).collect();
+            document["action_names"] = json!(names);
+        }
+        document
+    }
+
     fn text(&self) -> String {
         let shown = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), number);
         let action = |value: &Value| match value {
             Value::Array(numbers) => numbers.iter().map(shown).collect::<Vec<_>>().join(" "),
-            one => one.as_f64().map_or_else(String::new, |number| {
-                self.actions.get(number as usize).cloned().unwrap_or_else(|| shown(one))
-            }),
+            one => self.name(one).cloned().unwrap_or_else(|| shown(one)),
         };
         let unknown = self.found["unknown"].as_array().is_some_and(|flags| flags.contains(&json!(true)));
         let mut titles: Vec<&str> = self.names.iter().map(String::as_str).collect();

@@ -94,10 +94,15 @@ impl ActionKind {
             _ if width == 0 => {
                 Err(Failure::usage("--actions: the table has no column action or action_0, see --action"))
             }
-            Self::Discrete(count) if count >= texts.len() && width == 1 => Ok(ActionSpace::Discrete(count)),
+            Self::Discrete(count) if width == 1 && [0, count].contains(&texts.len()) => {
+                Ok(ActionSpace::Discrete(count))
+            }
             _ if !texts.is_empty() => {
                 let (count, texts) = (texts.len(), listed(texts));
-                Err(Failure::usage(format!("--actions: the table has {count} ({texts}): say discrete:{count}")))
+                Err(Failure::usage(format!(
+                    "--actions: the table has {count} ({texts}): say discrete:{count}. An action that no row takes needs a name: list all of \
+                     them in a file for --columns (categories)"
+                )))
             }
             Self::Box => Ok(ActionSpace::around(&columns.actions.values, width)),
             Self::Discrete(_) => {

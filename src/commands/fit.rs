@@ -164,6 +164,12 @@ pub(crate) struct Fit {
     /// Print one JSON document, which is also a hyperparameter file
     #[arg(long)]
     json: bool,
+    /// Variables of the table that hold texts, and what they are called.
+    #[arg(skip)]
+    texts: Vec<(usize, String)>,
+    /// Whether the options say what kinds variables are.
+    #[arg(skip)]
+    says_kinds: bool,
 }
 
 fn profile(text: &str) -> Result<Profile, String> {
@@ -281,6 +287,7 @@ impl Fit {
     /// Take the texts of the table as categories.
     pub(super) fn take_categories(&mut self, table: &Table) -> Result<(), Failure> {
         self.table.take_categories(table.categories());
+        (self.texts, self.says_kinds) = (given::texts(table), !self.state_kinds.is_empty());
         if self.sums.like().is_none() {
             choices::take_categories(&mut self.state_kinds, table)?;
         }
@@ -549,7 +556,7 @@ impl Fit {
         settings: &Settings,
         names: Option<Vec<String>>,
     ) -> Result<Fitted, Failure> {
-        let (hyperparameters, mut inputs, written, centred) = given::read_hyperparameters(path, rows.dim)?;
+        let (hyperparameters, mut inputs, written, centred) = given::read_hyperparameters(path, rows.dim, &self.texts)?;
         let settings = &Settings { centred, ..settings.clone() };
         inputs.names = names.or(inputs.names);
         let lambda = match self.lambda {
@@ -582,7 +589,7 @@ impl Fit {
             return Err(Failure::usage(message));
         }
         let kinds = self.action.kinds(&self.kinds(), rows.dim);
-        if kinds.iter().enumerate().any(|(d, kind)| *kind != kernel.kind_of(d)) {
+        if self.says_kinds && kinds.iter().enumerate().any(|(d, kind)| *kind != kernel.kind_of(d)) {
             let message = format!("--state-kinds contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }

@@ -3,11 +3,13 @@
 use super::Failure;
 use super::output::{ReadProgress, columns, facts, in_file, note, number, print, print_json};
 use criticd::learner::{Lambda, Settings};
+use criticd::math::embedding::StateKind;
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::{Inputs, Snapshot};
 use criticd::table::{
-    self, AssumeTerminated, Categories, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, Values,
+    self, AssumeTerminated, Categories, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, TableError,
+    Values,
 };
 use criticd::transition::Rows;
 use criticd::wire::{decode_snapshot, hyperparameters_from_str};
@@ -260,6 +262,11 @@ fn holds_texts(path: &Path, table: &Table, d: usize, why: &str) -> Failure {
 pub(super) fn name_of(table: &Table, d: usize) -> String {
     let own = || if d < table.dim() { format!("state_{d}") } else { "action".to_owned() };
     table.names_with_units().and_then(|names| names.get(d).cloned()).unwrap_or_else(own)
+}
+
+/// The state variables of a table that hold texts, and what they are called.
+pub(super) fn texts(table: &Table) -> Vec<(usize, String)> {
+    table.texts().map(|d| (d, name_of(table, d))).collect()
 }
 
 /// The texts of the state variables of a model that hold texts, and behind them those of its actions.
@@ -655,11 +662,12 @@ pub(super) fn check_exact(rows: &Rows) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Hyperparameters from a file, for states (`dim`,): in raw coordinates unless the file says otherwise.
-/// Those files may name a lambda as well, and say that values are learned about a level.
+/// Hyperparameters from a file, for states (`dim`,): in raw coordinates unless the file says otherwise; and `texts`, which variables hold
+/// texts and what they are called. Those files may name a lambda as well, and say that values are learned about a level.
 pub(super) fn read_hyperparameters(
     path: &Path,
     dim: usize,
+    texts: &[(usize, String)],
 ) -> Result<(Hyperparameters, Inputs, Option<f64>, bool), Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
     let file = hyperparameters_from_str(&text).map_err(|e| in_file(path, e))?;
@@ -675,6 +683,11 @@ pub(super) fn read_hyperparameters(
             return Err(in_file(path, format!("{what} is for {found} state variables, the table has {dim}")));
         }
     }
+    let is_category = |d: usize| file.hyperparameters.kernel.kind_of(d) == StateKind::Category;
+    if let Some((_, name)) = texts.iter().find(|(d, _)| !is_category(*d)) {
+        let message = format!("kernel.kinds: {name} holds texts, which are a category: say \"category\" for it");
+        return Err(in_file(path, message));
+    }
     Ok((file.hyperparameters, inputs, file.lambda, file.centred))
 }
 
@@ -685,11 +698,17 @@ pub(super) fn read_states_of(path: &Path, dim: usize, whose: &str) -> Result<Vec
 
 /// As [`read_states_of`], of columns with other names.
 pub(super) fn read_states_as(path: &Path, columns: &Columns, dim: usize, whose: &str) -> Result<Vec<f64>, Failure> {
+    Ok(states_as(path, columns, dim, whose)?)
+}
+
+/// The same, with what is wrong.
+pub(super) fn states_as(path: &Path, columns: &Columns, dim: usize, whose: &str) -> Result<Vec<f64>, TableError> {
     let mut shown = ReadProgress::start(path);
     let (states, found) = table::read_states_as(path, columns, &mut |progress| shown.show(progress))?;
     shown.finish((states.len() / found) as u64);
     if found != dim {
-        return Err(in_file(path, format!("states have {found} numbers, those of the {whose} have {dim}")));
+        let message = format!("states have {found} numbers, those of the {whose} have {dim}");
+        return Err(TableError { path: path.to_owned(), fault: table::Fault::Content(message) });
     }
     Ok(states)
 }

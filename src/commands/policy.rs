@@ -2,12 +2,12 @@
 
 use super::Failure;
 use super::actions::ActionKind;
-use super::given::read_states_as;
+use super::given::states_as;
 use super::output::{Progress, in_file};
 use criticd::learner::action::{ActionSpace, Column};
 use criticd::learner::judge::{Fault, Policy};
 use criticd::policy::{PolicyClient, PolicyError};
-use criticd::table::{Categories, Columns};
+use criticd::table::{self, Categories, Columns, TableError};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,10 +36,10 @@ pub(super) fn read(
         let count = names.len();
         let is_text = !texts.is_empty() && names.first().is_some_and(|name| name.starts_with("action"));
         let numbers = Columns { state: names, ..Columns::default() };
-        let read = |columns: &Columns| read_states_as(path, columns, count, "policy");
+        let read = |columns: &Columns| states_as(path, columns, count, "policy");
         let values = if is_text {
             let named = Columns { categories: Categories(vec![texts.to_vec()]), ..numbers.clone() };
-            read(&named).or_else(|failure| read(&numbers).map_err(|_| failure))
+            read(&named).or_else(|error| read(&numbers).map_err(|_| error))
         } else {
             read(&numbers)
         };
@@ -51,12 +51,14 @@ pub(super) fn read(
         Some(Ok(probabilities)) => Policy::Probabilities(probabilities),
         refused => {
             let actions = column(if width == 1 { vec!["action".into()] } else { numbered("action", width) })
-                .or_else(|failure| column(numbered("action", width)).map_err(|_| failure));
+                .or_else(|error| column(numbered("action", width)).map_err(|_| error));
             match (actions, refused) {
                 (Ok(taken), _) => Policy::Actions { taken, discrete: choices.is_some() },
-                // What was looked for first is what is missing.
-                (Err(_), Some(Err(failure))) => return Err(failure),
-                (Err(failure), _) => return Err(failure),
+                // Where there are no actions either, what was looked for first is what is missing.
+                (Err(TableError { fault: table::Fault::Column { .. }, .. }), Some(Err(first))) => {
+                    return Err(first.into());
+                }
+                (Err(error), _) => return Err(error.into()),
             }
         }
     };

@@ -2,11 +2,10 @@
 
 use super::Failure;
 use super::dictionary::DictionaryOptions;
-use super::given::{self, TableOptions, name_of};
+use super::given::{self, TableOptions};
 use super::output::{Progress, columns, facts, in_file, note, number, print, print_json};
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
-use criticd::math::embedding::StateKind;
 use criticd::math::evidence::{Evidence, parameter_names, to_parameters};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -62,7 +61,7 @@ impl Score {
             return Ok(());
         }
         let table = self.table.read()?;
-        let texts: Vec<(usize, String)> = table.texts().map(|d| (d, name_of(&table, d))).collect();
+        let texts = given::texts(&table);
         let variables = table.names_with_units();
         let rows = table.into_rows();
         if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
@@ -70,12 +69,8 @@ impl Score {
                            an underscore before the name of one of the two to have it skipped";
             return Err(in_file(&self.table.table, message));
         }
-        let (hyperparameters, inputs, lambda, centred) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
-        let kind = |d: usize| hyperparameters.kernel.kind_of(d);
-        if let Some((_, name)) = texts.iter().find(|(d, _)| kind(*d) != StateKind::Category) {
-            let message = format!("kernel.kinds: {name} holds texts, which are a category: say \"category\" for it");
-            return Err(in_file(&self.hyperparameters, message));
-        }
+        let (hyperparameters, inputs, lambda, centred) =
+            given::read_hyperparameters(&self.hyperparameters, rows.dim, &texts)?;
         if let Some(lambda) = lambda.filter(|&lambda| lambda < 1.0) {
             let path = self.hyperparameters.display();
             note(&format!("{path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)"));

@@ -187,7 +187,9 @@ fn what_no_row_supports_is_refused() {
     assert!(said.contains('y'), "{said}");
 }
 
+const ROOMS: [&str; 4] = ["hall", "study", "cellar", "kitchen"];
 const MOVES: [&str; 2] = ["stay", "go"];
+const READ: &str = "--state room --action move --reward worth --episode walk --terminated ended --truncated cut";
 
 /// Somebody goes from room to room, or stays; being in the kitchen is worth 1. Rooms have names, or these numbers.
 fn rooms(bench: &Bench, name: &str, said: [&str; 4], episodes: impl Iterator<Item = u64>) {
@@ -205,10 +207,16 @@ fn rooms(bench: &Bench, name: &str, said: [&str; 4], episodes: impl Iterator<Ite
     bench.file(name, &table);
 }
 
+/// A kernel and noise, in the file h.json, of inputs of these kinds.
+fn hyperparameters(bench: &Bench, kinds: &[&str]) {
+    let kernel = json!({
+        "kind": "ard", "signal_variance": 2, "bias_variance": 1, "relevance": vec![0.3; kinds.len()], "kinds": kinds,
+    });
+    bench.file("h.json", &json!({"kernel": kernel, "noise": {"model": "correlated", "variance": 0.05}}).to_string());
+}
+
 #[test]
 fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
-    const ROOMS: [&str; 4] = ["hall", "study", "cellar", "kitchen"];
-    const READ: &str = "--state room --action move --reward worth --episode walk --terminated ended --truncated cut";
     let bench = Bench::new();
     rooms(&bench, "log.csv", ROOMS, 0..40);
     bench.file("states.csv", "room\nkitchen\ncellar\nstudy\nhall\n");
@@ -222,6 +230,9 @@ fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
     };
     let best = [["kitchen", "stay"], ["cellar", "go"], ["study", "go"], ["hall", "go"]];
     assert_eq!(words(&bench.text("act q.model states.csv")), best);
+    let decided = bench.json("act q.model states.csv");
+    assert_eq!(decided["action_names"], json!(["stay", "go", "go", "go"]));
+    assert!(decided["actions"] == json!([0, 1, 1, 1]) || decided["actions"] == json!([1, 0, 0, 0]), "{decided}");
     // A table whose texts come in another order: the codes are the model's, of which 3 is the kitchen.
     rooms(&bench, "back.csv", ROOMS, (0..40).rev());
     let rollout = format!("rollout back.csv {READ} {SMALL} --steps 6");
@@ -246,15 +257,8 @@ fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
     assert!(status == 2 && said.contains("say discrete:2") && said.contains("stay"), "{said}");
     // Codes of any order have one evidence, and numbers that are no categories another one.
     rooms(&bench, "codes.csv", ["7", "2", "5", "1"], 0..40);
-    let kernel = |kinds: &[&str]| {
-        let kernel = json!({
-            "kind": "ard", "signal_variance": 2, "bias_variance": 1, "relevance": vec![0.3; kinds.len()], "kinds": kinds,
-        });
-        let noise = json!({"model": "correlated", "variance": 0.05});
-        bench.file("h.json", &json!({"kernel": kernel, "noise": noise}).to_string());
-    };
     let score = |table: &str, kind: &str| {
-        kernel(&[kind]);
+        hyperparameters(&bench, &[kind]);
         format!("score {table} {READ} --hyperparameters h.json")
     };
     let evidence = |table: &str, kind: &str| bench.json(&score(table, kind))["log_evidence"].as_f64().unwrap();
@@ -263,7 +267,7 @@ fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
     let (_, said) = bench.failure(&score("log.csv", "real"));
     assert!(said.contains("h.json: kernel.kinds: room holds texts"), "{said}");
     // A fit of Q keeps the texts of both, and answers by them.
-    kernel(&["category", "real", "real"]);
+    hyperparameters(&bench, &["category", "real", "real"]);
     let fit = format!("fit log.csv {READ} --inputs state_action --actions discrete:2 --discount 0.9 --out sarsa.model");
     bench.json(&format!("{fit} --hyperparameters h.json --no-optimise"));
     bench.file("pairs.csv", "action,room\ngo,cellar\nstay,hall\n");
@@ -273,4 +277,68 @@ fn rooms_that_a_table_names_are_planned_in_judged_and_scored() {
     bench.file("pairs.csv", "action,room\ngoo,cellar\n");
     let (_, said) = bench.failure("value sarsa.model pairs.csv");
     assert!(said.contains("column action: \"goo\" is none of") && said.contains("did you mean go?"), "{said}");
+}
+
+#[test]
+fn texts_of_actions_have_the_codes_of_the_list_that_has_them() {
+    let bench = Bench::new();
+    rooms(&bench, "log.csv", ROOMS, 0..40);
+    rooms(&bench, "back.csv", ROOMS, (0..40).rev());
+    let log = std::fs::read_to_string(bench.path("log.csv")).unwrap();
+    bench.file("codes.csv", &log.replace(",stay,", ",0,").replace(",go,", ",1,"));
+    let turned = ["kitchen", "cellar", "study", "hall"];
+    bench.file("lists.toml", &format!("categories = {:?}", [&turned[..], &MOVES]));
+    // A model with texts of the state alone has no list of actions. That of the user counts, and for rooms the model's.
+    bench.text(&format!("plan codes.csv {READ} {SMALL} --actions discrete:2 --discount 0.9 --out q.model"));
+    bench.file("states.csv", "room\nkitchen\ncellar\nstudy\nhall\n");
+    let course = format!(
+        "rollout back.csv {READ} {SMALL} --steps 6 --from states.csv --actions discrete:2 --policy q.model --show (abs(room-3)<0.5)"
+    );
+    let (_, said) = bench.failure(&course);
+    assert!(
+        said.contains("action holds texts: the model has no codes for them") && said.contains("--columns"),
+        "{said}"
+    );
+    let shares = numbers(&bench.json(&format!("{course} --columns lists.toml"))["variables"][0]["mean"]);
+    assert!((shares[0] - 0.5).abs() < 0.05 && (shares[5] - 1.0).abs() < 0.05, "{shares:?}");
+    hyperparameters(&bench, &["category"]);
+    let fit = |table: &str, more: &str| bench.json(&format!("fit {table} {READ} --out v.model {more}"));
+    fit("codes.csv", "--sums --hyperparameters h.json --no-optimise");
+    std::fs::rename(bench.path("v.model"), bench.path("sums.model")).unwrap();
+    fit("back.csv", "--like sums.model --columns lists.toml");
+    // Each action has a name: one that no row takes needs the list.
+    let q = format!("fit log.csv {READ} --inputs state_action --actions discrete:3 --discount 0.9 --out q3.model");
+    let (status, said) = bench.failure(&q);
+    assert!(status == 2 && said.contains("say discrete:2. An action that no row takes needs a name"), "{said}");
+    hyperparameters(&bench, &["category", "real", "real", "real"]);
+    bench.file("three.toml", &format!("categories = {:?}", [&ROOMS[..], &["stay", "go", "jump"]]));
+    bench.text(&format!("{q} --columns three.toml --hyperparameters h.json --no-optimise"));
+    assert!(bench.text("inspect q3.model").contains("action=jump"));
+    // What a policy does by a name that is none.
+    let evaluate = format!("evaluate log.csv {READ} {SMALL} --actions discrete:2 --by model --policy policy.csv");
+    bench.file("policy.csv", &format!("action\n{}goo\n", "go\n".repeat(479)));
+    let (_, said) = bench.failure(&evaluate);
+    assert!(said.contains("policy.csv, line 481, column action: \"goo\" is none of the categories"), "{said}");
+    assert!(said.contains("stay") && said.contains("did you mean go?"), "{said}");
+    bench.file("policy.csv", &format!("move\n{}", "go\n".repeat(480)));
+    let (_, said) = bench.failure(&evaluate);
+    assert!(said.contains("column prob_0"), "{said}");
+}
+
+#[test]
+fn a_file_of_hyperparameters_is_told_which_column_holds_texts() {
+    let bench = Bench::new();
+    rooms(&bench, "log.csv", ROOMS, 0..4);
+    let fit = |state: &str| {
+        format!("fit log.csv {} --out v.model --hyperparameters h.json --no-optimise", READ.replace("room", state))
+    };
+    hyperparameters(&bench, &["real"]);
+    let (_, said) = bench.failure(&fit("room"));
+    assert!(said.contains("h.json: kernel.kinds: room holds texts") && !said.contains("--state-kinds"), "{said}");
+    // Of other variables the file says what they are, unless the options do.
+    hyperparameters(&bench, &["category", "periodic:1.5"]);
+    let both = fit("room,worth --next-state next_room,worth");
+    bench.text(&both);
+    let (status, said) = bench.failure(&format!("{both} --state-kinds category,real"));
+    assert!(status == 2 && said.contains("--state-kinds contradicts h.json"), "{said}");
 }

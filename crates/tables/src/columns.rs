@@ -123,6 +123,15 @@ impl Categories {
         wide
     }
 
+    /// Of each variable these texts, and where there are none, the ones that `other` has.
+    fn or(mut self, other: Self) -> Self {
+        self.0.resize(self.0.len().max(other.0.len()), Vec::new());
+        for (ours, theirs) in self.0.iter_mut().zip(other.0).filter(|(ours, _)| ours.is_empty()) {
+            *ours = theirs;
+        }
+        self
+    }
+
     /// The codes of the texts, in words: of `dim` state variables with these names, if they have any, and of the action behind them.
     pub(super) fn said(&self, names: Option<&[String]>, dim: usize) -> Option<String> {
         let name = |d: usize| match names.and_then(|names| names.get(d)) {
@@ -182,7 +191,7 @@ impl Columns {
             units: list(self.units, other.units),
             missing: if self.missing == Missing::Refuse { other.missing } else { self.missing },
             format: self.format.or(other.format),
-            categories: if self.categories.is_empty() { other.categories } else { self.categories },
+            categories: self.categories.or(other.categories),
         }
     }
 
