@@ -1,7 +1,7 @@
 //! Values of actions on the command line: what is learned of them, and files of states with actions.
 
 use super::Failure;
-use super::given::{listed, read_states_as, within, without_unit};
+use super::given::{TableOptions, listed, read_states_as, within, without_unit};
 use super::output::{in_file, note};
 use criticd::learner::Lambda;
 use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
@@ -348,13 +348,15 @@ impl OfActions {
 }
 
 impl Learned {
-    /// What `options` make of a table; `rho_max` clips its ratios if there is such a limit.
+    /// What `options` make of a table, which was read as `of_table` says; `rho_max` clips its ratios if there is such a limit.
     pub(super) fn of(
         options: &ActionOptions,
-        path: &Path,
+        of_table: &TableOptions,
         table: Table,
         rho_max: Option<f64>,
     ) -> Result<Self, Failure> {
+        let path = &of_table.table;
+        let table = if options.inputs == InputsChoice::State { table } else { of_table.with_actions(table)? };
         let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let texts = table.action_texts().to_vec();
         let rows = table.into_rows();

@@ -116,6 +116,7 @@ impl Evaluate {
             return Ok(());
         }
         let table = self.table.read()?;
+        let table = if self.actions.is_some() { self.table.with_actions(table)? } else { table };
         let (names, categories) = (table.names_with_units(), table.categories().clone());
         let search = self.search(&table)?;
         let (dim, judged) = (table.dim(), self.judged(table)?);

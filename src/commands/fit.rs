@@ -219,7 +219,7 @@ impl Fit {
         out.refuse(&labels)?;
         self.heads.check_output(&labels, &out)?;
         self.sums.note(&table);
-        let learned = Learned::of(&self.action, &self.table.table, table, given::most(self.rho_max))?;
+        let learned = Learned::of(&self.action, &self.table, table, given::most(self.rho_max))?;
         let Learned { mut rows, episodes, names, mut of_actions } = learned;
         let about = self.with_periods(&rows, names.as_deref())?;
         about.take_prior_mean(&mut rows);

@@ -176,6 +176,22 @@ impl TableOptions {
         }
     }
 
+    /// The table, where actions are needed: without the rows that have none, if an option says what to do about what is missing.
+    pub(super) fn with_actions(&self, mut table: Table) -> Result<Table, Failure> {
+        let actions = table.action_columns().actions;
+        let lacks: Vec<u64> =
+            (0..table.rows().len()).filter(|&i| actions.row(i).is_none()).map(|i| table.place(i)).collect();
+        // Where no row has one, whoever needs it says so.
+        let Some(first) = lacks.iter().min().filter(|_| lacks.len() < table.rows().len()) else { return Ok(table) };
+        let what = format!("{} without an action; the first: line or row {first}", plural(lacks.len(), "row"));
+        if self.reading.columns()?.missing == Missing::Refuse {
+            return Err(in_file(&self.table, format!("{what}. --missing drop leaves such rows out")));
+        }
+        note(&format!("{}: left out: {what}", self.table.display()));
+        table.keep(|i| actions.row(i).is_some());
+        Ok(table)
+    }
+
     /// How the table is read, for the model that is made of it.
     pub(super) fn mapping(&self) -> Result<Mapping, Failure> {
         Ok(Mapping { columns: self.reading.columns()?, reading: self.reading.reading() })

@@ -133,31 +133,33 @@ impl Plan {
 
     /// The rows, and the reward that is planned for.
     fn read(&mut self) -> Result<(Given, Wanted), Failure> {
-        let path = self.table.table.clone();
         let Some(text) = self.table.take_reward() else {
-            let given = self.given(&path)?;
+            let given = self.given()?;
             if given.rows.rewards_per_row > 1 {
-                return Err(in_file(&path, "a plan is for one reward, the table has several: see --reward"));
+                return Err(in_file(
+                    &self.table.table,
+                    "a plan is for one reward, the table has several: see --reward",
+                ));
             }
             return Ok((given, Wanted::Observed("the reward of the rows".to_owned())));
         };
         // A known reward needs none of the rows.
         self.table.set_reward("0");
-        let given = self.given(&path)?;
+        let given = self.given()?;
         let called = self.table.action_names()?;
         if let Some(reward) = Reward::parse("--reward", &text, &given.names, (Some(&given.space), &called))? {
             self.table.take_reward();
             return Ok((given, Wanted::Known(reward)));
         }
         self.table.set_reward(&text);
-        Ok((self.given(&path)?, Wanted::Observed(text)))
+        Ok((self.given()?, Wanted::Observed(text)))
     }
 
     /// The rows. The codes of their texts are the model's.
-    fn given(&mut self, path: &Path) -> Result<Given, Failure> {
+    fn given(&mut self) -> Result<Given, Failure> {
         let table = self.table.read()?;
         self.table.take_categories(table.categories());
-        Given::of(path, table, self.asked.actions, Some(self.discount))
+        Given::of(&self.table, table, self.asked.actions, Some(self.discount))
     }
 
     /// The plan, and the model that is written.

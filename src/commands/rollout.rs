@@ -107,7 +107,7 @@ impl Rollout {
             _ => self.table.read()?,
         };
         let path = &self.table.table;
-        let given = Given::of(path, table, self.asked.actions, None)?;
+        let given = Given::of(&self.table, table, self.asked.actions, None)?;
         let shown = self.shown(&given)?;
         let progress = Progress::start("learning where rows lead");
         let acted = self.asked.actions.is_some();

@@ -4,7 +4,7 @@ pub(super) mod reward;
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
-use super::given::{self, plural, without_unit};
+use super::given::{self, TableOptions, plural, without_unit};
 use super::output::{in_file, number};
 use criticd::learner::action::{ActionColumns, ActionSpace};
 use criticd::learner::judge::{count, folds};
@@ -94,11 +94,12 @@ impl Given {
     /// Of a table with these actions; without a `kind` there is one action, and the model is that of the policy that acted. `discount`
     /// is the one that counts, if one does.
     pub(super) fn of(
-        path: &Path,
+        options: &TableOptions,
         table: Table,
         kind: Option<ActionKind>,
         discount: Option<f64>,
     ) -> Result<Self, Failure> {
+        let table = if kind.is_some() { options.with_actions(table)? } else { table };
         let categories = table.categories().clone();
         let (names, episodes, columns) = (table.names_with_units(), table.episodes().to_vec(), table.action_columns());
         let space = match kind {
@@ -108,7 +109,7 @@ impl Given {
         let rows = table.into_rows();
         let names = names.unwrap_or_else(|| (0..rows.dim).map(|d| format!("state_{d}")).collect());
         let given = Self { rows, columns, space, names, categories, episodes };
-        discount.iter().try_for_each(|discount| given.check_discounts(path, *discount))?;
+        discount.iter().try_for_each(|discount| given.check_discounts(&options.table, *discount))?;
         Ok(given)
     }
 

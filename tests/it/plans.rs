@@ -342,3 +342,54 @@ fn a_file_of_hyperparameters_is_told_which_column_holds_texts() {
     let (status, said) = bench.failure(&format!("{both} --state-kinds category,real"));
     assert!(status == 2 && said.contains("--state-kinds contradicts h.json"), "{said}");
 }
+
+#[test]
+fn rows_without_an_action_are_left_out_where_actions_are_learned() {
+    let bench = Bench::new();
+    rooms(&bench, "log.csv", ROOMS, 0..10);
+    let log = std::fs::read_to_string(bench.path("log.csv")).unwrap();
+    let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
+    for (line, word) in [(40, "none"), (20, ""), (30, "")] {
+        let cells: Vec<&str> = lines[line - 1].split(',').collect();
+        lines[line - 1] = [&cells[..2], &[word], &cells[3..]].concat().join(",");
+    }
+    bench.file("gaps.csv", &lines.join("\n"));
+    let fit = |table: &str, inputs: &str| {
+        format!("fit {table} {READ} --inputs {inputs} --out v.model --hyperparameters h.json --no-optimise")
+    };
+    hyperparameters(&bench, &["category"]);
+    let states = fit("gaps.csv", "state");
+    assert_eq!(bench.json(&states)["transitions"], 120);
+    assert_eq!(bench.json(&format!("{states} --missing drop"))["transitions"], 120, "an action is not needed");
+    hyperparameters(&bench, &["category", "real", "real"]);
+    let q = fit("gaps.csv", "state_action --actions discrete:2");
+    let (_, said) = bench.failure(&q);
+    assert!(
+        said.contains(
+            "gaps.csv: 2 rows without an action; the first: line or row 20. --missing drop leaves such rows out"
+        ),
+        "{said}"
+    );
+    // A word for what is missing is an action, unless something may be missing; then it is one if it is listed.
+    hyperparameters(&bench, &["category", "real", "real", "real"]);
+    let three = q.replace("discrete:2", "discrete:3");
+    bench.file("lists.toml", &format!("categories = {:?}", [&ROOMS[..], &["stay", "go", "none"]]));
+    let told = |arguments: &str| {
+        let output = bench.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{arguments}: {said}");
+        said
+    };
+    let said = told(&format!("{three} --missing hold --columns lists.toml"));
+    assert!(said.contains("gaps.csv: left out: 2 rows without an action; the first: line or row 20"), "{said}");
+    hyperparameters(&bench, &["category", "real", "real"]);
+    let said = told(&format!("{q} --missing drop"));
+    assert!(said.contains("left out: 3 rows without an action; the first: line or row 20"), "{said}");
+    let learned = |q: &str| bench.json(q)["transitions"].as_u64().unwrap();
+    // As in a table without these rows, in which chains end there.
+    assert!(learned(&format!("{q} --missing drop")) < learned(&q.replace("gaps.csv", "log.csv")));
+    let said = told(&format!(
+        "rollout gaps.csv {READ} {SMALL} --steps 2 --actions discrete:2 --policy v.model --show room-1 --missing drop"
+    ));
+    assert!(said.contains("left out: 3 rows without an action"), "{said}");
+}
