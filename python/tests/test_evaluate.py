@@ -131,7 +131,7 @@ def test_the_command_line_judges_and_acts_by_a_daemon(start: Start, tmp_path: Pa
         decided = criticd("act", control, "at.csv", "--exploration", "epsilon_greedy", "--seed", "5", "--json")
         way: dict[str, Any] = {"exploration": "epsilon_greedy", "epsilon": 0.1, "seed": 5, "step": [0, 1]}
         taken = client.act([[-0.5], [0.25]], **way)
-        assert decided["action_names"] == [("left", "right")[action] for action in decided["actions"]]
+        assert decided["action_names"] == [("left", "right")[int(action)] for action in taken.actions]
         assert decided["actions"] == list(taken.actions) and decided["mean"] == pytest.approx(list(taken.mean))
         client.snapshot().save(tmp_path / "q.model")
         alone = criticd("act", "q.model", "at.csv", "--exploration", "epsilon_greedy", "--seed", "5", "--json")
