@@ -353,7 +353,7 @@ fn rows_without_an_action_are_left_out_where_actions_are_learned() {
         let cells: Vec<&str> = lines[line - 1].split(',').collect();
         lines[line - 1] = [&cells[..2], &[word], &cells[3..]].concat().join(",");
     }
-    bench.file("gaps.csv", &lines.join("\n"));
+    bench.file("gaps.csv", &(lines.join("\n") + "\n"));
     let fit = |table: &str, inputs: &str| {
         format!("fit {table} {READ} --inputs {inputs} --out v.model --hyperparameters h.json --no-optimise")
     };
