@@ -347,7 +347,8 @@ impl Learner {
         let is_new = |rows: &mut Box<ActionRows>| rows.end < offset + batch.len() as u64;
         let Some(mut rows) = self.action_rows.take_if(is_new) else { return };
         let of = self.settings.action_value.as_ref().expect("a critic of action values");
-        if rows.window.is_none() {
+        // Names that came before any row have the actions' already.
+        if rows.window.is_none() && self.names.as_ref().is_none_or(|names| names.len() == batch.dim()) {
             self.names = Some(self.settings.input_names(self.names.take(), batch.dim()));
         }
         let preferred = self.model.as_deref().zip(self.acting.as_ref().map(Acting::weights));
@@ -558,6 +559,18 @@ mod tests {
         assert_eq!(rows.next_states[12..], [3.0, 0.0, 1.0, 0.0], "its own input closes the chain");
         assert_eq!((rows.truncated, rows.terminated[1]), (vec![false, false, false, true], true));
         assert_eq!(learner.waiting_rows(), Some([0, 0, 1]));
+    }
+
+    #[test]
+    fn names_of_the_state_may_come_before_rows_and_behind_them() {
+        let (mut before, mut behind) = (learner(Successor::Sarsa), learner(Successor::Sarsa));
+        before.set_names(Some(vec!["x".into()]));
+        for learner in [&mut before, &mut behind] {
+            learner.take(0, &[true, false], &batch(0.0, &[1.0, 2.0], &[0, 0]), 0);
+        }
+        behind.set_names(Some(vec!["x".into()]));
+        assert_eq!(before.names.as_deref().unwrap(), ["x", "action=0", "action=1", "action=2"]);
+        assert_eq!(behind.names, before.names);
     }
 
     #[test]
