@@ -172,14 +172,17 @@ fn written(guess: &Guess, looked: &Looked) -> String {
     // What stands in a comment ends with its line.
     let listed = |values: &[String]| values.join(", ").replace(char::is_control, " ");
     let list = |names: &[String]| format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "));
-    let Columns { state, action, reward, episode, time, terminated, truncated, done, format, .. } = &guess.columns;
+    let Columns { state, next_state, action, reward, episode, time, terminated, truncated, done, format, .. } =
+        &guess.columns;
     let mut text = String::new();
     let mut line = |said: bool, key: &str, value: String, why: &str| {
         let (open, why) =
             (if said { "" } else { "# " }, if why.is_empty() { String::new() } else { format!("  # {why}") });
         text += &format!("{open}{key} = {value}{why}\n");
     };
-    for (key, names, example) in [("state", state, "x"), ("action", action, ""), ("reward", reward, "-cost")] {
+    for (key, names, example) in
+        [("state", state, "x"), ("next_state", next_state, ""), ("action", action, ""), ("reward", reward, "-cost")]
+    {
         if !names.is_empty() {
             line(true, key, if names.len() == 1 { quoted(&names[0]) } else { list(names) }, "");
         } else if !example.is_empty() {

@@ -336,3 +336,21 @@ fn init_writes_the_file_that_fit_takes() {
     assert!(written.contains("# terminated = \"outcome == docked\"  # of docked, lost\n"), "{written}");
     assert!(written.contains("# missing = \"drop\"  # x is empty in 1 rows; or \"hold\"\n"), "{written}");
 }
+
+#[test]
+fn init_says_what_no_column_file_can_mend() {
+    let desk = missions();
+    let told = |name: &str, text: &str| {
+        desk.file(name, text);
+        String::from_utf8(desk.run(&format!("init {name} --yes")).stderr).unwrap()
+    };
+    let twice = told("twice.csv", "x,x,v,reward\n0.5,1.5,2.5,1\n0.6,1.6,2.6,1\n0.7,1.7,2.7,1\n");
+    assert!(twice.contains("column x: there are two of this name"), "{twice}");
+    let written = std::fs::read_to_string(desk.path("twice.toml")).unwrap();
+    assert!(written.contains("state = [\"v\"]\n") && written.contains("# left alone: x, x\n"), "{written}");
+    let lists = told("lists.csv", "state,reward\n\"[0.5, 1]\",1\n\"[0.6, 1]\",1\n");
+    assert!(lists.contains("column state: texts that hold lists; each number needs a column of its own"), "{lists}");
+    let episode = told("episode.json", "{\"observations\": [[0.5], [0.6]], \"rewards\": [1, 1]}\n");
+    assert!(episode.contains("line 1, key observations: a list of lists: a line holds one step"), "{episode}");
+    assert!(!std::fs::exists(desk.path("episode.toml")).unwrap());
+}

@@ -596,7 +596,7 @@ impl Builder {
     /// What the columns hold, rows of the file, and what there is to tell.
     pub(super) fn into_looks(self) -> Result<Looked, Fault> {
         let (lists, rows, Judge { looks: columns, told, .. }) = (self.header.understood.ignored, self.seen, self.judge);
-        if rows == 0 { Err(Fault::Empty) } else { Ok(Looked { columns, lists, rows, told }) }
+        if rows == 0 { Err(Fault::Empty) } else { Ok(Looked::of(columns, lists, rows, told)) }
     }
 
     /// The states (n, D) and D.

@@ -11,6 +11,22 @@ const TEXTS_MAX: usize = 256;
 /// Texts that a message lists.
 const LISTED: usize = 12;
 
+/// What to do about lists in cells that have room for one value.
+pub(super) const LIST: &str = "each number needs a column of its own. In Python, with the names of the file: \
+    df = pandas.read_csv(\"OLD.csv\"); lists = df.pop(\"state\").str.findall(r\"[-+.\\w]+\").tolist(); \
+    df.join(pandas.DataFrame(lists).add_prefix(\"state_\")).to_csv(\"NEW.csv\", index=False)";
+
+/// Whether a text is a list of numbers, as pandas writes those of Python and of NumPy: \[0.1, 2\], (0.1, 2) or \[0.1 2.\].
+pub(super) fn is_list(text: &str) -> bool {
+    let text = text.trim();
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let inner = inner.or_else(|| text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')));
+    inner.is_some_and(|inner| {
+        let mut numbers = inner.split([',', ' ', '\n', '\t']).filter(|part| !part.is_empty()).peekable();
+        numbers.peek().is_some() && numbers.all(|part| part.parse::<f64>().is_ok())
+    })
+}
+
 /// What a variable holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Holds {
@@ -91,6 +107,9 @@ impl Coder {
             }
             return number;
         };
+        if is_list(text) {
+            return Err(format!("{cell} is a text that holds a list: {LIST}"));
+        }
         // What is a number that is wrong, or stands behind numbers, is no category.
         let learns = self.learns != Learns::No && (d < self.states || self.holds.len() == self.states + 1);
         if self.holds[d] == Holds::Numbers || !learns || text.parse::<f64>().is_ok() {
@@ -266,6 +285,13 @@ mod tests {
             coder.read(0, Cell::Written(text), false).unwrap_err()
         };
         assert!(read("0.512 m", Learns::Yes).contains("take out what stands behind one, such as a unit"));
+        for list in ["[0.0344, -1e-05]", "(0.5,)", "[ 0.03 -0.1\n 2.  nan]"] {
+            assert!(read(list, Learns::Yes).contains("a text that holds a list: each number needs a column"), "{list}");
+        }
+        for text in ["[idle]", "[]", "[0.1, ..., 0.2]", "(see 2)"] {
+            let mut coder = Coder::new(&Categories::default(), (1, 0), Learns::Yes);
+            assert_eq!(coder.read(0, Cell::Written(text), false), Ok(Some(0.0)), "{text}");
+        }
         assert!(read("nan", Learns::Yes).contains("not a finite number"));
         assert!(read("idle", Learns::No).contains("\"idle\" is not a number"));
         assert!(read("idle", Learns::Agreed).contains("categories = [[\"idle\", ...], ...]"));

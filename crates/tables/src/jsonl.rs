@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
-use super::job::{Column, Job};
+use super::job::{Column, Job, Want};
 use super::roles::{Role, Source, assign};
 use super::{Fault, is_pipe, text};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -61,6 +61,13 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let used = names.iter().zip(&roles.of).filter(|(_, roles)| needed(roles));
     let wrong = used.filter_map(|(name, _)| keys[name].fault.as_ref().map(|(line, message)| (line, name, message)));
     if let Some((line, name, message)) = wrong.min() {
+        return Err(Fault::Cell { row: *line, column: name.clone(), message: message.clone() });
+    }
+    // Where nothing is one value, there is nothing to look at either.
+    if job.want == Want::Look
+        && keys.values().all(|key| key.list.is_some())
+        && let Some((name, (line, message))) = names.iter().find_map(|name| Some((name, keys[name].fault.as_ref()?)))
+    {
         return Err(Fault::Cell { row: *line, column: name.clone(), message: message.clone() });
     }
     let (columns, places) = roles.columns(&sources, job.format).map_err(located)?;

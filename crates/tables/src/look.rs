@@ -1,9 +1,10 @@
 //! What the columns of a table hold, and what each of them may be: for somebody who has still to say it.
 
+use super::category::{LIST, is_list};
 use super::cell::{Cell, is_missing, number, yes_or_no};
 use super::columns::Columns;
 use super::moment;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Rows that are looked at, at most.
 const ROWS: u64 = 100_000;
@@ -51,6 +52,24 @@ pub struct Looked {
     pub rows: u64,
     /// What is odd about the file: a sentence each.
     pub told: Vec<String>,
+}
+
+impl Looked {
+    pub(super) fn of(columns: Vec<Look>, lists: Vec<String>, rows: u64, mut told: Vec<String>) -> Self {
+        let mut names = HashSet::new();
+        for column in &columns {
+            let name = &column.name;
+            if !names.insert(name) {
+                told.push(format!(
+                    "column {name}: there are two of this name, of which none can be used; rename one of them"
+                ));
+            }
+            if !column.values.is_empty() && column.values.iter().all(|value| is_list(value)) {
+                told.push(format!("column {name}: texts that hold lists; {LIST}"));
+            }
+        }
+        Self { columns, lists, rows, told }
+    }
 }
 
 /// Which column is what, as far as names and values tell.
@@ -126,13 +145,15 @@ impl Look {
 
     /// Whether it rises from row to row for most of the time, and now and then begins again.
     fn is_clock(&self) -> bool {
-        (self.dates + self.numbers == self.rows) && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
+        let whole = self.dates + self.numbers == self.rows && !self.named(&FRACTIONS);
+        whole && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
     }
 
     /// Whether it stays for some rows, then changes for good.
     fn tells_runs(&self) -> bool {
         let runs = self.changes + 1;
-        self.blank == 0 && self.changes > 0 && self.distinct as u64 == runs && self.rows as f64 / runs as f64 >= EPISODE
+        let whole = self.blank == 0 && self.changes > 0 && !self.named(&TIMES);
+        whole && self.distinct as u64 == runs && self.rows as f64 / runs as f64 >= EPISODE
     }
 
     fn named(&self, words: &[&str]) -> bool {
@@ -144,11 +165,15 @@ impl Look {
 
 const EPISODES: [&str; 12] =
     ["episode", "ep", "mission", "run", "trial", "trip", "traj", "trajectory", "rollout", "lap", "flight", "job"];
-const TIMES: [&str; 10] = ["time", "t", "timestamp", "stamp", "date", "datetime", "step", "second", "seconds", "frame"];
+const TIMES: [&str; 12] =
+    ["time", "t", "timestamp", "stamp", "date", "datetime", "step", "second", "seconds", "sec", "secs", "frame"];
+/// Of a time that stands in two columns, the part behind the seconds.
+const FRACTIONS: [&str; 6] = ["nsec", "nsecs", "nanosec", "nanosecs", "nanoseconds", "usec"];
 const COSTS: [&str; 5] = ["cost", "costs", "loss", "penalty", "expense"];
 const REWARDS: [&str; 4] = ["reward", "rewards", "rew", "r"];
-const TERMINATED: [&str; 12] = [
+const TERMINATED: [&str; 13] = [
     "terminated",
+    "term",
     "terminal",
     "arrived",
     "success",
@@ -161,7 +186,7 @@ const TERMINATED: [&str; 12] = [
     "collision",
     "goal",
 ];
-const TRUNCATED: [&str; 5] = ["truncated", "truncation", "timeout", "timeouts", "limit"];
+const TRUNCATED: [&str; 6] = ["truncated", "trunc", "truncation", "timeout", "timeouts", "limit"];
 const DONES: [&str; 6] = ["done", "dones", "over", "end", "ended", "finished"];
 const ACTIONS: [&str; 10] =
     ["u", "action", "actions", "act", "cmd", "command", "throttle", "steering", "torque", "control"];
@@ -169,7 +194,9 @@ const OUTCOMES: [&str; 6] = ["outcome", "result", "status", "event", "reason", "
 
 /// What the columns may be. A reward is guessed by its name alone, and so is an end.
 pub fn guess(looks: &[Look]) -> Guess {
-    let mut free: Vec<&Look> = looks.iter().collect();
+    let mut named: HashMap<&str, usize> = HashMap::new();
+    looks.iter().for_each(|look| *named.entry(&look.name).or_default() += 1);
+    let (mut free, twice): (Vec<&Look>, Vec<&Look>) = looks.iter().partition(|look| named[look.name.as_str()] == 1);
     let mut take = |fits: &dyn Fn(&Look) -> bool| -> Option<String> {
         let at = free.iter().position(|look| fits(look))?;
         Some(free.remove(at).name.clone())
@@ -190,14 +217,41 @@ pub fn guess(looks: &[Look]) -> Guess {
     }
     let mut outcomes = Vec::new();
     while let Some(name) = take(&|look| look.named(&OUTCOMES) && !look.is_number()) {
-        let values = looks.iter().find(|look| look.name == name).map(|look| look.values.clone()).unwrap_or_default();
+        let look = looks.iter().find(|look| look.name == name);
+        let mut values = look.map(|look| look.values.clone()).unwrap_or_default();
+        if look.is_some_and(|look| look.blank == 0) {
+            // What every episode begins with ends none.
+            let first = values.len().min(1);
+            values.rotate_left(first);
+        }
         outcomes.push((name, values));
     }
-    let is_time = |look: &Look| look.is_clock() && look.named(&TIMES);
+    let in_two = looks.iter().any(|look| look.named(&FRACTIONS));
+    let is_time = |look: &Look| {
+        look.named(&FRACTIONS)
+            || (look.named(&TIMES) && look.is_clock())
+            || (in_two && look.named(&["sec", "secs", "seconds"]))
+    };
     while let Some(name) = take(&|look| look.is_number() && look.distinct > 1 && !is_time(look)) {
         columns.state.push(name);
     }
-    let left = free.iter().map(|look| look.name.clone()).collect();
+    let mut left: Vec<String> = free.iter().chain(&twice).map(|look| look.name.clone()).collect();
+    let before = |name: &String| {
+        let before =
+            ["next_", "_next"].iter().find(|word| name.contains(**word)).map(|word| name.replacen(word, "", 1))?;
+        columns.state.iter().position(|state| *state == before)
+    };
+    let mut next: Vec<(usize, String)> =
+        columns.state.iter().filter_map(|name| Some((before(name)?, name.clone()))).collect();
+    columns.state.retain(|name| next.iter().all(|(_, next)| next != name));
+    next.sort();
+    let next = next.into_iter().map(|(_, name)| name);
+    // Of some variables alone they are of no use.
+    if next.len() == columns.state.len() {
+        columns.next_state = next.collect()
+    } else {
+        left.extend(next)
+    }
     Guess { columns, outcomes, left }
 }
 
@@ -250,5 +304,28 @@ mod tests {
         assert_eq!(found.columns.episode.as_deref(), Some("batch"));
         assert_eq!((found.columns.time.as_deref(), &found.columns.state[..]), (Some("k"), &["level".to_owned()][..]));
         assert_eq!((found.columns.reward.len(), found.columns.terminated), (0, None));
+    }
+
+    #[test]
+    fn successors_and_parts_of_times_are_no_variables_of_the_state() {
+        let rows: String = (0..60)
+            .map(|i| {
+                let (a, b, end) = (i * 37 % 11, i * 17 % 13, u8::from(i % 20 == 19));
+                let state = if end == 1 { "docked" } else { "on its way" };
+                format!("{},{}00000000,{a},{b},{},{},{end},0,{state}\n", 100 + i / 10, i % 10, a + 1, b + 1)
+            })
+            .collect();
+        let head = "stamp.sec,stamp.nsec,obs_0,obs_1,obs_next_1,next_obs_0,term,trunc,status\n";
+        let Guess { columns, outcomes, left } = guess(&looks(&format!("{head}{rows}")));
+        assert_eq!(
+            (&columns.state[..], columns.episode, columns.time),
+            (&["obs_0", "obs_1"].map(str::to_owned)[..], None, None)
+        );
+        assert_eq!(columns.next_state, ["next_obs_0", "obs_next_1"]);
+        assert_eq!((columns.terminated.as_deref(), columns.truncated.as_deref()), (Some("term"), Some("trunc")));
+        assert_eq!(outcomes, [("status".to_owned(), ["docked", "on its way"].map(str::to_owned).to_vec())]);
+        assert_eq!(left, ["stamp.sec", "stamp.nsec"]);
+        let some = guess(&looks("x,y,next_x\n2,2,3\n3,4,1\n1,1,2\n2,2,2\n")).columns;
+        assert_eq!((&some.state[..], some.next_state.len()), (&["x", "y"].map(str::to_owned)[..], 0));
     }
 }

@@ -453,6 +453,12 @@ pub(super) fn check_header(sources: &[Source], job: &Job<'_>) -> Result<(), Faul
     let mut names = job.columns.state.iter().chain(&job.columns.names);
     let mut named = || names.any(|name| sources.iter().any(|source| source.name == *name));
     let values = sources.iter().filter(|source| is_value(&source.name)).count();
+    let quoted = |source: &&Source| source.name.len() > 1 && source.name.starts_with('"') && source.name.ends_with('"');
+    if let Some(source) = sources.iter().find(quoted) {
+        let message = "quotes behind a blank, which belong to the text there. In Python: \
+                       pandas.read_csv(\"OLD.csv\", skipinitialspace=True).to_csv(\"NEW.csv\", index=False)";
+        return Err(Fault::column(&source.name, message));
+    }
     if values == sources.len() && sources.iter().any(|source| is_number(&source.name)) && !named() {
         let message = "no header: the first line holds numbers only, or flags and times beside them. Put a line before it that \
                        names the columns, such as x,speed,reward";
