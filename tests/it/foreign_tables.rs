@@ -2,7 +2,8 @@
 //! steps by the writers of ten of them, and `truth.csv` says what should be read.
 
 use criticd::table::{
-    Categories, Columns, Done, LargeTable, Reading, Table, TableError, Values, read_states_as, write_columns,
+    AssumeTerminated, Categories, Columns, Done, LargeTable, Missing, Reading, Table, TableError, Values,
+    read_states_as, write_columns,
 };
 use std::path::{Path, PathBuf};
 
@@ -484,6 +485,34 @@ fn a_clock_that_steps_back_is_told() {
     assert!(
         told[0].starts_with("2 episodes come again behind others") && told[0].ends_with("line 4, mission 0"),
         "{told:?}"
+    );
+}
+
+#[test]
+fn a_file_in_the_reverse_order_of_its_times_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, "t,x,cost\n4,5,1\n3,4,1\n2,3,1\n1,1,1\n0,0,1\n").unwrap();
+    let unnamed = Columns { episode: None, terminated: None, ..logged() };
+    let never = Reading { assume_terminated: Some(AssumeTerminated::Never), ..STRICT };
+    let said = read(&path, never, &unnamed).unwrap_err().to_string();
+    assert!(said.contains("line 3, column t: falls in 4 of 4 rows: the file ends with what came first"), "{said}");
+    assert!(read(&path, Reading { keep_all: true, ..never }, &unnamed).is_ok());
+}
+
+#[test]
+fn numbers_that_come_in_turns_are_held_from_the_first_ones_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, "t,x,y,cost\n0,1,,1\n1,,10,1\n2,2,,1\n3,,20,1\n4,3,,1\n").unwrap();
+    let state = vec!["x".to_owned(), "y".to_owned()];
+    let unnamed = Columns { state, episode: None, terminated: None, missing: Missing::Hold, ..logged() };
+    let never = Reading { assume_terminated: Some(AssumeTerminated::Never), ..STRICT };
+    let table = read(&path, never, &unnamed).unwrap();
+    assert_eq!(table.rows().states, [1.0, 10.0, 2.0, 10.0, 2.0, 20.0]);
+    assert_eq!(
+        table.told(),
+        ["4 missing numbers repeat the ones before them, 1 row lacks a number and is left out; the first: line 2, y"]
     );
 }
 

@@ -350,6 +350,8 @@ fn init_says_what_no_column_file_can_mend() {
     assert!(written.contains("state = [\"v\"]\n") && written.contains("# left alone: x, x\n"), "{written}");
     let lists = told("lists.csv", "state,reward\n\"[0.5, 1]\",1\n\"[0.6, 1]\",1\n");
     assert!(lists.contains("column state: texts that hold lists; each number needs a column of its own"), "{lists}");
+    let units = told("units.csv", "x,v,reward\n0.5 m,2,1\n-0.6 m,3,1\n0.75 m,2.5,1\n");
+    assert!(units.contains("column x: numbers with a text behind them. In Python: df = "), "{units}");
     let episode = told("episode.json", "{\"observations\": [[0.5], [0.6]], \"rewards\": [1, 1]}\n");
     assert!(episode.contains("line 1, key observations: a list of lists: a line holds one step"), "{episode}");
     assert!(!std::fs::exists(desk.path("episode.toml")).unwrap());

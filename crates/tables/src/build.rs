@@ -3,6 +3,7 @@
 
 use super::category::{Coder, Learns};
 use super::cell::{Cell, flag, is_missing, number, policy, position, session, stream};
+use super::codes;
 use super::columned::{Columned, mark_chains};
 use super::contradictions::{End, Sight};
 use super::extras::{Extras, Wide};
@@ -627,6 +628,7 @@ impl Builder {
         } else {
             table.number_chains();
         }
+        table.told.extend(codes::told(&self.header, &table.rows));
         table.understood = self.header.understood;
         table.categories = self.row.coder.categories;
         let said = table.categories.said(table.understood.names.as_deref(), table.rows.dim);

@@ -148,6 +148,8 @@ pub(super) struct Contradictions {
     /// Rows before the one before them, in the order of the file; of each episode or stream the last row there, and of each
     /// stream the episode of its last row.
     back: Tally,
+    /// Rows that have one before them there.
+    followed: u64,
     newest: Vec<Option<Sight>>,
     current: Vec<Option<u32>>,
     /// Episodes that come again behind others, where nothing says in which order their rows are.
@@ -214,6 +216,7 @@ impl Contradictions {
             differing: Tally::default(),
             beyond: Tally::default(),
             back: Tally::default(),
+            followed: 0,
             newest: Vec::new(),
             current: Vec::new(),
             again: Tally::default(),
@@ -284,7 +287,7 @@ impl Contradictions {
     /// Begin again, in another order than that of the file; copies stay counted.
     pub(super) fn restart(&mut self) {
         (self.last, self.differing, self.beyond, self.repeats) = Default::default();
-        (self.back, self.again, self.newest, self.current) = Default::default();
+        (self.back, self.followed, self.again, self.newest, self.current) = Default::default();
     }
 
     /// Look whether the file itself goes back: to an earlier time, or to an episode that was over.
@@ -295,6 +298,7 @@ impl Contradictions {
         let newest = place(&mut self.newest, slot);
         self.newest[slot as usize] = Some(*row);
         let Some(before) = newest else { return };
+        self.followed += 1;
         if row.moment < before.moment && (self.named || (before.end.is_none() && !row.opens)) {
             self.back.add(row, &before);
         }
@@ -323,6 +327,18 @@ impl Contradictions {
                     format!("{said}. {help}, or keep every row as a step, in the order of the file: --order keep");
                 return Err(Fault::Cell { row: row.line, column: (*column).clone(), message });
             }
+        }
+        if let (Some((row, _)), false) = (&self.back.first, self.named || self.keep || !words.sorts)
+            && self.back.rows > 2
+            && self.back.rows * 10 >= self.followed * 9
+        {
+            let message = format!(
+                "falls in {} of {} rows: the file ends with what came first. Turn it round; in Python: \
+                 pandas.read_csv(\"OLD.csv\").iloc[::-1].to_csv(\"NEW.csv\", index=False). Or keep every row as a step, in the order of the \
+                 file: --order keep",
+                self.back.rows, self.followed
+            );
+            return Err(Fault::Cell { row: row.line, column: words.time.clone(), message });
         }
         let kept = wrong.into_iter().filter_map(|(_, _, said, _)| said);
         let order = self.say_back(words).into_iter().chain(self.say_again(words));

@@ -81,20 +81,24 @@ impl Gaps {
             return true;
         }
         let follows = |(held, _): &&(At, Vec<f64>)| held.episode == at.episode && held.seq + 1 == at.seq && !held.ended;
-        let before = self.held.get(&at.stream).filter(follows);
-        for (k, value) in state.iter_mut().enumerate().filter(|(_, value)| value.is_nan()) {
-            let Some((_, before)) = before else {
-                self.dropped += 1;
-                self.held.remove(&at.stream);
-                return false;
-            };
-            *value = before[k];
-            self.repeated += 1;
+        let mut repeated = 0;
+        if let Some((_, before)) = self.held.get(&at.stream).filter(follows) {
+            for (value, before) in state.iter_mut().zip(before).filter(|(value, _)| value.is_nan()) {
+                *value = *before;
+                repeated += usize::from(!before.is_nan());
+            }
         }
+        // What is known by now serves the rows behind, even where something is missing yet.
         let (held, known) = self.held.entry(at.stream).or_insert_with(|| (at, state.to_vec()));
         *held = at;
         known.copy_from_slice(state);
-        true
+        let whole = state.iter().all(|value| !value.is_nan());
+        if whole {
+            self.repeated += repeated
+        } else {
+            self.dropped += 1
+        }
+        whole
     }
 
     /// What there is to tell; `row` is what a row is called.

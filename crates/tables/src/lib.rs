@@ -66,6 +66,7 @@ mod breaks;
 mod build;
 mod category;
 mod cell;
+mod codes;
 mod columned;
 mod columns;
 mod composed;

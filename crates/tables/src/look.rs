@@ -67,6 +67,10 @@ impl Looked {
             if !column.values.is_empty() && column.values.iter().all(|value| is_list(value)) {
                 told.push(format!("column {name}: texts that hold lists; {LIST}"));
             }
+            if !column.values.is_empty() && column.values.iter().all(|value| has_unit(value)) {
+                told.push(format!("column {name}: numbers with a text behind them. In Python: df = pandas.read_csv(\"OLD.csv\"); \
+                    df[\"{name}\"] = df[\"{name}\"].str.extract(r\"([-+.\\deE]+)\").astype(float); df.to_csv(\"NEW.csv\", index=False)"));
+            }
         }
         Self { columns, lists, rows, told }
     }
@@ -149,6 +153,12 @@ impl Look {
         whole && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
     }
 
+    /// Whether it is called a time, and falls from row to row for most of the time.
+    fn runs_backwards(&self) -> bool {
+        let called = TIMES.contains(&self.name.to_lowercase().as_str()) && self.dates + self.numbers == self.rows;
+        called && self.rows > 2 && (self.changes - self.rises) as f64 >= 0.7 * (self.rows - 1) as f64
+    }
+
     /// Whether it stays for some rows, then changes for good.
     fn tells_runs(&self) -> bool {
         let runs = self.changes + 1;
@@ -192,6 +202,13 @@ const ACTIONS: [&str; 10] =
     ["u", "action", "actions", "act", "cmd", "command", "throttle", "steering", "torque", "control"];
 const OUTCOMES: [&str; 6] = ["outcome", "result", "status", "event", "reason", "verdict"];
 
+/// Whether a text is a number and a unit: 0.5 m/s, 49 %.
+fn has_unit(text: &str) -> bool {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    let number = &text[..text.len() - unit.len()];
+    number.parse::<f64>().is_ok() && !unit.trim().is_empty() && !unit.contains(|c: char| c.is_ascii_digit())
+}
+
 /// What the columns may be. A reward is guessed by its name alone, and so is an end.
 pub fn guess(looks: &[Look]) -> Guess {
     let mut named: HashMap<&str, usize> = HashMap::new();
@@ -211,9 +228,14 @@ pub fn guess(looks: &[Look]) -> Guess {
     columns.reward = cost.into_iter().collect();
     columns.episode = take(&|look| look.named(&EPISODES) && look.changes > 0 && !look.is_flag())
         .or_else(|| take(&|look| look.tells_runs() && !look.is_flag()));
-    columns.time = take(&|look| look.named(&TIMES) && look.is_clock()).or_else(|| take(&Look::is_clock));
+    columns.time = take(&|look| look.named(&TIMES) && look.is_clock())
+        .or_else(|| take(&Look::is_clock))
+        .or_else(|| take(&Look::runs_backwards));
     while let Some(name) = take(&|look| look.named(&ACTIONS) && look.is_number()) {
         columns.action.push(name);
+    }
+    if columns.action.is_empty() {
+        columns.action.extend(take(&|look| look.named(&ACTIONS) && look.is_category()));
     }
     let mut outcomes = Vec::new();
     while let Some(name) = take(&|look| look.named(&OUTCOMES) && !look.is_number()) {
@@ -325,6 +347,10 @@ mod tests {
         assert_eq!((columns.terminated.as_deref(), columns.truncated.as_deref()), (Some("term"), Some("trunc")));
         assert_eq!(outcomes, [("status".to_owned(), ["docked", "on its way"].map(str::to_owned).to_vec())]);
         assert_eq!(left, ["stamp.sec", "stamp.nsec"]);
+        let rows: String =
+            (0..60).map(|i| format!("{},{},{}\n", 90 - i, i * 37 % 11, ["left", "right"][i % 2])).collect();
+        let found = guess(&looks(&format!("time,x,action\n{rows}"))).columns;
+        assert_eq!((found.time.as_deref(), &found.action[..]), (Some("time"), &["action".to_owned()][..]));
         let some = guess(&looks("x,y,next_x\n2,2,3\n3,4,1\n1,1,2\n2,2,2\n")).columns;
         assert_eq!((&some.state[..], some.next_state.len()), (&["x", "y"].map(str::to_owned)[..], 0));
     }
