@@ -24,8 +24,10 @@ const SEPARATORS: [(u8, &str); 4] = [(b',', "commas"), (b';', "semicolons"), (b'
 pub(super) const NOT_UTF_8: &str = "not UTF-8; if it is in the encoding of Western Windows (or Latin-1), convert it: iconv -f \
                                     WINDOWS-1252 -t UTF-8 OLD > NEW";
 
+const PAGE: &str = "a page of HTML; in Python: pandas.read_html(\"OLD\")[0].to_csv(\"NEW.csv\", index=False)";
+
 /// How files begin that are no text, and what to do about them.
-const OTHERS: [(&[u8], &str); 16] = [
+const OTHERS: [(&[u8], &str); 19] = [
     (b"PK\x03\x04", "a zip archive, such as a spreadsheet; save it as \"CSV UTF-8\", or unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old spreadsheet; save it as \"CSV UTF-8\""),
     (b"\x1f\x8b", "compressed with gzip; unpack it: gunzip"),
@@ -44,6 +46,9 @@ const OTHERS: [(&[u8], &str); 16] = [
     (b"#ROSBAG", "a recording of ROS; criticd.tables.read_rosbag makes a table of it, in Python"),
     (b"\x80\x04", "an object of Python (pickle); in Python: pandas.read_pickle(\"OLD\").to_parquet(\"NEW.parquet\")"),
     (b"\x80\x05", "an object of Python (pickle); in Python: pandas.read_pickle(\"OLD\").to_parquet(\"NEW.parquet\")"),
+    (b"<html", PAGE),
+    (b"<!DOCTYPE", PAGE),
+    (b"<?xml", "XML; in Python: pandas.read_xml(\"OLD\").to_csv(\"NEW.csv\", index=False)"),
     (
         b"BEGIN TRANSACTION",
         "a dump of SQL; sqlite3 NEW.db < OLD, then sqlite3 -header -csv NEW.db \"select * from TABLE\" > NEW.csv",
