@@ -6,8 +6,8 @@
 Every line, or block of lines, that belongs to criticd is marked `# criticd`. They send each step to the daemon, or
 with --in-process teach a learner in this process, without a daemon. They log the explained variance of the agent's
 critic and of criticd's and the difference of the two, and at every eighth rollout the mean standard deviation of
-criticd's values along the first environment, to TensorBoard where that is installed. Both critics are judged by the rewards that followed, and where
-a rollout or an episode was cut by their own value of the last state. Needs PyTorch.
+criticd's values along the first environment, to TensorBoard where that is installed. Both critics are judged by the
+rewards that followed, and where a rollout or an episode was cut by their own value of the last state. Needs PyTorch.
 """
 
 from __future__ import annotations

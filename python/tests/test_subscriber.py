@@ -15,7 +15,7 @@ from test_snapshot import model
 from criticd import Alarm, Change, Client, CriticdError, Snapshot, Subscriber
 from criticd.subscriber import Follower
 
-WALK = np.random.default_rng(0).standard_normal((10_001, 2))
+WALK = np.random.default_rng(0).standard_normal((100_001, 2))
 
 
 def append(client: Client, first: int, rows: int) -> int:
@@ -37,7 +37,7 @@ def assert_as_answered(snapshot: Snapshot, client: Client, offset: int, whole: b
 
 
 def test_models_are_followed(start: Start) -> None:
-    daemon = start(*CALM, "snapshot_interval_ms=300")
+    daemon = start(*CALM, "snapshot_interval_ms=1500")
     with daemon.client() as client, daemon.subscriber() as subscriber:
         with pytest.raises(TimeoutError, match="no model yet"):
             subscriber.wait(0.1)
