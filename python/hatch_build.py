@@ -30,5 +30,5 @@ class Platform(BuildHookInterface[Any]):
         here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         platform = os.environ.get("CRITICD_WHEEL_PLATFORM", here)
         build_data["pure_python"] = False
-        # The module is for 3.11 and later; with 3.10 the rest of the package works, and `Learner` says what is missing.
+        # The module is for 3.10 and later, as the package is.
         build_data["tag"] = f"py3-none-{platform}"

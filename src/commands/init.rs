@@ -111,7 +111,12 @@ fn ask(guess: &mut Guess, looks: &[Look]) -> Result<(), Failure> {
         ))?;
     }
     let known = |name: &str| looks.iter().any(|look| look.name == name);
+    let proposed = columns.state.clone();
     many("State variables, separated by commas", &mut columns.state, &known)?;
+    if columns.state != proposed {
+        // They were those of the variables proposed.
+        columns.next_state.clear();
+    }
     many("Action", &mut columns.action, &known)?;
     many("Reward: a column or a sum, such as -cost or reward - 0.1*energy", &mut columns.reward, &|_| true)?;
     one("Episode: what tells one from the next", &mut columns.episode, &known)?;

@@ -16,11 +16,9 @@ pub(super) const LIST: &str = "each number needs a column of its own. In Python,
     df = pandas.read_csv(\"OLD.csv\"); lists = df.pop(\"state\").str.findall(r\"[-+.\\w]+\").tolist(); \
     df.join(pandas.DataFrame(lists).add_prefix(\"state_\")).to_csv(\"NEW.csv\", index=False)";
 
-/// Whether a text is a list of numbers, as pandas writes those of Python and of NumPy: \[0.1, 2\], (0.1, 2) or \[0.1 2.\].
+/// Whether a text is a list of numbers, as pandas writes lists and arrays: \[0.1, 2\] or \[0.1 2.\].
 pub(super) fn is_list(text: &str) -> bool {
-    let text = text.trim();
-    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let inner = inner.or_else(|| text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')));
+    let inner = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     inner.is_some_and(|inner| {
         let mut numbers = inner.split([',', ' ', '\n', '\t']).filter(|part| !part.is_empty()).peekable();
         numbers.peek().is_some() && numbers.all(|part| part.parse::<f64>().is_ok())
@@ -107,8 +105,11 @@ impl Coder {
             }
             return number;
         };
-        if is_list(text) {
-            return Err(format!("{cell} is a text that holds a list: {LIST}"));
+        if d < self.states && is_list(text) {
+            return Err(format!(
+                "{cell} is a text that holds a list: {LIST}; or, if it is a name, list the texts in a file for --columns: {}",
+                example(d, text)
+            ));
         }
         // What is a number that is wrong, or stands behind numbers, is no category.
         let learns = self.learns != Learns::No && (d < self.states || self.holds.len() == self.states + 1);
@@ -285,10 +286,10 @@ mod tests {
             coder.read(0, Cell::Written(text), false).unwrap_err()
         };
         assert!(read("0.512 m", Learns::Yes).contains("take out what stands behind one, such as a unit"));
-        for list in ["[0.0344, -1e-05]", "(0.5,)", "[ 0.03 -0.1\n 2.  nan]"] {
+        for list in ["[0.0344, -1e-05]", "[0.5]", "[ 0.03 -0.1\n 2.  nan]"] {
             assert!(read(list, Learns::Yes).contains("a text that holds a list: each number needs a column"), "{list}");
         }
-        for text in ["[idle]", "[]", "[0.1, ..., 0.2]", "(see 2)"] {
+        for text in ["[idle]", "[]", "[0.1, ..., 0.2]", "(0, 1)"] {
             let mut coder = Coder::new(&Categories::default(), (1, 0), Learns::Yes);
             assert_eq!(coder.read(0, Cell::Written(text), false), Ok(Some(0.0)), "{text}");
         }

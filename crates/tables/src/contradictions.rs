@@ -170,6 +170,8 @@ pub(super) struct Words<'a> {
     /// Whether times are dates, and whether rows are put into their order.
     pub(super) calendar: bool,
     pub(super) sorts: bool,
+    /// Whether a time says which row is the next one.
+    pub(super) leads: bool,
     /// Names of the episodes.
     pub(super) episodes: &'a [String],
 }
@@ -328,14 +330,14 @@ impl Contradictions {
                 return Err(Fault::Cell { row: row.line, column: (*column).clone(), message });
             }
         }
-        if let (Some((row, _)), false) = (&self.back.first, self.named || self.keep || !words.sorts)
+        if let (Some((row, _)), false) = (&self.back.first, self.named || !words.leads)
             && self.back.rows > 2
             && self.back.rows * 10 >= self.followed * 9
         {
             let message = format!(
-                "falls in {} of {} rows: the file ends with what came first. Turn it round; in Python: \
-                 pandas.read_csv(\"OLD.csv\").iloc[::-1].to_csv(\"NEW.csv\", index=False). Or keep every row as a step, in the order of the \
-                 file: --order keep",
+                "falls in {} of {} rows. If the file ends with what came first, turn it round; in Python: \
+                 pandas.read_csv(\"OLD.csv\").iloc[::-1].to_csv(\"NEW.csv\", index=False). If the time counts down to an end, leave it \
+                 out (--time)",
                 self.back.rows, self.followed
             );
             return Err(Fault::Cell { row: row.line, column: words.time.clone(), message });

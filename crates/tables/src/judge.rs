@@ -174,6 +174,7 @@ impl Judge {
             row: header.format.words().0,
             episode: header.name_of(Column::Episode),
             sorts: sorts.is_some(),
+            leads: sorts.is_some() && !header.has_next,
             time: sorts.or_else(|| named(Column::Time)).unwrap_or_default(),
             calendar: self.calendar,
             episodes: &order.names,

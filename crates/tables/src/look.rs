@@ -4,7 +4,7 @@ use super::category::{LIST, is_list};
 use super::cell::{Cell, is_missing, number, yes_or_no};
 use super::columns::Columns;
 use super::moment;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// Rows that are looked at, at most.
 const ROWS: u64 = 100_000;
@@ -56,20 +56,29 @@ pub struct Looked {
 
 impl Looked {
     pub(super) fn of(columns: Vec<Look>, lists: Vec<String>, rows: u64, mut told: Vec<String>) -> Self {
-        let mut names = HashSet::new();
-        for column in &columns {
-            let name = &column.name;
-            if !names.insert(name) {
+        for (name, count) in counts(&columns) {
+            if count > 1 && !name.is_empty() {
                 told.push(format!(
-                    "column {name}: there are two of this name, of which none can be used; rename one of them"
+                    "column {name}: {count} columns have this name, of which none can be used; rename them"
                 ));
             }
-            if !column.values.is_empty() && column.values.iter().all(|value| is_list(value)) {
+        }
+        for column in columns.iter().filter(|column| !column.values.is_empty()) {
+            let (name, all) = (&column.name, |is: fn(&str) -> bool| column.values.iter().all(|value| is(value)));
+            if all(is_list) {
                 told.push(format!("column {name}: texts that hold lists; {LIST}"));
             }
-            if !column.values.is_empty() && column.values.iter().all(|value| has_unit(value)) {
-                told.push(format!("column {name}: numbers with a text behind them. In Python: df = pandas.read_csv(\"OLD.csv\"); \
-                    df[\"{name}\"] = df[\"{name}\"].str.extract(r\"([-+.\\deE]+)\").astype(float); df.to_csv(\"NEW.csv\", index=False)"));
+            if all(has_unit) {
+                told.push(format!(
+                    "column {name}: numbers with a text behind them. In Python: df = pandas.read_csv(\"OLD.csv\"); df[{name:?}] = \
+                     df[{name:?}].str.extract(r\"([-+]?[\\d.]+)\").astype(float); df.to_csv(\"NEW.csv\", index=False)"
+                ));
+            }
+            if name.len() > 1 && name.starts_with('"') && name.ends_with('"') {
+                told.push(format!(
+                    "column {name}: quotes behind a blank belong to the text. In Python: pandas.read_csv(\"OLD.csv\", \
+                     skipinitialspace=True).to_csv(\"NEW.csv\", index=False)"
+                ));
             }
         }
         Self { columns, lists, rows, told }
@@ -149,8 +158,7 @@ impl Look {
 
     /// Whether it rises from row to row for most of the time, and now and then begins again.
     fn is_clock(&self) -> bool {
-        let whole = self.dates + self.numbers == self.rows && !self.named(&FRACTIONS);
-        whole && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
+        (self.dates + self.numbers == self.rows) && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
     }
 
     /// Whether it is called a time, and falls from row to row for most of the time.
@@ -162,8 +170,7 @@ impl Look {
     /// Whether it stays for some rows, then changes for good.
     fn tells_runs(&self) -> bool {
         let runs = self.changes + 1;
-        let whole = self.blank == 0 && self.changes > 0 && !self.named(&TIMES);
-        whole && self.distinct as u64 == runs && self.rows as f64 / runs as f64 >= EPISODE
+        self.blank == 0 && self.changes > 0 && self.distinct as u64 == runs && self.rows as f64 / runs as f64 >= EPISODE
     }
 
     fn named(&self, words: &[&str]) -> bool {
@@ -177,7 +184,8 @@ const EPISODES: [&str; 12] =
     ["episode", "ep", "mission", "run", "trial", "trip", "traj", "trajectory", "rollout", "lap", "flight", "job"];
 const TIMES: [&str; 12] =
     ["time", "t", "timestamp", "stamp", "date", "datetime", "step", "second", "seconds", "sec", "secs", "frame"];
-/// Of a time that stands in two columns, the part behind the seconds.
+/// The two parts of a time that stands in two columns.
+const SECONDS: [&str; 3] = ["sec", "secs", "seconds"];
 const FRACTIONS: [&str; 6] = ["nsec", "nsecs", "nanosec", "nanosecs", "nanoseconds", "usec"];
 const COSTS: [&str; 5] = ["cost", "costs", "loss", "penalty", "expense"];
 const REWARDS: [&str; 4] = ["reward", "rewards", "rew", "r"];
@@ -209,11 +217,21 @@ fn has_unit(text: &str) -> bool {
     number.parse::<f64>().is_ok() && !unit.trim().is_empty() && !unit.contains(|c: char| c.is_ascii_digit())
 }
 
+/// How many columns have each name.
+fn counts(looks: &[Look]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    looks.iter().for_each(|look| *counts.entry(look.name.as_str()).or_default() += 1);
+    counts
+}
+
 /// What the columns may be. A reward is guessed by its name alone, and so is an end.
 pub fn guess(looks: &[Look]) -> Guess {
-    let mut named: HashMap<&str, usize> = HashMap::new();
-    looks.iter().for_each(|look| *named.entry(&look.name).or_default() += 1);
-    let (mut free, twice): (Vec<&Look>, Vec<&Look>) = looks.iter().partition(|look| named[look.name.as_str()] == 1);
+    let named = counts(looks);
+    let in_two = [&SECONDS[..], &FRACTIONS].iter().all(|words| looks.iter().any(|look| look.named(words)));
+    // Neither columns of one name nor the parts of a time are of use.
+    let of_use =
+        |look: &&Look| named[look.name.as_str()] == 1 && !(in_two && (look.named(&SECONDS) || look.named(&FRACTIONS)));
+    let (mut free, useless): (Vec<&Look>, Vec<&Look>) = looks.iter().partition(of_use);
     let mut take = |fits: &dyn Fn(&Look) -> bool| -> Option<String> {
         let at = free.iter().position(|look| fits(look))?;
         Some(free.remove(at).name.clone())
@@ -230,7 +248,7 @@ pub fn guess(looks: &[Look]) -> Guess {
         .or_else(|| take(&|look| look.tells_runs() && !look.is_flag()));
     columns.time = take(&|look| look.named(&TIMES) && look.is_clock())
         .or_else(|| take(&Look::is_clock))
-        .or_else(|| take(&Look::runs_backwards));
+        .or_else(|| if columns.episode.is_none() { take(&Look::runs_backwards) } else { None });
     while let Some(name) = take(&|look| look.named(&ACTIONS) && look.is_number()) {
         columns.action.push(name);
     }
@@ -248,16 +266,11 @@ pub fn guess(looks: &[Look]) -> Guess {
         }
         outcomes.push((name, values));
     }
-    let in_two = looks.iter().any(|look| look.named(&FRACTIONS));
-    let is_time = |look: &Look| {
-        look.named(&FRACTIONS)
-            || (look.named(&TIMES) && look.is_clock())
-            || (in_two && look.named(&["sec", "secs", "seconds"]))
-    };
+    let is_time = |look: &Look| look.is_clock() && look.named(&TIMES);
     while let Some(name) = take(&|look| look.is_number() && look.distinct > 1 && !is_time(look)) {
         columns.state.push(name);
     }
-    let mut left: Vec<String> = free.iter().chain(&twice).map(|look| look.name.clone()).collect();
+    let mut left: Vec<String> = free.iter().chain(&useless).map(|look| look.name.clone()).collect();
     let before = |name: &String| {
         let before =
             ["next_", "_next"].iter().find(|word| name.contains(**word)).map(|word| name.replacen(word, "", 1))?;

@@ -24,10 +24,17 @@ const SEPARATORS: [(u8, &str); 4] = [(b',', "commas"), (b';', "semicolons"), (b'
 pub(super) const NOT_UTF_8: &str = "not UTF-8; if it is in the encoding of Western Windows (or Latin-1), convert it: iconv -f \
                                     WINDOWS-1252 -t UTF-8 OLD > NEW";
 
+/// The same of markup, which may begin with blanks and in any case.
 const PAGE: &str = "a page of HTML; in Python: pandas.read_html(\"OLD\")[0].to_csv(\"NEW.csv\", index=False)";
+const MARKUP: [(&str, &str); 4] = [
+    ("<!doctype html", PAGE),
+    ("<html", PAGE),
+    ("<table", PAGE),
+    ("<?xml", "XML; in Python: pandas.read_xml(\"OLD\").to_csv(\"NEW.csv\", index=False)"),
+];
 
 /// How files begin that are no text, and what to do about them.
-const OTHERS: [(&[u8], &str); 19] = [
+const OTHERS: [(&[u8], &str); 16] = [
     (b"PK\x03\x04", "a zip archive, such as a spreadsheet; save it as \"CSV UTF-8\", or unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old spreadsheet; save it as \"CSV UTF-8\""),
     (b"\x1f\x8b", "compressed with gzip; unpack it: gunzip"),
@@ -46,9 +53,6 @@ const OTHERS: [(&[u8], &str); 19] = [
     (b"#ROSBAG", "a recording of ROS; criticd.tables.read_rosbag makes a table of it, in Python"),
     (b"\x80\x04", "an object of Python (pickle); in Python: pandas.read_pickle(\"OLD\").to_parquet(\"NEW.parquet\")"),
     (b"\x80\x05", "an object of Python (pickle); in Python: pandas.read_pickle(\"OLD\").to_parquet(\"NEW.parquet\")"),
-    (b"<html", PAGE),
-    (b"<!DOCTYPE", PAGE),
-    (b"<?xml", "XML; in Python: pandas.read_xml(\"OLD\").to_csv(\"NEW.csv\", index=False)"),
     (
         b"BEGIN TRANSACTION",
         "a dump of SQL; sqlite3 NEW.db < OLD, then sqlite3 -header -csv NEW.db \"select * from TABLE\" > NEW.csv",
@@ -136,6 +140,11 @@ fn beginning(file: &mut File) -> Result<(Vec<u8>, &'static Encoding), Fault> {
     file.take(HEAD).read_to_end(&mut head).map_err(Fault::Io)?;
     if let Some((_, what)) = OTHERS.iter().find(|(start, _)| head.starts_with(start)) {
         return Err(Fault::Content(format!("no text, but {what}")));
+    }
+    let start = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
+    let begins = |mark: &str| start.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark.as_bytes()));
+    if let Some((_, what)) = MARKUP.iter().find(|(mark, _)| begins(mark)) {
+        return Err(Fault::Content(format!("no table, but {what}")));
     }
     let encoding = match head[..] {
         [0xff, 0xfe, ..] => UTF_16LE,
@@ -458,12 +467,6 @@ pub(super) fn check_header(sources: &[Source], job: &Job<'_>) -> Result<(), Faul
     let mut names = job.columns.state.iter().chain(&job.columns.names);
     let mut named = || names.any(|name| sources.iter().any(|source| source.name == *name));
     let values = sources.iter().filter(|source| is_value(&source.name)).count();
-    let quoted = |source: &&Source| source.name.len() > 1 && source.name.starts_with('"') && source.name.ends_with('"');
-    if let Some(source) = sources.iter().find(quoted) {
-        let message = "quotes behind a blank, which belong to the text there. In Python: \
-                       pandas.read_csv(\"OLD.csv\", skipinitialspace=True).to_csv(\"NEW.csv\", index=False)";
-        return Err(Fault::column(&source.name, message));
-    }
     if values == sources.len() && sources.iter().any(|source| is_number(&source.name)) && !named() {
         let message = "no header: the first line holds numbers only, or flags and times beside them. Put a line before it that \
                        names the columns, such as x,speed,reward";
