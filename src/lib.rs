@@ -1,23 +1,13 @@
-//! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
-pub mod board;
-pub mod clock;
-pub mod config;
-pub mod daemon;
-pub mod fleet;
-pub mod hindsight;
-pub mod http;
-pub mod journal;
-pub mod local;
+//! A daemon that learns a value function, with its uncertainty, from a live stream of transitions: its commands, and the whole
+//! of it by the names that programs in Rust use.
+pub mod commands;
 pub mod onnx;
-pub mod packed;
-pub mod panics;
 pub mod picture;
-mod refit_work;
-pub mod sealed;
-pub mod state;
-pub mod telemetry;
-pub mod whole_file;
 
+pub use criticd_daemon::{
+    board, clock, colour, config, daemon, fleet, hindsight, http, journal, local, packed, panics, sealed, state,
+    telemetry, whole_file,
+};
 pub use criticd_learner as learner;
 pub use criticd_learner::{math, sim, snapshot, transition, world};
 pub use criticd_protocol::{client, policy, wire};

@@ -1,7 +1,6 @@
 //! The program: arguments in, exit code out.
 
-mod commands;
-
+use criticd::commands;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -15,17 +15,16 @@
 
 mod bar;
 mod bars;
-mod colour;
 mod curves;
 mod legend;
 mod surface;
 mod ticks;
 mod title;
 
-pub use colour::Colours;
+pub use crate::colour::Colours;
 
+use crate::colour::{ABSENT, HATCH, HATCHED, Oklab, PALE, is_hatch};
 use crate::whole_file::Output;
-use colour::{ABSENT, HATCH, HATCHED, Oklab, PALE, is_hatch};
 use legend::Key;
 use std::io;
 use std::path::Path;
@@ -746,10 +745,10 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
-    use super::colour::GROUND;
     use super::curves::runs;
     use super::title::{SUBTITLE_ROWS, SUBTITLE_WIDTH};
     use super::*;
+    use crate::colour::GROUND;
     use tiny_skia::Pixmap;
 
     fn map(columns: usize, values: Vec<f64>) -> Heatmap {

@@ -28,7 +28,7 @@ WIDE_STRUCTS: dict[str, str] = {
     "crates/protocol/src/wire/status.rs Status": "a message: its fields are its keys",
     "crates/protocol/src/wire/status.rs CriticStatus": "a message: its fields are its keys",
     "crates/protocol/src/wire/status.rs RefitFound": "a message: its fields are its keys",
-    "src/config.rs ConfigParts": "a table: its fields are the settings",
+    "crates/daemon/src/config.rs ConfigParts": "a table: its fields are the settings",
     "src/commands/fit.rs Fit": "a command: its fields are its options",
     "crates/learner/src/model/written.rs Written": "a file: its fields are its keys",
     "crates/learner/src/settings.rs Settings": "a table: its fields are the settings of a critic",
@@ -38,7 +38,7 @@ WIDE_STRUCTS: dict[str, str] = {
 # Words of which users see one spelling alone, each with that one.
 WORDS = {r"\w\.msgpack\b": "a model's file is NAME.model", r"(?i)(?<!_)\bsd\b": "a standard deviation is std"}
 # Where users read.
-READ = ("src/commands/**/*.rs", "src/http/page/*.[jh]*", "python/criticd/*.py", "python/README.md", "README.md", "docs/**/*.md")
+READ = ("src/commands/**/*.rs", "crates/daemon/src/http/page/*.[jh]*", "python/criticd/*.py", "python/README.md", "README.md", "docs/**/*.md")
 # Files that use one another, in the order of the alphabet.
 CIRCLES: dict[tuple[str, ...], str] = {}
 # Dependencies that a build needs although no file names them.
@@ -117,8 +117,8 @@ class Module:
 
     def __init__(self, root: Path, crate: str, folder: Path, path: Path) -> None:
         parts = path.relative_to(folder / "src").with_suffix("").parts
-        # The program beside the library is a crate of its own, which uses the library.
-        program = folder == root and parts[0] in ("main", "commands")
+        # The program is a crate of its own, which uses the library.
+        program = folder == root and parts[0] == "main"
         self.crate, self.code = crate, code_of(path.read_text(encoding="utf-8"))
         names = (part for part in parts if part not in ("mod", "lib", "main"))
         self.place = ("program" if program else crate, *names)

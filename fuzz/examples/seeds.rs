@@ -3,16 +3,16 @@
 //!
 //! `cargo run -p criticd-fuzz --example seeds`, in the folder of the repository.
 
-use criticd::config::Config;
-use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
-use criticd::daemon::ledger::CheckpointDone;
-use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
-use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
-use criticd::journal::{GroupWriter, SkippedRows};
-use criticd::learner::refit;
-use criticd::sim::{self, Step, walk::Walk};
-use criticd::transport::Peer;
-use criticd::wire::{self, ArrayForm, Id, Op};
+use criticd_daemon::config::Config;
+use criticd_daemon::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
+use criticd_daemon::daemon::ledger::CheckpointDone;
+use criticd_daemon::journal::checkpoint::{Checkpoint, Checkpoints};
+use criticd_daemon::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd_daemon::journal::{GroupWriter, SkippedRows};
+use criticd_daemon::learner::refit;
+use criticd_daemon::sim::{self, Step, walk::Walk};
+use criticd_daemon::transport::Peer;
+use criticd_daemon::wire::{self, ArrayForm, Id, Op};
 use parking_lot::Mutex;
 use std::fs;
 use std::io;

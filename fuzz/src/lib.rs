@@ -11,17 +11,17 @@
 //! | [`journal`] | groups of a journal | recovery takes all of them or refuses; a start from a checkpoint in the middle finds the same models and streams bit for bit |
 //! | [`checkpoint`] | a file, or the body of one | it is refused, or comes back from its own encoding and can be started from; one that is damaged costs nothing |
 
-use criticd::daemon::recovery::{RecoverError, Recovered, recover};
-use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
-use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
-use criticd::journal::store::Mark;
-use criticd::journal::{self, Configured, GroupWriter, Record, StoredGroup, TakenRows};
-use criticd::learner::Settings;
-use criticd::snapshot::{Ask, Snapshot};
-use criticd::transition::{Batch, BatchParts, MAGNITUDE_MAX};
-use criticd::transport::inspect::{FromPeer, ToPeer};
-use criticd::transport::{self, SocketName};
-use criticd::wire::{self, ArrayForm, ErrorCode, Op, Reply};
+use criticd_daemon::daemon::recovery::{RecoverError, Recovered, recover};
+use criticd_daemon::journal::checkpoint::{Checkpoint, Checkpoints};
+use criticd_daemon::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd_daemon::journal::store::Mark;
+use criticd_daemon::journal::{self, Configured, GroupWriter, Record, StoredGroup, TakenRows};
+use criticd_daemon::learner::Settings;
+use criticd_daemon::snapshot::{Ask, Snapshot};
+use criticd_daemon::transition::{Batch, BatchParts, MAGNITUDE_MAX};
+use criticd_daemon::transport::inspect::{FromPeer, ToPeer};
+use criticd_daemon::transport::{self, SocketName};
+use criticd_daemon::wire::{self, ArrayForm, ErrorCode, Op, Reply};
 use parking_lot::Mutex;
 use peak_alloc::PeakAlloc;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -5,10 +5,10 @@ use super::client::{Connection, daemon_named, with_critic};
 use super::given::{categories, read_states_as, within, without_unit, write_texts};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
-use criticd::learner::act::{Actor, Exploration, Question};
-use criticd::snapshot::Evaluator;
-use criticd::table::{Categories, Columns};
-use criticd::wire::Status;
+use crate::learner::act::{Actor, Exploration, Question};
+use crate::snapshot::Evaluator;
+use crate::table::{Categories, Columns};
+use crate::wire::Status;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -3,12 +3,12 @@
 use super::Failure;
 use super::given::{TableOptions, listed, read_states_as, within, without_unit};
 use super::output::{in_file, note};
-use criticd::learner::Lambda;
-use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
-use criticd::math::embedding::StateKind;
-use criticd::table::{Categories, Columns, Table};
-use criticd::transition::Rows;
-use criticd::wire;
+use crate::learner::Lambda;
+use crate::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
+use crate::math::embedding::StateKind;
+use crate::table::{Categories, Columns, Table};
+use crate::transition::Rows;
+use crate::wire;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -157,7 +157,7 @@ impl ActionOptions {
     }
 
     fn chosen_trace(&self, successor: Successor, columns: &ActionColumns) -> Result<Trace, Failure> {
-        let has = |column: &criticd::learner::action::Column| column.width > 0;
+        let has = |column: &crate::learner::action::Column| column.width > 0;
         let (behavior, target) = (has(&columns.behavior_probs), has(&columns.target_probs));
         let missing = match self.trace {
             Some(TraceChoice::Tree) if !target => Some("target_prob"),

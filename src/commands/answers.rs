@@ -1,7 +1,7 @@
 //! What a model says of states, for people and for programs.
 
 use super::output::number;
-use criticd::snapshot::Evaluation;
+use crate::snapshot::Evaluation;
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 

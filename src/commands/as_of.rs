@@ -2,14 +2,14 @@
 
 use super::Failure;
 use super::output::{Progress, in_file};
-use criticd::config::Config;
-use criticd::daemon::as_of::{Moment, as_of};
-use criticd::daemon::survey::holds_journal;
-use criticd::journal::checkpoint::Directory;
-use criticd::journal::store::SqliteStorage;
-use criticd::learner::Learner;
-use criticd::snapshot::Snapshot;
-use criticd::state::State;
+use crate::config::Config;
+use crate::daemon::as_of::{Moment, as_of};
+use crate::daemon::survey::holds_journal;
+use crate::journal::checkpoint::Directory;
+use crate::journal::store::SqliteStorage;
+use crate::learner::Learner;
+use crate::snapshot::Snapshot;
+use crate::state::State;
 use std::path::Path;
 
 /// A moment, as it is written.

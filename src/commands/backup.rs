@@ -3,8 +3,8 @@
 use super::Failure;
 use super::client::Place;
 use super::output::{Progress, in_file, moment, print};
-use criticd::daemon::survey::holds_journal;
-use criticd::daemon::{archive, lock};
+use crate::daemon::survey::holds_journal;
+use crate::daemon::{archive, lock};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -2,14 +2,14 @@
 
 use super::Failure;
 use super::output::{facts, in_file, print, print_json};
-use criticd::config::{Config, Options, config_file};
-use criticd::daemon::outlook::{Fate, Outlook};
-use criticd::daemon::recovery::RecoverError;
-use criticd::daemon::survey::holds_journal;
-use criticd::journal::checkpoint::Directory;
-use criticd::journal::store::SqliteStorage;
-use criticd::keys::KeyPair;
-use criticd::learner::{KernelKind, Settings};
+use crate::config::{Config, Options, config_file};
+use crate::daemon::outlook::{Fate, Outlook};
+use crate::daemon::recovery::RecoverError;
+use crate::daemon::survey::holds_journal;
+use crate::journal::checkpoint::Directory;
+use crate::journal::store::SqliteStorage;
+use crate::keys::KeyPair;
+use crate::learner::{KernelKind, Settings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -3,9 +3,9 @@
 use super::Failure;
 use super::given::{self, TableOptions};
 use super::output::{facts, in_file, number, print, print_json};
-use criticd::hindsight::targets::{Behind, Checked, Ends, check};
-use criticd::learner::Settings;
-use criticd::table::Table;
+use crate::hindsight::targets::{Behind, Checked, Ends, check};
+use crate::learner::Settings;
+use crate::table::Table;
 use serde_json::{Value, json};
 
 /// Check somebody's returns or advantages: which rows bootstrap wrongly where episodes end, and by how much

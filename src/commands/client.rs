@@ -2,11 +2,11 @@
 
 use super::output::{note, write_file};
 use super::{Failure, as_of, print};
-use criticd::client::{ClientError, Requester};
-use criticd::config::ConfigParts;
-use criticd::daemon;
-use criticd::daemon::as_of::Moment;
-use criticd::wire::{self, ArrayForm};
+use crate::client::{ClientError, Requester};
+use crate::config::ConfigParts;
+use crate::daemon;
+use crate::daemon::as_of::Moment;
+use crate::wire::{self, ArrayForm};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -158,7 +158,7 @@ pub(super) fn daemon_named(model: &Path) -> Option<String> {
 }
 
 /// The value function of the daemon at `control`.
-pub(super) fn model_of(control: &str) -> Result<criticd::snapshot::Snapshot, Failure> {
+pub(super) fn model_of(control: &str) -> Result<crate::snapshot::Snapshot, Failure> {
     let connection = Connection::to(control);
     Ok(connection.connect()?.snapshot(None, connection.timeout())?)
 }

@@ -3,8 +3,8 @@
 use super::Failure;
 use super::client::Place;
 use super::output::{Progress, in_file, print};
-use criticd::daemon::{self, StartError, replace, survey};
-use criticd::journal::store::SqliteStorage;
+use crate::daemon::{self, StartError, replace, survey};
+use crate::journal::store::SqliteStorage;
 use std::fs::File;
 use std::path::Path;
 

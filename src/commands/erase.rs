@@ -4,8 +4,8 @@ use super::client::Place;
 use super::compact::{refuse_unfinished, stopped};
 use super::output::{Progress, in_file, print};
 use super::{Failure, given::plural};
-use criticd::daemon::erase::{self, Erased};
-use criticd::daemon::survey;
+use crate::daemon::erase::{self, Erased};
+use crate::daemon::survey;
 use std::fmt::Write as _;
 
 /// Erase the bytes of rows that were taken back from the files of a stopped daemon

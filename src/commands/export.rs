@@ -4,8 +4,8 @@ use super::client::Place;
 use super::inspect::Then;
 use super::output::{Progress, in_file, output, print};
 use super::{Failure, label::named, onnx};
-use criticd::daemon::archive::{self, ArchiveError, Chosen};
-use criticd::daemon::survey::holds_journal;
+use crate::daemon::archive::{self, ArchiveError, Chosen};
+use crate::daemon::survey::holds_journal;
 use std::path::{Path, PathBuf};
 
 /// Write the rows of a journal to a table, or a value function as ONNX

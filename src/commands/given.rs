@@ -2,17 +2,17 @@
 
 use super::Failure;
 use super::output::{ReadProgress, columns, facts, in_file, note, number, print, print_json};
-use criticd::learner::{Lambda, Settings};
-use criticd::math::embedding::StateKind;
-use criticd::math::kernel::{Hyperparameters, Metric};
-use criticd::math::returns::{chains, cuts};
-use criticd::snapshot::{Inputs, Snapshot};
-use criticd::table::{
+use crate::learner::{Lambda, Settings};
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{Hyperparameters, Metric};
+use crate::math::returns::{chains, cuts};
+use crate::snapshot::{Inputs, Snapshot};
+use crate::table::{
     self, AssumeTerminated, Categories, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, TableError,
     Values,
 };
-use criticd::transition::Rows;
-use criticd::wire::{decode_snapshot, hyperparameters_from_str};
+use crate::transition::Rows;
+use crate::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -375,8 +375,8 @@ impl ReadingOptions {
             Assume::Last => AssumeTerminated::Last,
         });
         let done = self.done.map(|done| match done {
-            Done::Terminated => criticd::table::Done::Terminated,
-            Done::Truncated => criticd::table::Done::Truncated,
+            Done::Terminated => crate::table::Done::Terminated,
+            Done::Truncated => crate::table::Done::Truncated,
         });
         Reading {
             assume_terminated: assumed.or(known.assume_terminated),

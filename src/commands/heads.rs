@@ -4,8 +4,8 @@ use super::Failure;
 use super::client::{Connection, with_critic};
 use super::label_file;
 use super::output::{columns, number, print, print_json};
+use crate::wire::head_list_from_str;
 use clap::Subcommand;
-use criticd::wire::head_list_from_str;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::output::{ReadProgress, facts, is_closed, note, output, print};
-use criticd::table::{Columns, Guess, Look, Looked, guess, look};
+use crate::table::{Columns, Guess, Look, Looked, guess, look};
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 

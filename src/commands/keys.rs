@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::output::{columns, print, print_json};
-use criticd::keys;
+use crate::keys;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 use super::Failure;
 use super::client::{Connection, with_critic};
 use super::output::{in_file, note};
-use criticd::client::{ClientError, Requester};
-use criticd::table::{Columns, Reading, Table};
+use crate::client::{ClientError, Requester};
+use crate::table::{Columns, Reading, Table};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;

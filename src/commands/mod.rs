@@ -47,10 +47,10 @@ mod value;
 mod world;
 
 use self::output::print;
+use crate::clock;
+use crate::config::LogFormat;
+use crate::journal::thresholds;
 use clap::{FromArgMatches as _, Parser, Subcommand};
-use criticd::clock;
-use criticd::config::LogFormat;
-use criticd::journal::thresholds;
 use env_logger::TimestampPrecision;
 use env_logger::fmt::ConfigurableFormat;
 use indicatif::MultiProgress;
@@ -69,7 +69,7 @@ use std::time::SystemTime;
     arg_required_else_help = true,
     after_help = "First steps:\n  criticd demo pendulum        watch a value function being learned\n  criticd fit runs.csv         learn one from a log\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n\nOne way to name things: -d names a daemon, by its data directory or by its control endpoint. MODEL is a model file, or such a\nname: then the daemon's value function is taken. TABLE is a table of transitions.\n\nFiles: settings in $XDG_CONFIG_HOME/criticd/criticd.toml (~/.config), data in $XDG_STATE_HOME/criticd\n(~/.local/state). Environment: `criticd serve --help`.\n\nExit status: 0 done; 1 failed, with a message that says what to do; 2 wrong usage; 130 interrupted."
 )]
-pub(crate) struct Arguments {
+pub struct Arguments {
     #[command(subcommand)]
     command: Command,
     /// For tests: let a few rows do for what takes megabytes
@@ -122,12 +122,12 @@ enum Command {
 }
 
 /// The arguments of the program. Ends it where they are wrong, or where help was asked for.
-pub(crate) fn arguments() -> Arguments {
+pub fn arguments() -> Arguments {
     Arguments::from_arg_matches(&help::program().get_matches()).unwrap_or_else(|e| e.exit())
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
-pub(crate) fn run(arguments: Arguments) -> ExitCode {
+pub fn run(arguments: Arguments) -> ExitCode {
     if arguments.small_thresholds {
         thresholds::make_small();
     }

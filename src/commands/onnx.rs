@@ -3,7 +3,7 @@
 use super::Failure;
 use super::inspect::Then;
 use super::output::write_file;
-use criticd::onnx::encode;
+use crate::onnx::encode;
 use std::path::Path;
 
 /// Write a model as ONNX to `out`, all of it or nothing.

@@ -1,8 +1,8 @@
 //! What commands print: aligned text for people, one JSON document for programs, progress on standard error.
 
 use super::Failure;
-use criticd::telemetry::used_by_all_threads;
-use criticd::whole_file::Output;
+use crate::telemetry::used_by_all_threads;
+use crate::whole_file::Output;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -291,7 +291,7 @@ impl<'a> ReadProgress<'a> {
         Self { path, started: Instant::now(), bar: None }
     }
 
-    pub(super) fn show(&mut self, progress: criticd::table::Progress) {
+    pub(super) fn show(&mut self, progress: crate::table::Progress) {
         let elapsed = self.started.elapsed();
         if elapsed < PATIENCE || !io::stderr().is_terminal() {
             return;

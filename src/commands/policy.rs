@@ -4,10 +4,10 @@ use super::Failure;
 use super::actions::ActionKind;
 use super::given::states_as;
 use super::output::{Progress, in_file};
-use criticd::learner::action::{ActionSpace, Column};
-use criticd::learner::judge::{Fault, Policy};
-use criticd::policy::{PolicyClient, PolicyError};
-use criticd::table::{self, Categories, Columns, TableError};
+use crate::learner::action::{ActionSpace, Column};
+use crate::learner::judge::{Fault, Policy};
+use crate::policy::{PolicyClient, PolicyError};
+use crate::table::{self, Categories, Columns, TableError};
 use std::path::Path;
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 
 use super::Failure;
 use super::output::{columns, in_file, moment, print, print_json};
-use criticd::config::ConfigParts;
-use criticd::daemon::quarantine::{self, Kept};
-use criticd::wire;
+use crate::config::ConfigParts;
+use crate::daemon::quarantine::{self, Kept};
+use crate::wire;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

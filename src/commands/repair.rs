@@ -5,10 +5,10 @@ use super::client::Place;
 use super::compact::stopped;
 use super::inspect::{describe_directory, survey_directory};
 use super::output::{in_file, print};
-use criticd::daemon::recovery::NEWER_REMEDY;
-use criticd::daemon::replace::{self, Interrupted};
-use criticd::daemon::survey::{self, Mend, Survey};
-use criticd::journal::checkpoint::Directory;
+use crate::daemon::recovery::NEWER_REMEDY;
+use crate::daemon::replace::{self, Interrupted};
+use crate::daemon::survey::{self, Mend, Survey};
+use crate::journal::checkpoint::Directory;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 

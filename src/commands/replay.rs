@@ -4,11 +4,11 @@ use super::client::Connection;
 use super::given::{TABLES, TableOptions};
 use super::output::note;
 use super::{Failure, print};
-use criticd::client::{ClientError, Requester, Sender, Subscriber};
-use criticd::config::ConfigParts;
-use criticd::table::Table;
-use criticd::transition::{Batch, BatchParts};
-use criticd::wire::{self, Status};
+use crate::client::{ClientError, Requester, Sender, Subscriber};
+use crate::config::ConfigParts;
+use crate::table::Table;
+use crate::transition::{Batch, BatchParts};
+use crate::wire::{self, Status};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -343,7 +343,7 @@ fn renumbered(batches: Vec<Batch>, name: &dyn Fn(&str) -> String) -> Vec<Batch> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use criticd::sim::{batches, walk::Walk};
+    use crate::sim::{batches, walk::Walk};
 
     #[test]
     fn what_rows_say_about_policies_is_sent() {

@@ -3,7 +3,7 @@
 use super::client::Place;
 use super::output::{in_file, moment, print};
 use super::{Failure, compact::stopped};
-use criticd::daemon::{replace, survey};
+use crate::daemon::{replace, survey};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set the data of a stopped daemon aside, so that the next start has none

@@ -8,14 +8,14 @@ use super::output::{Progress, columns, facts, in_file, note, number, output, pri
 use super::policy;
 use super::world::reward::{Reward, split};
 use super::world::{AskedOptions, Given, Modelled};
-use criticd::learner::act::{Actor, Exploration, Question};
-use criticd::learner::action::{ActionSpace, Column};
-use criticd::learner::judge::Policy;
-use criticd::picture::{Axis, Curves, Figure, Line, Panel};
-use criticd::snapshot::Evaluator;
-use criticd::table::Columns;
-use criticd::whole_file::Output;
-use criticd::world::{Ahead, Course, Error, Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
+use crate::learner::act::{Actor, Exploration, Question};
+use crate::learner::action::{ActionSpace, Column};
+use crate::learner::judge::Policy;
+use crate::picture::{Axis, Curves, Figure, Line, Panel};
+use crate::snapshot::Evaluator;
+use crate::table::Columns;
+use crate::whole_file::Output;
+use crate::world::{Ahead, Course, Error, Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -407,7 +407,7 @@ fn figure(of: &Modelled, found: &Found) -> Figure {
             title: format!("{}: reach {}", label(of, show), found.reach_text(k)),
             x: Axis::new("steps ahead", 0.0, steps as f64 + 1.0),
             y_label: label(of, show),
-            y_scale: criticd::picture::Scale::Linear,
+            y_scale: crate::picture::Scale::Linear,
             y_range: None,
             at: at.clone(),
             lines,

@@ -4,9 +4,9 @@ use super::Failure;
 use super::dictionary::DictionaryOptions;
 use super::given::{self, TableOptions};
 use super::output::{Progress, columns, facts, in_file, note, number, print, print_json};
-use criticd::learner::Settings;
-use criticd::learner::batch::Given;
-use criticd::math::evidence::{Evidence, parameter_names, to_parameters};
+use crate::learner::Settings;
+use crate::learner::batch::Given;
+use crate::math::evidence::{Evidence, parameter_names, to_parameters};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

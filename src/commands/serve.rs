@@ -2,9 +2,9 @@
 
 use super::given::ReadingOptions;
 use super::{Failure, print, start_log};
-use criticd::config::{Config, ConfigError, Options};
-use criticd::daemon::warm_start::WarmStart;
-use criticd::daemon::{Daemon, StartupProgress};
+use crate::config::{Config, ConfigError, Options};
+use crate::daemon::warm_start::WarmStart;
+use crate::daemon::{Daemon, StartupProgress};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -10,15 +10,15 @@ use super::given::common_unit;
 use super::inspect::{PROVISIONAL, UNSCALED, verified};
 use super::output::{columns, digits, facts, is_closed, percent, visible};
 use super::{Failure, as_of, print};
-use console::Term;
-use criticd::daemon::as_of::Moment;
-use criticd::math::embedding::StateKind;
-use criticd::wire;
-use criticd::wire::status::{
+use crate::daemon::as_of::Moment;
+use crate::math::embedding::StateKind;
+use crate::wire;
+use crate::wire::status::{
     AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, ModelStatus,
     RebuildStatus, RefitFound, RefitStatus, ReturnsStatus, SelectionFound, TrackingStatus, TrialFound, TrustReason,
     TrustStatus,
 };
+use console::Term;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::client::Place;
 use super::output::{Progress, in_file, print};
-use criticd::daemon;
+use crate::daemon;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 

@@ -6,13 +6,13 @@ use super::Failure;
 use super::actions::{ActionKind, action_kind};
 use super::given::{self, TableOptions, plural, without_unit};
 use super::output::{in_file, number};
-use criticd::learner::action::{ActionColumns, ActionSpace};
-use criticd::learner::judge::{count, folds};
-use criticd::math::embedding::StateKind;
-use criticd::math::returns::chains;
-use criticd::table::{Categories, Table};
-use criticd::transition::Rows;
-use criticd::world::{
+use crate::learner::action::{ActionColumns, ActionSpace};
+use crate::learner::judge::{count, folds};
+use crate::math::embedding::StateKind;
+use crate::math::returns::chains;
+use crate::table::{Categories, Table};
+use crate::transition::Rows;
+use crate::world::{
     Ahead, Chained, Choice, Choosing, Dynamics, Evaluation, LOST_MAX, Normal, Part, RADIUS_DOUBTED, Transitions, World,
     WorldError,
 };

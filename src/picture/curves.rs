@@ -1,7 +1,7 @@
 //! Functions of one variable: curves with their bands, on hatched ground where next to nothing is known.
 
-use super::colour::{GROUND, HATCHED, PALE, is_hatch};
 use super::{Canvas, Curves, Fade, Frame, GRID, LINES, Plot, Scale, Side, TICK, extent, grown, sharp};
+use crate::colour::{GROUND, HATCHED, PALE, is_hatch};
 use tiny_skia::PathBuilder;
 
 impl Curves {

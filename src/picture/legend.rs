@@ -1,7 +1,7 @@
 //! The legend of a panel: its entries in rows, each with a key.
 
-use super::colour::{Colours, GROUND, HATCH, HATCHED, PALE, is_hatch};
 use super::{Align, Canvas, Frame, LEGEND_ROW, Marker, PANEL_WIDTH, TICK_SIZE, grown};
+use crate::colour::{Colours, GROUND, HATCH, HATCHED, PALE, is_hatch};
 use tiny_skia::PathBuilder;
 
 /// What stands before a text of a legend.

@@ -27,7 +27,7 @@ LEAVING = (
     "Cannot find context with specified id",
     "Promise was collected",
 )
-# A daemon that has no time for an answer says so, and the page asks again (src/http/mod.rs): on a busy machine that may be.
+# A daemon that has no time for an answer says so, and the page asks again (crates/daemon/src/http/mod.rs): on a busy machine that may be.
 ASK_AGAIN = "the server responded with a status of 503"
 
 

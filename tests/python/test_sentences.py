@@ -413,7 +413,7 @@ SAID = {
     "src/commands/world.rs": "a row has the discount|^transition|another one continues|states with actions|held-out error|of the variance",
     "src/commands/rollout.rs": "^learning|^--|its actions are|of what follows|held-out row",
 }
-TRUST = "src/http/trust.rs"
+TRUST = "crates/daemon/src/http/trust.rs"
 LITERAL = re.compile(r'//[^\n]*|#\[(?:arg|command)\((?:[^"\]]|"(?:\\.|[^"\\])*")*\)\]|"((?:\\.|[^"\\])*)"', re.DOTALL)
 
 

@@ -1,7 +1,7 @@
 //! Columns of rows as arrays, and faults as exceptions.
 
-use criticd::transition::BatchParts;
-use criticd::wire::WireError;
+use criticd_daemon::transition::BatchParts;
+use criticd_daemon::wire::WireError;
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

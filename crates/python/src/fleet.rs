@@ -1,11 +1,11 @@
 //! Coordinators of fleets: `criticd.fleet` is their face.
 
 use crate::arrays::{fault, refused};
-use criticd::fleet::{Epoch, Gathered, SUMS, decode_message};
-use criticd::learner::merge::Verdict;
-use criticd::local::{LEARNER, part_of_model};
-use criticd::snapshot::Snapshot;
-use criticd::wire::{self, ArrayForm, ErrorCode, WireError};
+use criticd_daemon::fleet::{Epoch, Gathered, SUMS, decode_message};
+use criticd_daemon::learner::merge::Verdict;
+use criticd_daemon::local::{LEARNER, part_of_model};
+use criticd_daemon::snapshot::Snapshot;
+use criticd_daemon::wire::{self, ArrayForm, ErrorCode, WireError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ type Version = (u64, u64, u64);
 /// A message that is held: worker, version, rows, and where its streams stand.
 type Held = (u32, Version, u64, BTreeMap<String, u64>);
 
-fn version(of: criticd::learner::merge::Version) -> Version {
+fn version(of: criticd_daemon::learner::merge::Version) -> Version {
     (of.incarnation, of.removals, of.offset)
 }
 
@@ -99,8 +99,8 @@ impl PyGathered {
                 return Ok(bytes);
             }
             let streams = gathered.held().sums().flat_map(|told| told.streams.clone()).collect();
-            let told = criticd::fleet::Told { streams, sums: model.sums() };
-            let part = criticd::fleet::Part { epoch: gathered.epoch().clone(), told };
+            let told = criticd_daemon::fleet::Told { streams, sums: model.sums() };
+            let part = criticd_daemon::fleet::Part { epoch: gathered.epoch().clone(), told };
             Ok(wire::with_bytes(bytes, SUMS, &part.written()))
         });
         made.map(|bytes| PyBytes::new(py, &bytes)).map_err(|why: String| unsolved(py, why))

@@ -116,6 +116,7 @@ use build::Builder;
 use criticd_learner::action::{ActionColumns, Column as ActionColumn};
 use criticd_learner::transition::{Batch, BatchParts, Names, Rows};
 use extras::{Extras, Wide};
+use flate2 as _;
 use job::{Column, Job, Want};
 use order::Place;
 use serde::{Deserialize, Serialize};

@@ -4,17 +4,17 @@ use super::Failure;
 use super::workload::{Case, STEP_S};
 use super::{count, micros};
 use crate::commands::output::columns;
-use criticd::daemon::core::REFRESH_SHARE;
-use criticd::learner::batch::Given;
-use criticd::learner::heads::{Cumulant, Head, Rate};
-use criticd::learner::judge::part;
-use criticd::learner::model::Model;
-use criticd::learner::{Lambda, SelectionKind, Settings, VarianceKind};
-use criticd::math::dictionary::{Dictionary, StoppingRule};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::{Inputs, Snapshot};
-use criticd::telemetry::{resident_bytes, used};
-use criticd::transition::Rows;
+use crate::daemon::core::REFRESH_SHARE;
+use crate::learner::batch::Given;
+use crate::learner::heads::{Cumulant, Head, Rate};
+use crate::learner::judge::part;
+use crate::learner::model::Model;
+use crate::learner::{Lambda, SelectionKind, Settings, VarianceKind};
+use crate::math::dictionary::{Dictionary, StoppingRule};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::snapshot::{Inputs, Snapshot};
+use crate::telemetry::{resident_bytes, used};
+use crate::transition::Rows;
 use serde_json::{Value, json};
 
 /// Answers per second that are part of the rate: every head's value and deviation at the state of each step.
@@ -261,7 +261,7 @@ pub(super) fn document(case: &Case, heads: usize, timescales: usize, runs: &[Hea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use criticd::learner::heads::{Columns, check};
+    use crate::learner::heads::{Columns, check};
     use std::collections::HashSet;
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_small_bank_is_measured_whole() {
-        let case = Case { dim: 3, size: 12, sync: criticd::journal::retention::SyncMode::Os };
+        let case = Case { dim: 3, size: 12, sync: crate::journal::retention::SyncMode::Os };
         for two_kernels in [true, false] {
             let runs = measure(&case, 20, 4, two_kernels, 1e-3).unwrap();
             assert_eq!(runs.iter().map(|run| run.lambda).collect::<Vec<_>>(), ["1", "default"]);

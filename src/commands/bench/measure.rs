@@ -2,13 +2,13 @@
 
 use super::Failure;
 use super::workload::{Case, Scratch};
-use criticd::client::{Requester, Sender};
-use criticd::daemon::Daemon;
-use criticd::daemon::core::{Core, Now};
-use criticd::journal::checkpoint::Directory;
-use criticd::journal::store::SqliteStorage;
-use criticd::snapshot::{Ask, Evaluation, Evaluator, Scratch as Memory};
-use criticd::telemetry::{Stage, Stages, thread_seconds};
+use crate::client::{Requester, Sender};
+use crate::daemon::Daemon;
+use crate::daemon::core::{Core, Now};
+use crate::journal::checkpoint::Directory;
+use crate::journal::store::SqliteStorage;
+use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch as Memory};
+use crate::telemetry::{Stage, Stages, thread_seconds};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,9 +6,9 @@ mod workload;
 
 use super::Failure;
 use super::output::{columns, print, print_json};
+use crate::journal::retention::SyncMode;
+use crate::telemetry::Stage;
 use clap::builder::ArgPredicate;
-use criticd::journal::retention::SyncMode;
-use criticd::telemetry::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Answers, Latency, OneThread, Whole};
 use serde_json::{Value, json};

@@ -2,11 +2,11 @@
 
 use super::Failure;
 use crate::commands::output::note;
-use criticd::config::{Config, ConfigParts};
-use criticd::journal::retention::SyncMode;
-use criticd::learner::Settings;
-use criticd::transition::{Batch, BatchParts, Rows};
-use criticd::wire;
+use crate::config::{Config, ConfigParts};
+use crate::journal::retention::SyncMode;
+use crate::learner::Settings;
+use crate::transition::{Batch, BatchParts, Rows};
+use crate::wire;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;

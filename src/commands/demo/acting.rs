@@ -6,17 +6,17 @@
 use super::place::Place;
 use super::report::grouped;
 use super::{CONNECT, Failure};
-use criticd::client::{ClientError, Requester};
-use criticd::config::Config;
-use criticd::learner::act::{Actor, Exploration, Question};
-use criticd::learner::action::{ActionValue, Successor, Trace};
-use criticd::learner::random::{mix, uniform};
-use criticd::learner::{DriftSensitivity, Lambda, Settings};
-use criticd::picture::{Axis, Figure, Heatmap, Panel};
-use criticd::sim::tasks::{CartPole, Swingup, Task};
-use criticd::snapshot::{Evaluator, Snapshot};
-use criticd::transition::{Batch, BatchParts};
-use criticd::whole_file::Scratch;
+use crate::client::{ClientError, Requester};
+use crate::config::Config;
+use crate::learner::act::{Actor, Exploration, Question};
+use crate::learner::action::{ActionValue, Successor, Trace};
+use crate::learner::random::{mix, uniform};
+use crate::learner::{DriftSensitivity, Lambda, Settings};
+use crate::picture::{Axis, Figure, Heatmap, Panel};
+use crate::sim::tasks::{CartPole, Swingup, Task};
+use crate::snapshot::{Evaluator, Snapshot};
+use crate::transition::{Batch, BatchParts};
+use crate::whole_file::Scratch;
 use serde_json::{Value, json};
 use std::f64::consts::PI;
 use std::path::{Path, PathBuf};
@@ -320,7 +320,7 @@ impl Learned {
 
     /// The largest Q, and the action that has it, over two of the state's variables.
     pub(super) fn figure(&self) -> Result<Figure, Failure> {
-        let refused = |e: criticd::transition::Invalid| Failure::new(e.to_string());
+        let refused = |e: crate::transition::Invalid| Failure::new(e.to_string());
         let actor = Actor::new(Evaluator::new(self.snapshot.clone())).map_err(refused)?;
         let (x, y) = self.task.plane();
         let (mut values, mut actions) = (Vec::new(), Vec::new());

@@ -2,10 +2,10 @@
 
 use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
-use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
-use criticd::transport::Endpoints;
-use criticd::wire::status::LastRefit;
-use criticd::wire::{self, Status};
+use crate::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
+use crate::transport::Endpoints;
+use crate::wire::status::LastRefit;
+use crate::wire::{self, Status};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

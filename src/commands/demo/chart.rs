@@ -1,7 +1,7 @@
 //! The kernel as people see it: lengthscales in the units of the environment, and a bar for each.
 
 use super::world::World;
-use criticd::snapshot::Snapshot;
+use crate::snapshot::Snapshot;
 
 /// The kernel in the environment's units.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use super::world::World;
 use super::{CONNECT, Failure};
+use crate::client::Requester;
 use crate::commands::client::Connection;
-use criticd::client::Requester;
-use criticd::config::Config;
-use criticd::daemon::Daemon;
-use criticd::transport::Endpoints;
-use criticd::whole_file::Scratch;
-use criticd::wire::Status;
+use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::transport::Endpoints;
+use crate::whole_file::Scratch;
+use crate::wire::Status;
 use serde_json::json;
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! Programs that send experience, one thread each.
 
 use super::world::World;
-use criticd::client::{ClientError, Sender};
-use criticd::sim;
-use criticd::transport::Endpoint;
-use criticd::wire;
+use crate::client::{ClientError, Sender};
+use crate::sim;
+use crate::transport::Endpoint;
+use crate::wire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -57,7 +57,7 @@ impl Producers {
             let session = session.clone();
             let run = move || produce(world, copy, &session, rate, sender, &shared);
             let thread = std::thread::Builder::new().name(format!("copy-{copy}")).spawn(run);
-            producers.threads.push(thread.map_err(criticd::client::ConnectionError::Internal)?);
+            producers.threads.push(thread.map_err(crate::client::ConnectionError::Internal)?);
         }
         Ok(producers)
     }

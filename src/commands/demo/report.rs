@@ -4,9 +4,9 @@ use super::audience::View;
 use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use crate::commands::output::number;
-use criticd::snapshot::Snapshot;
-use criticd::wire::Status;
-use criticd::wire::status::RefitStatus;
+use crate::snapshot::Snapshot;
+use crate::wire::Status;
+use crate::wire::status::RefitStatus;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 

@@ -2,10 +2,10 @@
 
 use super::Failure;
 use crate::commands::output::{columns, print, print_json};
-use criticd::learner::random::{mix, normal};
-use criticd::learner::suggest::{Advisor, AdvisorSettings, Output};
-use criticd::math::dense::{Matrix, Op, product, solve_general};
-use criticd::sim::throw::{DISTANCES, EXPLORATION, UNTRAINED, target, throw};
+use crate::learner::random::{mix, normal};
+use crate::learner::suggest::{Advisor, AdvisorSettings, Output};
+use crate::math::dense::{Matrix, Op, product, solve_general};
+use crate::sim::throw::{DISTANCES, EXPLORATION, UNTRAINED, target, throw};
 use serde_json::json;
 
 /// Runs of every policy, each with its own targets and its own exploration.

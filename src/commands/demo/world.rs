@@ -1,10 +1,10 @@
 //! The worlds of the demo: a simulator, its true values, and how to draw it.
 
-use criticd::picture::{Axis, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
-use criticd::sim::Step;
-use criticd::sim::gridworld::{self, Gridworld};
-use criticd::sim::pendulum::{Pendulum, SPEED_MAX};
-use criticd::snapshot::{Ask, Snapshot};
+use crate::picture::{Axis, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
+use crate::sim::Step;
+use crate::sim::gridworld::{self, Gridworld};
+use crate::sim::pendulum::{Pendulum, SPEED_MAX};
+use crate::snapshot::{Ask, Snapshot};
 use std::f64::consts::PI;
 
 /// Disturbance of the pendulum's torque, N m.
@@ -170,7 +170,7 @@ impl World {
     }
 
     /// The true value on a grid over the state space, for the dashboard.
-    pub(super) fn map(self, discount: f64) -> criticd::http::Truth {
+    pub(super) fn map(self, discount: f64) -> crate::http::Truth {
         let ranges = self.variables().map(|variable| variable.range);
         let (columns, rows) = match self {
             Self::Pendulum => (COARSE_COLUMNS, COARSE_ROWS),
@@ -181,7 +181,7 @@ impl World {
             Self::Pendulum => average_return(*state, discount, COARSE_ROLLOUTS),
             Self::Gridworld => gridworld::true_value(state[0].round() as i32, discount),
         };
-        criticd::http::Truth::new(columns, ranges, Heatmap::centres(&x, &y, columns, rows).iter().map(value).collect())
+        crate::http::Truth::new(columns, ranges, Heatmap::centres(&x, &y, columns, rows).iter().map(value).collect())
     }
 
     /// What the model says, with the states it stands on and those that came last.

@@ -1,14 +1,14 @@
 //! `criticd evaluate` by the rows of a running daemon.
 
 use super::{Evaluate, endpoint};
+use crate::client::Requester;
 use crate::commands::Failure;
 use crate::commands::actions::ActionKind;
 use crate::commands::client::{Connection, with_critic};
 use crate::commands::output::{Progress, note, write_file};
 use crate::commands::{given, policy};
-use criticd::client::Requester;
-use criticd::learner::judge::Policy;
-use criticd::wire::{EVALUATED_MAX, Status};
+use crate::learner::judge::Policy;
+use crate::wire::{EVALUATED_MAX, Status};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -4,11 +4,11 @@ use super::{By, Evaluate};
 use crate::commands::Failure;
 use crate::commands::output::in_file;
 use crate::commands::world::{Given, Modelled};
-use criticd::learner::action::ActionSpace;
-use criticd::learner::judge::{Estimate, Judged, Policy};
-use criticd::math::dense::dot;
-use criticd::table::Categories;
-use criticd::world::{Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
+use crate::learner::action::ActionSpace;
+use crate::learner::judge::{Estimate, Judged, Policy};
+use crate::math::dense::dot;
+use crate::table::Categories;
+use crate::world::{Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
 use serde_json::{Value, json};
 
 /// The model at C and at the starts, each with the shares of the policy's actions.

@@ -2,10 +2,10 @@
 
 use crate::commands::Failure;
 use crate::commands::given::name_of;
-use criticd::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
-use criticd::math::embedding::StateKind;
-use criticd::math::kernel::NoiseModel;
-use criticd::table::Table;
+use crate::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
+use crate::math::embedding::StateKind;
+use crate::math::kernel::NoiseModel;
+use crate::table::Table;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KernelChoice {

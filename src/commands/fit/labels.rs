@@ -4,9 +4,9 @@
 use crate::commands::Failure;
 use crate::commands::label_file::{self, InFile};
 use crate::commands::output::{in_file, note};
-use criticd::learner::heads::Cumulant;
-use criticd::learner::labels::Labels;
-use criticd::table::Table;
+use crate::learner::heads::Cumulant;
+use crate::learner::labels::Labels;
+use crate::table::Table;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -3,13 +3,13 @@
 use super::{Failure, Fit, Fitted, finish};
 use crate::commands::inspect::read_model;
 use crate::commands::output::in_file;
-use criticd::fleet::{Epoch, Part, SUMS};
-use criticd::learner::model::Model;
-use criticd::local::part_of_model;
-use criticd::snapshot::Snapshot;
-use criticd::table::Table;
-use criticd::transition::Rows;
-use criticd::wire::{ArrayForm, encode_snapshot, with_bytes};
+use crate::fleet::{Epoch, Part, SUMS};
+use crate::learner::model::Model;
+use crate::local::part_of_model;
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+use crate::transition::Rows;
+use crate::wire::{ArrayForm, encode_snapshot, with_bytes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -7,14 +7,14 @@ use crate::commands::held_out::HeldOut;
 use crate::commands::inspect::{describe, names};
 use crate::commands::output::{facts, number, percent};
 use crate::commands::{Failure, given, score};
-use criticd::learner::hidden::Sign;
-use criticd::learner::improve::Improved;
-use criticd::learner::refit::{AscentReport, RefitReport, SelectionReport};
-use criticd::math::evidence::Evidence;
-use criticd::math::sensitivity::total_indices;
-use criticd::snapshot::{Ask, Evaluator, Snapshot};
-use criticd::transition::Rows;
-use criticd::wire::{self, hyperparameters_to_json, refit_report_to_json};
+use crate::learner::hidden::Sign;
+use crate::learner::improve::Improved;
+use crate::learner::refit::{AscentReport, RefitReport, SelectionReport};
+use crate::math::evidence::Evidence;
+use crate::math::sensitivity::total_indices;
+use crate::snapshot::{Ask, Evaluator, Snapshot};
+use crate::transition::Rows;
+use crate::wire::{self, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Map, Value, json};
 
 /// States at which the shares of the variables are estimated.

@@ -4,14 +4,14 @@ use super::super::held_out;
 use super::super::output::{in_file, number};
 use super::choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice};
 use super::{Failure, Fit, Fitted, WHITE_LAMBDA, constants, finish};
-use criticd::learner::batch::Given;
-use criticd::learner::refit::{self, RefitError, RefitJob, RefitTrigger};
-use criticd::learner::window::Window;
-use criticd::learner::{DictionaryBy, DriftSensitivity, Lambda, Learner, Settings};
-use criticd::math::kernel::NoiseModel;
-use criticd::telemetry::ProcessorTime;
-use criticd::transition::Rows;
-use criticd::wire;
+use crate::learner::batch::Given;
+use crate::learner::refit::{self, RefitError, RefitJob, RefitTrigger};
+use crate::learner::window::Window;
+use crate::learner::{DictionaryBy, DriftSensitivity, Lambda, Learner, Settings};
+use crate::math::kernel::NoiseModel;
+use crate::telemetry::ProcessorTime;
+use crate::transition::Rows;
+use crate::wire;
 use std::time::Duration;
 
 /// Rows of the data-driven model where the search takes nothing of it.

@@ -2,9 +2,9 @@
 
 use super::super::Failure;
 use super::super::output::in_file;
-use criticd::packed;
-use criticd::sealed::Seal;
-use criticd::whole_file;
+use crate::packed;
+use crate::sealed::Seal;
+use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::fs::{self, File, TryLockError};

@@ -4,7 +4,7 @@
 use super::super::Failure;
 use super::super::given::TableOptions;
 use super::super::output::in_file;
-use criticd::table::{Info, Table, Values};
+use crate::table::{Info, Table, Values};
 use serde_json::{Map, Value, json};
 
 /// Version of the columns and keys of a file of labels.

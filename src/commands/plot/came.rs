@@ -3,12 +3,12 @@
 use crate::commands::Failure;
 use crate::commands::given::{NO_CODES, refuse_texts};
 use crate::commands::output::in_file;
-use criticd::daemon::archive;
-use criticd::daemon::survey::holds_journal;
-use criticd::hindsight::Rewards;
-use criticd::snapshot::Snapshot;
-use criticd::table::{Mapping, Table};
-use criticd::transition::Rows;
+use crate::daemon::archive;
+use crate::daemon::survey::holds_journal;
+use crate::hindsight::Rewards;
+use crate::snapshot::Snapshot;
+use crate::table::{Mapping, Table};
+use crate::transition::Rows;
 use std::path::Path;
 
 /// Rows of a journal that are looked at, the newest.

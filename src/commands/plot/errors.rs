@@ -5,9 +5,9 @@ use super::came::Came;
 use crate::commands::Failure;
 use crate::commands::given::plural;
 use crate::commands::output::{columns, in_file, number};
-use criticd::hindsight::{Kind, Neighbours, SAMPLES, Sample, Worst, samples, scattered, spacing};
-use criticd::picture::{Colours, Curves, Fade, Heatmap, Line, Marker, Panel, Points, Scale};
-use criticd::snapshot::Evaluator;
+use crate::hindsight::{Kind, Neighbours, SAMPLES, Sample, Worst, samples, scattered, spacing};
+use crate::picture::{Colours, Curves, Fade, Heatmap, Line, Marker, Panel, Points, Scale};
+use crate::snapshot::Evaluator;
 use std::path::Path;
 
 /// Cells along each axis.

@@ -4,11 +4,11 @@ use super::came::ROWS;
 use crate::commands::Failure;
 use crate::commands::given::{plural, read_states_as};
 use crate::commands::output::in_file;
-use criticd::daemon::archive;
-use criticd::daemon::survey::holds_journal;
-use criticd::learner::judge::shuffled;
-use criticd::snapshot::Snapshot;
-use criticd::table::Columns;
+use crate::daemon::archive;
+use crate::daemon::survey::holds_journal;
+use crate::learner::judge::shuffled;
+use crate::snapshot::Snapshot;
+use crate::table::Columns;
 use std::path::Path;
 
 /// Visited states that are kept.

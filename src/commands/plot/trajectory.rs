@@ -4,9 +4,9 @@ use super::came::Came;
 use super::{Labels, ends};
 use crate::commands::Failure;
 use crate::commands::given::{plural, without_unit};
-use criticd::hindsight::{Along, Single, Stretch};
-use criticd::picture::{Axis, Curves, Figure, Line, Marker, Panel, Points, Scale};
-use criticd::snapshot::{Ask, Evaluator};
+use crate::hindsight::{Along, Single, Stretch};
+use crate::picture::{Axis, Curves, Figure, Line, Marker, Panel, Points, Scale};
+use crate::snapshot::{Ask, Evaluator};
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Alarms before failures, in a line.
 
 use super::{digits, said};
-use criticd::wire::status::AlarmStatus;
+use crate::wire::status::AlarmStatus;
 
 /// What an alarm about returns says, and what has come of those before.
 pub(super) fn line(alarm: &AlarmStatus) -> (String, String) {

@@ -1,7 +1,7 @@
 //! What is said of memory.
 
 use super::{mib, said};
-use criticd::wire::status::{MemoryStatus, ModelMemoryStatus};
+use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
 
 /// What a daemon may take at most, and what a row, a stream and an element of the dictionary take.
 pub(super) fn line(memory: &MemoryStatus) -> (String, String) {

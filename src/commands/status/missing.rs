@@ -1,6 +1,6 @@
 //! What is said of rows that did not come.
 
-use criticd::wire::Status;
+use crate::wire::Status;
 
 /// Rows that did not come, and connections that broke, so that more may be missing.
 pub(super) fn line(status: &Status) -> String {

@@ -2,8 +2,8 @@
 
 use super::said;
 use crate::commands::given::plural;
-use criticd::wire::Status;
-use criticd::wire::status::{InfluenceStatus, RemovalStatus};
+use crate::wire::Status;
+use crate::wire::status::{InfluenceStatus, RemovalStatus};
 
 /// Removals that are told of, the last ones.
 const SHOWN: usize = 4;

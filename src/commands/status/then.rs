@@ -3,7 +3,7 @@
 use super::super::inspect::{describe, document};
 use super::super::output::print_json;
 use super::super::{Failure, as_of};
-use criticd::daemon::as_of::Moment;
+use crate::daemon::as_of::Moment;
 use serde_json::{Value, json};
 use std::path::Path;
 

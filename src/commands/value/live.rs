@@ -1,14 +1,14 @@
 //! `criticd value` of the critics of a running daemon.
 
 use super::HeadValues;
+use crate::client::Requester;
 use crate::commands::Failure;
 use crate::commands::answers::table;
 use crate::commands::client::{Connection, with_critic};
 use crate::commands::given::read_states_as;
 use crate::commands::output::{columns, print, print_json};
-use criticd::client::Requester;
-use criticd::snapshot::Evaluation;
-use criticd::table::{Categories, Columns};
+use crate::snapshot::Evaluation;
+use crate::table::{Categories, Columns};
 use nalgebra::DMatrix;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;

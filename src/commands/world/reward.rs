@@ -2,8 +2,8 @@
 
 use super::super::Failure;
 use super::super::given::without_unit;
-use criticd::learner::action::ActionSpace;
-use criticd::learner::expression::{Formula, NotASum, Variable};
+use crate::learner::action::ActionSpace;
+use crate::learner::expression::{Formula, NotASum, Variable};
 
 /// A formula over the numbers of a state and an action.
 #[derive(Clone, Debug)]

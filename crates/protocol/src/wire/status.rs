@@ -2,7 +2,7 @@
 //! the command line read it.
 //!
 //! Keys may be added: a reader takes the default of a key that an older daemon does not send, and skips a key that it does not
-//! know. `None` travels as nil. `proto/status.md` and `src/http/page/status.d.ts` are made from these types; after a change
+//! know. `None` travels as nil. `proto/status.md` and `crates/daemon/src/http/page/status.d.ts` are made from these types; after a change
 //! `CRITICD_WRITE=1 cargo test --release -p criticd-protocol wire::status` writes them again.
 
 use super::{ErrorCode, StreamPosition, WireError};
@@ -1372,7 +1372,7 @@ mod tests {
     #[test]
     fn the_files_made_from_these_types_are_up_to_date() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (path, text) in [("proto/status.md", table()), ("src/http/page/status.d.ts", types())] {
+        for (path, text) in [("proto/status.md", table()), ("crates/daemon/src/http/page/status.d.ts", types())] {
             let path = root.join(path);
             if std::env::var_os("CRITICD_WRITE").is_some() {
                 std::fs::write(&path, &text).unwrap();

@@ -4,7 +4,7 @@
 
 /// A colour in Oklab: lightness in [0, 1], green to red, blue to yellow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Oklab {
+pub struct Oklab {
     l: f64,
     a: f64,
     b: f64,
@@ -22,7 +22,7 @@ impl Oklab {
     }
 
     /// The colour `t` of the way to `other`.
-    pub(super) fn towards(self, other: Self, t: f64) -> Self {
+    pub fn towards(self, other: Self, t: f64) -> Self {
         let mix = |x: f64, y: f64| x + t * (y - x);
         Self { l: mix(self.l, other.l), a: mix(self.a, other.a), b: mix(self.b, other.b) }
     }
@@ -41,7 +41,7 @@ impl Oklab {
     }
 
     /// sRGB, clipped to what a screen can show.
-    pub(super) fn srgb(self) -> [u8; 3] {
+    pub fn srgb(self) -> [u8; 3] {
         self.linear().map(|v| {
             let v = v.clamp(0.0, 1.0);
             let encoded = if v <= 0.003_130_8 { 12.92 * v } else { 1.055 * v.powf(1.0 / 2.4) - 0.055 };
@@ -51,21 +51,21 @@ impl Oklab {
 }
 
 /// What uncertain parts of a picture fade to.
-pub(super) const PALE: Oklab = Oklab::grey(0.985);
+pub const PALE: Oklab = Oklab::grey(0.985);
 /// Lines over what is not known.
-pub(super) const HATCH: Oklab = Oklab::grey(0.55);
+pub const HATCH: Oklab = Oklab::grey(0.55);
 /// The same below curves, which must stay in front.
-pub(super) const GROUND: Oklab = Oklab::grey(0.82);
+pub const GROUND: Oklab = Oklab::grey(0.82);
 /// Amount of fading from which a place is hatched.
-pub(super) const HATCHED: f64 = 0.5;
+pub const HATCHED: f64 = 0.5;
 
 /// Whether a place, in pixels, lies on a line of the hatching.
-pub(super) fn is_hatch(across: f64, up: f64) -> bool {
+pub fn is_hatch(across: f64, up: f64) -> bool {
     (across + up).rem_euclid(9.0) < 1.6
 }
 
 /// Where there is no number to show.
-pub(super) const ABSENT: Oklab = Oklab::grey(0.8);
+pub const ABSENT: Oklab = Oklab::grey(0.8);
 
 /// Which colour map a heat map uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Colours {
     }
 
     /// The colour at `t` in [0, 1], from low to high; `t` outside is taken as the nearer end.
-    pub(super) fn at(self, t: f64) -> Oklab {
+    pub fn at(self, t: f64) -> Oklab {
         let anchors = self.anchors();
         let place = t.clamp(0.0, 1.0) * (anchors.len() - 1) as f64;
         let k = (place as usize).min(anchors.len() - 2);
