@@ -1,8 +1,10 @@
 //! MessagePack of our own types, out of files and of records of the journal.
 //!
 //! `rmp_serde` writes them, structures as maps. Its reader asks a type for whatever the bytes may be, so that all of it is compiled once
-//! more for each of several hundred types: a tenth of the library. This one asks for what the type has said that it is.
+//! more for each of several hundred types: a tenth of the library. This one asks for what the type has said that it is; single values
+//! are read as in messages ([`wire::reader`]).
 
+use crate::wire::{self, reader::Head};
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Error as _, Expected, Unexpected, Visitor};
 use std::str;
@@ -18,119 +20,47 @@ const DEPTH_MAX: usize = 512;
 /// # Errors
 /// What is wrong with them.
 pub fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Error> {
-    T::deserialize(&mut Reader { rest: bytes, depth: 0 })
+    T::deserialize(&mut Reader { bytes: wire::reader::Reader::new(bytes), depth: 0 })
 }
 
 struct Reader<'de> {
-    rest: &'de [u8],
+    bytes: wire::reader::Reader<'de>,
     depth: usize,
 }
 
-/// A value, or the head of one with so many items.
-#[derive(Clone, Copy)]
-enum Token<'de> {
-    Nil,
-    Bool(bool),
-    Int(i128),
-    F32(f32),
-    F64(f64),
-    Str(&'de str),
-    Bytes(&'de [u8]),
-    Array(usize),
-    Map(usize),
+#[cold]
+fn refused(found: Head<'_>, expected: &dyn Expected) -> Error {
+    let found = match found {
+        Head::Nil => Unexpected::Unit,
+        Head::Bool(value) => Unexpected::Bool(value),
+        Head::Uint(value) => Unexpected::Unsigned(value),
+        Head::Int(value) => Unexpected::Signed(value),
+        Head::Float(value) => Unexpected::Float(value),
+        Head::Str(text) => str::from_utf8(text).map_or(Unexpected::Other("a text that is not UTF-8"), Unexpected::Str),
+        Head::Bin(bytes) => Unexpected::Bytes(bytes),
+        Head::Ext => Unexpected::Other("a value of no kind that is written"),
+        Head::Array(_) => Unexpected::Seq,
+        Head::Map(_) => Unexpected::Map,
+    };
+    Error::invalid_type(found, expected)
 }
 
-impl Token<'_> {
-    #[cold]
-    fn refused(self, expected: &dyn Expected) -> Error {
-        let found = match self {
-            Self::Nil => Unexpected::Unit,
-            Self::Bool(value) => Unexpected::Bool(value),
-            Self::Int(value) => match u64::try_from(value) {
-                Ok(value) => Unexpected::Unsigned(value),
-                // MessagePack has none below.
-                Err(_) => Unexpected::Signed(value as i64),
-            },
-            Self::F32(value) => Unexpected::Float(value.into()),
-            Self::F64(value) => Unexpected::Float(value),
-            Self::Str(text) => Unexpected::Str(text),
-            Self::Bytes(bytes) => Unexpected::Bytes(bytes),
-            Self::Array(_) => Unexpected::Seq,
-            Self::Map(_) => Unexpected::Map,
-        };
-        Error::invalid_type(found, expected)
-    }
+fn utf8(text: &[u8]) -> Result<&str, Error> {
+    str::from_utf8(text).map_err(|_| Error::custom("a text is not UTF-8"))
 }
 
 impl<'de> Reader<'de> {
-    fn take(&mut self, count: usize) -> Result<&'de [u8], Error> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(|| Error::custom("it ends within a value"))?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    /// An unsigned number of `count` bytes, at most eight.
-    fn number(&mut self, count: usize) -> Result<u64, Error> {
-        Ok(self.take(count)?.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
-    }
-
-    fn text(&mut self, length: u64) -> Result<Token<'de>, Error> {
-        let text = str::from_utf8(self.take(length as usize)?).map_err(|_| Error::custom("a text is not UTF-8"))?;
-        Ok(Token::Str(text))
-    }
-
-    /// So many items, `each` of which takes at least so many bytes.
-    fn items(&self, count: u64, each: u64) -> Result<usize, Error> {
-        if count.saturating_mul(each) > self.rest.len() as u64 {
-            return Err(Error::custom("it ends within a value"));
-        }
-        Ok(count as usize)
-    }
-
-    fn token(&mut self) -> Result<Token<'de>, Error> {
-        let head = self.number(1)? as u8;
-        Ok(match head {
-            0x00..=0x7f => Token::Int(head.into()),
-            0x80..=0x8f => Token::Map(self.items(u64::from(head & 0x0f), 2)?),
-            0x90..=0x9f => Token::Array(self.items(u64::from(head & 0x0f), 1)?),
-            0xa0..=0xbf => self.text(u64::from(head & 0x1f))?,
-            0xc0 => Token::Nil,
-            0xc2 | 0xc3 => Token::Bool(head == 0xc3),
-            0xc4..=0xc6 => {
-                let length = self.number(1 << (head - 0xc4))?;
-                Token::Bytes(self.take(length as usize)?)
-            }
-            0xca => Token::F32(f32::from_bits(self.number(4)? as u32)),
-            0xcb => Token::F64(f64::from_bits(self.number(8)?)),
-            0xcc..=0xcf => Token::Int(self.number(1 << (head - 0xcc))?.into()),
-            0xd0 => Token::Int((self.number(1)? as i8).into()),
-            0xd1 => Token::Int((self.number(2)? as i16).into()),
-            0xd2 => Token::Int((self.number(4)? as i32).into()),
-            0xd3 => Token::Int((self.number(8)? as i64).into()),
-            0xd9..=0xdb => {
-                let length = self.number(1 << (head - 0xd9))?;
-                self.text(length)?
-            }
-            0xdc | 0xdd => {
-                let count = self.number(2 << (head - 0xdc))?;
-                Token::Array(self.items(count, 1)?)
-            }
-            0xde | 0xdf => {
-                let count = self.number(2 << (head - 0xde))?;
-                Token::Map(self.items(count, 2)?)
-            }
-            0xe0.. => Token::Int((head as i8).into()),
-            0xc1 | 0xc7..=0xc9 | 0xd4..=0xd8 => return Err(Error::custom("a value of no kind that is written")),
-        })
+    fn head(&mut self) -> Result<Head<'de>, Error> {
+        self.bytes.head().map_err(|fault| Error::custom(fault.message))
     }
 
     fn skip(&mut self) -> Result<(), Error> {
         let mut left = 1_usize;
         while left > 0 {
             left = left - 1
-                + match self.token()? {
-                    Token::Array(count) => count,
-                    Token::Map(count) => 2 * count,
+                + match self.head()? {
+                    Head::Array(count) => count,
+                    Head::Map(count) => 2 * count,
                     _ => 0,
                 };
         }
@@ -166,30 +96,27 @@ impl<'de> Reader<'de> {
     }
 }
 
-/// Methods that ask a type for one thing: NAME PATTERN => CALL, any other token being refused.
+/// Methods that ask a type for one thing: NAME PATTERN => CALL, any other value being refused.
 macro_rules! reads {
     ($($method:ident($($unused:ty),*) $pattern:pat => |$reader:ident, $visitor:ident| $call:expr;)*) => {$(
         fn $method<V: Visitor<'de>>(self, $(_: $unused,)* $visitor: V) -> Result<V::Value, Error> {
             let $reader = self;
-            match $reader.token()? {
+            match $reader.head()? {
                 $pattern => $call,
-                other => Err(other.refused(&$visitor)),
+                other => Err(refused(other, &$visitor)),
             }
         }
     )*};
 }
 
-/// Methods for numbers without a fraction, which are written as short as they can be.
+/// Methods for numbers without a fraction, which are written as short as they can be. The type says where one is too large for it.
 macro_rules! reads_whole {
-    ($($method:ident $kind:ty, $visit:ident;)*) => {$(
+    ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            let token = self.token()?;
-            match token {
-                Token::Int(value) => match <$kind>::try_from(value) {
-                    Ok(value) => visitor.$visit(value),
-                    Err(_) => Err(token.refused(&visitor)),
-                },
-                other => Err(other.refused(&visitor)),
+            match self.head()? {
+                Head::Uint(value) => visitor.visit_u64(value),
+                Head::Int(value) => visitor.visit_i64(value),
+                other => Err(refused(other, &visitor)),
             }
         }
     )*};
@@ -199,49 +126,41 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.token()? {
-            Token::Nil => visitor.visit_unit(),
-            Token::Bool(value) => visitor.visit_bool(value),
-            Token::Int(value) => match u64::try_from(value) {
-                Ok(value) => visitor.visit_u64(value),
-                Err(_) => visitor.visit_i64(value as i64),
-            },
-            Token::F32(value) => visitor.visit_f32(value),
-            Token::F64(value) => visitor.visit_f64(value),
-            Token::Str(text) => visitor.visit_borrowed_str(text),
-            Token::Bytes(bytes) => visitor.visit_borrowed_bytes(bytes),
-            Token::Array(count) => self.sequence(count, visitor),
-            Token::Map(count) => self.mapping(count, visitor),
+        match self.head()? {
+            Head::Nil => visitor.visit_unit(),
+            Head::Bool(value) => visitor.visit_bool(value),
+            Head::Uint(value) => visitor.visit_u64(value),
+            Head::Int(value) => visitor.visit_i64(value),
+            Head::Float(value) => visitor.visit_f64(value),
+            Head::Str(text) => visitor.visit_borrowed_str(utf8(text)?),
+            Head::Bin(bytes) => visitor.visit_borrowed_bytes(bytes),
+            Head::Array(count) => self.sequence(count, visitor),
+            Head::Map(count) => self.mapping(count, visitor),
+            Head::Ext => Err(refused(Head::Ext, &visitor)),
         }
     }
 
     reads! {
-        deserialize_bool() Token::Bool(value) => |reader, visitor| visitor.visit_bool(value);
-        deserialize_char() Token::Str(text) => |reader, visitor| visitor.visit_borrowed_str(text);
-        deserialize_str() Token::Str(text) => |reader, visitor| visitor.visit_borrowed_str(text);
-        deserialize_string() Token::Str(text) => |reader, visitor| visitor.visit_borrowed_str(text);
-        deserialize_identifier() Token::Str(text) => |reader, visitor| visitor.visit_borrowed_str(text);
-        deserialize_bytes() Token::Bytes(bytes) => |reader, visitor| visitor.visit_borrowed_bytes(bytes);
-        deserialize_byte_buf() Token::Bytes(bytes) => |reader, visitor| visitor.visit_borrowed_bytes(bytes);
-        deserialize_unit() Token::Nil => |reader, visitor| visitor.visit_unit();
-        deserialize_unit_struct(&'static str) Token::Nil | Token::Array(0) => |reader, visitor| visitor.visit_unit();
-        deserialize_seq() Token::Array(count) => |reader, visitor| reader.sequence(count, visitor);
-        deserialize_tuple(usize) Token::Array(count) => |reader, visitor| reader.sequence(count, visitor);
-        deserialize_tuple_struct(&'static str, usize) Token::Array(count) => |reader, visitor| reader.sequence(count, visitor);
-        deserialize_map() Token::Map(count) => |reader, visitor| reader.mapping(count, visitor);
-        deserialize_struct(&'static str, &'static [&'static str]) Token::Map(count)
+        deserialize_bool() Head::Bool(value) => |reader, visitor| visitor.visit_bool(value);
+        deserialize_char() Head::Str(text) => |reader, visitor| visitor.visit_borrowed_str(utf8(text)?);
+        deserialize_str() Head::Str(text) => |reader, visitor| visitor.visit_borrowed_str(utf8(text)?);
+        deserialize_string() Head::Str(text) => |reader, visitor| visitor.visit_borrowed_str(utf8(text)?);
+        deserialize_identifier() Head::Str(text) => |reader, visitor| visitor.visit_borrowed_str(utf8(text)?);
+        deserialize_bytes() Head::Bin(bytes) => |reader, visitor| visitor.visit_borrowed_bytes(bytes);
+        deserialize_byte_buf() Head::Bin(bytes) => |reader, visitor| visitor.visit_borrowed_bytes(bytes);
+        deserialize_unit() Head::Nil => |reader, visitor| visitor.visit_unit();
+        deserialize_unit_struct(&'static str) Head::Nil | Head::Array(0) => |reader, visitor| visitor.visit_unit();
+        deserialize_seq() Head::Array(count) => |reader, visitor| reader.sequence(count, visitor);
+        deserialize_tuple(usize) Head::Array(count) => |reader, visitor| reader.sequence(count, visitor);
+        deserialize_tuple_struct(&'static str, usize) Head::Array(count) => |reader, visitor| reader.sequence(count, visitor);
+        deserialize_map() Head::Map(count) => |reader, visitor| reader.mapping(count, visitor);
+        deserialize_struct(&'static str, &'static [&'static str]) Head::Map(count)
             => |reader, visitor| reader.mapping(count, visitor);
     }
 
     reads_whole! {
-        deserialize_i8 i64, visit_i64;
-        deserialize_i16 i64, visit_i64;
-        deserialize_i32 i64, visit_i64;
-        deserialize_i64 i64, visit_i64;
-        deserialize_u8 u64, visit_u64;
-        deserialize_u16 u64, visit_u64;
-        deserialize_u32 u64, visit_u64;
-        deserialize_u64 u64, visit_u64;
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
     }
 
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -249,22 +168,21 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.token()? {
-            Token::F64(value) => visitor.visit_f64(value),
-            Token::F32(value) => visitor.visit_f32(value),
-            Token::Int(value) => visitor.visit_f64(value as f64),
-            other => Err(other.refused(&visitor)),
+        match self.head()? {
+            Head::Float(value) => visitor.visit_f64(value),
+            Head::Uint(value) => visitor.visit_f64(value as f64),
+            Head::Int(value) => visitor.visit_f64(value as f64),
+            other => Err(refused(other, &visitor)),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.rest.strip_prefix(&[0xc0]) {
-            Some(rest) => {
-                self.rest = rest;
-                visitor.visit_none()
-            }
-            None => visitor.visit_some(self),
+        let before = self.bytes;
+        if self.head()? == Head::Nil {
+            return visitor.visit_none();
         }
+        self.bytes = before;
+        visitor.visit_some(self)
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
@@ -277,15 +195,15 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        match self.token()? {
-            Token::Str(name) => visitor.visit_enum(BorrowedStrDeserializer::new(name)),
-            Token::Map(1) => {
+        match self.head()? {
+            Head::Str(name) => visitor.visit_enum(BorrowedStrDeserializer::new(utf8(name)?)),
+            Head::Map(1) => {
                 self.enter()?;
                 let value = visitor.visit_enum(&mut *self)?;
                 self.leave(0, 1)?;
                 Ok(value)
             }
-            other => Err(other.refused(&visitor)),
+            other => Err(refused(other, &visitor)),
         }
     }
 
@@ -455,7 +373,10 @@ mod tests {
         assert_eq!(read::<Whole>(&bytes).unwrap(), whole());
         for cut in (0..bytes.len()).filter(|cut| cut % 997 == 0 || *cut < 3000 || bytes.len() - cut < 3000) {
             let why = read::<Whole>(&bytes[..cut]).unwrap_err().to_string();
-            assert!(why.contains("ends within a value"), "{cut}: {why}");
+            assert!(
+                why.contains("ends in the middle of a value") || why.contains("than there are bytes"),
+                "{cut}: {why}"
+            );
         }
     }
 
@@ -484,14 +405,19 @@ mod tests {
             refused(&written(serde_json::json!({"count": "two"}))),
             "invalid type: string \"two\", expected u32"
         );
-        assert_eq!(refused(&written(serde_json::json!({"count": -2}))), "invalid type: integer `-2`, expected u32");
+        assert_eq!(refused(&written(serde_json::json!({"count": -2}))), "invalid value: integer `-2`, expected u32");
         assert!(refused(&written(serde_json::json!({"count": 1_u64 << 40}))).starts_with("invalid value: integer"));
         assert_eq!(refused(&written(serde_json::json!([1]))), "invalid type: sequence, expected struct Less");
         assert!(read::<(u8, u8)>(&written(serde_json::json!([1, 2, 3]))).is_err(), "an item too many");
         assert!(refused(&[0x81, 0xa5, b'c', b'o', b'u', 0xff, b't', 1]).contains("UTF-8"));
-        assert!(refused(&[0xc1]).contains("no kind"));
+        assert!(refused(&[0xc1]).contains("0xc1 starts no value"));
         let deep = [vec![0x91; 100_000], vec![1]].concat();
         assert!(read::<serde_json::Value>(&deep).unwrap_err().to_string().contains("too deep"));
-        assert!(read::<Vec<u8>>(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1]).unwrap_err().to_string().contains("ends within"));
+        assert!(
+            read::<Vec<u8>>(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1])
+                .unwrap_err()
+                .to_string()
+                .contains("than there are bytes")
+        );
     }
 }

@@ -16,7 +16,7 @@ mod encode;
 mod evaluate;
 mod heads;
 mod model;
-mod reader;
+pub mod reader;
 mod reply;
 mod report;
 pub mod status;

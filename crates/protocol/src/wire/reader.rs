@@ -8,15 +8,22 @@ const DEPTH_MAX: usize = 16;
 
 /// The beginning of a value: all of it, except for arrays and maps, whose contents follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Head<'a> {
+pub enum Head<'a> {
+    /// Nothing.
     Nil,
+    /// A boolean.
     Bool(bool),
+    /// An integer from 0 on, of any width.
     Uint(u64),
-    /// Negative.
+    /// A negative integer, of any width.
     Int(i64),
+    /// A number of either precision.
     Float(f64),
+    /// Text, not checked to be UTF-8.
     Str(&'a [u8]),
+    /// Bytes.
     Bin(&'a [u8]),
+    /// An extension type, which is passed over.
     Ext,
     /// So many values follow; there are at least as many bytes.
     Array(usize),
@@ -43,12 +50,13 @@ impl Head<'_> {
 
 /// A cursor over encoded values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// A cursor at the beginning of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
@@ -58,10 +66,8 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
-        let (head, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or_else(|| WireError::malformed("the message ends in the middle of a value"))?;
+        let (head, rest) =
+            self.rest.split_at_checked(len).ok_or_else(|| WireError::malformed("it ends in the middle of a value"))?;
         self.rest = rest;
         Ok(head)
     }
@@ -85,7 +91,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The next value's beginning.
-    pub(super) fn head(&mut self) -> Result<Head<'a>, WireError> {
+    ///
+    /// # Errors
+    /// Where the bytes end within it, or a length says more than there are.
+    pub fn head(&mut self) -> Result<Head<'a>, WireError> {
         let signed = |v: i64| if v < 0 { Head::Int(v) } else { Head::Uint(v as u64) };
         let [byte] = self.array::<1>()?;
         let ext = |reader: &mut Self, len: usize| reader.take(len.saturating_add(1)).map(|_| Head::Ext);
