@@ -9,7 +9,8 @@ pub use criticd_daemon::{
     telemetry, whole_file,
 };
 pub use criticd_learner as learner;
-pub use criticd_learner::{math, sim, snapshot, transition, world};
+pub use criticd_learner::{math, snapshot, transition, world};
 pub use criticd_protocol::{client, policy, wire};
+pub use criticd_sim as sim;
 pub use criticd_tables as table;
 pub use criticd_transport::{self as transport, access, keys};

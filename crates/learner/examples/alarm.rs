@@ -10,12 +10,12 @@
 //! with the alarm on at some row of the 60 before; `lead` the mean number of rows from the first of these to the failure.
 
 use criticd_learner::random::{mix, uniform};
-use criticd_learner::sim::{Step, pendulum::Pendulum, walk::Walk};
 use criticd_learner::snapshot::{Ask, Evaluator};
 use criticd_learner::transition::Rows;
 use criticd_learner::warning::Warner;
 use criticd_learner::window::Window;
 use criticd_learner::{Event, Learner, Settings, Verdict, WarningSettings, refit};
+use criticd_sim::{Step, pendulum::Pendulum, walk::Walk};
 use std::error::Error;
 
 const DISCOUNT: f64 = 0.95;

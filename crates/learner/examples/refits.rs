@@ -10,11 +10,11 @@
 
 use criticd_learner::model::Model;
 use criticd_learner::refit::{self, RefitReport};
-use criticd_learner::sim::linear::{Linear, NAMES};
-use criticd_learner::sim::{self, Step};
 use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::window::Window;
 use criticd_learner::{Learner, Settings, Verdict};
+use criticd_sim::linear::{Linear, NAMES};
+use criticd_sim::{self as sim, Step};
 
 /// Rows learned at a time.
 const GROUP: u64 = 100;

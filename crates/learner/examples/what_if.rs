@@ -14,13 +14,13 @@ use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
 use criticd_learner::random::{mix, uniform};
-use criticd_learner::sim::tasks::{MountainCar, Outcome, Swingup, Task};
 use criticd_learner::snapshot::{Ask, Inputs};
 use criticd_learner::transition::Rows;
 use criticd_learner::world::{
     Basis, Dynamics, LOST_MAX, Plan, Planning, Table, Transitions, UNSUPPORTED_ABOVE, World, WorldError,
 };
 use criticd_learner::{Lambda, Settings, VarianceKind};
+use criticd_sim::tasks::{MountainCar, Outcome, Swingup, Task};
 use std::collections::HashMap;
 use std::error::Error;
 use std::f64::consts::PI;

@@ -74,7 +74,6 @@ pub mod random;
 pub mod refit;
 pub mod removal;
 mod settings;
-pub mod sim;
 pub mod snapshot;
 pub mod suggest;
 pub mod tracking;

@@ -2,22 +2,29 @@
 //!
 //! ```no_run
 //! use criticd_protocol::client::{Models, Requester, Sender, Subscriber};
-//! use criticd_learner::sim::{batches, pendulum::Pendulum};
+//! use criticd_learner::transition::{Batch, BatchParts};
 //! use criticd_protocol::wire;
 //! use std::time::Duration;
 //!
 //! let patience = Duration::from_secs(5);
 //! let sender = Sender::connect("tcp://127.0.0.1:5750", patience)?;
-//! let mut pendulum = Pendulum::new(0, 0.5);
-//! let steps: Vec<_> = (0..1000).map(|_| pendulum.step()).collect();
-//! for batch in batches("pendulum", "run-1", &steps) {
-//!     sender.send(wire::encode_ingest(&batch))?;
-//! }
+//! let rows = Batch::new(BatchParts {
+//!     stream: "rover".into(),
+//!     session: "run-1".into(),
+//!     seq: Some(0),
+//!     dim: 2,
+//!     rewards_per_row: 1,
+//!     states: vec![0.9, 4.0, 0.8, 4.5],
+//!     next_states: Some(vec![0.8, 4.5, 0.7, 5.0]),
+//!     rewards: vec![-1.0, -1.0],
+//!     ..BatchParts::default()
+//! })?;
+//! sender.send(wire::encode_ingest(&rows))?;
 //! sender.close(patience)?;
 //!
 //! let mut requester = Requester::connect("tcp://127.0.0.1:5751", patience)?;
 //! println!("{} rows", requester.status(patience)?.offset);
-//! # Ok::<(), criticd_protocol::client::ClientError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Rows that must arrive go through [`Requester::post`] as `append`, and are sent again until they are acknowledged;

@@ -1019,7 +1019,7 @@ mod tests {
 
     /// Two streams of a simulator, in pieces of up to five rows, the second with lost rows.
     fn simulated() -> Vec<Batch> {
-        use criticd_learner::sim::{batches, walk::Walk};
+        use criticd_sim::{batches, walk::Walk};
         let (mut left, mut right) = (Walk::new(1, Some(12), 0.0), Walk::new(2, None, 0.1));
         let pieces = (0..40).flat_map(|_| {
             let steps = |walk: &mut Walk| (0..5).map(|_| walk.step()).collect::<Vec<_>>();

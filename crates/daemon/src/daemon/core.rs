@@ -803,9 +803,9 @@ mod tests {
     use super::work::RESTORE_ROWS_MAX;
     use super::*;
     use crate::journal::memory::{MemoryCheckpoints, MemoryStorage};
-    use crate::sim::{self, Step, pendulum::Pendulum, walk::Walk};
     use crate::transport::Peer;
     use crate::wire::{ArrayForm, Id};
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum, walk::Walk};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use serde_json::Value;

@@ -650,10 +650,10 @@ fn works_later(call: &Forwarded) -> bool {
 mod tests {
     use super::*;
     use crate::daemon::core::Caller;
-    use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::transport::turns::turns;
     use crate::wire::{ArrayForm, Id};
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
     use crossbeam_channel::{bounded, unbounded};
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {

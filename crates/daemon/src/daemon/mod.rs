@@ -768,7 +768,7 @@ fn endpoints_text(
 mod tests {
     use super::*;
     use crate::client::Requester;
-    use crate::sim::{self, Step, pendulum::Pendulum};
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
 
     #[test]
     fn a_thread_that_panics_is_named_and_the_journal_is_closed_with_all_that_was_acknowledged() {

@@ -692,12 +692,12 @@ mod tests {
     use crate::clock::Now;
     use crate::daemon::core::Core;
     use crate::learner::act::{Exploration, Question};
-    use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::snapshot::{Ask, ReturnSpread};
     use crate::transition::{Batch, BatchParts};
     use crate::transport::turns::{Share, turns};
     use crate::transport::{self, Peer};
     use bytes::Bytes;
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
     use crossbeam_channel::{bounded, never};
     use nalgebra::DMatrix;
     use serde_json::{Value, json};

@@ -107,8 +107,8 @@ mod tests {
     use crate::config::Config;
     use crate::daemon::core::{Core, Now};
     use crate::learner::refit;
-    use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::wire;
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
     use crossbeam_channel::{bounded, never};
     use std::time::Duration;
 

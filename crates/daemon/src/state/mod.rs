@@ -698,8 +698,8 @@ fn configure(learners: Vec<Learner>, configured: &Configured, offset: u64) -> Ve
 mod tests {
     use super::*;
     use crate::learner::{FAULT, FAULT_TAKING};
-    use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transition::Batch;
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
 
     fn settings(name: &str, seed: u64) -> Settings {
         Settings { name: name.into(), dictionary_max: 8, seed, refit_first_rows: 0, ..Settings::default() }

@@ -4,11 +4,11 @@ use criticd_learner::act::{Actor, Exploration, Question};
 use criticd_learner::action::{ActionValue, Successor, Trace};
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::refit;
-use criticd_learner::sim::tasks::{DeepSea, Task as _};
 use criticd_learner::snapshot::Evaluator;
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
 use criticd_learner::{DriftSensitivity, Lambda, Learner, Settings};
+use criticd_sim::tasks::{DeepSea, Task as _};
 
 const SIZE: usize = 8;
 const EPISODES: u64 = 40;

@@ -3,13 +3,13 @@
 use criticd_learner::math::returns::Returns;
 use criticd_learner::model::Model;
 use criticd_learner::refit;
-use criticd_learner::sim::linear::Linear;
-use criticd_learner::sim::pendulum::Pendulum;
-use criticd_learner::sim::{self, Step, walk};
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, Rows};
 use criticd_learner::window::Window;
 use criticd_learner::{Learner, Rejection, Settings, VarianceKind, Verdict};
+use criticd_sim::linear::Linear;
+use criticd_sim::pendulum::Pendulum;
+use criticd_sim::{self as sim, Step, walk};
 use nalgebra::DMatrix;
 use std::sync::atomic::{AtomicU64, Ordering};
 

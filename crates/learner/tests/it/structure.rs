@@ -2,11 +2,11 @@
 
 use criticd_learner::math::kernel::Metric;
 use criticd_learner::refit::Verdict;
-use criticd_learner::sim::gridworld::Gridworld;
-use criticd_learner::sim::{self, Step};
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
 use criticd_learner::{KernelKind, Learner, Settings, refit};
+use criticd_sim::gridworld::Gridworld;
+use criticd_sim::{self as sim, Step};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -3,12 +3,12 @@
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
 use criticd_learner::refit;
-use criticd_learner::sim::walk::{self, Walk};
 use criticd_learner::snapshot::{Ask, Inputs, Snapshot};
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
 use criticd_learner::{Learner, Settings, Verdict};
 use criticd_reference::wander;
+use criticd_sim::walk::{self, Walk};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

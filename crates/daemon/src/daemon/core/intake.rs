@@ -426,7 +426,7 @@ fn hash(change: &HeadsChange) -> u64 {
 /// A state whose one critic, of the settings by default, has learned so many rows.
 #[cfg(test)]
 pub(super) fn learned(rows: usize) -> (Arc<Config>, State) {
-    use crate::sim::{self, Step, pendulum::Pendulum};
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
     let config = Arc::new(Config::default());
     let mut state = State::new(config.window_rows);
     let mut intake = Intake::new(Arc::clone(&config), &state);

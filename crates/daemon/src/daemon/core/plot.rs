@@ -135,8 +135,8 @@ impl<'a> Curves<'a> {
 mod tests {
     use super::super::{Core, Now, Output};
     use crate::config::Config;
-    use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::wire;
+    use criticd_sim::{self as sim, Step, pendulum::Pendulum};
     use serde_json::Value;
     use std::sync::Arc;
 

@@ -172,10 +172,10 @@ mod tests {
     use crate::clock::Now;
     use crate::config::Config;
     use crate::daemon::core::Core;
-    use crate::sim::{self, Step, walk::Walk};
     use crate::transport::turns::turns;
     use crate::transport::{self, Outbox, Peer, Request};
     use crate::wire;
+    use criticd_sim::{self as sim, Step, walk::Walk};
     use serde_json::{Value, json};
     use std::time::Instant;
 

@@ -10,7 +10,7 @@ pub mod tasks;
 pub mod throw;
 pub mod walk;
 
-use crate::transition::{Batch, BatchParts};
+use criticd_learner::transition::{Batch, BatchParts};
 
 /// One transition of a simulator.
 #[derive(Clone, Debug, PartialEq)]

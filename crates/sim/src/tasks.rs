@@ -3,8 +3,8 @@
 //! Equations, limits and rewards are those of the environments of the same name in Gymnasium and bsuite, so that results can
 //! be put beside those of other agents. Everything random is a function of the seed with which an episode starts.
 
-use crate::action::ActionSpace;
-use crate::random::{mix, uniform};
+use criticd_learner::action::ActionSpace;
+use criticd_learner::random::{mix, uniform};
 use std::f64::consts::PI;
 
 /// The outcome of a step of a task.

@@ -6,7 +6,7 @@
 //! ```
 //! Angle a and speed v are limited to the range of an arm. Only the distance of the target is random.
 
-use crate::random::{mix, uniform};
+use criticd_learner::random::{mix, uniform};
 
 /// Nearest and farthest target, m.
 pub const DISTANCES: [f64; 2] = [2.0, 7.0];
