@@ -438,13 +438,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 static SMALL_JOURNAL: LazyLock<Vec<StoredGroup>> = LazyLock::new(|| {
     let settings = Settings { dictionary_max: 4, warmup_rows: 6, refresh_rows: 8, ..Settings::default() };
     let mut writer = GroupWriter::default();
-    writer.configured(&Configured {
-        critics: vec![settings],
-        names: None,
-        reward_names: None,
-        from: 0,
-        advisors: Vec::new(),
-    });
+    writer.configured(&Configured { critics: vec![settings], names: None, from: 0, ..Configured::default() });
     let mut groups = vec![writer.finish(1, 0, 0, 1e9)];
     for part in 0..2 {
         let states: Vec<f64> = (0..=12).map(|k| (f64::from(12 * part + k) * 0.7).sin()).collect();

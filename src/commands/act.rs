@@ -110,12 +110,12 @@ impl Act {
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.state_dim();
         let mut names = names(&snapshot);
-        names.truncate(dim);
+        let coordinates = names.split_off(dim);
+        let actions = coordinates.iter().filter_map(|name| name.strip_prefix("action=").map(str::to_owned)).collect();
         let known = names.iter().map(|name| without_unit(name).to_owned()).collect();
         let categories = categories(&snapshot, &self.model)?;
         let columns = Columns { names: known, categories: categories.clone(), ..Columns::default() };
         let states = read_states_as(&self.states, &columns, dim, "model")?;
-        let actions = categories.of(dim).to_vec();
         let actor = Actor::new(Evaluator::new(snapshot)).map_err(|e| in_file(&self.model, e))?;
         let mut found = json!({});
         for (i, state) in states.chunks_exact(dim).enumerate() {

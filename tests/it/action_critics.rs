@@ -11,7 +11,7 @@ use criticd::config::ConfigParts;
 use criticd::journal::checkpoint::Checkpoints;
 use criticd::journal::memory::{Disk, MemoryCheckpoints};
 use criticd::learner::act::{Actor, Exploration, Question};
-use criticd::transition::{Batch, BatchParts};
+use criticd::transition::{Batch, BatchParts, Names};
 use criticd::wire::{self, ArrayForm, Op};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -19,6 +19,17 @@ use std::sync::Arc;
 
 const SETTINGS: &str = "[[critic]]\nname = \"q\"\ninputs = \"state_action\"\nactions = [\"left\", \"right\"]\ndiscount = 0.9\n\
                         refit_first_rows = 100000\ndictionary_max = 40\nimprove_rows = 100\n";
+
+/// [`SETTINGS`] with actions that have no names.
+fn unnamed() -> String {
+    SETTINGS.replace("[\"left\", \"right\"]", "2")
+}
+
+/// `parts` with names of the actions.
+fn called(parts: BatchParts, names: &[&str]) -> BatchParts {
+    let actions = Some(names.iter().map(|&name| name.to_owned()).collect());
+    BatchParts { names: Names { actions, ..Names::default() }, ..parts }
+}
 
 fn open(text: &str, disk: &Arc<Mutex<Disk>>, checkpoints: &Arc<dyn Checkpoints>) -> Harness {
     let ways = Ways { tick: 0.01, refreshes_always: true, rebuilds: Handed::Lost, ..Ways::GOING };
@@ -139,8 +150,9 @@ fn a_daemon_that_is_killed_while_it_improves_has_the_model_from_before_and_goes_
 #[test]
 fn rows_wait_and_a_restart_goes_on_with_those_that_wait() {
     let (disk, checkpoints) = disk();
-    let mut harness = open(SETTINGS, &disk, &checkpoints);
-    let (batches, _) = episodes(10, 0, 5);
+    let mut harness = open(&unnamed(), &disk, &checkpoints);
+    let (mut batches, _) = episodes(10, 0, 5);
+    batches[0] = Batch::new(called(batches[0].clone().into_parts(), &["left", "right"])).unwrap();
     harness.learn(&batches[..9]);
     // The first half of an episode: its last row waits.
     let whole = batches[9].clone();
@@ -156,9 +168,12 @@ fn rows_wait_and_a_restart_goes_on_with_those_that_wait() {
     assert_eq!(status(&mut harness)["actions"]["rows_waiting"], 1);
     harness.checkpoint();
     drop(harness);
-    let mut harness = open(SETTINGS, &disk, &checkpoints);
+    let mut harness = open(&unnamed(), &disk, &checkpoints);
+    assert_eq!(harness.core.board().names()[2], ["left", "right"], "the rows have said so");
     harness.learn(&[whole.without_first(half)]);
     let status = status(&mut harness);
+    assert_eq!(status["actions"]["names"], json!(["left", "right"]), "{status}");
+    assert_eq!(status["inputs"]["names"], json!(["state_0", "action=left", "action=right"]), "{status}");
     assert_eq!(status["actions"]["rows_waiting"], 0, "{status}");
     let rows: usize = batches.iter().map(Batch::len).sum();
     let truncated = batches.iter().filter(|batch| batch.truncated(batch.len() - 1)).count();
@@ -170,7 +185,7 @@ fn rows_wait_and_a_restart_goes_on_with_those_that_wait() {
 #[test]
 fn rows_without_the_actions_of_the_settings_are_refused_by_name() {
     let (disk, checkpoints) = disk();
-    let mut harness = open(SETTINGS, &disk, &checkpoints);
+    let mut harness = open(&unnamed(), &disk, &checkpoints);
     let (batches, _) = episodes(1, 0, 6);
     let mut refusal = |change: &dyn Fn(&mut BatchParts)| {
         let mut parts = batches[0].clone().into_parts();
@@ -185,6 +200,8 @@ fn rows_without_the_actions_of_the_settings_are_refused_by_name() {
     assert_eq!(wrong, fields("out_of_range", "action", 2.into()));
     let wrong = refusal(&|parts| parts.next_action_probs = Some(vec![1.0; parts.rewards.len()]));
     assert_eq!(wrong, fields("wrong_shape", "next_action_probs", Value::Null));
+    let wrong = refusal(&|parts| *parts = called(std::mem::take(parts), &["left"]));
+    assert_eq!(wrong, fields("out_of_range", "action_names", Value::Null));
 }
 
 #[test]

@@ -131,6 +131,14 @@ fn names_and_units_stay_with_the_states() {
     assert_eq!((states.len(), dim), (20, 2));
     let (other, _) = read_states_as(&fixture("missions.csv"), &missions(), &mut |_| {}).unwrap();
     assert_eq!((states[0], states[1]), (other[1], other[0]));
+    // The numbers of an action have their columns' names.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.csv");
+    std::fs::write(&path, "x,turn,push,cost,failed\n0,1,2,1,0\n1,1,2,1,1\n").unwrap();
+    let [state, action, reward] = [&["x"][..], &["turn", "push"], &["-cost"]].map(list);
+    let several = Columns { state, action, reward, terminated: Some("failed".into()), ..Columns::default() };
+    let first = read(&path, STRICT, &several).unwrap().batches("", 9).next().unwrap();
+    assert_eq!(first.names().actions, Some(list(&["turn", "push"])));
 }
 
 fn message(text: &str, columns: &Columns) -> String {

@@ -385,13 +385,7 @@ fn settings_that_an_older_program_recorded_cost_their_critic_alone() {
     let last = disk.lock().groups.last().unwrap().clone();
     let bad = columns(&[("main", 0), ("energy", 1)]);
     let mut writer = GroupWriter::default();
-    writer.configured(&Configured {
-        critics: bad.critics.clone(),
-        names: None,
-        reward_names: None,
-        from: 0,
-        advisors: Vec::new(),
-    });
+    writer.configured(&Configured { critics: bad.critics.clone(), names: None, from: 0, ..Configured::default() });
     disk.lock().groups.push(writer.finish(last.id + 1, last.end(), last.crc, 1e9));
     disk.lock().synced += 1;
 

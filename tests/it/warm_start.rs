@@ -337,15 +337,16 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
     };
     let greeted = |daemon: &Process| {
         let hello = daemon.requester().ask("hello", json!({}), PATIENCE).unwrap();
-        json!([hello["state_names"], hello["reward_names"]])
+        json!([hello["state_names"], hello["reward_names"], hello["action_names"]])
     };
-    let mut text = String::from("x,battery,cost,trip\n");
+    let mut text = String::from("x,battery,cost,trip,gear\n");
     for i in 0..900 {
         let (x, battery) = (f64::from(i % 30), 12.0 - f64::from(i % 30) / 9.0 + f64::from(i % 7) / 70.0);
-        text.push_str(&format!("{x},{battery},{},{}\n", x / 10.0, i / 30));
+        text.push_str(&format!("{x},{battery},{},{},{}\n", x / 10.0, i / 30, ["slow", "fast"][i as usize % 2]));
     }
     std::fs::write(path("trips.csv"), text).unwrap();
-    let columns = "state = [\"x\", \"battery\"]\nreward = \"-cost\"\nepisode = \"trip\"\nunits = [\"m\", \"V\"]\n";
+    let columns = "state = [\"x\", \"battery\"]\nreward = \"-cost\"\nepisode = \"trip\"\nunits = [\"m\", \"V\"]\n\
+                   action = [\"gear\"]\ncategories = [[], [], [\"slow\", \"fast\"]]\n";
     std::fs::write(path("columns.toml"), columns).unwrap();
     let (table, columns) = (path("trips.csv"), path("columns.toml"));
     let warm = ["--warm-start", table.to_str().unwrap(), "--columns", columns.to_str().unwrap()];
@@ -357,7 +358,7 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
     drop(daemon);
     let daemon = start(&path("table"), &[]);
     assert_eq!(names(&daemon), "x [m], battery [V]; -cost", "they are in the journal");
-    assert_eq!(greeted(&daemon), json!([["x [m]", "battery [V]"], ["-cost"]]));
+    assert_eq!(greeted(&daemon), json!([["x [m]", "battery [V]"], ["-cost"], ["slow", "fast"]]));
     drop(daemon);
 
     let daemon = start(&path("rows"), &[]);
@@ -381,11 +382,11 @@ fn names_of_a_table_or_of_rows_are_kept_with_the_journal_and_a_table_is_selected
     let said = append(0, &["speed", "load", "energy", "time"]).unwrap_err().to_string();
     assert!(said.contains("reward_names") && said.contains("2 names for 1 rewards"), "{said}");
     append(0, &[]).unwrap();
-    assert_eq!(greeted(&daemon), json!([null, null]));
+    assert_eq!(greeted(&daemon), json!([null, null, null]));
     append(1, &["speed [m/s]", "load"]).unwrap();
     // The first names stay.
     append(2, &["left", "right", "energy [J]"]).unwrap();
-    assert_eq!(greeted(&daemon), json!([["speed [m/s]", "load"], ["energy [J]"]]));
+    assert_eq!(greeted(&daemon), json!([["speed [m/s]", "load"], ["energy [J]"], null]));
     (3..40).for_each(|seq| drop(append(seq, &[]).unwrap()));
     assert_eq!(names(&daemon), "speed [m/s], load; energy [J]");
     drop(daemon);

@@ -132,7 +132,7 @@ def test_of_a_box_the_first_coordinate_is_shown(start: Start, page: Browser) -> 
     # Right at the left end, left at the right end.
     pointed(page, "map-chosen", 0.22, "textContent.match(/action [0-9]/)")
     pointed(page, "map-chosen", 0.8, "textContent.match(/action −[0-9]/)")
-    says(page, "chosen-note", "first coordinate")
+    says(page, "chosen-note", "action of the one")
     shoot(page, "actions-box")
     assert_clean(page, daemon)
 

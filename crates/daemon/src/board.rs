@@ -29,8 +29,8 @@ pub struct Board {
     /// Of each critic.
     judged: Vec<RwLock<Judged>>,
     shape: OnceLock<(usize, usize)>,
-    /// Of state variables and rewards.
-    names: RwLock<[Vec<String>; 2]>,
+    /// Of state variables, rewards and actions.
+    names: RwLock<[Vec<String>; 3]>,
     removals: RwLock<Arc<Removals>>,
 }
 
@@ -70,8 +70,8 @@ impl Board {
         self.shape.get_or_init(|| shape);
     }
 
-    /// What state variables and the rewards of a row are called; nothing where that is not known.
-    pub fn names(&self) -> [Vec<String>; 2] {
+    /// What state variables, the rewards of a row and actions are called; nothing where that is not known.
+    pub fn names(&self) -> [Vec<String>; 3] {
         self.names.read().clone()
     }
 
@@ -81,7 +81,7 @@ impl Board {
     }
 
     /// Replace the names.
-    pub(crate) fn set_names(&self, names: [&[String]; 2]) {
+    pub(crate) fn set_names(&self, names: [&[String]; 3]) {
         if self.names.read().each_ref().map(Vec::as_slice) != names {
             *self.names.write() = names.map(<[String]>::to_vec);
         }

@@ -9,13 +9,11 @@
 //! that is cut is lost in this way, and no bias enters.
 
 use crate::math::returns::chains;
+pub use crate::transition::CHOICES_MAX;
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-
-/// Most discrete actions.
-pub const CHOICES_MAX: usize = 256;
 
 /// The actions there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -191,7 +191,7 @@ pub struct Settings {
     /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_value: Option<ActionValue>,
-    /// Names of the discrete actions, one for each; empty where they have none.
+    /// Names of the discrete actions, or of the numbers of an action, one for each; empty where they have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub action_names: Vec<String>,
     /// Rows between two improvements, at least 1, with [`Successor::Improve`].
@@ -541,6 +541,13 @@ impl Settings {
         self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Improve)
     }
 
+    /// Call the actions so, unless they have names or are not as many.
+    pub fn call_actions(&mut self, names: &[String]) {
+        if self.action_names.is_empty() && self.action_width() == names.len() {
+            self.action_names = names.to_vec();
+        }
+    }
+
     /// Names of the discrete actions: those of the settings, or their numbers. Empty for a box and for values of states.
     pub fn action_names(&self) -> Vec<String> {
         (0..self.choices()).map(|a| self.action_names.get(a).cloned().unwrap_or_else(|| a.to_string())).collect()
@@ -553,6 +560,7 @@ impl Settings {
             Some(of) if of.space.choices() > 0 => {
                 names.extend(self.action_names().iter().map(|name| format!("action={name}")));
             }
+            Some(_) if !self.action_names.is_empty() => names.extend_from_slice(&self.action_names),
             Some(of) => names.extend(of.space.names()),
             None => {}
         }

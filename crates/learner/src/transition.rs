@@ -7,7 +7,7 @@ pub mod probability;
 
 pub use self::kept::ACTION_NUMBERS_MAX;
 use self::kept::put_action;
-pub use self::names::{Names, check_policy};
+pub use self::names::{CHOICES_MAX, Names, check_policy};
 use crate::labels::LabelColumns;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
@@ -343,6 +343,7 @@ impl Batch {
         parts.check_names()?;
         let len = parts.check_rows()?;
         parts.check_columns(len)?;
+        parts.names.check_actions(parts.actions.as_ref().map_or(0, |actions| actions.len() / len))?;
         parts.check_numbers(len)?;
         parts.check_probabilities(len)?;
         parts.fill_next_states(len)?;
@@ -413,7 +414,7 @@ impl Batch {
         self.parts.policy.as_deref()
     }
 
-    /// What states and rewards are called, if the producer says so; taken out, since that is no part of the rows.
+    /// What its numbers are called, if the producer says so; taken out, since that is no part of the rows.
     pub fn take_names(&mut self) -> Names {
         std::mem::take(&mut self.parts.names)
     }

@@ -218,6 +218,11 @@ impl Columns {
         (!names.is_empty() && names.iter().enumerate().all(says)).then_some(names)
     }
 
+    /// What the numbers of an action are called: the columns that name them, where those are several and no parts of lists.
+    pub(super) fn action_names(&self) -> Option<Vec<String>> {
+        (self.action.len() > 1 && !self.action.iter().any(|name| name.contains('['))).then(|| self.action.clone())
+    }
+
     /// Whether a column is named: what is not needed is left alone then.
     pub(super) fn names_any(&self) -> bool {
         let Self { names, units, missing, format, categories, .. } = self.clone();
@@ -240,6 +245,8 @@ pub struct Understood {
     pub units: Option<Vec<String>>,
     /// What the rewards are called (H,), where they were named and that says more than "reward".
     pub reward_names: Option<Vec<String>>,
+    /// The columns that were named as the numbers of an action (A,), if they are several.
+    pub action_names: Option<Vec<String>>,
 }
 
 /// What is in a table, for people to check.

@@ -691,7 +691,10 @@ impl Table {
     fn names(&self) -> Names {
         let rewards = self.understood.reward_names.clone();
         let rewards = rewards.filter(|names| names.len() == self.rows.rewards_per_row);
-        Names { states: self.names_with_units(), rewards }
+        let texts = self.action_texts();
+        let actions = if texts.is_empty() { self.understood.action_names.clone() } else { Some(texts.to_vec()) };
+        let names = Names { states: self.names_with_units(), rewards, actions };
+        if names.check_actions(self.extras.actions.width).is_ok() { names } else { Names { actions: None, ..names } }
     }
 
     /// Whether two neighbouring rows can travel in one batch.

@@ -692,7 +692,8 @@ impl Finder<'_> {
         let units = (!columns.units.is_empty()).then(|| columns.units.clone());
         let roles = self.say(&sums);
         let watched = self.watch();
-        let understood = Understood { roles, ignored, foreign, names, units, reward_names: columns.reward_names() };
+        let (reward_names, action_names) = (columns.reward_names(), columns.action_names());
+        let understood = Understood { roles, ignored, foreign, names, units, reward_names, action_names };
         let placed = self.sources.iter().any(|s| matches!(s.name.as_str(), "offset" | "offsets"));
         Ok(Roles { of: self.of, sums, conditions: self.conditions, watched, placed, understood })
     }

@@ -407,7 +407,7 @@ impl Control {
     }
 
     fn greeting(&self) -> wire::Greeting<'_> {
-        let [state_names, reward_names] = self.board.names();
+        let [state_names, reward_names, action_names] = self.board.names();
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
             // The last two only where there is one.
@@ -418,6 +418,7 @@ impl Control {
             rewards: self.board.shape().map(|(_, rewards)| rewards),
             state_names,
             reward_names,
+            action_names,
         }
     }
 

@@ -167,6 +167,9 @@ pub struct Configured {
     /// Names of the rewards of a row, as rows have brought them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward_names: Option<Vec<String>>,
+    /// Names of the discrete actions, or of the numbers of an action, as rows have brought them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action_names: Option<Vec<String>>,
     /// Offset of the first row that a new critic learns.
     pub from: u64,
     /// Settings of the advisors, in their order.

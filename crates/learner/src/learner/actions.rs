@@ -140,6 +140,11 @@ impl ActionRows {
         self.window.as_ref().map_or(0, Window::end)
     }
 
+    /// Whether rows have come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// Rows that arrived less those that are complete: the lag of the window's offsets.
     pub(super) fn lag(&self) -> u64 {
         self.end.saturating_sub(self.count())
@@ -571,6 +576,13 @@ mod tests {
         behind.set_names(Some(vec!["x".into()]));
         assert_eq!(before.names.as_deref().unwrap(), ["x", "action=0", "action=1", "action=2"]);
         assert_eq!(behind.names, before.names);
+        // Actions have names later still; those of the settings count more, and others are of other actions.
+        let called = |names: [&str; 3]| names.map(str::to_owned);
+        behind.settings.call_actions(&called(["a", "b", "c"])[..2]);
+        behind.settings.call_actions(&called(["a", "b", "c"]));
+        behind.settings.call_actions(&called(["d", "e", "f"]));
+        behind.set_names(None);
+        assert_eq!(behind.names.as_deref().unwrap(), ["x", "action=a", "action=b", "action=c"]);
     }
 
     #[test]

@@ -9,15 +9,20 @@ impl Learner {
         self.model.as_deref().into_iter().chain(self.following.models()).chain(self.policies.models())
     }
 
-    /// Take over the names of the state variables; a model keeps those that it has.
+    /// Take over the names of the state variables, and those of actions from the settings; a model keeps those that it has.
     pub fn set_names(&mut self, names: Option<Vec<String>>) {
+        // Once rows have come, its own have those of actions behind them.
+        let both = self.action_rows.as_ref().is_some_and(|rows| rows.has_begun());
+        let own = self.names.take().filter(|_| both);
+        let names = names.or(own.map(|mut own| {
+            own.truncate(own.len().saturating_sub(self.settings.action_width()));
+            own
+        }));
         self.names = match names {
-            // With those of actions.
             Some(names) if self.action_rows.is_some() => {
                 let dim = names.len();
                 Some(self.settings.input_names(Some(names), dim))
             }
-            None if self.action_rows.is_some() => self.names.take(),
             names => names,
         };
         self.name_models();

@@ -2,6 +2,9 @@
 
 use super::{Invalid, InvalidCode};
 
+/// Most discrete actions.
+pub const CHOICES_MAX: usize = 256;
+
 /// Check the name of a policy.
 ///
 /// # Errors
@@ -21,6 +24,8 @@ pub struct Names {
     pub states: Option<Vec<String>>,
     /// (H,), of the rewards.
     pub rewards: Option<Vec<String>>,
+    /// Of the discrete actions, or (A,) of the numbers of an action.
+    pub actions: Option<Vec<String>>,
 }
 
 impl Names {
@@ -32,14 +37,29 @@ impl Names {
         check(&self.rewards, "reward_names", "rewards", rewards)
     }
 
+    /// Check what actions are called that have so many numbers, 0 where rows have none: one number may be that of a discrete action,
+    /// and how many of these there are a critic knows.
+    ///
+    /// # Errors
+    /// If the names are not as many, or as names of states may not be.
+    pub fn check_actions(&self, numbers: usize) -> Result<(), Invalid> {
+        let Some(names) = &self.actions else { return Ok(()) };
+        let (what, count) = match numbers {
+            0 | 1 => ("actions", names.len().clamp(1, CHOICES_MAX)),
+            _ => ("numbers of an action", numbers),
+        };
+        check_names("action_names", what, names, count)
+    }
+
     /// These, and where they say nothing the `other` ones.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self { states: self.states.or(other.states), rewards: self.rewards.or(other.rewards) }
+        let (states, rewards) = (self.states.or(other.states), self.rewards.or(other.rewards));
+        Self { states, rewards, actions: self.actions.or(other.actions) }
     }
 }
 
-/// Check what the state variables (D,) or the rewards (H,) are called: names of 1 to 256 bytes, each another one.
+/// Check what `count` numbers, or actions, are called: names of 1 to 256 bytes, each another one.
 fn check_names(field: &'static str, what: &str, names: &[String], count: usize) -> Result<(), Invalid> {
     let fault = |message: String| Err(Invalid::new(InvalidCode::OutOfRange, field, message));
     if names.len() != count {

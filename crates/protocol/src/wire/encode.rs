@@ -169,6 +169,8 @@ pub struct Greeting<'a> {
     pub state_names: Vec<String>,
     /// (H,), what the rewards are called; empty if that is not known.
     pub reward_names: Vec<String>,
+    /// What the discrete actions, or the numbers of an action, are called; empty if that is not known.
+    pub action_names: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -536,6 +538,8 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reward_names: Option<&'a [String]>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        action_names: Option<&'a [String]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         states: Written<'a>,
         next_states: Written<'a>,
@@ -572,6 +576,7 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         policy: batch.policy(),
         state_names: batch.names().states.as_deref(),
         reward_names: batch.names().rewards.as_deref(),
+        action_names: batch.names().actions.as_deref(),
         seq: batch.seq(),
         states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
         next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
@@ -632,6 +637,8 @@ struct HelloBody<'a> {
     state_names: &'a [String],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     reward_names: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    action_names: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -668,6 +675,7 @@ impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
             rewards: greeting.rewards,
             state_names: &greeting.state_names,
             reward_names: &greeting.reward_names,
+            action_names: &greeting.action_names,
         }
     }
 }

@@ -424,7 +424,7 @@ pub struct TrustReason {
 pub struct ActionsStatus {
     /// `discrete` or `box`.
     pub kind: String,
-    /// Names of the discrete actions, their numbers by default; empty for a box.
+    /// Names of the discrete actions: those of the setting or of rows, or their numbers; empty for a box.
     pub names: Vec<String>,
     /// Least of each number of an action; empty if they are discrete.
     pub low: Vec<f64>,

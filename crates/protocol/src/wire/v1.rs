@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, Names, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 71] = [
+const KEYS: [&str; 72] = [
     "head",
     "v",
     "id",
@@ -44,6 +44,7 @@ const KEYS: [&str; 71] = [
     "policy",
     "state_names",
     "reward_names",
+    "action_names",
     "critic",
     "critics",
     "variance",
@@ -681,6 +682,7 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         names: Names {
             states: field!(message, "state_names").map(super::checks::names).transpose()?,
             rewards: field!(message, "reward_names").map(super::checks::names).transpose()?,
+            actions: field!(message, "action_names").map(super::checks::names).transpose()?,
         },
         next_actions: wide(columns.field(next_action), spare.next_actions)?,
         next_action_probs: wide(field!(message, "next_action_probs"), spare.next_action_probs)?,

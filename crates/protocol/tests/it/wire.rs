@@ -364,8 +364,9 @@ fn any_value_is_an_id_and_comes_back_byte_for_byte() {
 
 #[test]
 fn what_clients_encode_is_decoded_to_the_same() {
-    let expected = ingest(&pack(&batch())).unwrap();
+    let expected = ingest(&changed(&batch(), "action_names", json!(["torque [N m]", "grip"]))).unwrap();
     let back = ingest(&wire::encode_ingest(&expected)).unwrap();
+    assert_eq!(back.names().actions.as_deref().unwrap(), ["torque [N m]", "grip"]);
     // Times are left out; everything else is the same.
     assert_eq!((back.fingerprint(0), back.fingerprint(1)), (expected.fingerprint(0), expected.fingerprint(1)));
     assert_eq!((back.stream(), back.session(), back.seq()), ("robot", "a", Some(7)));
@@ -510,6 +511,11 @@ fn every_one_field_fault_of_a_batch_is_named() {
         ("next_action_probs", json!([[0.25, 0.75], [1, 1]]), (OutOfRange, Some("next_action_probs"), Some(1))),
         ("next_action_probs", json!([[0.25, 0.75]]), (WrongShape, Some("next_action_probs"), None)),
         ("next_action_probs", json!([0.25, 0.75]), (OutOfRange, Some("next_action_probs"), Some(0))),
+        ("action_names", json!(["left"]), (OutOfRange, Some("action_names"), None)),
+        ("action_names", json!(["left", "left"]), (OutOfRange, Some("action_names"), None)),
+        ("action_names", json!(["left", ""]), (OutOfRange, Some("action_names"), None)),
+        ("action_names", json!(["left", "r".repeat(257)]), (OutOfRange, Some("action_names"), None)),
+        ("action_names", json!(["left", 1]), (WrongType, Some("action_names"), Some(1))),
         ("state", json!([1, 2]), (WrongShape, Some("states"), None)),
         ("behavior_prob", json!(0.5), (WrongShape, Some("behavior_prob"), None)),
         ("target_prob", json!(0.5), (WrongShape, Some("target_prob"), None)),
@@ -1152,8 +1158,12 @@ fn replies_encode_to_the_golden_bytes() {
         rewards: None,
         state_names: Vec::new(),
         reward_names: Vec::new(),
+        action_names: Vec::new(),
     };
     same("hello", tensor, Reply::Hello(&greeting));
+    let named = wire::Greeting { action_names: vec!["left".into(), "right".into()], ..greeting.clone() };
+    let told = wire::to_json(&wire::encode_reply(&id, list, &Reply::Hello(&named))).unwrap();
+    assert_eq!(told["action_names"], json!(["left", "right"]));
     same("hello_rewards", tensor, Reply::Hello(&wire::Greeting { rewards: Some(3), ..greeting }));
     let error = |name: &str, id: &Id, error: &WireError| {
         assert!(wire::encode_error(id, error) == vector(&format!("reply_error_{name}.msgpack")), "{name}");

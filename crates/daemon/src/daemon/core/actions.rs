@@ -7,7 +7,8 @@ use crate::wire::status::ActionsStatus;
 use crate::wire::{ErrorCode, WireError};
 use serde_json::json;
 
-/// Whether each row has an action that these critics know, and whether the next actions that it names are known too.
+/// Whether each row has an action that these critics know, whether the next actions that it names are known too, and whether the
+/// names that come with the rows are as many as the actions.
 ///
 /// # Errors
 /// The first field at fault, with the critic that needs it.
@@ -18,6 +19,12 @@ pub(super) fn check(critics: &[Settings], batch: &Batch) -> Result<(), WireError
         let refuse = |code, field, what: String| {
             Err(WireError::of(code, field, format!("critic \"{name}\" learns action values: {what}")))
         };
+        let (names, named) = (batch.names().actions.as_ref().map(Vec::len), of.space.width());
+        if let Some(names) = names.filter(|&names| names != named && settings.action_names.is_empty()) {
+            let what = if of.space.choices() > 0 { "actions" } else { "numbers of an action" };
+            let what = format!("there are {names} names for {named} {what}; give one for each");
+            return refuse(ErrorCode::OutOfRange, "action_names", what);
+        }
         let mut scratch = Vec::new();
         for i in 0..batch.len() {
             let Some(action) = batch.action(i) else {

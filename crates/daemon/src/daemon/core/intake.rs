@@ -212,10 +212,11 @@ impl Intake {
     /// # Errors
     /// Why they are refused: see [`Intake::check_shape`] and [`Streams::admit`].
     pub(crate) fn take(&mut self, mut batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
-        let names = batch.take_names();
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let shape = (batch.dim(), batch.rewards_per_row());
-        let admission = match self.check(&batch).and_then(|()| self.streams.admit(&batch, strict, self.end, limits)) {
+        let admitted = self.check(&batch).and_then(|()| self.streams.admit(&batch, strict, self.end, limits));
+        let names = batch.take_names();
+        let admission = match admitted {
             Ok(admission) => admission,
             Err(error) => {
                 self.reuse(batch.into_parts());
@@ -259,11 +260,13 @@ impl Intake {
         }
     }
 
-    /// What state variables and the rewards of a row are called; nothing where that is not known.
-    pub(super) fn names(&self) -> [&[String]; 2] {
-        let Names { states, rewards } = &self.said.names;
+    /// What state variables, the rewards of a row and actions are called; nothing where that is not known.
+    pub(super) fn names(&self) -> [&[String]; 3] {
+        let Names { states, rewards, actions } = &self.said.names;
         let states = self.config.state_names.as_ref().or(states.as_ref());
-        [states.map_or(&[][..], Vec::as_slice), self.config.names_of_rewards(rewards.as_deref())]
+        let own = self.config.critics.iter().map(|critic| &critic.action_names).find(|names| !names.is_empty());
+        let [states, actions] = [states, own.or(actions.as_ref())].map(|names| names.map_or(&[][..], Vec::as_slice));
+        [states, self.config.names_of_rewards(rewards.as_deref()), actions]
     }
 
     /// Answer `caller` when what has been taken in so far is stored.

@@ -116,7 +116,7 @@ impl Publisher {
     }
 
     /// Publish the shape of rows, once it is known, and what their numbers are called.
-    pub(super) fn settle(&self, shape: Option<(usize, usize)>, names: [&[String]; 2]) {
+    pub(super) fn settle(&self, shape: Option<(usize, usize)>, names: [&[String]; 3]) {
         shape.into_iter().for_each(|shape| self.board.settle(shape));
         self.board.set_names(names);
     }

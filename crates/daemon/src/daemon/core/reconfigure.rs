@@ -13,18 +13,22 @@ use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn. Where the settings
-/// name no state variables, they keep the names that are `known`; names of rewards are recorded where rows have brought them.
+/// name no state variables or actions, they keep the names that are `known`; others are recorded where rows have brought them.
 pub(super) fn configured(config: &Config, from: u64, known: &Names) -> Configured {
-    let (critics, advisors) = (config.critics.clone(), config.advisors.clone());
+    let (mut critics, advisors) = (config.critics.clone(), config.advisors.clone());
     let names = config.state_names.as_ref().or(known.states.as_ref()).cloned();
-    Configured { critics, names, reward_names: known.rewards.clone(), from, advisors }
+    let Names { rewards: reward_names, actions: action_names, .. } = known.clone();
+    critics.iter_mut().for_each(|critic| critic.call_actions(action_names.as_deref().unwrap_or_default()));
+    Configured { critics, names, reward_names, action_names, from, advisors }
 }
 
-/// What states and rewards are called: as the settings or the rows have said until now.
+/// What states, rewards and actions are called: as the settings or the rows have said until now.
 pub(super) fn known_names(state: &State) -> Names {
-    state
-        .configured()
-        .map_or_else(Names::default, |known| Names { states: known.names.clone(), rewards: known.reward_names.clone() })
+    state.configured().map_or_else(Names::default, |known| Names {
+        states: known.names.clone(),
+        rewards: known.reward_names.clone(),
+        actions: known.action_names.clone(),
+    })
 }
 
 /// Log which advisors lose what they have learned when the settings `wanted` hold.

@@ -312,7 +312,7 @@ export interface ActionsStatus {
   kind: string;
   /** Least of each number of an action; empty if they are discrete. */
   low: number[];
-  /** Names of the discrete actions, their numbers by default; empty for a box. */
+  /** Names of the discrete actions: those of the setting or of rows, or their numbers; empty for a box. */
   names: string[];
   /** Rows that were not learned since nothing named the action that follows them. */
   rows_unnamed: number;

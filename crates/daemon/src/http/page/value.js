@@ -319,7 +319,7 @@ function showMaps(points) {
 /** The action that has the largest Q. */
 function showChosen(/** @type {any} */ faded) {
   const { names } = critic().actions;
-  say($('chosen-note'), names.length ? 'the one with the largest Q' : 'first coordinate of the one with the largest Q');
+  say($('chosen-note'), `${names.length ? '' : `${plain(dim())} of `}the one with the largest Q`);
   // Nothing eases: between two actions there is none.
   const key = `${drawn.key} ${drawn.generation} ${drawn.revision}`;
   chosenMap.show({ ...faded, unit: '', field: drawn.chosen, ...actionScale(), key });
