@@ -71,6 +71,8 @@ class Stream:
     state_names: tuple[str, ...] = ()
     # And the rewards.
     reward_names: tuple[str, ...] = ()
+    # And the actions.
+    action_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.session = self.session or self.origin
@@ -121,8 +123,8 @@ class Batch:
         columns = self.rows.layout.columns(self.rows.data)
         # With the first message, and now and then again: a socket without acknowledgements may have lost it.
         if seq == 0 or self.index // NAMED != self.end // NAMED:
-            named = {"state_names": stream.state_names, "reward_names": stream.reward_names}
-            columns.update((key, list(names)) for key, names in named.items() if names)
+            named = ("state_names", "reward_names", "action_names")
+            columns.update((key, list(names)) for key in named if (names := getattr(stream, key)))
         return {"stream": stream.name, "session": stream.session, "seq": seq, **columns}
 
 

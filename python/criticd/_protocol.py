@@ -251,7 +251,8 @@ class Hello:
     ```
 
     `state_dim` is the length of a state and `rewards` the number of rewards of a row: None before they are settled.
-    `state_names` and `reward_names` are what these are called, units in brackets: empty before that is said.
+    `state_names`, `reward_names` and `action_names` are what these are called, units in brackets: empty before that is
+    said.
     """
 
     protocol: tuple[int, int]
@@ -263,6 +264,7 @@ class Hello:
     rewards: int | None = None
     state_names: tuple[str, ...] = ()
     reward_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Hello:
@@ -279,6 +281,7 @@ class Hello:
                 rewards=reply.get("rewards"),
                 state_names=tuple(reply.get("state_names", ())),
                 reward_names=tuple(reply.get("reward_names", ())),
+                action_names=tuple(reply.get("action_names", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"the reply to `hello` lacks something: {error!r}") from error

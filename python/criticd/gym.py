@@ -14,6 +14,7 @@ the state the episode ended in and not the one after the reset, and a step that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, TypeVar
 
 import gymnasium
@@ -89,16 +90,33 @@ def _names(space: spaces.Space[Any]) -> list[str] | None:
     return [key if size == 1 else f"{key}[{k}]" for key, size in sizes.items() for k in range(size)]
 
 
+def _action_names(env: Any, space: spaces.Space[Any]) -> list[str] | None:
+    """What an environment calls its discrete actions, or the numbers of an action, where it has a name for each."""
+    count = Flat(space, action=True).size
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        count = int(space.n)
+    for of, name in product((env, env.unwrapped), ("action_names", "get_action_meanings")):
+        told = getattr(of, name, None)
+        told = told() if callable(told) else told
+        # Wrappers change actions, of which the environment inside knows nothing. The daemon takes 256 names at most.
+        if isinstance(told, list | tuple) and len({str(name) for name in told} - {""}) == len(told) == count <= 256:
+            return [str(name) for name in told]
+    return None
+
+
 def _tell(
     sender: Sender,
-    space: spaces.Space[Any],
-    names: Sequence[str] | None,
-    reward_names: Sequence[str] | None,
+    env: Any,
+    states: spaces.Space[Any],
+    actions: spaces.Space[Any],
+    **called: Sequence[str] | None,
 ) -> None:
-    """Let the sender say what the numbers of a step are called, of observations unless it knows."""
-    if names is None and sender.names is None:
-        names = _names(space)
-    sender.call_numbers(names, reward_names)
+    """Let the sender say what the numbers of a step are called, of observations and actions unless it knows."""
+    if called["names"] is None and sender.names is None:
+        called["names"] = _names(states)
+    if called["action_names"] is None and not sender.action_names:
+        called["action_names"] = _action_names(env, actions)
+    sender.call_numbers(**called)
 
 
 class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
@@ -266,12 +284,14 @@ def wrap(
     *,
     names: Sequence[str] | None = None,
     reward_names: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
 ) -> Streamed[Obs, Act]:
     """An environment whose steps are sent by `sender`, as `stream` or as the sender's own.
 
     `names`: what the numbers of an observation are called, a unit in brackets: `["angle [rad]", "speed [rad/s]"]`; by
-    default the sender's names, or the keys of a dictionary of observations. `reward_names` are those
-    of the numbers of a reward, as for `Sender`.
+    default the sender's names, or the keys of a dictionary of observations. `reward_names` and `action_names` are those
+    of the numbers of a reward and of actions, as for `Sender`; actions have by default the sender's names, or the ones
+    that the environment tells as `action_names` or `get_action_meanings`, as those of Atari games do. () is for none.
 
     Observations that are boxes become vectors; dictionaries, tuples and discrete ones are flattened as
     `gymnasium.spaces.utils.flatten` does. TypeError for what has no length of its own, or more than 1024 numbers. Put
@@ -283,7 +303,8 @@ def wrap(
             f"{env} steps several copies: make a gymnasium.vector.VectorEnv of it for wrap_vector(), as "
             "docs/recipes/simulators.md does in the source"
         )
-    _tell(sender, env.observation_space, names, reward_names)
+    called = {"names": names, "reward_names": reward_names, "action_names": action_names}
+    _tell(sender, env, env.observation_space, env.action_space, **called)
     return Streamed(env, sender, stream)
 
 
@@ -294,14 +315,17 @@ def wrap_vector(
     *,
     names: Sequence[str] | None = None,
     reward_names: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
 ) -> StreamedVector:
     """A vector environment whose steps are sent by `sender`, each copy as a stream of its own: `stream` and a number.
 
-    `names` and `reward_names` are as for `wrap`.
+    `names`, `reward_names` and `action_names` are as for `wrap`.
 
     All three ways of resetting are understood: with NEXT_STEP the step that resets a copy is not sent, with SAME_STEP
     the last state is taken from `info["final_obs"]`, with DISABLED a copy is not sent until `reset` has been called for
     it. Observations are treated as by `wrap`.
     """
-    _tell(sender, envs.single_observation_space, names, reward_names)
+    called = {"names": names, "reward_names": reward_names, "action_names": action_names}
+    one = next(iter(getattr(envs.unwrapped, "envs", ())), envs)
+    _tell(sender, one, envs.single_observation_space, envs.single_action_space, **called)
     return StreamedVector(envs, sender, stream)

@@ -78,7 +78,8 @@ class Sender:
       `on_new_policy`.
     - `names`: what the state variables are called, a unit in brackets behind a name: `["x [m]", "battery [V]"]`. The
       daemon keeps the first names that it is told, and shows them wherever it shows states.
-    - `reward_names`: the same of the rewards: `["energy [J]"]`.
+    - `reward_names`: the same of the rewards: `["energy [J]"]`. `action_names`: of the discrete actions by their
+      numbers, `["left", "right"]`, or of the numbers of an action.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
       may wait for company. `window`: batches sent ahead of their acknowledgement.
     - `spool`: a file; `spool_bytes`: its limit.
@@ -108,6 +109,7 @@ class Sender:
         policy: str | None = None,
         names: Sequence[str] | None = None,
         reward_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
         queue_rows: int = 65_536,
         batch_rows: int = 512,
         linger_s: float = 0.02,
@@ -131,8 +133,9 @@ class Sender:
         self.timeout_s, self.policy = timeout_s, policy
         self.names: tuple[str, ...] | None = None
         self.reward_names: tuple[str, ...] = ()
+        self.action_names: tuple[str, ...] = ()
         self._shape: tuple[int, int] | None = None
-        self.call_numbers(names, reward_names)
+        self.call_numbers(names, reward_names, action_names)
         self._linger_s, self._window = linger_s, window
         self._streams: dict[str, Stream] = {}
         self._ledger = Ledger()
@@ -545,17 +548,20 @@ class Sender:
         self,
         names: Sequence[str] | None = None,
         reward_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
     ) -> None:
         """Say what numbers are called, as the arguments of the sender do, before the first row is sent."""
-        before = self.names, self.reward_names
+        before = self.names, self.reward_names, self.action_names
         states = self.names if names is None else _checked_names(names)
         rewards = self.reward_names if reward_names is None else _checked_names(reward_names, "reward_names")
-        if self._shape is not None and (states, rewards) != before:
+        actions = self.action_names if action_names is None else _checked_names(action_names, "action_names")
+        if self._shape is not None and (states, rewards, actions) != before:
             raise CriticdError("rows have been sent already: say what their numbers are called before the first")
-        self.names, self.reward_names = states, rewards
+        self.names, self.reward_names, self.action_names = states, rewards, actions
 
     def _called(self) -> dict[str, Any]:
-        return {"state_names": self.names or (), "reward_names": self.reward_names}
+        names = {"state_names": self.names or (), "reward_names": self.reward_names}
+        return {**names, "action_names": self.action_names}
 
     def has_room(self, rows: int = 1) -> bool:
         """Whether that many rows can be sent without waiting or dropping any."""
@@ -587,6 +593,10 @@ class Sender:
             if self.reward_names and len(self.reward_names) != max(shape[1], 1):
                 count = len(self.reward_names)
                 raise Invalid("reward_names", f"{count} of them for {max(shape[1], 1)} rewards; give one for each")
+            # How many discrete actions there are the daemon knows.
+            numbers, count = rows.layout.actions, len(self.action_names)
+            if numbers > 1 and count not in (0, numbers):
+                raise Invalid("action_names", f"{count} of them for actions of {numbers} numbers; give one for each")
             self._shape = shape
         elif self._shape != shape:
             (dim, rewards), (dim_before, rewards_before) = shape, self._shape
@@ -619,7 +629,7 @@ class Sender:
 
 
 def _checked_names(names: Sequence[str], field: str = "names") -> tuple[str, ...]:
-    """Names of state variables or rewards as the daemon takes them."""
+    """Names of state variables, rewards or actions as the daemon takes them."""
     if isinstance(names, str):
         raise Invalid(field, f"a list of names, one for each number, and not the text {names!r}")
     checked = tuple(str(name) for name in names)

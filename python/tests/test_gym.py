@@ -452,21 +452,26 @@ def test_what_is_observed_has_names(catcher: Catcher) -> None:
         observation_space = spaces.Dict({"speed": spaces.Box(-1, 1, (1,)), "goal": spaces.Box(-1, 1, (2,))})
         action_space = spaces.Discrete(2)
 
+        def get_action_meanings(self) -> list[str]:
+            return ["NOOP", "FIRE"]
+
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             return {"speed": np.zeros(1, np.float32), "goal": np.zeros(2, np.float32)}, {}
 
         def step(self, action: int) -> Any:
             return {"speed": np.ones(1, np.float32), "goal": np.ones(2, np.float32)}, 0.0, False, False, {}
 
-    for names, expected in ((None, ["goal[0]", "goal[1]", "speed"]), (["a", "b", "c"], ["a", "b", "c"])):
+    told, own = ["goal[0]", "goal[1]", "speed"], ["a", "b", "c"]
+    for names, expected, actions in ((None, told, ["NOOP", "FIRE"]), (own, own, None)):
         with Sender(catcher.endpoint, stream=expected[0]) as sender:
-            env = wrap(Named(), sender, names=names, reward_names=["energy [J]"])
+            unsaid = None if actions else ()
+            env = wrap(Named(), sender, names=names, reward_names=["energy [J]"], action_names=unsaid)
             env.reset()
             env.step(0)
             assert sender.flush(PATIENCE_S)
             (batch,) = catcher.batches(1)
         assert batch["state_names"] == expected
-        assert batch["reward_names"] == ["energy [J]"]
+        assert batch["reward_names"] == ["energy [J]"] and batch.get("action_names") == actions
     with Sender(catcher.endpoint, stream="copies") as sender:
         copies = gymnasium.vector.SyncVectorEnv([Named] * 2)
         wrapped = wrap_vector(copies, sender, reward_names=["energy [J]"])
@@ -474,4 +479,4 @@ def test_what_is_observed_has_names(catcher: Catcher) -> None:
         wrapped.step(np.zeros(2, np.int64))
         assert sender.flush(PATIENCE_S)
         for batch in catcher.batches(2):
-            assert batch["reward_names"] == ["energy [J]"]
+            assert batch["reward_names"] == ["energy [J]"] and batch["action_names"] == ["NOOP", "FIRE"]

@@ -539,15 +539,15 @@ def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) ->
 
 
 def test_names_go_with_the_first_message(catcher: Catcher) -> None:
-    names, rewards = ["x [m]", "battery [V]"], ["energy [J]"]
-    called: dict[str, Any] = {"names": names, "reward_names": rewards}
+    names, rewards, actions = ["x [m]", "battery [V]"], ["energy [J]"], ["left", "right"]
+    called: dict[str, Any] = {"names": names, "reward_names": rewards, "action_names": actions}
     with Sender(catcher.endpoint, stream="robot", batch_rows=2, **called) as sender:
         for row in range(6):
             sender.send([float(row), 0.0], 0.0, [row + 1.0, 0.0], action=row % 2)
         assert sender.flush(PATIENCE_S)
-        keys = ("state_names", "reward_names")
+        keys = ("state_names", "reward_names", "action_names")
         told = [[batch.get(key) for key in keys] for batch in catcher.batches(6)]
-        assert told[0] == [names, rewards] and all(of == [None] * 2 for of in told[1:])
+        assert told[0] == [names, rewards, actions] and all(of == [None] * 3 for of in told[1:])
         sender.call_numbers(**called)
         for option in called:
             with pytest.raises(CriticdError, match="before the first"):
@@ -567,3 +567,5 @@ def test_names_that_are_none_are_refused(names: Any, said: str) -> None:
 def test_names_for_other_states_are_refused(catcher: Catcher) -> None:
     with Sender(catcher.endpoint, names=["x"]) as sender, pytest.raises(Invalid, match="give one for each"):
         sender.send([0.0, 1.0], 0.0, [0.0, 1.0])
+    with Sender(catcher.endpoint, action_names=["torque"]) as sender, pytest.raises(Invalid, match="give one for each"):
+        sender.send([0.0, 1.0], 0.0, [0.0, 1.0], action=[0.5, 1.0])
