@@ -7,6 +7,7 @@ from criticd.gym import wrap
 
 with Sender(stream="pendulum") as sender, Subscriber() as critic:
     env = wrap(gymnasium.make("Pendulum-v1"), sender)
+    env.action_space.seed(0)
     state, info = env.reset(seed=0)
     for _ in range(2000):
         state, reward, terminated, truncated, info = env.step(env.action_space.sample())
