@@ -49,7 +49,7 @@ pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -
     model(&state, learner)
 }
 
-/// The model of one of the critics of `state`, with the names of its rewards as far as rows have said them.
+/// The model of one of the critics of `state`, with the names of its rewards.
 pub(super) fn model(state: &State, learner: &Learner) -> Result<Snapshot, Failure> {
     let said = state.configured().and_then(|configured| configured.reward_names.as_deref());
     let reward_names = Config::reward_names(said.unwrap_or_default(), learner.settings());

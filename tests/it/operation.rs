@@ -345,7 +345,7 @@ fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
     let at = |name: &str| show(&place.path().join(name));
     let (data, then, states) = (at("data"), at("then.model"), at("states.csv"));
     std::fs::write(&states, "state_0\n-1\n0.2\n").unwrap();
-    let daemon = Served::start(Path::new(&data));
+    let daemon = Served::start_with(Path::new(&data), &["reward_names=[\"energy [J]\"]"]);
     let [first, rest] = two_tables(&place);
     done(&format!("replay {} --ack --data-dir {data}", show(&first)));
     daemon.model();
@@ -369,6 +369,7 @@ fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
         };
         let [there, model] = [format!("{data} {moment}"), then.clone()].map(|of| format!("inspect --json {of}"));
         assert_eq!(of(&there), of(&model));
+        assert_eq!(of(&there)["reward_names"], json!(["energy [J]"]));
         let told = of(&format!("status --json --data-dir {data} {moment}"));
         assert_eq!((&told["offset"], &told["critics"]), (&json!(8 * ROWS), &json!([of(&model)])));
         let written = |command: String, out: String| {

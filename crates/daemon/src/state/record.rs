@@ -164,7 +164,7 @@ pub struct Configured {
     pub critics: Vec<Settings>,
     /// Names of the state variables.
     pub names: Option<Vec<String>>,
-    /// Names of the rewards of a row, as rows have brought them.
+    /// Names of the rewards of a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward_names: Option<Vec<String>>,
     /// Names of the discrete actions, or of the numbers of an action, as rows have brought them.

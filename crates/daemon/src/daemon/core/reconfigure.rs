@@ -13,11 +13,13 @@ use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn. Where the settings
-/// name no state variables or actions, they keep the names that are `known`; others are recorded where rows have brought them.
+/// name no state variables, rewards or actions, these keep the names that are `known`.
 pub(super) fn configured(config: &Config, from: u64, known: &Names) -> Configured {
     let (mut critics, advisors) = (config.critics.clone(), config.advisors.clone());
     let names = config.state_names.as_ref().or(known.states.as_ref()).cloned();
-    let Names { rewards: reward_names, actions: action_names, .. } = known.clone();
+    let rewards = config.names_of_rewards(known.rewards.as_deref());
+    let reward_names = (!rewards.is_empty()).then(|| rewards.to_vec());
+    let action_names = known.actions.clone();
     critics.iter_mut().for_each(|critic| critic.call_actions(action_names.as_deref().unwrap_or_default()));
     Configured { critics, names, reward_names, action_names, from, advisors }
 }
