@@ -900,6 +900,8 @@ fn files_of_other_kinds_are_told_by_how_they_begin() {
         ("t.xlsx", &b"PK\x03\x04"[..], "save it as \"CSV UTF-8\""),
         ("t.feather", &b"ARROW1\0\0"[..], "pandas.read_feather"),
         ("t.db", &b"SQLite format 3\0"[..], "sqlite3 -header -csv"),
+        ("t.xls", &b"\xef\xbb\xbf\n<HTML><table>"[..], "a page of HTML; in Python: pandas.read_html"),
+        ("t.kml", &b"<?xml version=\"1.0\"?>"[..], "XML; in Python"),
         ("t.log", &b"nothing"[..], "its name must end in .csv"),
     ] {
         let path = directory.path().join(name);

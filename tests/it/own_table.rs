@@ -351,7 +351,13 @@ fn init_says_what_no_column_file_can_mend() {
     let lists = told("lists.csv", "state,reward\n\"[0.5, 1]\",1\n\"[0.6, 1]\",1\n");
     assert!(lists.contains("column state: texts that hold lists; each number needs a column of its own"), "{lists}");
     let units = told("units.csv", "x,v,reward\n0.5 m,2,1\n-0.6 m,3,1\n0.75 m,2.5,1\n");
-    assert!(units.contains("column x: numbers with a text behind them. In Python: df = "), "{units}");
+    assert!(units.contains("column x: numbers with a text beside them. In Python: df = "), "{units}");
+    let hot = told("hot.csv", "x,a_0,a_1,b_0,b_1,reward\n0.5,1,0,1,0,1\n0.2,0,1,0,1,1\n0.7,1,0,1,0,1\n");
+    assert!(hot.contains("columns a_0, a_1: in each row one of them is 1 and the others are 0"), "{hot}");
+    let written = std::fs::read_to_string(desk.path("hot.toml")).unwrap();
+    assert!(written.starts_with("state = [\"x\", \"b_0\", \"b_1\"]\naction = [\"a_0\", \"a_1\"]\n"), "{written}");
+    let blocks = told("blocks.csv", "x,reward\n0.5,1\n0.4,1\n\n0.7,1\n0.2,1\n");
+    assert!(blocks.contains("blank lines set 2 blocks of rows apart"), "{blocks}");
     let episode = told("episode.json", "{\"observations\": [[0.5], [0.6]], \"rewards\": [1, 1]}\n");
     assert!(episode.contains("line 1, key observations: a list of lists: a line holds one step"), "{episode}");
     assert!(!std::fs::exists(desk.path("episode.toml")).unwrap());

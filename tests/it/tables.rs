@@ -729,11 +729,14 @@ fn text_that_is_no_csv_says_what_it_is_and_how_to_make_one() {
             "no header: the first line holds numbers only, or flags and times beside them. Put a line before it that names",
         ),
         (b"0.5,2024-10-27T02:00:00,True\n0.25,2024-10-27T02:00:01,False\n".to_vec(), "no header: "),
-        (b"\x1f\x8b\x08\0".to_vec(), "no text, but compressed with gzip; unpack it: gunzip"),
+        (b"\x1f\x8b\x08\0".to_vec(), "no table, but compressed with gzip; unpack it: gunzip"),
         (b"\n<!DOCTYPE html>\n<HTML>".to_vec(), "no table, but a page of HTML; in Python: pandas.read_html"),
-        (b"\xef\xbb\xbf<?xml version=\"1.0\"?>".to_vec(), "no table, but XML; in Python: pandas.read_xml"),
-        (b"PK\x03\x04\x14\0".to_vec(), "no text, but a zip archive, such as a spreadsheet; save it as"),
-        (b"PAR1\x15\0".to_vec(), "no text, but a Parquet file; its name must end in .parquet"),
+        (
+            b"\xef\xbb\xbf<?xml version=\"1.0\"?>".to_vec(),
+            "no table, but XML; in Python, with the name of the elements",
+        ),
+        (b"PK\x03\x04\x14\0".to_vec(), "no table, but a zip archive, such as a spreadsheet; save it as"),
+        (b"PAR1\x15\0".to_vec(), "no table, but a Parquet file; its name must end in .parquet"),
     ] {
         for said in of_csv(&bytes) {
             assert!(said.contains(words), "{words}: {said}");

@@ -15,7 +15,7 @@ use super::look::Looked;
 use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
 use super::row::{OneRow, Said};
-use super::{AssumeTerminated, Fault, Format, Progress, Reading, Table};
+use super::{AssumeTerminated, Fault, Progress, Reading, Table};
 use criticd_learner::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
 
@@ -162,9 +162,12 @@ impl Builder {
         self.judge.told.push(said);
     }
 
-    /// The file breaks here: where no column tells episodes apart, the rows behind do not continue those before.
-    pub(super) fn break_off(&mut self) {
-        self.judge.breaks.add(!self.header.columns.contains(&Column::Episode));
+    /// The file breaks here: where no column tells episodes apart, the rows behind do not continue those before. Whether that is so.
+    pub(super) fn break_off(&mut self) -> bool {
+        let alone = matches!(self.header.want, Want::Transitions(Reading { independent: true, .. }));
+        let counts = !alone && !self.header.columns.contains(&Column::Episode);
+        self.judge.breaks.add(counts);
+        counts
     }
 
     /// Whether the last row terminated, and whether it was truncated.
@@ -201,7 +204,10 @@ impl Builder {
                 Some(condition) => condition.met(cell).and_then(|met| self.take(column, Cell::Flag(met), &mut said)),
                 None => self.take(column, cell, &mut said),
             };
-            taken.map_err(|message| self.fault(place, &self.header.names[k], message))?;
+            taken.map_err(|message| {
+                let message = self.judge.gaps.beside(self.header.want, column, cell, message);
+                self.fault(place, &self.header.names[k], message)
+            })?;
         }
         if !said.named {
             self.row.name.clear();
@@ -237,7 +243,8 @@ impl Builder {
             }
         };
         if standing == Standing::Step && said.lacks.is_none() {
-            self.judge.watch(id, place, &self.row.state, &self.row.watched, terminated || truncated);
+            let (opens, ends) = (said.starts_chain, terminated || truncated);
+            self.judge.watch(id, place, &self.row.state, &self.row.watched, (opens, ends));
         }
         self.sessions[id as usize].1 = terminated || truncated;
         self.standings.push(standing);
@@ -303,7 +310,7 @@ impl Builder {
             Column::State(i) => {
                 let value = self.row.coder.read(i, cell, gaps)?;
                 if value.is_none() && !gaps {
-                    return Err(self.header.unstated().to_owned());
+                    return Err(self.header.unstated());
                 }
                 said.lacks = said.lacks.or_else(|| value.is_none().then_some(column));
                 self.row.state[i] = value.unwrap_or(f64::NAN);
@@ -395,7 +402,7 @@ impl Builder {
             Some(i) => {
                 let name = self.header.name_of(Column::NextState(i));
                 let message = "only terminated rows may omit their whole next state";
-                Err(self.fault(place, &name, format!("{}; {message}", self.blank())))
+                Err(self.fault(place, &name, format!("{}; {message}", self.header.blank())))
             }
             None => Ok(()),
         }
@@ -417,7 +424,7 @@ impl Builder {
         let next_action = missing(&self.row.extra.next_actions).map(Column::NextAction);
         let next_prob = missing(&self.row.extra.next_action_probs).map(Column::NextActionProb);
         if let Some(column) = next_action.or(next_prob) {
-            return Err(fault(column, format!("{}; a row has all of these numbers or none", self.blank())));
+            return Err(fault(column, format!("{}; a row has all of these numbers or none", self.header.blank())));
         }
         let probs = &self.row.extra.next_action_probs.values;
         if probs.first().is_some_and(|value| !value.is_nan()) {
@@ -584,20 +591,10 @@ impl Builder {
         }
     }
 
-    /// The word for a cell that says nothing.
-    fn blank(&self) -> &'static str {
-        match self.header.format {
-            Format::Csv => "empty",
-            Format::Jsonl => "missing or null",
-            Format::Parquet => "null",
-            Format::Npz | Format::Hdf5 => "NaN",
-        }
-    }
-
     /// What the columns hold, rows of the file, and what there is to tell.
     pub(super) fn into_looks(self) -> Result<Looked, Fault> {
-        let (lists, rows, Judge { looks: columns, told, .. }) = (self.header.understood.ignored, self.seen, self.judge);
-        if rows == 0 { Err(Fault::Empty) } else { Ok(Looked::of(columns, lists, rows, told)) }
+        let (lists, rows) = (self.header.understood.ignored, self.seen);
+        if rows == 0 { Err(Fault::Empty) } else { Ok(self.judge.into_looked(lists, rows)) }
     }
 
     /// The states (n, D) and D.
@@ -737,7 +734,10 @@ impl Builder {
     fn check_needed(&self, rows: &Rows, out: &[bool]) -> Result<(), Fault> {
         for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
-                let message = format!("{}; only a row that gives just its state may omit it", self.blank());
+                let message = format!(
+                    "{}; only a row that gives just its state may omit it, or say --missing drop to leave such rows out",
+                    self.header.blank()
+                );
                 self.fault(self.places[i].line, &self.header.name_of(column), message)
             };
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {

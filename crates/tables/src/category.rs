@@ -1,7 +1,8 @@
 //! Texts of state variables and of actions: each has a code, in the order in which the texts come, or in the one that the user or a model says.
 
-use super::cell::{Cell, is_blank, is_missing, number};
+use super::cell::{Cell, is_blank, is_bracketed, is_currency, is_missing, number};
 use super::columns::Categories;
+use super::gaps::REMEDY;
 use super::names::nearest;
 use criticd_learner::transition::MAGNITUDE_MAX;
 use std::collections::HashMap;
@@ -113,15 +114,15 @@ impl Coder {
         }
         // What is a number that is wrong, or stands behind numbers, is no category.
         let learns = self.learns != Learns::No && (d < self.states || self.holds.len() == self.states + 1);
-        if self.holds[d] == Holds::Numbers || !learns || text.parse::<f64>().is_ok() {
+        if self.holds[d] == Holds::Numbers || !learns || text.parse::<f64>().is_ok() || is_bracketed(text) {
             let is_of_action = d >= self.states && text.starts_with(char::is_alphabetic);
             return number
                 .map_err(|m| if is_of_action { format!("{m}; give each action a number, from 0") } else { m });
         }
         if matches!(cell, Cell::Ambiguous(_)) || begins_with_number(text) {
             let message = format!(
-                "{cell} is not a number: take out what stands behind one, such as a unit; or, if it is a name, list the texts in a file \
-                 for --columns: {}",
+                "{cell} is not a number: take out what stands before or behind one, such as a unit; or, if it is a name, list the texts in a \
+                 file for --columns: {}",
                 example(d, text)
             );
             return Err(message);
@@ -163,9 +164,15 @@ impl Coder {
             return Err(self.categories.unknown(d, &text));
         }
         if text.parse::<f64>().is_ok() {
+            let gap = match is_missing(Cell::Text(&known[0])) {
+                true => {
+                    format!("; if {:?} says that there is none, say what to do about such rows: {REMEDY}", known[0])
+                }
+                false => String::new(),
+            };
             let message = format!(
                 "{cell} is a number, and {:?} before it is a category: write numbers or names alone, or list all of them in a file for \
-                 --columns: {}",
+                 --columns: {}{gap}",
                 known[0],
                 example(d, &text)
             );
@@ -198,9 +205,9 @@ fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Whether a text is a number with something behind it, such as a unit.
+/// Whether a text is a number with something behind it, such as a unit, or the sign of a currency before it.
 fn begins_with_number(text: &str) -> bool {
-    let text = text.trim_start_matches(['-', '+', '.']);
+    let text = text.trim_start_matches(|c| "-+.".contains(c) || is_currency(c));
     text.starts_with(|c: char| c.is_ascii_digit())
 }
 
@@ -237,6 +244,9 @@ mod tests {
         assert_eq!(read(&mut coder, &["NA", "<NA>", "null"]), [Ok(None), Ok(None), Ok(None)]);
         let wrong = coder.read(0, Cell::Written("3"), false).unwrap_err();
         assert!(wrong.contains("\"3\" is a number, and \"idle\" before it is a category"), "{wrong}");
+        let mut gappy = Coder::new(&Categories::default(), (1, 0), Learns::Yes);
+        let wrong = read(&mut gappy, &["unavailable", "3"]).remove(1).unwrap_err();
+        assert!(wrong.contains("if \"unavailable\" says that there is none") && !wrong.contains("idle"), "{wrong}");
         // With gaps other words say so too, before the first category and behind it, unless they are listed.
         let mut gappy = Coder::new(&Categories::default(), (1, 0), Learns::Yes);
         let found = ["none", "idle", "none"].map(|text| gappy.read(0, Cell::Written(text), true));
@@ -285,7 +295,7 @@ mod tests {
             let mut coder = Coder::new(&Categories::default(), (1, 0), learns);
             coder.read(0, Cell::Written(text), false).unwrap_err()
         };
-        assert!(read("0.512 m", Learns::Yes).contains("take out what stands behind one, such as a unit"));
+        assert!(read("0.512 m", Learns::Yes).contains("take out what stands before or behind one, such as a unit"));
         for list in ["[0.0344, -1e-05]", "[0.5]", "[ 0.03 -0.1\n 2.  nan]"] {
             assert!(read(list, Learns::Yes).contains("a text that holds a list: each number needs a column"), "{list}");
         }
@@ -294,6 +304,8 @@ mod tests {
             assert_eq!(coder.read(0, Cell::Written(text), false), Ok(Some(0.0)), "{text}");
         }
         assert!(read("nan", Learns::Yes).contains("not a finite number"));
+        assert!(read("$ -1.5", Learns::Yes).contains("take out what stands before or behind one"));
+        assert!(read("(0.856)", Learns::Yes).contains("if brackets stand for a minus, write that: sed -E"));
         assert!(read("idle", Learns::No).contains("\"idle\" is not a number"));
         assert!(read("idle", Learns::Agreed).contains("categories = [[\"idle\", ...], ...]"));
         let mut coder = Coder::new(&Categories::default(), (1, 0), Learns::Yes);

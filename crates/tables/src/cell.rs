@@ -55,6 +55,7 @@ pub(super) fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> 
                 let (one, other) = (text.replace(',', ""), text.replacen(',', ".", 1));
                 return Err(format!("is {text} meant to be {one} or {other}? Write it so"));
             }
+            None if is_bracketed(text) => return Err(format!("{cell} is not a number; {BRACKETS}")),
             None => return Err(format!("{cell} is not a number")),
         },
         Cell::Number(value) => value,
@@ -82,12 +83,31 @@ fn written(text: &str) -> Option<f64> {
     let plain = || {
         let text = text.replace('\u{2212}', "-");
         let grouped = is_grouped(&text) && (text.contains('.') || text.matches(',').count() > 1);
-        let apart = |c: char| matches!(c, '\'' | '\u{2019}' | '\u{a0}' | '\u{202f}');
         let text = if grouped { text.replace(',', "") } else { text };
-        let thousands = text.contains(apart) && is_grouped(&text.replace(apart, ","));
-        if thousands { text.replace(apart, "") } else { text }.parse().ok()
+        let thousands = text.contains(is_apart) && is_grouped(&text.replace(is_apart, ","));
+        if thousands { text.replace(is_apart, "") } else { text }.parse().ok()
     };
     text.parse().ok().or_else(plain).or_else(|| truth(text).map(|flag| f64::from(u8::from(flag))))
+}
+
+/// Whether a letter sets thousands apart, and nothing else: an apostrophe or a blank.
+pub(super) fn is_apart(c: char) -> bool {
+    matches!(c, '\'' | '\u{2019}' | ' ' | '\u{a0}' | '\u{202f}' | '\u{2009}')
+}
+
+/// Whether a letter may stand before an amount of money.
+pub(super) fn is_currency(c: char) -> bool {
+    matches!(c, '$' | '\u{20ac}' | '\u{a3}' | '\u{a5}' | ' ')
+}
+
+/// What to do about numbers that have brackets for a minus. The first line is the header's.
+pub(super) const BRACKETS: &str =
+    "if brackets stand for a minus, write that: sed -E '2,$ s/[(]([0-9][0-9.,]*)[)]/-\\1/g' OLD > NEW";
+
+/// Whether a number stands in brackets, as accountants write what is below 0: `(0.856)`.
+pub(super) fn is_bracketed(text: &str) -> bool {
+    let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_default();
+    inner.starts_with(|c: char| c.is_ascii_digit()) && inner.chars().all(|c| c.is_ascii_digit() || ".,".contains(c))
 }
 
 /// Whether thousands are set apart by commas: groups of three digits behind the first, and perhaps decimals.
@@ -135,13 +155,32 @@ pub(super) fn is_blank(cell: Cell<'_>) -> bool {
 
 /// Whether a cell says that a number is missing, as programs write that: nothing, NaN, NA and the like; an infinite number is none.
 pub(super) fn is_missing(cell: Cell<'_>) -> bool {
-    const WORDS: [&str; 13] =
-        ["none", "nil", "-", "--", "---", ".", "?", "*", "n.a.", "nat", "(null)", "missing", "undefined"];
+    const WORDS: [&str; 17] = [
+        "none",
+        "nil",
+        "-",
+        "--",
+        "---",
+        ".",
+        "?",
+        "*",
+        "n.a.",
+        "n/d",
+        "nat",
+        "(null)",
+        "missing",
+        "undefined",
+        "no data",
+        "unavailable",
+        "unknown",
+    ];
     match cell {
         _ if is_blank(cell) => true,
         // Spreadsheets write errors so: #DIV/0!, #REF!, #NAME?.
         Cell::Written(text) | Cell::Text(text) => {
             let error = text.starts_with('#') && text.ends_with(['!', '?']);
+            // Programs for Windows write NaN so: -1.#IND, 1.#QNAN, -nan(ind).
+            let error = error || text.trim_start_matches('-').starts_with("1.#") || text.ends_with("nan(ind)");
             error
                 || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
                 || text.parse().is_ok_and(|v: f64| !v.is_finite())

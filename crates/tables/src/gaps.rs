@@ -1,8 +1,12 @@
 //! Rows that lack a number which is needed: which of them are left out, and which repeat the row before them.
 
+use super::cell::{Cell, is_missing};
 use super::columns::Missing;
-use super::job::Column;
+use super::job::{Column, Want};
 use std::collections::HashMap;
+
+/// What may be done about rows without a number.
+pub(super) const REMEDY: &str = "--missing drop leaves them out, --missing hold repeats the last number";
 
 /// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,17 @@ impl Gaps {
     /// Whether a table with gaps is read at all.
     pub(super) fn allowed(&self) -> bool {
         self.missing != Missing::Refuse
+    }
+
+    /// A message about a cell, with what may be done about it where it says in a word that a number is missing.
+    pub(super) fn beside(&self, want: Want, column: Column, cell: Cell<'_>, message: String) -> String {
+        let needed =
+            column.is_of_reward() || matches!(column, Column::State(_) | Column::NextState(_) | Column::Action(_));
+        let word = is_missing(cell) && !message.contains(REMEDY);
+        if !needed || !word || self.allowed() || !matches!(want, Want::Transitions(_)) {
+            return message;
+        }
+        format!("{message}; if it says that there is none, say what to do about such rows: {REMEDY}")
     }
 
     /// Rows left out.

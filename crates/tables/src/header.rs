@@ -3,6 +3,7 @@
 use super::columns::{Categories, Missing, Understood};
 use super::condition::Condition;
 use super::extras::{Extras, Wide};
+use super::gaps::REMEDY;
 use super::job::{Column, Job, Want};
 use super::roles::{Reckoned, Roles};
 use super::{Done, Fault, Format, Reading};
@@ -227,14 +228,21 @@ impl Header {
         self.columns.iter().any(says)
     }
 
+    /// The word for a cell that says nothing.
+    pub(super) fn blank(&self) -> &'static str {
+        match self.format {
+            Format::Csv => "empty",
+            Format::Jsonl => "missing or null",
+            Format::Parquet => "null",
+            Format::Npz | Format::Hdf5 => "NaN",
+        }
+    }
+
     /// What to do about a state that lacks a number.
-    pub(super) fn unstated(&self) -> &'static str {
+    pub(super) fn unstated(&self) -> String {
         match self.want {
-            Want::States | Want::Look | Want::Keep => "empty; a number is needed here",
-            Want::Transitions(_) => {
-                "empty; a number is needed here, or a word on rows without one: --missing drop leaves them out, --missing hold \
-                 repeats the last number"
-            }
+            Want::States | Want::Look | Want::Keep => "empty; a number is needed here".to_owned(),
+            Want::Transitions(_) => format!("empty; a number is needed here, or a word on rows without one: {REMEDY}"),
         }
     }
 

@@ -121,7 +121,10 @@ fn not_json(text: &[u8], error: &serde_json::Error) -> String {
         () if error.is_eof() => {
             format!("not JSON: cut off at column {}; delete the line, if its end is lost", error.column())
         }
-        () if word(b"NaN") || word(b"Infinity") => format!("not JSON: {message}; JSON has no NaN and no Infinity"),
+        () if word(b"NaN") || word(b"Infinity") => format!(
+            "not JSON: {message}; JSON has no NaN and no Infinity: sed -E 's/([:,[] *)(NaN|-?Infinity)/\\1null/g' OLD > NEW writes null in \
+             their place"
+        ),
         () if error.is_data() => message,
         () => format!("not JSON: {message}"),
     }

@@ -9,7 +9,8 @@ use super::header::Header;
 use super::job::{Column, Want};
 use super::jumps::Jumps;
 use super::kept::KeptColumns;
-use super::look::Look;
+use super::look::{Look, Looked};
+use super::one_hot::OneHot;
 use super::order::Order;
 use super::runs::{Number, Runs};
 use super::{Fault, Reading};
@@ -33,6 +34,9 @@ pub(super) struct Judge {
     jumps: Option<Jumps>,
     /// What columns hold, where that is wanted.
     pub(super) looks: Vec<Look>,
+    pub(super) one_hot: OneHot,
+    /// What pandas.read_csv needs to be told to read the file.
+    pub(super) arguments: String,
     pub(super) kept: KeptColumns,
     /// What the reader of the file has to tell.
     pub(super) told: Vec<String>,
@@ -52,6 +56,8 @@ impl Judge {
             } else {
                 Vec::new()
             },
+            one_hot: if header.want == Want::Look { OneHot::new(&header.watched) } else { OneHot::default() },
+            arguments: String::new(),
             kept: KeptColumns::new(&header.columns, &header.names),
             gaps: Gaps::new(header.missing),
             breaks: Breaks::default(),
@@ -66,6 +72,15 @@ impl Judge {
         }
     }
 
+    /// What the columns hold beside these `lists`, in so many rows, and what there is to tell.
+    pub(super) fn into_looked(mut self, lists: Vec<String>, rows: u64) -> Looked {
+        self.one_hot.found().into_iter().enumerate().for_each(|(k, at)| self.looks[at].one_hot = Some(k));
+        let mut looked = Looked::of(self.looks, lists, rows, self.told);
+        let (plain, fitting) = ("read_csv(\"OLD.csv\"", format!("read_csv(\"OLD.csv\"{}", self.arguments));
+        looked.told.iter_mut().for_each(|told| *told = told.replace(plain, &fitting));
+        looked
+    }
+
     /// Take in a row of which nothing is asked but what its columns hold.
     pub(super) fn regard<'c>(&mut self, place: u64, columns: &[Column], cell: impl Fn(usize) -> Cell<'c>) {
         for (k, column) in columns.iter().enumerate() {
@@ -75,6 +90,7 @@ impl Judge {
                 look.take(cell(k));
             }
         }
+        self.one_hot.take(|at| self.looks[at].bit);
         self.kept.push(place, cell);
     }
 
@@ -123,10 +139,11 @@ impl Judge {
         self.jumps.as_ref().is_some_and(|jumps| !jumps.is_full())
     }
 
-    /// Look at a step from a row to the next one of its stream: the state (D,) at `line`, and what the columns that nothing needs hold.
-    pub(super) fn watch(&mut self, stream: u32, line: u64, state: &[f64], held: &[u64], ended: bool) {
+    /// Look at a step from a row to the next one of its stream: the state (D,) at `line`, what the columns that nothing needs hold, and
+    /// whether a chain begins or ends with the row.
+    pub(super) fn watch(&mut self, stream: u32, line: u64, state: &[f64], held: &[u64], chain: (bool, bool)) {
         if let Some(jumps) = self.jumps.as_mut().filter(|jumps| !jumps.is_full()) {
-            jumps.take(stream as usize, line, state, held, ended);
+            jumps.take(stream as usize, line, state, held, chain);
         }
     }
 

@@ -46,14 +46,14 @@ impl Jumps {
         self.steps.len() + self.dim > NUMBERS_MAX
     }
 
-    /// Take in the row at `line`, and what the columns hold there, as hashes.
-    pub(super) fn take(&mut self, stream: usize, line: u64, state: &[f64], held: &[u64], ended: bool) {
+    /// Take in the row at `line`, what the columns hold there, as hashes, and whether a chain begins or ends with it.
+    pub(super) fn take(&mut self, stream: usize, line: u64, state: &[f64], held: &[u64], (opens, ended): (bool, bool)) {
         if self.before.len() <= stream {
             self.before.resize(stream + 1, None);
         }
         match &mut self.before[stream] {
             Some(before) => {
-                if !before.ended {
+                if !before.ended && !opens {
                     self.steps.extend(before.state.iter().zip(state).map(|(from, to)| (to - from).abs()));
                     let bit = |(k, (one, other)): (usize, (&u64, &u64))| u64::from(one != other) << k;
                     self.changes.push(before.held.iter().zip(held).enumerate().map(bit).sum());
@@ -154,7 +154,7 @@ mod tests {
             for t in 0..30 {
                 let last = t == 29;
                 let line = 2 + 30 * walk + t;
-                jumps.take(0, line, &state, &[walk, t / 11, line], ended && last);
+                jumps.take(0, line, &state, &[walk, t / 11, line], (false, ended && last));
                 state = [0, 1].map(|d| state[d] + 0.1 * normal(mix(&[3, walk, t, d as u64])));
             }
         }
@@ -172,17 +172,17 @@ mod tests {
 
     #[test]
     fn jumps_without_a_column_are_told_of_states_of_several_variables() {
-        let of = |dim: usize| {
+        let of = |dim: usize, opens: bool| {
             let mut jumps = Jumps::new(Vec::new(), dim);
             for t in 0..300u64 {
                 let place = 1000.0 * (t / 50) as f64;
                 let state: Vec<f64> = (0..dim as u64).map(|d| place + normal(mix(&[d, t]))).collect();
-                jumps.take(0, 2 + t, &state, &[], false);
+                jumps.take(0, 2 + t, &state, &[], (opens && t % 50 == 0, false));
             }
             jumps.say("line")
         };
-        let said = of(2).unwrap();
+        let said = of(2, false).unwrap();
         assert!(said.contains("in 5 rows") && said.contains("before line 52"), "{said}");
-        assert_eq!(of(1), None);
+        assert_eq!((of(1, false), of(2, true)), (None, None));
     }
 }

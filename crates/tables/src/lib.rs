@@ -93,6 +93,7 @@ mod mapping;
 mod moment;
 mod names;
 mod npz;
+mod one_hot;
 mod order;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -955,7 +956,7 @@ mod tests {
         assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
         assert_eq!(
             message("state_0,reward\n1,\n2,1\n"),
-            ", line 2, column reward: empty; only a row that gives just its state may omit it"
+            ", line 2, column reward: empty; only a row that gives just its state may omit it, or say --missing drop to leave such rows out"
         );
         assert!(message("state_0,next_state_0,reward\n1,,3\n").contains("line 2, column next_state_0: empty"));
         assert!(message("state_0,next_state_0,reward\n1,nan,3\n").contains("not a finite number"));

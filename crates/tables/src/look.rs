@@ -1,9 +1,11 @@
 //! What the columns of a table hold, and what each of them may be: for somebody who has still to say it.
 
 use super::category::{LIST, is_list};
-use super::cell::{Cell, is_missing, number, yes_or_no};
+use super::cell::{BRACKETS, Cell, is_bracketed, is_currency, is_grouped, is_missing, number, yes_or_no};
 use super::columns::Columns;
+use super::job::Column;
 use super::moment;
+use super::one_hot::is_whole;
 use std::collections::{BTreeMap, HashSet};
 
 /// Rows that are looked at, at most.
@@ -37,6 +39,10 @@ pub struct Look {
     pub distinct: usize,
     /// The first of them.
     pub values: Vec<String>,
+    /// Its place among columns that say together which action was taken: each row has a 1 in one of them, and 0 in the others.
+    pub one_hot: Option<usize>,
+    /// What the last row holds, if it is 0 or 1 or a flag.
+    pub(super) bit: Option<bool>,
     seen: HashSet<u64>,
     last: Option<(u64, f64)>,
 }
@@ -70,9 +76,13 @@ impl Looked {
             }
             if all(has_unit) {
                 told.push(format!(
-                    "column {name}: numbers with a text behind them. In Python: df = pandas.read_csv(\"OLD.csv\"); df[{name:?}] = \
-                     df[{name:?}].str.extract(r\"([-+]?[\\d.]+)\").astype(float); df.to_csv(\"NEW.csv\", index=False)"
+                    "column {name}: numbers with a text beside them. In Python: df = pandas.read_csv(\"OLD.csv\"); df[{name:?}] = \
+                     df[{name:?}].str.replace(\",\", \"\").str.extract(r\"([-+]?[\\d.]+)\").astype(float); df.to_csv(\"NEW.csv\", \
+                     index=False)"
                 ));
+            }
+            if column.values.iter().any(|value| is_bracketed(value)) {
+                told.push(format!("column {name}: numbers in brackets; {BRACKETS}"));
             }
             if name.len() > 1 && name.starts_with('"') && name.ends_with('"') {
                 told.push(format!(
@@ -81,8 +91,49 @@ impl Looked {
                 ));
             }
         }
+        told.extend(say_long(&columns));
+        let (parts, whole) = one_hot(&columns);
+        if !parts.is_empty() && whole.is_none() {
+            told.push(format!(
+                "columns {}: in each row one of them is 1 and the others are 0, as of a discrete action. They are taken for {} numbers of an \
+                 action; for one of --actions discrete:{} make one column of them. In Python: df = pandas.read_csv(\"OLD.csv\"); \
+                 parts = {parts:?}; df[\"action\"] = df[parts].to_numpy().argmax(axis=1); \
+                 df.drop(columns=parts).to_csv(\"NEW.csv\", index=False)",
+                parts.join(", "),
+                parts.len(),
+                parts.len()
+            ));
+        }
         Self { columns, lists, rows, told }
     }
+}
+
+/// That each row holds one variable alone, which a column names, if it looks so: PLCs, databases of times and homes log like that.
+fn say_long(columns: &[Look]) -> Option<String> {
+    let is_text = |look: &Look| look.numbers + look.dates + look.flags == 0 && look.distinct > 1;
+    let names = columns.iter().find(|look| {
+        look.named(&VARIABLES) && is_text(look) && look.changes > 0 && look.rows >= 3 * look.distinct as u64
+    })?;
+    let clock = |look: &Look| look.is_clock() || look.is_slow_clock() || look.named(&TIMES);
+    let mut numbers =
+        columns.iter().filter(|look| look.numbers > 0 && !look.is_flag() && look.distinct > 1 && !clock(look));
+    let (value, None) = (numbers.next().filter(|look| look.named(&VALUES))?, numbers.next()) else { return None };
+    let time = columns.iter().find(|look| clock(look)).or_else(|| columns.iter().find(|look| look.dates > 0));
+    let time = time.map_or("time", |look| &look.name);
+    let (names, value) = (&names.name, &value.name);
+    Some(format!(
+        "column {names}: names of variables, of which each row has one, in {value}. Each needs a column of its own. In Python: \
+         pandas.read_csv(\"OLD.csv\").pivot_table(index={time:?}, columns={names:?}, values={value:?}, aggfunc=\"last\").ffill().reset_index()\
+         .to_csv(\"NEW.csv\", index=False)"
+    ))
+}
+
+/// The columns that say together which action was taken, in their order; and the one that says it alone, so that they are needless.
+fn one_hot(looks: &[Look]) -> (Vec<&str>, Option<&str>) {
+    let of = |k| looks.iter().find(|look| look.one_hot == Some(k)).map(|look| look.name.as_str());
+    let parts: Vec<&str> = (0..).map_while(of).collect();
+    let whole = parts.first().and_then(|part| looks.iter().find(|look| is_whole(&look.name, part)));
+    (parts, whole.map(|look| look.name.as_str()))
 }
 
 /// Which column is what, as far as names and values tell.
@@ -120,10 +171,11 @@ impl Look {
             cell => number(cell, f64::MAX).ok().flatten(),
         };
         let date = if number.is_none() { moment::time(cell).ok().map(|time| time.seconds) } else { None };
-        let flag = matches!(cell, Cell::Flag(_)) || yes_or_no(&text).is_some();
+        let flag = if let Cell::Flag(flag) = cell { Some(flag) } else { yes_or_no(&text) };
+        self.bit = flag.or_else(|| number.filter(|v| matches!(v, 0.0 | 1.0)).map(|v| v == 1.0));
         self.numbers += u64::from(number.is_some_and(f64::is_finite));
         self.dates += u64::from(date.is_some());
-        self.flags += u64::from(flag);
+        self.flags += u64::from(flag.is_some());
         let (print, size) = (cell.print(), number.or(date).unwrap_or(f64::NAN));
         if let Some((before, size_before)) = self.last.replace((print, size)) {
             self.changes += u64::from(before != print);
@@ -159,6 +211,25 @@ impl Look {
     /// Whether it rises from row to row for most of the time, and now and then begins again.
     fn is_clock(&self) -> bool {
         (self.dates + self.numbers == self.rows) && self.rows > 2 && self.rises as f64 >= 0.7 * (self.rows - 1) as f64
+    }
+
+    /// Whether it is called a time and rises, and stays for several rows, as where robots take turns.
+    fn is_slow_clock(&self) -> bool {
+        let called = self.named(&TIMES) && self.dates + self.numbers == self.rows;
+        called && self.rises > 0 && 4 * (self.changes - self.rises) <= self.rises
+    }
+
+    /// Whether its name is one of ours that says all.
+    fn says_itself(&self) -> bool {
+        use Column::{
+            BehaviorLogProb, BehaviorProb, Discount, NextAction, NextActionProb, Policy, Session, StartsChain, Stream,
+            TargetProb,
+        };
+        let of_policies = |column: &Column| {
+            matches!(column, BehaviorProb | BehaviorLogProb | TargetProb | NextAction(_) | NextActionProb(_) | Policy)
+        };
+        let of_rows = |column: &Column| matches!(column, Discount | Session | StartsChain | Stream);
+        Column::parse(&self.name).is_some_and(|column| of_policies(&column) || of_rows(&column))
     }
 
     /// Whether it is called a time, and falls from row to row for most of the time.
@@ -206,15 +277,25 @@ const TERMINATED: [&str; 13] = [
 ];
 const TRUNCATED: [&str; 6] = ["truncated", "trunc", "truncation", "timeout", "timeouts", "limit"];
 const DONES: [&str; 6] = ["done", "dones", "over", "end", "ended", "finished"];
-const ACTIONS: [&str; 10] =
-    ["u", "action", "actions", "act", "cmd", "command", "throttle", "steering", "torque", "control"];
+/// Columns that name the variable of a row, and those that have its value.
+const VARIABLES: [&str; 10] =
+    ["variable", "varname", "tag", "tagname", "signal", "metric", "channel", "parameter", "field", "entity"];
+const VALUES: [&str; 5] = ["value", "varvalue", "val", "reading", "state"];
+/// What counts rows.
+const COUNTERS: [&str; 7] = ["index", "idx", "unnamed", "row", "seq", "id", "counter"];
+const ACTIONS: [&str; 11] =
+    ["u", "action", "actions", "act", "cmd", "command", "throttle", "steering", "torque", "control", "ctrl"];
 const OUTCOMES: [&str; 6] = ["outcome", "result", "status", "event", "reason", "verdict"];
 
-/// Whether a text is a number and a unit: 0.5 m/s, 49 %.
+/// Whether a text is a number and a unit: 0.5 m/s, 49 %, $1,234.50.
 fn has_unit(text: &str) -> bool {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
-    let number = &text[..text.len() - unit.len()];
-    number.parse::<f64>().is_ok() && !unit.trim().is_empty() && !unit.contains(|c: char| c.is_ascii_digit())
+    let bare = text.trim_start_matches(is_currency);
+    let unit = bare.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.,".contains(c));
+    let number = &bare[..bare.len() - unit.len()];
+    let unit = if bare.len() < text.len() { "$" } else { unit };
+    (number.parse::<f64>().is_ok() || is_grouped(number))
+        && !unit.trim().is_empty()
+        && !unit.contains(|c: char| c.is_ascii_digit())
 }
 
 /// How many columns have each name.
@@ -228,15 +309,21 @@ fn counts(looks: &[Look]) -> BTreeMap<&str, usize> {
 pub fn guess(looks: &[Look]) -> Guess {
     let named = counts(looks);
     let in_two = [&SECONDS[..], &FRACTIONS].iter().all(|words| looks.iter().any(|look| look.named(words)));
-    // Neither columns of one name nor the parts of a time are of use.
+    // Neither columns of one name nor the parts of a time are of use. What is read by its own name needs no word.
     let of_use =
         |look: &&Look| named[look.name.as_str()] == 1 && !(in_two && (look.named(&SECONDS) || look.named(&FRACTIONS)));
-    let (mut free, useless): (Vec<&Look>, Vec<&Look>) = looks.iter().partition(of_use);
+    let (mut free, useless): (Vec<&Look>, Vec<&Look>) =
+        looks.iter().filter(|look| !look.name.is_empty() && !look.says_itself()).partition(of_use);
     let mut take = |fits: &dyn Fn(&Look) -> bool| -> Option<String> {
         let at = free.iter().position(|look| fits(look))?;
         Some(free.remove(at).name.clone())
     };
     let mut columns = Columns::default();
+    let (parts, whole) = one_hot(looks);
+    let parts = parts.into_iter().filter_map(|name| take(&|look| look.name == name)).collect();
+    let mut needless = Vec::new();
+    *(if whole.is_some() { &mut needless } else { &mut columns.action }) = parts;
+    columns.action.extend(whole.and_then(|name| take(&|look| look.name == name)));
     let flag = |words: &'static [&'static str]| move |look: &Look| look.is_flag() && look.named(words);
     columns.terminated = take(&flag(&TERMINATED));
     columns.truncated = take(&flag(&TRUNCATED));
@@ -248,6 +335,7 @@ pub fn guess(looks: &[Look]) -> Guess {
         .or_else(|| take(&|look| look.tells_runs() && !look.is_flag()));
     columns.time = take(&|look| look.named(&TIMES) && look.is_clock())
         .or_else(|| take(&Look::is_clock))
+        .or_else(|| take(&Look::is_slow_clock))
         .or_else(|| if columns.episode.is_none() { take(&Look::runs_backwards) } else { None });
     while let Some(name) = take(&|look| look.named(&ACTIONS) && look.is_number()) {
         columns.action.push(name);
@@ -256,7 +344,7 @@ pub fn guess(looks: &[Look]) -> Guess {
         columns.action.extend(take(&|look| look.named(&ACTIONS) && look.is_category()));
     }
     let mut outcomes = Vec::new();
-    while let Some(name) = take(&|look| look.named(&OUTCOMES) && !look.is_number()) {
+    while let Some(name) = take(&|look| look.named(&OUTCOMES) && !look.is_number() && !look.values.is_empty()) {
         let look = looks.iter().find(|look| look.name == name);
         let mut values = look.map(|look| look.values.clone()).unwrap_or_default();
         if look.is_some_and(|look| look.blank == 0) {
@@ -266,11 +354,12 @@ pub fn guess(looks: &[Look]) -> Guess {
         }
         outcomes.push((name, values));
     }
-    let is_time = |look: &Look| look.is_clock() && look.named(&TIMES);
+    let is_time = |look: &Look| look.is_clock() && (look.named(&TIMES) || look.named(&COUNTERS));
     while let Some(name) = take(&|look| look.is_number() && look.distinct > 1 && !is_time(look)) {
         columns.state.push(name);
     }
     let mut left: Vec<String> = free.iter().chain(&useless).map(|look| look.name.clone()).collect();
+    left.append(&mut needless);
     let before = |name: &String| {
         let before =
             ["next_", "_next"].iter().find(|word| name.contains(**word)).map(|word| name.replacen(word, "", 1))?;
@@ -364,7 +453,34 @@ mod tests {
             (0..60).map(|i| format!("{},{},{}\n", 90 - i, i * 37 % 11, ["left", "right"][i % 2])).collect();
         let found = guess(&looks(&format!("time,x,action\n{rows}"))).columns;
         assert_eq!((found.time.as_deref(), &found.action[..]), (Some("time"), &["action".to_owned()][..]));
+        let mut hot = looks("x,a_0,a_1,b\n2,1,0,1\n3,0,1,0\n1,1,0,0\n2,0,1,1\n");
+        (hot[1].one_hot, hot[2].one_hot) = (Some(1), Some(0));
+        let found = guess(&hot).columns;
+        assert_eq!(
+            (found.action, found.state),
+            (["a_1", "a_0"].map(str::to_owned).to_vec(), ["x", "b"].map(str::to_owned).to_vec())
+        );
+        hot[3].name = "a".to_owned();
+        let found = guess(&hot);
+        assert_eq!(
+            (&found.columns.action[..], &found.left[..]),
+            (&["a".to_owned()][..], &["a_1", "a_0"].map(str::to_owned)[..])
+        );
         let some = guess(&looks("x,y,next_x\n2,2,3\n3,4,1\n1,1,2\n2,2,2\n")).columns;
         assert_eq!((&some.state[..], some.next_state.len()), (&["x", "y"].map(str::to_owned)[..], 0));
+    }
+
+    #[test]
+    fn tables_with_one_variable_in_each_row_are_told() {
+        let told = |head: &str, rows: &str| say_long(&looks(&format!("{head}\n{rows}")));
+        let rows: String =
+            (0..12).map(|i| format!("{},{},{}.5,Good\n", i / 2, ["temp", "fan"][i % 2], i * 7 % 5)).collect();
+        let said = told("Time,TagName,Value,Quality", &rows).unwrap();
+        assert!(said.contains("pivot_table(index=\"Time\", columns=\"TagName\", values=\"Value\", aggfunc"), "{said}");
+        // A mode beside other numbers is none.
+        let rows: String =
+            (0..12).map(|i| format!("{i},{},{}.5,{}\n", ["a", "b"][i % 2], i * 7 % 5, i * 3 % 7)).collect();
+        assert_eq!(told("time,channel,value,speed", &rows), None);
+        assert_eq!(told("time,mode,value,_", &rows), None);
     }
 }

@@ -146,8 +146,9 @@ fn duration(text: &str) -> Option<Time> {
     Some(of_nanoseconds(seconds * 1_000_000_000 + rest, false))
 }
 
-/// The time of "2026-01-31T12:00:00.5+01:00"; the time of day, its fraction and its zone may be left out.
+/// The time of "2026-01-31T12:00:00.5+01:00" or "2026-01-31 12:00:00 UTC"; the time of day, its fraction and its zone may be left out.
 fn iso_8601(text: &str) -> Option<Time> {
+    let text = text.strip_suffix(" UTC").or_else(|| text.strip_suffix(" GMT")).unwrap_or(text);
     let with_zone = || text.parse::<Timestamp>().ok();
     let in_utc = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
     let stamp = with_zone().or_else(|| in_utc().map(|zoned| zoned.timestamp()))?;
@@ -167,6 +168,7 @@ mod tests {
             ("1970-01-01", 0.0),
             ("1970-01-02T00:00:01", 86_401.0),
             ("2000-03-01 00:00:00.25Z", 951_868_800.25),
+            ("2000-03-01 00:00:00.25 UTC", 951_868_800.25),
             ("2024-02-29T12:30:00+01:30", 1_709_204_400.0),
             ("2024-02-29T12:30-02", 1_709_217_000.0),
             ("02-Jan-1970 00:00:01", 86_401.0),

@@ -653,7 +653,8 @@ impl Finder<'_> {
             });
         }
         let ignored = (0..self.of.len()).filter(|&at| self.of[at].is_empty());
-        let ignored: Vec<String> = ignored.map(|at| self.sources[at].name.clone()).collect();
+        let ignored = ignored.map(|at| self.sources[at].name.clone());
+        let ignored: Vec<String> = ignored.filter(|name| !name.is_empty()).collect();
         let mut variables: Vec<(usize, String)> = Vec::new();
         for (source, roles) in self.sources.iter().zip(&self.of) {
             for role in roles.iter().filter(|role| matches!(role.column, Column::State(_))) {

@@ -1,7 +1,7 @@
 //! How a text is written: encoding, separator, decimal commas. And texts that are no tables as they are: no header, a cut end.
 
 use super::Fault;
-use super::cell::{Cell, is_grouped, is_missing, truth};
+use super::cell::{Cell, is_apart, is_grouped, is_missing, truth};
 use super::job::Job;
 use super::moment::time;
 use super::roles::Source;
@@ -20,21 +20,18 @@ const FRONT: usize = 32;
 /// What separates columns, and what it is called; the usual one first.
 const SEPARATORS: [(u8, &str); 4] = [(b',', "commas"), (b';', "semicolons"), (b'\t', "tabs"), (b'|', "bars")];
 
+/// What some programs put before UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
 /// Of text that is in another encoding.
 pub(super) const NOT_UTF_8: &str = "not UTF-8; if it is in the encoding of Western Windows (or Latin-1), convert it: iconv -f \
                                     WINDOWS-1252 -t UTF-8 OLD > NEW";
 
-/// The same of markup, which may begin with blanks and in any case.
+/// Of markup.
 const PAGE: &str = "a page of HTML; in Python: pandas.read_html(\"OLD\")[0].to_csv(\"NEW.csv\", index=False)";
-const MARKUP: [(&str, &str); 4] = [
-    ("<!doctype html", PAGE),
-    ("<html", PAGE),
-    ("<table", PAGE),
-    ("<?xml", "XML; in Python: pandas.read_xml(\"OLD\").to_csv(\"NEW.csv\", index=False)"),
-];
 
-/// How files begin that are no text, and what to do about them.
-const OTHERS: [(&[u8], &str); 16] = [
+/// How files begin that are no tables, and what to do about them. Markup may begin with blanks, and in any case.
+const OTHERS: [(&[u8], &str); 20] = [
     (b"PK\x03\x04", "a zip archive, such as a spreadsheet; save it as \"CSV UTF-8\", or unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old spreadsheet; save it as \"CSV UTF-8\""),
     (b"\x1f\x8b", "compressed with gzip; unpack it: gunzip"),
@@ -57,7 +54,25 @@ const OTHERS: [(&[u8], &str); 16] = [
         b"BEGIN TRANSACTION",
         "a dump of SQL; sqlite3 NEW.db < OLD, then sqlite3 -header -csv NEW.db \"select * from TABLE\" > NEW.csv",
     ),
+    (b"<!doctype html", PAGE),
+    (b"<html", PAGE),
+    (b"<table", PAGE),
+    (
+        b"<?xml",
+        "XML; in Python, with the name of the elements that are rows: pandas.read_xml(\"OLD\", xpath=\"//ROW\").to_csv(\"NEW.csv\", index=False)",
+    ),
 ];
+
+/// What a file that begins so is, if it is no table, and what to do about it.
+fn other(start: &[u8]) -> Option<&'static str> {
+    let start = start.strip_prefix(b"PRAGMA foreign_keys=OFF;\n").unwrap_or(start);
+    let text = start.strip_prefix(BOM).unwrap_or(start).trim_ascii_start();
+    let begins = |mark: &[u8]| {
+        let markup = mark[0] == b'<' && text.get(..mark.len()).is_some_and(|text| text.eq_ignore_ascii_case(mark));
+        markup || start.starts_with(mark)
+    };
+    OTHERS.iter().find(|(mark, _)| begins(mark)).map(|(_, what)| *what)
+}
 
 /// What a file is, and what to do about it, where its name says nothing that can be read.
 pub(super) fn otherwise(path: &Path) -> Option<String> {
@@ -83,26 +98,32 @@ pub(super) fn otherwise(path: &Path) -> Option<String> {
         return None;
     }
     let mut start = Vec::new();
-    File::open(path).ok()?.take(64).read_to_end(&mut start).ok()?;
-    let start = start.strip_prefix(b"PRAGMA foreign_keys=OFF;\n").unwrap_or(&start);
-    OTHERS.iter().find(|(known, _)| start.starts_with(known)).map(|(_, what)| (*what).to_owned())
+    File::open(path).ok()?.take(HEAD).read_to_end(&mut start).ok()?;
+    other(&start).map(str::to_owned)
 }
 
 /// How a text with columns is written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Dialect {
+    encoding: &'static Encoding,
     pub(super) separator: u8,
     /// Whether blanks separate columns: they are read as one tab.
     blanks: bool,
+    /// What ends a line: a carriage return where no line feed does.
+    end: u8,
     /// Whether decimals have commas.
     pub(super) decimal_commas: bool,
     /// Whether commas set thousands apart.
     pub(super) thousands: bool,
     /// Lines before the header.
     pub(super) skipped: u64,
-    pub(super) comments: Comments,
+    comments: Comments,
+    /// Cells of a row.
+    width: usize,
     /// Whether a cell that no column names stands before the others in each row, as R writes the names of rows.
     pub(super) row_names: bool,
+    /// Whether blank lines set blocks of rows apart, as gnuplot has them: they do not where one stands behind every row.
+    pub(super) blocks: bool,
     /// The line under the header, if it holds units or the like.
     pub(super) units: Option<String>,
     /// What is not as usual, in words.
@@ -111,7 +132,7 @@ pub(super) struct Dialect {
 
 /// Which lines behind the header are comments: a line that begins with # may also be a row, whose name is #12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comments {
+enum Comments {
     /// Lines that begin with # and have fewer or more cells than a row.
     Unknown,
     /// Also lines with a blank behind the #.
@@ -121,14 +142,20 @@ pub(super) enum Comments {
 }
 
 impl Comments {
+    /// Whether a line is a comment, however many cells it has.
     fn hold(self, line: &[u8]) -> bool {
-        let Some(rest) = line.trim_ascii_start().strip_prefix(b"#") else { return false };
+        let Some(rest) = after_sign(line) else { return false };
         match self {
             Self::Unknown => false,
             Self::Apart => rest.first().is_none_or(u8::is_ascii_whitespace),
             Self::All => true,
         }
     }
+}
+
+/// What stands behind the sign of comments, where a line begins with it.
+fn after_sign(line: &[u8]) -> Option<&[u8]> {
+    line.trim_ascii_start().strip_prefix(b"#")
 }
 
 /// The beginning of a text, as bytes.
@@ -138,12 +165,7 @@ impl Comments {
 fn beginning(file: &mut File) -> Result<(Vec<u8>, &'static Encoding), Fault> {
     let mut head = Vec::new();
     file.take(HEAD).read_to_end(&mut head).map_err(Fault::Io)?;
-    if let Some((_, what)) = OTHERS.iter().find(|(start, _)| head.starts_with(start)) {
-        return Err(Fault::Content(format!("no text, but {what}")));
-    }
-    let start = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
-    let begins = |mark: &str| start.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark.as_bytes()));
-    if let Some((_, what)) = MARKUP.iter().find(|(mark, _)| begins(mark)) {
+    if let Some(what) = other(&head) {
         return Err(Fault::Content(format!("no table, but {what}")));
     }
     let encoding = match head[..] {
@@ -179,36 +201,31 @@ pub(super) fn head(file: &mut File) -> Result<Vec<u8>, Fault> {
 ///
 /// # Errors
 /// If it cannot be read, or is no text.
-pub(super) fn open(mut file: File) -> Result<(Box<dyn Read>, Dialect), Fault> {
+pub(super) fn open(mut file: File) -> Result<(impl Read, Dialect), Fault> {
     let (head, encoding) = beginning(&mut file)?;
     let (text, ..) = encoding.decode(&head);
     let dialect = Dialect::of(&text, encoding);
     let whole = std::io::Cursor::new(head).chain(file);
-    let by_line = dialect.blanks || dialect.comments != Comments::Unknown;
-    if encoding == UTF_8 && dialect.skipped == 0 && !by_line {
-        return Ok((Box::new(whole), dialect));
-    }
     let decoder = DecodeReaderBytesBuilder::new().encoding((encoding != UTF_8).then_some(encoding)).build(whole);
-    let mut reader = BufReader::new(decoder);
+    let mut inner = BufReader::with_capacity(1 << 16, decoder);
     for _ in 0..dialect.skipped {
-        reader.read_until(b'\n', &mut Vec::new()).map_err(Fault::Io)?;
+        inner.read_until(dialect.end, &mut Vec::new()).map_err(Fault::Io)?;
     }
-    if by_line {
-        let Dialect { blanks, comments, separator, .. } = dialect;
-        let (header, line) = (Vec::new(), Vec::new());
-        let lines = Lines { inner: reader, blanks, comments, separator, header, quoted: false, line, at: 0 };
-        return Ok((Box::new(lines), dialect));
-    }
-    Ok((Box::new(reader), dialect))
+    let Dialect { separator, blanks, end, comments, width, .. } = dialect;
+    let (header, line) = (Vec::new(), Vec::new());
+    Ok((Lines { inner, separator, blanks, end, comments, width, header, quoted: false, line, at: 0 }, dialect))
 }
 
-/// A text from its header on, with a tab for each run of blanks outside quotes, where those separate columns. In the place of a comment
-/// stands a line that has too many cells for a row.
+/// A text from its header on, line by line: each ends with a line feed, so that the reader of cells counts them as the file has them.
+/// Runs of blanks outside quotes are a tab, where those separate columns. A line without anything is a blank, which that reader does not pass
+/// by, and in the place of a comment stands a line that has too many cells for a row ([`is_comment`]).
 struct Lines<R> {
     inner: R,
-    blanks: bool,
-    comments: Comments,
     separator: u8,
+    blanks: bool,
+    end: u8,
+    comments: Comments,
+    width: usize,
     /// Empty: it is still to come.
     header: Vec<u8>,
     /// Whether the next line begins inside a cell.
@@ -217,44 +234,86 @@ struct Lines<R> {
     at: usize,
 }
 
+/// Whether a record stands in the place of a comment, in a table with so many columns.
+pub(super) fn is_comment(record: &::csv::StringRecord, names: usize) -> bool {
+    record.get(0) == Some("#") && record.len() > names + 1
+}
+
 impl<R: BufRead> Lines<R> {
-    fn of(&mut self, line: Vec<u8>) -> Vec<u8> {
+    /// What stands in the place of a line.
+    fn of(&mut self, line: &[u8]) -> Vec<u8> {
+        let ends = line.last() == Some(&self.end);
+        let mut line = &line[..line.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1)];
         if self.header.is_empty() {
+            line = line.strip_prefix(BOM).unwrap_or(line);
             self.header = line.trim_ascii().to_vec();
         }
         let header = line.trim_ascii() == self.header;
-        if !header && !self.quoted && self.comments.hold(&line) {
-            let cells = vec![self.separator; self.header.len() + 2];
-            return [b"#", &cells[..], b"\n"].concat();
+        let open = self.leaves_open(line);
+        let mut line = match () {
+            () if self.quoted => line.to_vec(),
+            () if self.header.is_empty() => Vec::new(),
+            () if line.trim_ascii().is_empty() => b" ".to_vec(),
+            () if !header && self.is_remark(line, open) => {
+                let cells = vec![self.separator; self.width + 1];
+                return [b"#", &cells[..], b"\n"].concat();
+            }
+            () if self.blanks => tabbed(line, header),
+            () => line.to_vec(),
+        };
+        self.quoted = open;
+        line.extend(ends.then_some(b'\n'));
+        line
+    }
+
+    /// Whether the next line goes on in a cell of this one.
+    fn leaves_open(&self, line: &[u8]) -> bool {
+        let mut quoted = self.quoted;
+        if !quoted && !line.contains(&b'"') {
+            return false;
         }
         // A quote in the midst of a cell without quotes is a character, 5" for instance.
         let mut begins = true;
-        for &byte in &line {
-            self.quoted ^= byte == b'"' && (self.quoted || begins);
-            begins =
-                byte == self.separator || self.blanks && byte.is_ascii_whitespace() || byte == b'"' && !self.quoted;
+        for &byte in line {
+            quoted ^= byte == b'"' && (quoted || begins);
+            begins = byte == self.separator || self.blanks && byte.is_ascii_whitespace() || byte == b'"' && !quoted;
         }
-        if self.blanks { tabbed(&line, header) } else { line }
+        quoted
+    }
+
+    /// Whether a line is a comment; `open`: whether the next one would go on in a cell of it.
+    fn is_remark(&self, line: &[u8], open: bool) -> bool {
+        let fits = || {
+            let line = if self.blanks { tabbed(line, false) } else { line.to_vec() };
+            cells(&String::from_utf8_lossy(&line), self.separator).len() == self.width
+        };
+        self.comments.hold(line) || (after_sign(line).is_some() && !open && !fits())
     }
 }
 
 impl<R: BufRead> Read for Lines<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if self.at == self.line.len() {
-            let mut line = Vec::new();
-            self.inner.read_until(b'\n', &mut line)?;
-            self.line = if line.is_empty() { line } else { self.of(line) };
-            self.at = 0;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            if self.at == self.line.len() {
+                let mut line = std::mem::take(&mut self.line);
+                self.at = 0;
+                line.clear();
+                if self.inner.read_until(self.end, &mut line)? == 0 {
+                    break;
+                }
+                self.line = self.of(&line);
+            }
+            let read = (&self.line[self.at..]).read(&mut buffer[filled..])?;
+            self.at += read;
+            filled += read;
         }
-        let read = (&self.line[self.at..]).read(buffer)?;
-        self.at += read;
-        Ok(read)
+        Ok(filled)
     }
 }
 
 /// A line with a tab for each run of blanks outside quotes; a header without the sign that numpy.savetxt puts before names.
 fn tabbed(line: &[u8], header: bool) -> Vec<u8> {
-    let ends = line.ends_with(b"\n");
     let line = line.trim_ascii();
     let line = line.strip_prefix(b"# ").filter(|_| header).unwrap_or(line).trim_ascii();
     let (mut out, mut quoted) = (Vec::with_capacity(line.len() + 1), false);
@@ -266,14 +325,14 @@ fn tabbed(line: &[u8], header: bool) -> Vec<u8> {
             false => out.push(byte),
         }
     }
-    out.extend(ends.then_some(b'\n'));
     out
 }
 
 impl Dialect {
     /// That of a text that begins like this.
     fn of(head: &str, encoding: &'static Encoding) -> Self {
-        let lines: Vec<&str> = head.trim_start_matches('\u{feff}').lines().take(LINES + FRONT).collect();
+        let end = if head.contains('\r') && !head.contains('\n') { '\r' } else { '\n' };
+        let lines: Vec<&str> = head.trim_start_matches('\u{feff}').split(end).take(LINES + FRONT).collect();
         let said = lines.first().and_then(|line| line.trim().trim_matches('"').strip_prefix("sep=")).map(str::to_owned);
         let first = usize::from(said.is_some());
         let lines: Vec<(usize, &str)> =
@@ -295,8 +354,9 @@ impl Dialect {
         let (names, rows): (Vec<String>, Vec<Vec<String>>) = (of_row(&header), rows.iter().map(of_row).collect());
         separator = separator_of(blanks, separator);
         let all = || rows.iter().flatten();
-        let decimal_commas =
-            separator != b',' && all().any(|cell| pointed(cell).is_some()) && !all().any(|cell| is_pointed(cell));
+        // Among commas a decimal one stands in quotes, as one between thousands does.
+        let decimal = |cell: &String| pointed(cell).is_some() && (separator != b',' || !is_grouped(cell));
+        let decimal_commas = all().any(decimal) && !all().any(|cell| is_pointed(cell));
         let clear = |cell: &String| is_grouped(cell) && (cell.contains('.') || cell.matches(',').count() > 1);
         let thousands = !decimal_commas && all().any(clear);
         let quoted = header.starts_with('"') && texts.get(at + 1).is_some_and(|row| row.starts_with('"'));
@@ -312,38 +372,75 @@ impl Dialect {
             true => Comments::All,
             false => Comments::Apart,
         };
+        let filled: Vec<usize> =
+            lines.iter().skip(at + 1).filter(|(_, line)| !is_bare(line)).map(|each| each.0).collect();
+        let mut dialect = Self {
+            encoding,
+            separator,
+            blanks,
+            end: end as u8,
+            decimal_commas,
+            thousands,
+            skipped: lines.get(at).map_or(first, |(line, _)| *line) as u64,
+            comments,
+            width: names.len() + usize::from(row_names),
+            row_names,
+            blocks: filled.windows(2).any(|pair| pair[0] + 1 == pair[1]),
+            units,
+            told: Vec::new(),
+        };
+        dialect.told = dialect.say(at);
+        dialect
+    }
+
+    /// What pandas.read_csv needs to be told of it beside the name of the file.
+    pub(super) fn arguments(&self) -> String {
+        let sep = match self.blanks {
+            true => r#"r"\s+""#.to_owned(),
+            false => format!("\"{}\"", char::from(self.separator).escape_default()),
+        };
+        let under = (self.skipped + 1).to_string();
+        let said = [
+            (self.separator != b',').then(|| format!("sep={sep}")),
+            self.decimal_commas.then(|| "decimal=\",\"".to_owned()),
+            self.thousands.then(|| "thousands=\",\"".to_owned()),
+            (self.skipped > 0 && self.units.is_none()).then(|| format!("skiprows={}", self.skipped)),
+            self.units.is_some().then(|| format!("skiprows=[*range({}), {under}]", self.skipped)),
+            (self.encoding != UTF_8).then(|| format!("encoding=\"{}\"", self.encoding.name().to_lowercase())),
+        ];
+        said.into_iter().flatten().map(|argument| format!(", {argument}")).collect()
+    }
+
+    /// What is not as usual, in words; so many lines stand before the header.
+    fn say(&self, before: usize) -> Vec<String> {
         let mut told = Vec::new();
-        if encoding != UTF_8 {
-            told.push(format!("the text is in {}", encoding.name()));
+        if self.encoding != UTF_8 {
+            told.push(format!("the text is in {}", self.encoding.name()));
         }
-        if blanks {
+        if self.blanks {
             told.push("columns are separated by blanks".to_owned());
-        } else if let Some((_, what)) = SEPARATORS[1..].iter().find(|(known, _)| *known == separator) {
+        } else if let Some((_, what)) = SEPARATORS[1..].iter().find(|(known, _)| *known == self.separator) {
             told.push(format!("columns are separated by {what}"));
         }
-        if decimal_commas {
+        if self.decimal_commas {
             told.push("decimals have commas".to_owned());
         }
-        if thousands {
+        if self.thousands {
             told.push("commas set thousands apart".to_owned());
         }
-        if row_names {
+        if self.row_names {
             told.push("a name stands before each row, which no column names".to_owned());
         }
         let mut told =
             if told.is_empty() { Vec::new() } else { vec![format!("written in another way: {}", told.join(", "))] };
-        if at > 0 {
-            told.push(format!(
-                "{} before the header {} left out",
-                lines_in_words(at),
-                if at == 1 { "is" } else { "are" }
-            ));
+        if before > 0 {
+            let are = if before == 1 { "is" } else { "are" };
+            told.push(format!("{} before the header {are} left out", lines_in_words(before)));
         }
-        if let Some(units) = &units {
+        if let Some(units) = &self.units {
             told.push(format!("the line under the header is no row, and is left out: {units}"));
         }
-        let skipped = lines.get(at).map_or(first, |(line, _)| *line) as u64;
-        Self { separator, blanks, decimal_commas, thousands, skipped, comments, row_names, units, told }
+        told
     }
 }
 
@@ -383,20 +480,27 @@ fn header_of(lines: &[&str]) -> (usize, bool) {
     let [.., before, last] = lines else { return (0, false) };
     let separator = separator(before, Some(last));
     let count = |line: &str| cells(line, separator).len();
-    let width = count(before);
+    // A title of a spreadsheet has separators for all columns behind it.
+    let filled = |line: &str| cells(line, separator).iter().filter(|cell| !cell.is_empty()).count();
+    let (width, first) = (count(before), lines.first().map_or(0, |line| filled(line)));
     let fits = |at: &usize| {
         let names = cells(lines[*at], separator);
         width > 1
             && names.len() == width
             && lines[*at..lines.len() - 1].iter().all(|line| count(line) == width || line.starts_with('#'))
             && names.iter().all(|name| !is_value(name) || name.is_empty())
-            && names.iter().filter(|name| !name.is_empty()).count() > 1
+            && filled(lines[*at]) > first.max(1)
     };
-    let short = lines.first().is_some_and(|line| count(line) + 1 < width);
-    if !short {
+    if first + 1 >= width {
         return (0, false);
     }
     ((1..lines.len().min(FRONT)).find(fits).unwrap_or(0), false)
+}
+
+/// Whether a line holds nothing, or separators alone, as spreadsheets write a blank one.
+fn is_bare(line: &str) -> bool {
+    let nothing = |c: char| c.is_whitespace() || c == '"' || SEPARATORS.iter().any(|each| char::from(each.0) == c);
+    line.chars().all(nothing)
 }
 
 /// Whether the columns are separated by runs of blanks.
@@ -408,8 +512,12 @@ fn is_of_blanks(header: &str, rows: &[&str]) -> bool {
     names > 1 && !rows.is_empty() && rows.iter().take(rows.len().max(2) - 1).all(fits)
 }
 
-/// Whether the first row holds no number in columns that hold numbers alone below it, and some word there: units, or a second header.
+/// Whether the first row holds no number in columns that hold numbers alone below it, and some word there: units, or a second header. Or it is
+/// a line under the header, as databases draw it.
 fn are_units(first: &[String], rows: &[Vec<String>]) -> bool {
+    if first.iter().any(|cell| !cell.is_empty()) && first.iter().all(|cell| cell.chars().all(|c| "-=:+".contains(c))) {
+        return true;
+    }
     let of = |k: usize| rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty());
     let numbers = |k: &usize| of(*k).next().is_some() && of(*k).all(|cell| is_number(cell) || pointed(cell).is_some());
     let columns: Vec<usize> = (0..first.len()).filter(numbers).collect();
@@ -451,10 +559,11 @@ pub(super) fn in_thousands(cell: &str) -> bool {
     first && rest.peek().is_some() && rest.all(|group| group.len() == 3 && digits(group))
 }
 
-/// A number with a decimal comma, `-1,5` or `1.234,5`, with a point; none where the cell is something else.
+/// A number with a decimal comma, `-1,5`, `1.234,5` or `1 234,5`, with a point; none where the cell is something else.
 pub(super) fn pointed(cell: &str) -> Option<String> {
     let (whole, decimals) = cell.split_once(',')?;
-    let plain = !whole.contains('.') || in_thousands(whole);
+    let whole = whole.replace(is_apart, ".");
+    let plain = !whole.contains('.') || in_thousands(&whole);
     let number = format!("{}.{decimals}", whole.replace('.', ""));
     (plain && is_number(&number) && !decimals.contains(',')).then_some(number)
 }
@@ -464,6 +573,10 @@ pub(super) fn pointed(cell: &str) -> Option<String> {
 /// # Errors
 /// What it is instead.
 pub(super) fn check_header(sources: &[Source], job: &Job<'_>) -> Result<(), Fault> {
+    if sources[0].name.starts_with("{\"") {
+        let message = "no columns, but lines of JSON; its name must end in .jsonl, or say what it is: --format jsonl";
+        return Err(Fault::Content(message.to_owned()));
+    }
     let mut names = job.columns.state.iter().chain(&job.columns.names);
     let mut named = || names.any(|name| sources.iter().any(|source| source.name == *name));
     let values = sources.iter().filter(|source| is_value(&source.name)).count();
