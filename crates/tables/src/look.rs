@@ -483,4 +483,22 @@ mod tests {
         assert_eq!(told("time,channel,value,speed", &rows), None);
         assert_eq!(told("time,mode,value,_", &rows), None);
     }
+
+    #[test]
+    fn counters_and_what_says_itself_are_no_variables_of_the_state() {
+        let rows: String =
+            (0..60).map(|i| format!("{i},{},{},0.{i},{},{}.5\n", i / 3, i * 37 % 11, i * 7 % 3, i * 5 % 7)).collect();
+        let found = guess(&looks(&format!(",timestep_time,x,action_prob,next_action,ctrl\n{rows}")));
+        assert_eq!(
+            (&found.columns.state[..], found.columns.time.as_deref()),
+            (&["x".to_owned()][..], Some("timestep_time"))
+        );
+        assert_eq!((&found.columns.action[..], found.left.len()), (&["ctrl".to_owned()][..], 0));
+        let rows: String = (0..60).map(|i| format!("{i},{i},{}\n", i * 37 % 11)).collect();
+        let found = guess(&looks(&format!("time,Unnamed: 0,x\n{rows}")));
+        assert_eq!(
+            (&found.columns.state[..], &found.left[..]),
+            (&["x".to_owned()][..], &["Unnamed: 0".to_owned()][..])
+        );
+    }
 }
