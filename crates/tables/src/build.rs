@@ -152,8 +152,10 @@ impl Builder {
         table.streams = std::mem::take(&mut self.streams);
         table.policies = std::mem::take(&mut self.policies);
         table.understood = std::mem::take(&mut self.header.understood);
+        table.categories = std::mem::take(&mut self.row.coder.categories);
         let taken = (pieces.take)(&table);
         (self.streams, self.policies, self.header.understood) = (table.streams, table.policies, table.understood);
+        self.row.coder.categories = table.categories;
         taken
     }
 
