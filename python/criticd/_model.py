@@ -133,7 +133,7 @@ class Model:
     def action_names(self) -> tuple[str, ...]:
         """Names of the discrete actions by their numbers, of a model that has such actions and names for its variables.
 
-        The texts of the fitted table, the names of the daemon's settings, or the numbers themselves.
+        The texts of the fitted table, the names that the daemon's settings or rows gave, or the numbers themselves.
         """
         if self.names is None or self.actions is None or self.actions.count == 0:
             return ()

@@ -97,7 +97,11 @@ def _action_names(env: Any, space: spaces.Space[Any]) -> list[str] | None:
         count = int(space.n)
     for of, name in product((env, env.unwrapped), ("action_names", "get_action_meanings")):
         told = getattr(of, name, None)
-        told = told() if callable(told) else told
+        try:
+            told = told() if callable(told) else told
+        except TypeError:
+            # It asks for an argument: another thing of that name.
+            continue
         # Wrappers change actions, of which the environment inside knows nothing. The daemon takes 256 names at most.
         if isinstance(told, list | tuple) and len({str(name) for name in told} - {""}) == len(told) == count <= 256:
             return [str(name) for name in told]
@@ -114,7 +118,8 @@ def _tell(
     """Let the sender say what the numbers of a step are called, of observations and actions unless it knows."""
     if called["names"] is None and sender.names is None:
         called["names"] = _names(states)
-    if called["action_names"] is None and not sender.action_names:
+    # Once rows are out nothing can be called otherwise, and the sender would say so.
+    if called["action_names"] is None and not sender.action_names and sender._shape is None:
         called["action_names"] = _action_names(env, actions)
     sender.call_numbers(**called)
 

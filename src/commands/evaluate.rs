@@ -16,7 +16,7 @@ use super::policy;
 use super::world::WorldOptions;
 use crate::learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use crate::learner::batch::Given;
-use crate::learner::judge::{ELEMENTS_MAX, ESS_MIN, Fitted, Judged, Learned, Taught, learn};
+use crate::learner::off_policy::{ELEMENTS_MAX, ESS_MIN, Fitted, Judged, Learned, Taught, learn};
 use crate::learner::{Lambda, Settings};
 use crate::table::Table;
 use crate::transition::Rows;

@@ -5,7 +5,7 @@ use super::actions::ActionKind;
 use super::given::states_as;
 use super::output::{Progress, in_file};
 use crate::learner::action::{ActionSpace, Column};
-use crate::learner::judge::{Fault, Policy};
+use crate::learner::off_policy::{Fault, Policy};
 use crate::policy::{PolicyClient, PolicyError};
 use crate::table::{self, Categories, Columns, TableError};
 use std::path::Path;

@@ -10,7 +10,7 @@ use super::world::reward::{Reward, split};
 use super::world::{AskedOptions, Given, Modelled};
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::learner::action::{ActionSpace, Column};
-use crate::learner::judge::Policy;
+use crate::learner::off_policy::Policy;
 use crate::picture::{Axis, Curves, Figure, Line, Panel};
 use crate::snapshot::Evaluator;
 use crate::table::Columns;

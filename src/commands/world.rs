@@ -7,7 +7,7 @@ use super::actions::{ActionKind, action_kind};
 use super::given::{self, TableOptions, plural, without_unit};
 use super::output::{in_file, number};
 use crate::learner::action::{ActionColumns, ActionSpace};
-use crate::learner::judge::{count, folds};
+use crate::learner::off_policy::{count, folds};
 use crate::math::embedding::StateKind;
 use crate::math::returns::chains;
 use crate::table::{Categories, Table};

@@ -152,8 +152,11 @@ fn rows_wait_and_a_restart_goes_on_with_those_that_wait() {
     let (disk, checkpoints) = disk();
     let mut harness = open(&unnamed(), &disk, &checkpoints);
     let (mut batches, _) = episodes(10, 0, 5);
-    batches[0] = Batch::new(called(batches[0].clone().into_parts(), &["left", "right"])).unwrap();
-    harness.learn(&batches[..9]);
+    // There is a model already, whose actions have numbers.
+    batches[5] = Batch::new(called(batches[5].clone().into_parts(), &["left", "right"])).unwrap();
+    harness.learn(&batches[..5]);
+    assert_eq!(status(&mut harness)["inputs"]["names"], json!(["state_0", "action=0", "action=1"]));
+    harness.learn(&batches[5..9]);
     // The first half of an episode: its last row waits.
     let whole = batches[9].clone();
     let half = whole.len() / 2;

@@ -407,7 +407,7 @@ SAID = {
     "src/commands/fit/report.rs": "others less|^Next|^\\S* ?error of later returns|--verbose shows|half-life|criticd inspect|^held-out error|evaluations on",
     "src/commands/held_out.rs": "held-out episode$",
     "crates/protocol/src/wire/wording.rs": "at its .* bound|writing into|^no hyper|^not enough|^the settings|^the rebuilt|at least .* needed|^all r.* the same|^the returns are|^every head|^state_kinds|^correlations of|standard deviations\\)$",
-    "crates/learner/src/judge.rs": "^a policy is|^columns of",
+    "crates/learner/src/off_policy.rs": "^a policy is|^columns of",
     "src/commands/evaluate/model.rs": "^--by",
     "src/commands/plan.rs": "^a discount|^learning|^a plan is|reward of the rows|^--reward|learned from|at the starts|at a bound|from the starts|^the written model$|Next",
     "src/commands/world.rs": "a row has the discount|^transition|another one continues|states with actions|held-out error|of the variance",

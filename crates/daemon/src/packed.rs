@@ -1,7 +1,7 @@
 //! MessagePack of our own types, out of files and of records of the journal.
 //!
 //! `rmp_serde` writes them, structures as maps. Its reader asks a type for whatever the bytes may be, so that all of it is compiled once
-//! more for each of several hundred types: a tenth of the library. This one asks for what the type has said that it is; single values
+//! more for each of several hundred types: a tenth of the program's library. This one asks for what the type has said that it is; single values
 //! are read as in messages ([`wire::reader`]).
 
 use crate::wire::{self, reader::Head};

@@ -61,7 +61,7 @@ struct Targets {
 /// continues another one, all rewards are the same, or a system has no solution.
 pub fn sign(model: &Model, rows: &Rows, seed: u64) -> Option<Sign> {
     let first = rows.len().saturating_sub(ROWS_MAX);
-    let rows = &crate::judge::part(&model.about_level(rows), |i| i >= first);
+    let rows = &crate::off_policy::part(&model.about_level(rows), |i| i >= first);
     let follows = chains(rows);
     if follows.iter().all(Option::is_none) {
         return None;

@@ -183,10 +183,11 @@ impl Model {
         empty
     }
 
-    /// Call its inputs so, if they have no names.
+    /// Call so its inputs that have no names, or are called by their numbers alone.
     pub fn name(&mut self, names: &[String]) {
         if names.len() == self.basis.inputs.dim() {
-            self.basis.inputs.names.get_or_insert_with(|| names.to_vec());
+            let own = self.basis.inputs.names.get_or_insert_with(|| names.to_vec());
+            self.settings.name_numbered(own, names);
             self.branch.iter_mut().for_each(|branch| branch.name(names));
         }
     }

@@ -555,16 +555,30 @@ impl Settings {
 
     /// Names of the numbers of an input of Q, from the names of the state variables (`dim`,), if they have any.
     pub fn input_names(&self, names: Option<Vec<String>>, dim: usize) -> Vec<String> {
-        let mut names = names.unwrap_or_else(|| (0..dim).map(|d| format!("state_{d}")).collect());
+        let mut names = names.unwrap_or_else(|| (0..dim).map(|d| format!("state_{d}")).collect::<Vec<_>>());
         match &self.action_value {
             Some(of) if of.space.choices() > 0 => {
                 names.extend(self.action_names().iter().map(|name| format!("action={name}")));
             }
-            Some(_) if !self.action_names.is_empty() => names.extend_from_slice(&self.action_names),
+            // Two inputs of one name cannot be told apart.
+            Some(_) if !self.action_names.is_empty() && !self.action_names.iter().any(|name| names.contains(name)) => {
+                names.extend_from_slice(&self.action_names);
+            }
             Some(of) => names.extend(of.space.names()),
             None => {}
         }
         names
+    }
+
+    /// Give the names of an input's numbers to those that are called by their numbers alone, in `own`, as many.
+    pub(crate) fn name_numbered(&self, own: &mut [String], names: &[String]) {
+        if own == names {
+            return;
+        }
+        let of_actions = self.action_value.iter().flat_map(|of| of.space.names());
+        let numbered = (0..own.len() - self.action_width()).map(|d| format!("state_{d}")).chain(of_actions);
+        let unnamed = own.iter_mut().zip(numbered).zip(names).filter(|((own, numbered), _)| *own == numbered);
+        unnamed.for_each(|((own, _), name)| own.clone_from(name));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::build::Builder;
 use super::cell::Cell;
+use super::columns::Missing;
 use super::header::Header;
-use super::job::{Job, Want};
+use super::job::{Column, Job, Want};
 use super::roles::{Source, assign};
 use super::{Fault, TableError, text};
 use criticd_learner::transition::Batch;
@@ -14,8 +15,9 @@ use std::path::{Path, PathBuf};
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);
-    let (text, dialect) = text::open(file)?;
-    let fault = |error| fault(error, dialect.skipped);
+    let (text, mut dialect) = text::open(file)?;
+    let skipped = dialect.skipped;
+    let fault = |error| fault(error, skipped);
     // Rows of other lengths are looked at here, to say why.
     let mut reader = ::csv::ReaderBuilder::new();
     let reader = reader.trim(::csv::Trim::All).flexible(true).buffer_capacity(1 << 16).delimiter(dialect.separator);
@@ -27,6 +29,8 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     text::check_header(&sources, job)?;
     let roles = assign(job, &sources).map_err(|fault| beside(fault, &dialect))?;
     let (columns, places) = roles.columns(&sources, job.format)?;
+    // Rows of several streams that stand together go on in the next block.
+    dialect.blocks &= columns.iter().all(|(_, column)| *column != Column::Stream);
     let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
     let (mut record, mut plain) = (::csv::StringRecord::new(), ::csv::StringRecord::new());
     let (mut units, mut remarks, mut headers) = (dialect.units.is_some(), Passed::default(), Passed::default());
@@ -55,12 +59,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         }
         let zeros = has_zeros(&record);
         let names = usize::from(dialect.row_names && record.len() == sources.len() + 1);
-        if record.len() == sources.len() + 1 && names == 0 && record.iter().next_back() == Some("") {
-            // A separator behind the last cell.
-            record.truncate(sources.len());
-        } else if record.len() + 1 == sources.len() && sources.last().is_some_and(|source| source.name.is_empty()) {
-            record.push_field("");
-        }
+        fit_end(&mut record, &sources, names);
         if record.len() != sources.len() + names || zeros {
             let short = record.len() < sources.len();
             let last = (short || zeros) && is_over(&mut reader, job);
@@ -92,6 +91,15 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
+/// A separator behind the last cell is there or not, as in the header.
+fn fit_end(record: &mut ::csv::StringRecord, sources: &[Source], names: usize) {
+    if record.len() == sources.len() + 1 && names == 0 && record.iter().next_back() == Some("") {
+        record.truncate(sources.len());
+    } else if record.len() + 1 == sources.len() && sources.last().is_some_and(|source| source.name.is_empty()) {
+        record.push_field("");
+    }
+}
+
 /// Whether no row follows.
 fn is_over(reader: &mut ::csv::Reader<impl Read>, job: &Job<'_>) -> bool {
     let mut next = ::csv::StringRecord::new();
@@ -103,9 +111,14 @@ fn is_over(reader: &mut ::csv::Reader<impl Read>, job: &Job<'_>) -> bool {
     }
 }
 
-/// Whether a line holds nothing, or separators alone. A state is never nothing.
+/// Whether a line holds nothing, or separators alone. A state is never nothing, and where numbers may be missing such a line is a row.
 fn is_blank(record: &::csv::StringRecord, job: &Job<'_>) -> bool {
-    record.iter().all(str::is_empty) && (record.len() == 1 || job.want != Want::States)
+    let passes = match job.want {
+        Want::States => false,
+        Want::Transitions(_) => job.columns.missing == Missing::Refuse,
+        _ => true,
+    };
+    record.iter().all(str::is_empty) && (record.len() == 1 || passes)
 }
 
 /// Lines that are no rows, or that begin a block of them.
@@ -296,7 +309,7 @@ fn columns(batch: &Batch) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{AssumeTerminated, Columns, Reading, Table, look, read_states};
+    use crate::{AssumeTerminated, Categories, Columns, Reading, Table, look, read_states};
     use std::path::PathBuf;
 
     fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -320,6 +333,34 @@ mod tests {
     fn rows(table: &Table) -> Vec<(f64, u64, bool)> {
         let rows = table.rows();
         (0..rows.len()).map(|i| (rows.state(i)[0], table.place(i), rows.starts_chain[i])).collect()
+    }
+
+    #[test]
+    fn what_only_looks_like_blocks_or_decimal_commas_is_read_as_it_is() {
+        let read =
+            |text: &str, columns: &Columns| rows(&read(text, columns).unwrap_or_else(|said| panic!("{text}: {said}")));
+        // The cell of a grid is no number, and 0.125 is no 125.
+        let text = "x,r,cell\n0.125,1.000,\"3,7\"\n0.250,1.000,\"3,8\"\n";
+        assert_eq!(read(text, &columns("x", "r")), [(0.125, 2, true)]);
+        let text = "x,r,cell\n1.125,1.000,\"3,7\"\n2.250,1.000,\"d,8\"\n";
+        assert_eq!(read(text, &columns("x", "r")), [(1.125, 2, true)]);
+        // Ticks of two robots.
+        let text = "stream,x,r\na,0,1\nb,5,1\n\na,1,1\nb,6,1\n\na,2,1\nb,7,1\n";
+        let found = [(0.0, 2, true), (5.0, 3, true), (1.0, 5, false), (6.0, 6, false)];
+        assert_eq!(read(text, &columns("x", "r")), found);
+        // Where numbers may be missing, a row without any is one that lacks them.
+        let text = "x,r\n0,1\n1,1\n,\n9,1\n10,1\n";
+        let gappy = Columns { missing: crate::Missing::Drop, ..columns("x", "r") };
+        assert_eq!(read(text, &gappy), [(0.0, 2, true), (9.0, 5, true)]);
+        let held = Columns { missing: crate::Missing::Hold, ..columns("x", "r") };
+        assert_eq!(read(text, &held).len(), 2);
+        // A category of signs is no line under the header.
+        let (_directory, path) = file("charge\n+\n-\n+\n");
+        let signs = Columns { categories: Categories(vec![vec!["+".into(), "-".into()]]), ..columns("charge", "r") };
+        assert_eq!(
+            crate::read_states_as(&path, &signs, &mut |_| {}).map_err(|e| e.to_string()),
+            Ok((vec![0.0, 1.0, 0.0], 1))
+        );
     }
 
     /// Three blocks, as gnuplot has them.

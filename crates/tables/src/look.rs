@@ -75,9 +75,12 @@ impl Looked {
                 told.push(format!("column {name}: texts that hold lists; {LIST}"));
             }
             if all(has_unit) {
+                // Where no comma has been seen it may be that of thousands or of decimals: such a cell is left empty.
+                let grouped = column.values.iter().any(|value| value.contains(','));
+                let commas = if grouped { ".str.replace(\",\", \"\")" } else { "" };
                 told.push(format!(
                     "column {name}: numbers with a text beside them. In Python: df = pandas.read_csv(\"OLD.csv\"); df[{name:?}] = \
-                     df[{name:?}].str.replace(\",\", \"\").str.extract(r\"([-+]?[\\d.]+)\").astype(float); df.to_csv(\"NEW.csv\", \
+                     df[{name:?}]{commas}.str.extract(r\"^[^\\d,.+-]*([-+]?[\\d.]+)[^\\d,]*$\").astype(float); df.to_csv(\"NEW.csv\", \
                      index=False)"
                 ));
             }

@@ -59,7 +59,9 @@ pub(super) fn is_whole(name: &str, part: &str) -> bool {
 fn parts(name: &str) -> Option<(&str, Option<u32>)> {
     let (begin, rest) = name.split_at(name.find(|c: char| !c.is_alphabetic())?);
     let number = rest.trim_matches(|c: char| !c.is_alphanumeric()).parse().ok();
-    NAMES.contains(&begin.to_lowercase().as_str()).then_some((begin, number))
+    // A number behind further words counts parts of something else: action_mask_0.
+    let counted = number.is_none() && rest.ends_with(|c: char| c.is_ascii_digit());
+    (NAMES.contains(&begin.to_lowercase().as_str()) && !counted).then_some((begin, number))
 }
 
 #[cfg(test)]
@@ -89,9 +91,13 @@ mod tests {
         assert_eq!(found("x,u_0,u_10,u_2", &rows), [1, 3, 2], "in the order of their numbers");
         assert_eq!(found("x,act_0,act_1,act_2", &["0.5,True,False,False", "1,no,no,yes"]), [1, 2, 3]);
         // A state of this kind stays one, and so do columns of other numbers.
-        for names in
-            ["x,mode_0,mode_1,mode_2", "x,next_action_0,next_action_1,next_action_2", "x,a_0,u_0,act_0", "a,u,act,x"]
-        {
+        for names in [
+            "x,action_mask_0,action_mask_1,action_mask_2",
+            "x,mode_0,mode_1,mode_2",
+            "x,next_action_0,next_action_1,next_action_2",
+            "x,a_0,u_0,act_0",
+            "a,u,act,x",
+        ] {
             assert!(found(names, &rows).is_empty(), "{names}");
         }
         for row in ["0,1,1,0", "0,0,0,0", "0,0.5,0.5,0", "0,1,0,", "0,1,0,2"] {

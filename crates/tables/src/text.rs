@@ -206,7 +206,10 @@ pub(super) fn open(mut file: File) -> Result<(impl Read, Dialect), Fault> {
     let (text, ..) = encoding.decode(&head);
     let dialect = Dialect::of(&text, encoding);
     let whole = std::io::Cursor::new(head).chain(file);
-    let decoder = DecodeReaderBytesBuilder::new().encoding((encoding != UTF_8).then_some(encoding)).build(whole);
+    let decoder = DecodeReaderBytesBuilder::new()
+        .encoding((encoding != UTF_8).then_some(encoding))
+        .utf8_passthru(true)
+        .build(whole);
     let mut inner = BufReader::with_capacity(1 << 16, decoder);
     for _ in 0..dialect.skipped {
         inner.read_until(dialect.end, &mut Vec::new()).map_err(Fault::Io)?;
@@ -354,9 +357,17 @@ impl Dialect {
         let (names, rows): (Vec<String>, Vec<Vec<String>>) = (of_row(&header), rows.iter().map(of_row).collect());
         separator = separator_of(blanks, separator);
         let all = || rows.iter().flatten();
-        // Among commas a decimal one stands in quotes, as one between thousands does.
-        let decimal = |cell: &String| pointed(cell).is_some() && (separator != b',' || !is_grouped(cell));
-        let decimal_commas = all().any(decimal) && !all().any(|cell| is_pointed(cell));
+        // Among commas a decimal one stands in quotes, as one between thousands does, and as the comma of a place such as "3,7".
+        let of = |k: usize| rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty());
+        let is_number_of_commas = |cell: &String| pointed(cell).is_some() || is_number(cell);
+        let decimal = |k: usize| {
+            let mut decimal = of(k).filter(|cell| pointed(cell).is_some());
+            if separator != b',' {
+                return decimal.next().is_some();
+            }
+            decimal.any(|cell| !is_grouped(cell)) && of(k).all(is_number_of_commas)
+        };
+        let decimal_commas = (0..names.len() + 1).any(decimal) && !all().any(|cell| is_pointed(cell));
         let clear = |cell: &String| is_grouped(cell) && (cell.contains('.') || cell.matches(',').count() > 1);
         let thousands = !decimal_commas && all().any(clear);
         let quoted = header.starts_with('"') && texts.get(at + 1).is_some_and(|row| row.starts_with('"'));
@@ -515,7 +526,7 @@ fn is_of_blanks(header: &str, rows: &[&str]) -> bool {
 /// Whether the first row holds no number in columns that hold numbers alone below it, and some word there: units, or a second header. Or it is
 /// a line under the header, as databases draw it.
 fn are_units(first: &[String], rows: &[Vec<String>]) -> bool {
-    if first.iter().any(|cell| !cell.is_empty()) && first.iter().all(|cell| cell.chars().all(|c| "-=:+".contains(c))) {
+    if first.iter().any(|cell| cell.len() > 1) && first.iter().all(|cell| cell.chars().all(|c| "-=:+".contains(c))) {
         return true;
     }
     let of = |k: usize| rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty());
@@ -554,7 +565,7 @@ fn is_pointed(cell: &str) -> bool {
 pub(super) fn in_thousands(cell: &str) -> bool {
     let mut groups = cell.trim_start_matches(['-', '+']).split('.');
     let digits = |group: &str| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit());
-    let first = groups.next().is_some_and(|first| first.len() <= 3 && digits(first));
+    let first = groups.next().is_some_and(|first| first.len() <= 3 && digits(first) && !first.starts_with('0'));
     let mut rest = groups.peekable();
     first && rest.peek().is_some() && rest.all(|group| group.len() == 3 && digits(group))
 }

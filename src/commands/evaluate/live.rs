@@ -7,7 +7,7 @@ use crate::commands::actions::ActionKind;
 use crate::commands::client::{Connection, with_critic};
 use crate::commands::output::{Progress, note, write_file};
 use crate::commands::{given, policy};
-use crate::learner::judge::Policy;
+use crate::learner::off_policy::Policy;
 use crate::wire::{EVALUATED_MAX, Status};
 use serde_json::{Value, json};
 use std::fmt::Write as _;

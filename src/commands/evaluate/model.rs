@@ -5,7 +5,7 @@ use crate::commands::Failure;
 use crate::commands::output::in_file;
 use crate::commands::world::{Given, Modelled};
 use crate::learner::action::ActionSpace;
-use crate::learner::judge::{Estimate, Judged, Policy};
+use crate::learner::off_policy::{Estimate, Judged, Policy};
 use crate::math::dense::dot;
 use crate::table::Categories;
 use crate::world::{Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};

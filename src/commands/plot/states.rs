@@ -6,7 +6,7 @@ use crate::commands::given::{plural, read_states_as};
 use crate::commands::output::in_file;
 use crate::daemon::archive;
 use crate::daemon::survey::holds_journal;
-use crate::learner::judge::shuffled;
+use crate::learner::off_policy::shuffled;
 use crate::snapshot::Snapshot;
 use crate::table::Columns;
 use std::path::Path;

@@ -195,7 +195,7 @@ impl Core {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.first_of_new_critics(), &known_names(&core.state));
+        let wanted = configured(&config, core.first_of_new_critics(), &known_names(&core.state, &config));
         let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
             log_advisors(&core.state, &wanted);
@@ -471,7 +471,7 @@ impl Core {
             return Err(why.to_owned());
         }
         let from = self.first_of_new_critics();
-        let names = known_names(&self.state);
+        let names = self.intake.said_names().clone();
         let (before, after) = (configured(&self.config, from, &names), configured(&config, from, &names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;

@@ -12,7 +12,7 @@ use crate::journal::store::{SqliteStorage, Storage, StoreError};
 use crate::journal::{Record, TakenRows};
 use crate::learner::action::{ActionColumns, ActionValue, Column};
 use crate::learner::batch::{BatchError, Given};
-use crate::learner::judge::{ESS_MIN, Fault, Findings, Judged, Learned, Policy, Taught, learn};
+use crate::learner::off_policy::{ESS_MIN, Fault, Findings, Judged, Learned, Policy, Taught, learn};
 use crate::learner::{Lambda, Settings, effective_tolerance};
 use crate::math::dictionary::StoppingRule;
 use crate::panics;

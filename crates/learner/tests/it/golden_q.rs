@@ -3,8 +3,8 @@
 use crate::support::error;
 use criticd_learner::action::{ActionColumns, Column};
 use criticd_learner::batch::Given;
-use criticd_learner::judge::{Episode, judge};
 use criticd_learner::model::Model;
+use criticd_learner::off_policy::{Episode, judge};
 use criticd_learner::transition::probability::clipped;
 use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;

@@ -3,9 +3,9 @@
 
 use criticd_learner::action::{ActionColumns, ActionSpace, ActionValue, Column};
 use criticd_learner::batch::{BatchError, Given};
-use criticd_learner::judge::{ELEMENTS_MAX, Estimate, Fault, Findings, Judged, Policy, Refusal, Taught, learn};
 use criticd_learner::math::dictionary::StoppingRule;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::off_policy::{ELEMENTS_MAX, Estimate, Fault, Findings, Judged, Policy, Refusal, Taught, learn};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings, VarianceKind, effective_tolerance};

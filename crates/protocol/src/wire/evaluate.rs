@@ -3,7 +3,7 @@
 use super::ArrayForm;
 use super::act::Given;
 use super::tensor::Written;
-use criticd_learner::judge::{Estimate, Findings};
+use criticd_learner::off_policy::{Estimate, Findings};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

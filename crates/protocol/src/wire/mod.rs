@@ -13,12 +13,14 @@ mod actions;
 mod bodies;
 mod checks;
 mod encode;
+mod error;
 mod evaluate;
 mod heads;
+mod hello;
 mod model;
 pub mod reader;
-mod reply;
-mod report;
+mod refit_report;
+mod reply_reader;
 pub mod status;
 mod suggest;
 mod tensor;
@@ -29,19 +31,21 @@ mod wording;
 pub use act::{ActRequest, Given};
 pub use actions::action_space_to_json;
 pub use encode::{
-    Greeting, RefitOutcome, RefusedRows, Reply, StreamPosition, bytes_of, encode_announcement, encode_append,
-    encode_error, encode_event, encode_ingest, encode_policy_request, encode_reply, encode_request, encode_snapshot,
-    encode_status, encode_values, encode_weights, to_json, with_bytes, with_head, with_run,
+    RefitOutcome, RefusedRows, Reply, StreamPosition, bytes_of, encode_announcement, encode_append, encode_error,
+    encode_event, encode_ingest, encode_policy_request, encode_reply, encode_request, encode_snapshot, encode_status,
+    encode_values, encode_weights, to_json, with_bytes, with_head, with_run,
 };
+pub use error::{ErrorCode, WireError};
 pub use evaluate::{Answers, EVALUATED_MAX, EvaluateRequest, RetainedRows, Span, findings_to_json};
 pub use heads::{
     HeadAnswers, HeadForm, ListedHead, UNKNOWN_LABELS, VerdictForm, head_list_from_str, heads_from_list, heads_from_str,
 };
+pub use hello::Greeting;
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
-pub use reply::{PolicyReply, Refusal, ReplyHead, decode_policy_reply, decode_reply};
-pub use report::refit_report_to_json;
+pub use refit_report::refit_report_to_json;
+pub use reply_reader::{PolicyReply, Refusal, ReplyHead, decode_policy_reply, decode_reply};
 pub use status::Status;
 pub use v1::{
     Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
@@ -52,7 +56,7 @@ use crate::rights::{Right, Rights};
 use criticd_learner::LabelPart;
 use criticd_learner::removal::Selector;
 use criticd_learner::snapshot::Ask;
-use criticd_learner::transition::{Batch, Invalid, InvalidCode};
+use criticd_learner::transition::Batch;
 use std::fmt;
 
 /// The protocol's version, the value of `v` in every message.
@@ -83,192 +87,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { message_bytes_max: 1 << 20, rows_per_batch_max: 4096, query_rows_max: 1 << 16 }
-    }
-}
-
-/// What kind of fault an error reply reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorCode {
-    /// Not one MessagePack map with string keys.
-    Malformed,
-    /// `v` is not 1.
-    UnsupportedVersion,
-    /// No such `op`.
-    UnknownOp,
-    /// No such critic.
-    UnknownCritic,
-    /// A required field is not there.
-    MissingField,
-    /// A field has another type than it must have.
-    WrongType,
-    /// A field has another number of axes or of rows than it must have.
-    WrongShape,
-    /// States or rewards are of another length than those before them.
-    WrongDimension,
-    /// A number is NaN or infinite.
-    NotFinite,
-    /// A number, a length or a flag is outside what is allowed.
-    OutOfRange,
-    /// Rows between the last known one and this one are missing; `expected_seq` says where to go on.
-    SequenceGap,
-    /// The same `seq` came before with other content.
-    Conflict,
-    /// A newer session of the stream exists.
-    Fenced,
-    /// More bytes or rows than one message may hold.
-    TooLarge,
-    /// The daemon knows as many streams as it may.
-    TooManyStreams,
-    /// Try again after `retry_after_ms`.
-    Overloaded,
-    /// There is no model yet, or recovery still runs.
-    NotReady,
-    /// Nothing is accepted any more, queries are still answered.
-    ReadOnly,
-    /// The peer may not do this.
-    Unauthorised,
-    /// A fault of the daemon's own.
-    Internal,
-}
-
-impl ErrorCode {
-    /// Every code.
-    pub const ALL: [Self; 20] = [
-        Self::Malformed,
-        Self::UnsupportedVersion,
-        Self::UnknownOp,
-        Self::UnknownCritic,
-        Self::MissingField,
-        Self::WrongType,
-        Self::WrongShape,
-        Self::WrongDimension,
-        Self::NotFinite,
-        Self::OutOfRange,
-        Self::SequenceGap,
-        Self::Conflict,
-        Self::Fenced,
-        Self::TooLarge,
-        Self::TooManyStreams,
-        Self::Overloaded,
-        Self::NotReady,
-        Self::ReadOnly,
-        Self::Unauthorised,
-        Self::Internal,
-    ];
-
-    /// Whether rows that are refused with it are still to come: their sender has but to send them again, later or from
-    /// `expected_seq` on. With any other code they are lost unless somebody mends something.
-    pub fn is_passing(self) -> bool {
-        matches!(self, Self::SequenceGap | Self::Overloaded | Self::NotReady | Self::ReadOnly)
-    }
-
-    /// The code as it stands on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::UnsupportedVersion => "unsupported_version",
-            Self::UnknownOp => "unknown_op",
-            Self::UnknownCritic => "unknown_critic",
-            Self::MissingField => "missing_field",
-            Self::WrongType => "wrong_type",
-            Self::WrongShape => "wrong_shape",
-            Self::WrongDimension => "wrong_dimension",
-            Self::NotFinite => "not_finite",
-            Self::OutOfRange => "out_of_range",
-            Self::SequenceGap => "sequence_gap",
-            Self::Conflict => "conflict",
-            Self::Fenced => "fenced",
-            Self::TooLarge => "too_large",
-            Self::TooManyStreams => "too_many_streams",
-            Self::Overloaded => "overloaded",
-            Self::NotReady => "not_ready",
-            Self::ReadOnly => "read_only",
-            Self::Unauthorised => "unauthorised",
-            Self::Internal => "internal",
-        }
-    }
-}
-
-/// Why a message is refused: the `error` map of a reply.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WireError {
-    /// Kind of fault.
-    pub code: ErrorCode,
-    /// A sentence for people.
-    pub message: String,
-    /// Field at fault, by its name on the wire; parts of nested maps as `kernel.relevance`.
-    pub field: Option<&'static str>,
-    /// Row at fault, where one row is.
-    pub index: Option<usize>,
-    /// With `sequence_gap`: the `seq` that would have been right.
-    pub expected_seq: Option<u64>,
-    /// With `overloaded`: how long to wait.
-    pub retry_after_ms: Option<u64>,
-}
-
-impl WireError {
-    /// A fault of the whole message.
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), field: None, index: None, expected_seq: None, retry_after_ms: None }
-    }
-
-    /// A fault of one field.
-    pub fn of(code: ErrorCode, field: &'static str, message: impl Into<String>) -> Self {
-        Self { field: Some(field), ..Self::new(code, message) }
-    }
-
-    /// The same fault, in row `index`.
-    pub fn at(self, index: usize) -> Self {
-        Self { index: Some(index), ..self }
-    }
-
-    /// Rows are missing before the one that came.
-    pub fn sequence_gap(expected_seq: u64) -> Self {
-        let error = Self::of(ErrorCode::SequenceGap, "seq", format!("the next row must have seq {expected_seq}"));
-        Self { expected_seq: Some(expected_seq), ..error }
-    }
-
-    /// The daemon has no room just now.
-    pub fn overloaded(retry_after_ms: u64) -> Self {
-        let error = Self::new(ErrorCode::Overloaded, format!("no room now, try again in {retry_after_ms} ms"));
-        Self { retry_after_ms: Some(retry_after_ms), ..error }
-    }
-
-    fn malformed(message: impl Into<String>) -> Self {
-        Self::new(ErrorCode::Malformed, message)
-    }
-
-    fn missing(field: &'static str) -> Self {
-        Self::of(ErrorCode::MissingField, field, format!("`{field}` is required"))
-    }
-}
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.code.name())?;
-        if let Some(field) = self.field {
-            write!(f, " {field}")?;
-        }
-        if let Some(index) = self.index {
-            write!(f, " (row {index})")?;
-        }
-        write!(f, ": {}", self.message)
-    }
-}
-
-impl std::error::Error for WireError {}
-
-impl From<Invalid> for WireError {
-    fn from(fault: Invalid) -> Self {
-        let code = match fault.code {
-            InvalidCode::MissingField => ErrorCode::MissingField,
-            InvalidCode::WrongType => ErrorCode::WrongType,
-            InvalidCode::WrongShape => ErrorCode::WrongShape,
-            InvalidCode::WrongDimension => ErrorCode::WrongDimension,
-            InvalidCode::NotFinite => ErrorCode::NotFinite,
-            InvalidCode::OutOfRange => ErrorCode::OutOfRange,
-        };
-        Self { index: fault.index, ..Self::of(code, fault.field, fault.message) }
     }
 }
 

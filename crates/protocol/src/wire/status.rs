@@ -365,7 +365,7 @@ pub struct CriticStatus {
     pub actions: Option<ActionsStatus>,
     /// (H,), the setting `rewards`: columns of its rewards, from 0.
     pub rewards: Vec<u64>,
-    /// (H,), the setting `reward_names` of its rewards; empty if they have none.
+    /// (H,), what its rewards are called, by the settings or by who sends rows; empty if that is not known.
     pub reward_names: Vec<String>,
     /// (H,), whether to believe the values of each reward; empty before the dashboard has judged them, and where it is switched off.
     pub trust: Vec<TrustStatus>,

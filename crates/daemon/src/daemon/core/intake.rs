@@ -5,7 +5,7 @@
 
 use super::advice::WaitingAdvice;
 use super::caller::Caller;
-use super::reconfigure::known_names;
+use super::reconfigure::{fitting, known_names};
 use crate::config::Config;
 use crate::learner::HeadsChange;
 use crate::learner::heads::{self, Columns, Demands};
@@ -93,7 +93,7 @@ impl Intake {
     /// Nothing waits behind `state`.
     pub(crate) fn new(config: Arc<Config>, state: &State) -> Self {
         let end = state.end().offset;
-        let names = known_names(state);
+        let names = known_names(state, &config);
         Self {
             demands: super::heads::demands(state),
             config,
@@ -252,12 +252,17 @@ impl Intake {
         if names == Names::default() {
             return;
         }
-        let known = self.said.names.clone().or(names);
+        let known = self.said.names.clone().or(fitting(names, &self.config));
         if known != self.said.names {
             let configured = super::configured(&self.config, self.start, &known);
             self.said.names = known;
             self.decide(Record::Configured(configured));
         }
+    }
+
+    /// What the recorded settings and rows have said until now, those that wait among them.
+    pub(super) fn said_names(&self) -> &Names {
+        &self.said.names
     }
 
     /// What state variables, the rewards of a row and actions are called; nothing where that is not known.

@@ -25,12 +25,22 @@ pub(super) fn configured(config: &Config, from: u64, known: &Names) -> Configure
 }
 
 /// What states, rewards and actions are called: as the settings or the rows have said until now.
-pub(super) fn known_names(state: &State) -> Names {
-    state.configured().map_or_else(Names::default, |known| Names {
+pub(super) fn known_names(state: &State, config: &Config) -> Names {
+    let names = state.configured().map_or_else(Names::default, |known| Names {
         states: known.names.clone(),
         rewards: known.reward_names.clone(),
         actions: known.action_names.clone(),
-    })
+    });
+    fitting(names, config)
+}
+
+/// These, without names of other actions than critics learn of: there were others once, or who sends them knows of others.
+pub(super) fn fitting(names: Names, config: &Config) -> Names {
+    let mut widths =
+        config.critics.iter().filter(|critic| critic.action_value.is_some()).map(Settings::action_width).peekable();
+    let none = widths.peek().is_none();
+    let actions = names.actions.filter(|names| none || widths.any(|width| width == names.len()));
+    Names { actions, ..names }
 }
 
 /// Log which advisors lose what they have learned when the settings `wanted` hold.

@@ -144,7 +144,7 @@ export interface CriticStatus {
   returns?: ReturnsStatus | null;
   /** Number of the last publication. */
   revision: number;
-  /** (H,), the setting `reward_names` of its rewards; empty if they have none. */
+  /** (H,), what its rewards are called, by the settings or by who sends rows; empty if that is not known. */
   reward_names: string[];
   /** (H,), the setting `rewards`: columns of its rewards, from 0. */
   rewards: number[];

@@ -1,0 +1,190 @@
+//! The faults that an error reply reports.
+
+use criticd_learner::transition::{Invalid, InvalidCode};
+use std::fmt;
+
+/// What kind of fault an error reply reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// Not one MessagePack map with string keys.
+    Malformed,
+    /// `v` is not 1.
+    UnsupportedVersion,
+    /// No such `op`.
+    UnknownOp,
+    /// No such critic.
+    UnknownCritic,
+    /// A required field is not there.
+    MissingField,
+    /// A field has another type than it must have.
+    WrongType,
+    /// A field has another number of axes or of rows than it must have.
+    WrongShape,
+    /// States or rewards are of another length than those before them.
+    WrongDimension,
+    /// A number is NaN or infinite.
+    NotFinite,
+    /// A number, a length or a flag is outside what is allowed.
+    OutOfRange,
+    /// Rows between the last known one and this one are missing; `expected_seq` says where to go on.
+    SequenceGap,
+    /// The same `seq` came before with other content.
+    Conflict,
+    /// A newer session of the stream exists.
+    Fenced,
+    /// More bytes or rows than one message may hold.
+    TooLarge,
+    /// The daemon knows as many streams as it may.
+    TooManyStreams,
+    /// Try again after `retry_after_ms`.
+    Overloaded,
+    /// There is no model yet, or recovery still runs.
+    NotReady,
+    /// Nothing is accepted any more, queries are still answered.
+    ReadOnly,
+    /// The peer may not do this.
+    Unauthorised,
+    /// A fault of the daemon's own.
+    Internal,
+}
+
+impl ErrorCode {
+    /// Every code.
+    pub const ALL: [Self; 20] = [
+        Self::Malformed,
+        Self::UnsupportedVersion,
+        Self::UnknownOp,
+        Self::UnknownCritic,
+        Self::MissingField,
+        Self::WrongType,
+        Self::WrongShape,
+        Self::WrongDimension,
+        Self::NotFinite,
+        Self::OutOfRange,
+        Self::SequenceGap,
+        Self::Conflict,
+        Self::Fenced,
+        Self::TooLarge,
+        Self::TooManyStreams,
+        Self::Overloaded,
+        Self::NotReady,
+        Self::ReadOnly,
+        Self::Unauthorised,
+        Self::Internal,
+    ];
+
+    /// Whether rows that are refused with it are still to come: their sender has but to send them again, later or from
+    /// `expected_seq` on. With any other code they are lost unless somebody mends something.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::SequenceGap | Self::Overloaded | Self::NotReady | Self::ReadOnly)
+    }
+
+    /// The code as it stands on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::UnsupportedVersion => "unsupported_version",
+            Self::UnknownOp => "unknown_op",
+            Self::UnknownCritic => "unknown_critic",
+            Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
+            Self::WrongShape => "wrong_shape",
+            Self::WrongDimension => "wrong_dimension",
+            Self::NotFinite => "not_finite",
+            Self::OutOfRange => "out_of_range",
+            Self::SequenceGap => "sequence_gap",
+            Self::Conflict => "conflict",
+            Self::Fenced => "fenced",
+            Self::TooLarge => "too_large",
+            Self::TooManyStreams => "too_many_streams",
+            Self::Overloaded => "overloaded",
+            Self::NotReady => "not_ready",
+            Self::ReadOnly => "read_only",
+            Self::Unauthorised => "unauthorised",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Why a message is refused: the `error` map of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WireError {
+    /// Kind of fault.
+    pub code: ErrorCode,
+    /// A sentence for people.
+    pub message: String,
+    /// Field at fault, by its name on the wire; parts of nested maps as `kernel.relevance`.
+    pub field: Option<&'static str>,
+    /// Row at fault, where one row is.
+    pub index: Option<usize>,
+    /// With `sequence_gap`: the `seq` that would have been right.
+    pub expected_seq: Option<u64>,
+    /// With `overloaded`: how long to wait.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl WireError {
+    /// A fault of the whole message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: None, index: None, expected_seq: None, retry_after_ms: None }
+    }
+
+    /// A fault of one field.
+    pub fn of(code: ErrorCode, field: &'static str, message: impl Into<String>) -> Self {
+        Self { field: Some(field), ..Self::new(code, message) }
+    }
+
+    /// The same fault, in row `index`.
+    pub fn at(self, index: usize) -> Self {
+        Self { index: Some(index), ..self }
+    }
+
+    /// Rows are missing before the one that came.
+    pub fn sequence_gap(expected_seq: u64) -> Self {
+        let error = Self::of(ErrorCode::SequenceGap, "seq", format!("the next row must have seq {expected_seq}"));
+        Self { expected_seq: Some(expected_seq), ..error }
+    }
+
+    /// The daemon has no room just now.
+    pub fn overloaded(retry_after_ms: u64) -> Self {
+        let error = Self::new(ErrorCode::Overloaded, format!("no room now, try again in {retry_after_ms} ms"));
+        Self { retry_after_ms: Some(retry_after_ms), ..error }
+    }
+
+    pub(super) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Malformed, message)
+    }
+
+    pub(super) fn missing(field: &'static str) -> Self {
+        Self::of(ErrorCode::MissingField, field, format!("`{field}` is required"))
+    }
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code.name())?;
+        if let Some(field) = self.field {
+            write!(f, " {field}")?;
+        }
+        if let Some(index) = self.index {
+            write!(f, " (row {index})")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl From<Invalid> for WireError {
+    fn from(fault: Invalid) -> Self {
+        let code = match fault.code {
+            InvalidCode::MissingField => ErrorCode::MissingField,
+            InvalidCode::WrongType => ErrorCode::WrongType,
+            InvalidCode::WrongShape => ErrorCode::WrongShape,
+            InvalidCode::WrongDimension => ErrorCode::WrongDimension,
+            InvalidCode::NotFinite => ErrorCode::NotFinite,
+            InvalidCode::OutOfRange => ErrorCode::OutOfRange,
+        };
+        Self { index: fault.index, ..Self::of(code, fault.field, fault.message) }
+    }
+}
