@@ -353,7 +353,7 @@ mod tests {
         let gappy = Columns { missing: crate::Missing::Drop, ..columns("x", "r") };
         assert_eq!(read(text, &gappy), [(0.0, 2, true), (9.0, 5, true)]);
         let held = Columns { missing: crate::Missing::Hold, ..columns("x", "r") };
-        assert_eq!(read(text, &held).len(), 2);
+        assert_eq!(read(text, &held), [(0.0, 2, true), (1.0, 3, false), (9.0, 5, true)]);
         // A category of signs is no line under the header.
         let (_directory, path) = file("charge\n+\n-\n+\n");
         let signs = Columns { categories: Categories(vec![vec!["+".into(), "-".into()]]), ..columns("charge", "r") };
