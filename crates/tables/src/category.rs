@@ -121,7 +121,7 @@ impl Coder {
         }
         if matches!(cell, Cell::Ambiguous(_)) || begins_with_number(text) {
             let message = format!(
-                "{cell} is not a number: take out what stands before or behind one, such as a unit; or, if it is a name, list the texts in a \
+                "{cell} is not a number: remove the text around the number, such as a unit; or, if it is a name, list the texts in a \
                  file for --columns: {}",
                 example(d, text)
             );
@@ -295,7 +295,7 @@ mod tests {
             let mut coder = Coder::new(&Categories::default(), (1, 0), learns);
             coder.read(0, Cell::Written(text), false).unwrap_err()
         };
-        assert!(read("0.512 m", Learns::Yes).contains("take out what stands before or behind one, such as a unit"));
+        assert!(read("0.512 m", Learns::Yes).contains("remove the text around the number, such as a unit"));
         for list in ["[0.0344, -1e-05]", "[0.5]", "[ 0.03 -0.1\n 2.  nan]"] {
             assert!(read(list, Learns::Yes).contains("a text that holds a list: each number needs a column"), "{list}");
         }
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(coder.read(0, Cell::Written(text), false), Ok(Some(0.0)), "{text}");
         }
         assert!(read("nan", Learns::Yes).contains("not a finite number"));
-        assert!(read("$ -1.5", Learns::Yes).contains("take out what stands before or behind one"));
+        assert!(read("$ -1.5", Learns::Yes).contains("remove the text around the number, such as a unit"));
         assert!(read("(0.856)", Learns::Yes).contains("if brackets stand for a minus, write that: sed -E"));
         assert!(read("idle", Learns::No).contains("\"idle\" is not a number"));
         assert!(read("idle", Learns::Agreed).contains("categories = [[\"idle\", ...], ...]"));

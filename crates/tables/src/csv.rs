@@ -113,11 +113,7 @@ fn is_over(reader: &mut ::csv::Reader<impl Read>, job: &Job<'_>) -> bool {
 
 /// Whether a line holds nothing, or separators alone. A state is never nothing, and where numbers may be missing such a line is a row.
 fn is_blank(record: &::csv::StringRecord, job: &Job<'_>) -> bool {
-    let passes = match job.want {
-        Want::States => false,
-        Want::Transitions(_) => job.columns.missing == Missing::Refuse,
-        _ => true,
-    };
+    let passes = job.want != Want::States && job.missing() == Missing::Refuse;
     record.iter().all(str::is_empty) && (record.len() == 1 || passes)
 }
 

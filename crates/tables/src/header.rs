@@ -64,7 +64,7 @@ impl Header {
             conditions.iter().find(|condition| column.is_end() && condition.text == *name).cloned()
         };
         let conditions = names.iter().zip(&columns).map(condition).collect();
-        let missing = if let Want::Transitions(_) = want { job.columns.missing } else { Missing::Refuse };
+        let missing = job.missing();
         let numbered = placed || columns.contains(&Column::Seq);
         let terms = sums.iter().flat_map(|sum| &sum.terms).map(|(_, term)| term + 1).max().unwrap_or(0);
         let mut header = Self {

@@ -1,6 +1,6 @@
 //! What is to be read of a file: its columns, and who takes the rows.
 
-use super::columns::Columns;
+use super::columns::{Columns, Missing};
 use super::{Fault, Format, Progress, Reading, Table};
 
 /// What one column holds.
@@ -178,6 +178,11 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// What to do with rows that lack a number; where these are no transitions, they are refused.
+    pub(super) fn missing(&self) -> Missing {
+        if let Want::Transitions(_) = self.want { self.columns.missing } else { Missing::Refuse }
+    }
+
     /// # Errors
     /// If the callback stops the reading.
     pub(super) fn report(&mut self, progress: Progress) -> Result<(), Fault> {

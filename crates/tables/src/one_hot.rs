@@ -103,7 +103,7 @@ mod tests {
         for row in ["0,1,1,0", "0,0,0,0", "0,0.5,0.5,0", "0,1,0,", "0,1,0,2"] {
             assert!(found("x,a_0,a_1,a_2", &[rows[0], row]).is_empty(), "{row}");
         }
-        // What is told of the action beside it is no part of it.
+        // A column about the action, such as its probability, is no part of it.
         assert_eq!(found("action_0,action_1,action_logp", &["0,1,-0.5", "1,0,-2"]), [0, 1]);
     }
 }

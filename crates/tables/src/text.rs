@@ -358,14 +358,12 @@ impl Dialect {
         separator = separator_of(blanks, separator);
         let all = || rows.iter().flatten();
         // Among commas a decimal one stands in quotes, as one between thousands does, and as the comma of a place such as "3,7".
-        let of = |k: usize| rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty());
-        let is_number_of_commas = |cell: &String| pointed(cell).is_some() || is_number(cell);
         let decimal = |k: usize| {
-            let mut decimal = of(k).filter(|cell| pointed(cell).is_some());
+            let mut decimal = column(&rows, k).filter(|cell| pointed(cell).is_some());
             if separator != b',' {
                 return decimal.next().is_some();
             }
-            decimal.any(|cell| !is_grouped(cell)) && of(k).all(is_number_of_commas)
+            decimal.any(|cell| !is_grouped(cell)) && column(&rows, k).all(|cell| is_decimal(cell))
         };
         let decimal_commas = (0..names.len() + 1).any(decimal) && !all().any(|cell| is_pointed(cell));
         let clear = |cell: &String| is_grouped(cell) && (cell.contains('.') || cell.matches(',').count() > 1);
@@ -529,12 +527,20 @@ fn are_units(first: &[String], rows: &[Vec<String>]) -> bool {
     if first.iter().any(|cell| cell.len() > 1) && first.iter().all(|cell| cell.chars().all(|c| "-=:+".contains(c))) {
         return true;
     }
-    let of = |k: usize| rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty());
-    let numbers = |k: &usize| of(*k).next().is_some() && of(*k).all(|cell| is_number(cell) || pointed(cell).is_some());
+    let numbers = |k: &usize| column(rows, *k).next().is_some() && column(rows, *k).all(|cell| is_decimal(cell));
     let columns: Vec<usize> = (0..first.len()).filter(numbers).collect();
-    let is_value = |cell: &String| is_number(cell) || pointed(cell).is_some();
-    let word = |cell: &String| !is_value(cell) && !is_missing(Cell::Written(cell));
-    columns.iter().all(|&k| !is_value(&first[k])) && columns.iter().any(|&k| word(&first[k]))
+    let word = |cell: &String| !is_decimal(cell) && !is_missing(Cell::Written(cell));
+    columns.iter().all(|&k| !is_decimal(&first[k])) && columns.iter().any(|&k| word(&first[k]))
+}
+
+/// What column k holds in these rows, blank cells left out.
+fn column(rows: &[Vec<String>], k: usize) -> impl Iterator<Item = &String> {
+    rows.iter().filter_map(move |row| row.get(k)).filter(|cell| !cell.is_empty())
+}
+
+/// Whether a cell is a number, with a decimal point or a decimal comma.
+fn is_decimal(cell: &str) -> bool {
+    is_number(cell) || pointed(cell).is_some()
 }
 
 /// Cells of a line.

@@ -62,7 +62,7 @@ pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
 pub(super) use reconfigure::{change, contradiction};
-use reconfigure::{configured, known_names, lacking_actions, lacking_columns, log_advisors, set_aside};
+use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -195,7 +195,7 @@ impl Core {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.first_of_new_critics(), &known_names(&core.state, &config));
+        let wanted = configured(&config, core.first_of_new_critics(), core.intake.said_names());
         let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
         if !core.state.configured().is_some_and(same) {
             log_advisors(&core.state, &wanted);
