@@ -12,6 +12,7 @@ use crate::table::{
     Values,
 };
 use crate::transition::Rows;
+pub(super) use crate::transition::without_unit;
 use crate::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -574,11 +575,6 @@ impl TableOptions {
         }
         format!("{}\n{}", facts(&lines), columns(&["", "from", "to"], &rows))
     }
-}
-
-/// A variable's name without its unit.
-pub(super) fn without_unit(name: &str) -> &str {
-    name.strip_suffix(']').and_then(|rest| rest.rsplit_once(" [")).map_or(name, |(name, _)| name)
 }
 
 /// The unit of a variable or reward whose name has one behind it, in brackets with a space before them: " [J]"; else nothing.

@@ -4,26 +4,14 @@ use super::Failure;
 use super::actions::input_names;
 use super::given::{self, TABLES, TableOptions};
 use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
-use super::world::reward::Reward;
-use super::world::{AskedOptions, Given, Modelled};
+use super::world::{AskedOptions, Given, Modelled, expression};
 use crate::learner::Settings;
-use crate::learner::action::first_largest;
-use crate::math::dense::Matrix;
-use crate::snapshot::{Ask, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::wire::{ArrayForm, encode_snapshot};
-use crate::world::{Evaluation, Plan as Found, Planning, Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
+use crate::world::{Expression, Names, Planned, Wanted as Reward, WorldError};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// States of rows, at most, at which a known reward is put into the model that is written, and this is compared with the plan.
-const STATES_MAX: usize = 1000;
-/// Ridge of the least squares by which a known reward is put into it.
-const RIDGE: f64 = 1e-3;
-/// Share of the states in which the written model may prefer another action than the plan before that is told.
-const ALIKE_MIN: f64 = 0.9;
-/// Values as near as this part of their range are equal.
-const EQUAL: f64 = 0.01;
 
 /// Plan for a reward that need never have been observed: what would the robot do for it?
 ///
@@ -58,28 +46,12 @@ pub(super) fn discount(text: &str) -> Result<f64, String> {
 /// The reward that is planned for.
 enum Wanted {
     /// An expression, known everywhere.
-    Known(Reward),
+    Known(Expression),
     /// The reward of the rows.
     Observed(String),
 }
 
 impl Wanted {
-    /// Its number among the rewards of a row, where it is one.
-    fn observed(&self) -> Option<usize> {
-        match self {
-            Self::Known(_) => None,
-            Self::Observed(_) => Some(0),
-        }
-    }
-
-    /// Its values at the entries of a table of `inputs`.
-    fn at(&self, of: &Modelled, inputs: &[f64], table: &Table) -> Vec<f64> {
-        match self {
-            Self::Known(reward) => known(reward, of, inputs),
-            Self::Observed(_) => table.rewards().col(0).to_vec(),
-        }
-    }
-
     fn text(&self) -> &str {
         match self {
             Self::Known(reward) => &reward.text,
@@ -88,31 +60,11 @@ impl Wanted {
     }
 }
 
-/// A known reward at inputs of Q.
-fn known(reward: &Reward, of: &Modelled, inputs: &[f64]) -> Vec<f64> {
-    let dim = of.rows.dim;
-    let value = |input: &[f64]| {
-        let (state, action) = input.split_at(dim);
-        reward.value(&[state, &of.space.action_of(action)].concat())
-    };
-    inputs.chunks_exact(dim + of.space.width()).map(value).collect()
-}
-
 /// What was found.
 struct Outcome {
     wanted: Wanted,
     of: Modelled,
-    found: Found,
-    /// Under the actions that are preferred; none where the system has no values.
-    evaluation: Option<Evaluation>,
-    /// Mean over the starts of the best action's value, and its deviation.
-    value: f64,
-    error: Option<f64>,
-    /// Share of the mass from the starts that no row supports.
-    unsupported: Option<f64>,
-    /// Share of states in which the written model prefers the plan's action, or one as good.
-    alike: f64,
-    doubts: Vec<String>,
+    planned: Planned,
 }
 
 impl Plan {
@@ -125,8 +77,9 @@ impl Plan {
         let (given, wanted) = self.read()?;
         let progress = Progress::start("learning where actions lead");
         let of = self.asked.world.learn(&self.table.table, given, (true, false), self.asked.seed)?;
-        let (snapshot, outcome) = self.plan(of, wanted)?;
-        out.write(&encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
+        let mut outcome = self.plan(of, wanted)?;
+        self.call(&mut outcome)?;
+        out.write(&encode_snapshot(&outcome.planned.snapshot, ArrayForm::Tensor, true))?;
         drop(progress);
         self.print(&outcome)
     }
@@ -147,7 +100,8 @@ impl Plan {
         self.table.set_reward("0");
         let given = self.given()?;
         let called = self.table.action_names()?;
-        if let Some(reward) = Reward::parse("--reward", &text, &given.names, (Some(&given.space), &called))? {
+        let names = Names { states: &given.names, space: Some(&given.space), actions: &called };
+        if let Some(reward) = expression("--reward", &text, &names)? {
             self.table.take_reward();
             return Ok((given, Wanted::Known(reward)));
         }
@@ -162,130 +116,55 @@ impl Plan {
         Given::of(&self.table, table, self.asked.actions, Some(self.discount))
     }
 
-    /// The plan, and the model that is written.
-    fn plan(&self, of: Modelled, wanted: Wanted) -> Result<(Snapshot, Outcome), Failure> {
-        let fault = |e: WorldError| in_file(&self.table.table, e);
-        let dynamics = &of.dynamics;
-        let candidates = of.space.candidates();
-        let with = |states: &[f64]| pairs(states, of.rows.dim, &candidates, of.space.width());
-        let choices = candidates.len() / of.space.width();
-        let at_states = with(&dynamics.after().states());
-        let at_c = dynamics.entries(&at_states, choices).map_err(fault)?;
-        let rewards = wanted.at(&of, &at_states, &at_c);
-        if let Some(wrong) = rewards.iter().find(|reward| !reward.is_finite()) {
-            return Err(Failure::usage(format!("--reward: is {wrong} in a state of the table")));
-        }
-        let planning = Planning {
-            rewards: &rewards,
-            discount: self.discount,
-            bounds: None,
-            unsupported_above: Some(UNSUPPORTED_ABOVE),
+    fn plan(&self, of: Modelled, wanted: Wanted) -> Result<Outcome, Failure> {
+        let known = of.known();
+        let starts = of.states_of(&of.starts());
+        let value = |numbers: &[f64]| match &wanted {
+            Wanted::Known(reward) => reward.value(numbers),
+            Wanted::Observed(_) => 0.0,
         };
-        let found = at_c.plan(&planning).map_err(fault)?;
-        let greedy = Found::policy(choices, &found.action_values(&at_c, &rewards).map_err(fault)?);
-        let starts = of.starts();
-        let from = with(&of.states_of(&starts));
-        let at_starts = dynamics.entries(&from, choices).map_err(fault)?;
-        let q = found.action_values(&at_starts, &wanted.at(&of, &from, &at_starts)).map_err(fault)?;
-        let (first, n) = (Found::policy(choices, &q), starts.len() as f64);
-        let value = q.iter().zip(&first).map(|(q, p)| q * p).sum::<f64>() / n;
-        let column = Matrix::from_columns(rewards.len(), 1, rewards.clone());
-        let mut doubts = Vec::new();
-        let evaluation = match at_c.evaluate(&greedy, &column, self.discount) {
-            Ok(evaluation) => Some(evaluation),
-            Err(why @ WorldError::Unstable { .. }) => {
-                doubts.push(format!("{why}; the plan stands within its bounds, and the model has no deviations"));
-                None
-            }
-            Err(why) => return Err(fault(why)),
+        let reward = match &wanted {
+            Wanted::Known(_) => Reward::Known(&value),
+            Wanted::Observed(_) => Reward::Observed(0),
         };
-        let mut unsupported = None;
-        if let Some(evaluation) = &evaluation {
-            doubts.extend(Modelled::doubt(evaluation));
-            let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
-            unsupported = Some(at_c.support(&greedy, (&at_starts, &first), self.discount, limits).map_err(fault)?);
-        }
-        if !found.settled() {
-            doubts.push(format!("the sweeps did not come to rest (change {:.1e}): doubt the values", found.change));
-        }
-        let (snapshot, error) = self.snapshot(&of, &wanted, &found, evaluation.as_ref(), (&at_starts, &first))?;
-        let alike = alike(&of, &wanted, &found, &snapshot).map_err(fault)?;
-        if alike < ALIKE_MIN {
-            doubts.push(format!(
-                "the written model prefers the plan's action in {:.0} % of the states: the reward jumps, or actions hardly differ; \
-                 more --model-elements mend the first",
-                100.0 * alike
-            ));
-        }
-        let outcome = Outcome { wanted, of, found, evaluation, value, error, unsupported, alike, doubts };
-        Ok((snapshot, outcome))
+        let planned = known.plan(reward, self.discount, &starts).map_err(|e| match e {
+            WorldError::Reward(_) => Failure::usage(format!("--reward: {e}")),
+            e => in_file(&self.table.table, e),
+        })?;
+        Ok(Outcome { wanted, of, planned })
     }
 
-    /// The values of actions as they are written, and the deviation of the value at the starts.
-    fn snapshot(
-        &self,
-        of: &Modelled,
-        wanted: &Wanted,
-        found: &Found,
-        evaluation: Option<&Evaluation>,
-        (at_starts, first): (&Table, &[f64]),
-    ) -> Result<(Snapshot, Option<f64>), Failure> {
-        let fault = |e: WorldError| in_file(&self.table.table, e);
-        let dynamics = &of.dynamics;
-        let mut weights = dynamics.weights(&found.values, self.discount, wanted.observed());
-        if let Wanted::Known(reward) = wanted {
-            let inputs = supported(of, &some(of))?;
-            let added = dynamics.nearest(&inputs, &known(reward, of, &inputs), RIDGE).map_err(fault)?;
-            weights.iter_mut().zip(added).for_each(|(weight, more)| *weight += more);
-        }
-        let range = found.bounds.1 - found.bounds.0;
-        let ridge = of.choice.widths.ridge;
-        let mut error = None;
-        let spread = match evaluation {
-            Some(evaluation) => {
-                // Noise over signal is the ridge; without noise something is left open all the same.
-                let prior = |square: f64| (square / ridge).max((1e-6 * range).powi(2)).max(f64::MIN_POSITIVE);
-                let observed = wanted.observed();
-                let (signal, covariance) =
-                    evaluation.covariance(dynamics, &of.transitions(), (0, observed), prior).map_err(fault)?;
-                let pooled: Vec<f64> = first.iter().map(|p| p / at_starts.states() as f64).collect();
-                let at = (&at_starts.pooled(), &pooled[..]);
-                let mut deviation = evaluation.deviation(dynamics, at, 0, observed).map_err(fault)?;
-                deviation.add(&of.transitions());
-                error = Some(deviation.variance(signal)[0].sqrt());
-                Some((signal, covariance))
-            }
-            None => None,
-        };
-        let spread = spread.as_ref().map(|(signal, covariance)| (*signal, covariance));
-        let mut snapshot = dynamics.snapshot(&of.space, &weights, spread, self.discount);
+    /// Let the model that is written say what its numbers are.
+    fn call(&self, Outcome { wanted, of, planned }: &mut Outcome) -> Result<(), Failure> {
+        let snapshot: &mut Snapshot = &mut planned.snapshot;
         snapshot.inputs.names =
             input_names(Some(of.names.clone()), of.rows.dim, &of.space, of.categories.of(of.rows.dim));
         snapshot.reward_names = vec![wanted.text().chars().take(64).collect()];
-        let rows = of.rows.len() as u64;
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let table = self.table.mapping()?.to_text();
-        Ok((Snapshot { offset: rows, transitions: rows, time, table, ..snapshot }, error))
+        (snapshot.offset, snapshot.transitions) = (of.rows.len() as u64, of.rows.len() as u64);
+        snapshot.time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        snapshot.table = self.table.mapping()?.to_text();
+        Ok(())
     }
 
     fn print(&self, outcome: &Outcome) -> Result<(), Failure> {
-        outcome.doubts.iter().for_each(|doubt| note(doubt));
-        let Outcome { wanted, of, found, evaluation, value, error, unsupported, alike, .. } = outcome;
+        let Outcome { wanted, of, planned } = outcome;
+        let Planned { plan, value, error, radius, unsupported, alike, doubts, .. } = planned;
+        doubts.iter().for_each(|doubt| note(doubt));
         if self.asked.json {
             return print_json(&json!({
                 "reward": wanted.text(),
-                "known": wanted.observed().is_none(),
+                "known": matches!(wanted, Wanted::Known(_)),
                 "discount": self.discount,
                 "value": value,
                 "error": error,
-                "bounds": [found.bounds.0, found.bounds.1],
-                "sweeps": found.sweeps,
-                "settled": found.settled(),
-                "clipped": found.clipped,
-                "radius": evaluation.as_ref().map(Evaluation::radius),
+                "bounds": [plan.bounds.0, plan.bounds.1],
+                "sweeps": plan.sweeps,
+                "settled": plan.settled(),
+                "clipped": plan.clipped,
+                "radius": radius,
                 "unsupported": unsupported,
                 "alike": alike,
-                "warnings": outcome.doubts,
+                "warnings": doubts,
                 "model": of.document(),
             }));
         }
@@ -304,7 +183,7 @@ impl Plan {
             ("value at the starts".to_owned(), format!("{}{deviation}, discount {}", number(*value), self.discount)),
             (
                 "sweeps".to_owned(),
-                format!("{}, {} of {} values at a bound", found.sweeps, found.clipped, found.values.len()),
+                format!("{}, {} of {} values at a bound", plan.sweeps, plan.clipped, plan.values.len()),
             ),
             ("without support".to_owned(), format!("{} of what follows from the starts", share(unsupported))),
             (
@@ -315,45 +194,4 @@ impl Plan {
         let out = self.out.as_deref().unwrap_or(Path::new("")).display().to_string();
         print(&format!("{}\nNext: criticd act {out} STATES.csv\n", facts(&lines)))
     }
-}
-
-/// Inputs of Q: each state with each candidate.
-fn pairs(states: &[f64], dim: usize, candidates: &[f64], width: usize) -> Vec<f64> {
-    let of = |state: &[f64]| candidates.chunks_exact(width).flat_map(|action| [state, action].concat()).collect();
-    states.chunks_exact(dim).flat_map(|state: &[f64]| -> Vec<f64> { of(state) }).collect()
-}
-
-/// Numbers of some rows, spread over all of them.
-fn some(of: &Modelled) -> Vec<usize> {
-    let n = of.rows.len();
-    (0..n).step_by(n.div_ceil(STATES_MAX).max(1)).collect()
-}
-
-/// The states of rows with all candidates that rows support there.
-fn supported(of: &Modelled, places: &[usize]) -> Result<Vec<f64>, Failure> {
-    let (candidates, width, dim) = (of.space.candidates(), of.space.width(), of.rows.dim);
-    let inputs = pairs(&of.states_of(places), dim, &candidates, width);
-    let table = of.dynamics.entries(&inputs, candidates.len() / width)?;
-    let far: Vec<bool> = table.unsupported(UNSUPPORTED_ABOVE).collect();
-    let kept = inputs.chunks_exact(dim + width).zip(&far).filter(|(_, far)| !**far);
-    let kept: Vec<f64> = kept.flat_map(|(input, _)| input.to_vec()).collect();
-    Ok(if kept.is_empty() { inputs } else { kept })
-}
-
-/// Share of the states of rows in which the written model prefers an action that is as good by the plan.
-fn alike(of: &Modelled, wanted: &Wanted, found: &Found, snapshot: &Snapshot) -> Result<f64, WorldError> {
-    let (candidates, width) = (of.space.candidates(), of.space.width());
-    let choices = candidates.len() / width;
-    let inputs = pairs(&of.states_of(&some(of)), of.rows.dim, &candidates, width);
-    let table = of.dynamics.entries(&inputs, choices)?;
-    let planned = found.action_values(&table, &wanted.at(of, &inputs, &table))?;
-    let Ok(written) = snapshot.evaluate(&inputs, Ask::MEAN) else { return Ok(0.0) };
-    let (mut same, mut all) = (0.0, 0.0);
-    for (planned, written) in planned.chunks_exact(choices).zip(written.mean.as_slice().chunks_exact(choices)) {
-        let best = planned[first_largest(planned)];
-        let least = planned.iter().copied().fold(best, f64::min);
-        same += f64::from(u8::from(best - planned[first_largest(written)] <= EQUAL * (best - least)));
-        all += 1.0;
-    }
-    Ok(same / all)
 }

@@ -6,8 +6,7 @@ use super::given::{self, TABLES, TableOptions, plural, read_states_as, unit_of, 
 use super::inspect::read_model;
 use super::output::{Progress, columns, facts, in_file, note, number, output, print, print_json};
 use super::policy;
-use super::world::reward::{Reward, split};
-use super::world::{AskedOptions, Given, Modelled};
+use super::world::{AskedOptions, Given, Modelled, expression};
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::learner::action::{ActionSpace, Column};
 use crate::learner::off_policy::Policy;
@@ -15,17 +14,13 @@ use crate::picture::{Axis, Curves, Figure, Line, Panel};
 use crate::snapshot::Evaluator;
 use crate::table::Columns;
 use crate::whole_file::Output;
-use crate::world::{Ahead, Course, Error, Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
+use crate::world::{Acting as Acted, Error, Expression, Led, Names, Reach, WorldError, split};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Variables that are shown unless some are named.
 const SHOWN: usize = 6;
-/// Pairs of a prediction and what came that an error takes.
-const PAIRS_MIN: usize = 10;
-/// Error over spread up to which predictions are of use.
-const OF_USE: f64 = 0.5;
 /// Rows of the printed table, about.
 const PRINTED: usize = 20;
 
@@ -78,19 +73,12 @@ enum Acting {
     Server(PathBuf),
 }
 
-/// The model in some states, and with what probability each of its actions is taken there.
-type Acted = (Table, Vec<f64>);
-
 /// A course, and how predictions like it did.
 struct Found {
-    shown: Vec<Reward>,
-    /// (T,).
-    course: Vec<Course>,
-    /// (T,), of as many functions as are shown.
-    ahead: Vec<Ahead>,
-    unsupported: Option<f64>,
+    shown: Vec<Expression>,
+    led: Led,
+    reach: Reach,
     starts: usize,
-    doubts: Vec<String>,
 }
 
 impl Rollout {
@@ -118,7 +106,7 @@ impl Rollout {
             out.write(&if is_png { figure.png_in_rows(2) } else { figure.svg_in_rows(2).into_bytes() })?;
         }
         drop(progress);
-        found.doubts.iter().for_each(|doubt| note(doubt));
+        found.led.doubts.iter().for_each(|doubt| note(doubt));
         if self.asked.json { print_json(&document(&of, &found)) } else { print(&text(&of, &found)) }
     }
 
@@ -155,7 +143,7 @@ impl Rollout {
     }
 
     /// What is predicted.
-    fn shown(&self, given: &Given) -> Result<Vec<Reward>, Failure> {
+    fn shown(&self, given: &Given) -> Result<Vec<Expression>, Failure> {
         let names: Vec<&str> = given.names.iter().map(|name| without_unit(name)).collect();
         // Codes of texts have no mean.
         let numbers: Vec<usize> = (0..names.len()).filter(|&d| given.categories.of(d).is_empty()).take(SHOWN).collect();
@@ -175,8 +163,9 @@ impl Rollout {
             }
             // Names of variables need not be of the grammar.
             let named = self.show.is_none().then(|| format!("state[{}]", numbers[k]));
-            let found = Reward::parse("--show", named.as_deref().unwrap_or(text), &given.names, (None, &[]))?;
-            let found = found.map(|reward| reward.called(text));
+            let known = Names { states: &given.names, space: None, actions: &[] };
+            let found = expression("--show", named.as_deref().unwrap_or(text), &known)?;
+            let found = found.map(|shown| shown.called(text));
             found.ok_or_else(|| {
                 Failure::usage(format!(
                     "--show {text}: names no state variable; there are {}",
@@ -187,7 +176,7 @@ impl Rollout {
         texts.iter().enumerate().map(one).collect()
     }
 
-    fn found(&self, of: &Modelled, shown: Vec<Reward>, acting: &Acting) -> Result<Found, Failure> {
+    fn found(&self, of: &Modelled, shown: Vec<Expression>, acting: &Acting) -> Result<Found, Failure> {
         let path = &self.table.table;
         let fault = |e: WorldError| in_file(path, e);
         let functions = |state: &[f64]| shown.iter().map(|show| show.value(state)).collect::<Vec<f64>>();
@@ -201,27 +190,10 @@ impl Rollout {
             }
         };
         let starts = from.as_ref().map_or(begin.len(), |states| states.len() / of.rows.dim);
-        let ((model, shares), (at, starting)) = self.tables(of, acting, from, &begin)?;
-        let starting: Vec<f64> = starting.iter().map(|share| share / starts as f64).collect();
-        let pooled = at.pooled();
-        let course = of
-            .dynamics
-            .course((&model, &shares), (&pooled, &starting), &functions, (self.steps, of.ends()))
-            .map_err(fault)?;
-        // A discount whose horizon is the course's.
-        let discount = 1.0 - 1.0 / (self.steps as f64 + 1.0);
-        let mut doubts = Vec::new();
-        let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
-        let unsupported = match model.support(&shares, (&pooled, &starting), discount, limits) {
-            Ok(share) => Some(share),
-            Err(why @ WorldError::Unstable { .. }) => {
-                doubts.push(format!("{why}; believe the course no further than its reach"));
-                None
-            }
-            Err(why) => return Err(fault(why)),
-        };
-        let ahead = of.reach(path, &functions, self.steps)?;
-        Ok(Found { shown, course, ahead, unsupported, starts, doubts })
+        let (model, at) = self.tables(of, acting, from, &begin)?;
+        let led = of.dynamics.led(&model, &at, &functions, (self.steps, of.ends())).map_err(fault)?;
+        let reach = of.reach(path, &functions, (shown.len(), self.steps))?;
+        Ok(Found { shown, led, reach, starts })
     }
 
     /// The model at C and at the starts, each with the shares of the actions there.
@@ -291,23 +263,15 @@ impl Rollout {
 }
 
 impl Found {
-    /// How predictions of function k did, so many steps ahead, where enough chains are so long.
     fn error(&self, k: usize, step: usize) -> Option<Error> {
-        self.ahead[step].error(k, self.shown.len()).filter(|error| error.pairs >= PAIRS_MIN)
-    }
-
-    /// Steps up to which predictions of function k are of use, and whether held-out chains are long enough to tell what follows.
-    fn reach(&self, k: usize) -> (usize, bool) {
-        let known: Vec<Error> = (0..self.ahead.len()).map_while(|step| self.error(k, step)).collect();
-        let within = known.iter().take_while(|found| found.error <= OF_USE * found.spread).count();
-        (within, within < known.len() || known.len() == self.ahead.len())
+        self.reach.error(k, step)
     }
 
     fn reach_text(&self, k: usize) -> String {
-        match self.reach(k) {
+        match self.reach.steps(k) {
             (0, true) => "not even one step".to_owned(),
             (0, false) => "not known: too few held-out rows".to_owned(),
-            (steps, true) if steps == self.ahead.len() => format!("all {}", plural(steps, "step")),
+            (steps, true) if steps == self.led.course.len() => format!("all {}", plural(steps, "step")),
             (steps, true) => plural(steps, "step"),
             (steps, false) => format!("at least {}: no held-out chains are longer", plural(steps, "step")),
         }
@@ -315,7 +279,7 @@ impl Found {
 }
 
 /// With its unit, where it is a variable that has one.
-fn label(of: &Modelled, show: &Reward) -> String {
+fn label(of: &Modelled, show: &Expression) -> String {
     let unit = of.names.iter().find(|name| without_unit(name) == show.text).map_or("", |name| unit_of(name));
     format!("{}{unit}", show.text)
 }
@@ -324,7 +288,7 @@ fn text(of: &Modelled, found: &Found) -> String {
     let mut lines = of.facts();
     let names: Vec<String> = found.shown.iter().map(|show| label(of, show)).collect();
     lines.push(("begins in".to_owned(), plural(found.starts, "state")));
-    if let Some(share) = found.unsupported {
+    if let Some(share) = found.led.unsupported {
         lines.push(("without support".to_owned(), format!("{:.1} % of what follows", 100.0 * share)));
     }
     for (k, name) in names.iter().enumerate() {
@@ -334,15 +298,15 @@ fn text(of: &Modelled, found: &Found) -> String {
     names.iter().for_each(|name| titles.extend([name.clone(), "within".to_owned()]));
     let ends = of.ends();
     titles.extend(ends.then(|| "not ended".to_owned()));
-    let steps = found.course.len();
+    let steps = found.led.course.len();
     let each = steps.div_ceil(PRINTED).max(1);
     let row = |step: usize| {
         let mut row = vec![(step + 1).to_string()];
         for k in 0..names.len() {
-            row.push(number(found.course[step].means[k]));
+            row.push(number(found.led.course[step].means[k]));
             row.push(found.error(k, step).map_or_else(|| "-".to_owned(), |error| number(error.quantile)));
         }
-        row.extend(ends.then(|| format!("{:.0} %", 100.0 * found.course[step].alive[0])));
+        row.extend(ends.then(|| format!("{:.0} %", 100.0 * found.led.course[step].alive[0])));
         row
     };
     let rows: Vec<Vec<String>> = (0..steps).filter(|step| step % each == 0 || step + 1 == steps).map(row).collect();
@@ -350,14 +314,14 @@ fn text(of: &Modelled, found: &Found) -> String {
 }
 
 fn document(of: &Modelled, found: &Found) -> Value {
-    let steps = 0..found.course.len();
-    let one = |(k, show): (usize, &Reward)| {
+    let steps = 0..found.led.course.len();
+    let one = |(k, show): (usize, &Expression)| {
         let errors: Vec<Option<Error>> = steps.clone().map(|step| found.error(k, step)).collect();
         let of = |take: &dyn Fn(Error) -> f64| errors.iter().map(|error| error.map(take)).collect::<Vec<_>>();
-        let (reach, known) = found.reach(k);
+        let (reach, known) = found.reach.steps(k);
         json!({
             "name": show.text,
-            "mean": steps.clone().map(|step| found.course[step].means[k]).collect::<Vec<f64>>(),
+            "mean": steps.clone().map(|step| found.led.course[step].means[k]).collect::<Vec<f64>>(),
             "within": of(&|error| error.quantile),
             "error": of(&|error| error.error),
             "spread": of(&|error| error.spread),
@@ -367,22 +331,22 @@ fn document(of: &Modelled, found: &Found) -> Value {
         })
     };
     json!({
-        "steps": found.course.len(),
+        "steps": found.led.course.len(),
         "starts": found.starts,
         "variables": found.shown.iter().enumerate().map(one).collect::<Vec<Value>>(),
-        "alive": found.course.iter().map(|course| course.alive[0]).collect::<Vec<f64>>(),
-        "unsupported": found.unsupported,
-        "warnings": found.doubts,
+        "alive": found.led.course.iter().map(|course| course.alive[0]).collect::<Vec<f64>>(),
+        "unsupported": found.led.unsupported,
+        "warnings": found.led.doubts,
         "model": of.document(),
     })
 }
 
 /// A panel for each variable, with a band that nine of ten held-out rows were within.
 fn figure(of: &Modelled, found: &Found) -> Figure {
-    let steps = found.course.len();
+    let steps = found.led.course.len();
     let at: Vec<f64> = (1..=steps).map(|step| step as f64).collect();
-    let panel = |(k, show): (usize, &Reward)| {
-        let mean: Vec<f64> = found.course.iter().map(|course| course.means[k]).collect();
+    let panel = |(k, show): (usize, &Expression)| {
+        let mean: Vec<f64> = found.led.course.iter().map(|course| course.means[k]).collect();
         let within: Vec<Option<f64>> =
             (0..steps).map(|step| found.error(k, step).map(|error| error.quantile)).collect();
         let known = within.iter().any(Option::is_some);

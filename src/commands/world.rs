@@ -1,7 +1,5 @@
 //! Models of the transition on the command line: what plans, courses and second opinions have in common.
 
-pub(super) mod reward;
-
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
 use super::given::{self, TableOptions, plural, without_unit};
@@ -13,7 +11,7 @@ use crate::math::returns::chains;
 use crate::table::{Categories, Table};
 use crate::transition::Rows;
 use crate::world::{
-    Ahead, Chained, Choice, Choosing, Dynamics, Evaluation, LOST_MAX, Normal, Part, RADIUS_DOUBTED, Transitions, World,
+    Chained, Choice, Choosing, Dynamics, Evaluation, Expression, Known, LOST_MAX, Names, Normal, Part, Reach, Transitions, World,
     WorldError,
 };
 use serde_json::{Value, json};
@@ -163,7 +161,7 @@ impl WorldOptions {
             terminated: &rows.terminated,
         };
         let of = Chained { rows: transitions, follows: &follows };
-        let choosing = Choosing { of, held: &held, space: &space, elements, seed };
+        let choosing = Choosing { of, held: &held, space: &space, elements, seed, keep_going: &|| true };
         let choice = choosing.choose(&normal).map_err(|e| in_file(path, e))?;
         let usable = |i: usize| !answered || follows[i].is_some();
         let learned = choice.widths.learn(&normal, &transitions, elements, &usable);
@@ -189,6 +187,14 @@ impl WorldOptions {
     }
 }
 
+/// What an option says over these names; none where it names something else.
+///
+/// # Errors
+/// It is not of the grammar.
+pub(super) fn expression(option: &str, text: &str, names: &Names<'_>) -> Result<Option<Expression>, Failure> {
+    Expression::parse(text, names).map_err(|why| Failure::usage(format!("{option} {why}")))
+}
+
 /// Which rows are held out: a fifth of the episodes, or where there are few, of pieces of the table.
 fn held(rows: &Rows, episodes: &[u32], seed: u64) -> Vec<bool> {
     if count(episodes) >= GROUPS {
@@ -207,6 +213,11 @@ impl Modelled {
             rewards: &self.rows.rewards,
             terminated: &self.rows.terminated,
         }
+    }
+
+    /// The model beside all rows.
+    pub(super) fn known(&self) -> Known<'_> {
+        Known { dynamics: &self.dynamics, space: &self.space, rows: self.transitions(), weight: 1.0 }
     }
 
     /// Whether any row ends.
@@ -239,13 +250,13 @@ impl Modelled {
         found.open(&self.dynamics, &self.transitions(), (h, Some(h)))
     }
 
-    /// Predictions of functions of the state for held-out chains by a model of the others, 1 to `steps` steps ahead.
+    /// How predictions of `count` functions of the state, 1 to `steps` steps ahead, do for held-out chains by a model of the others.
     pub(super) fn reach(
         &self,
         path: &Path,
         functions: &dyn Fn(&[f64]) -> Vec<f64>,
-        steps: usize,
-    ) -> Result<Vec<Ahead>, Failure> {
+        (count, steps): (usize, usize),
+    ) -> Result<Reach, Failure> {
         let (out, others): (Vec<usize>, Vec<usize>) = (0..self.rows.len()).partition(|&i| self.held[i]);
         let transitions = self.transitions();
         let part = Part::of(&transitions, &others);
@@ -253,7 +264,8 @@ impl Modelled {
         let solved = learned.and_then(|(world, _)| world.solve(self.choice.widths.ridge, LOST_MAX));
         let dynamics = solved.map_err(|e| in_file(path, e))?;
         let starts: Vec<usize> = out.iter().copied().step_by(out.len().div_ceil(STARTS_MAX).max(1)).collect();
-        Ok(dynamics.ahead(&Chained { rows: transitions, follows: &self.follows }, &starts, functions, steps))
+        let ahead = dynamics.ahead(&Chained { rows: transitions, follows: &self.follows }, &starts, functions, steps);
+        Ok(Reach::new(ahead, count))
     }
 
     /// What it is made of, for people.
@@ -303,18 +315,5 @@ impl Modelled {
             "loss": self.choice.loss,
             "kernels_compared": self.choice.tried,
         })
-    }
-
-    /// A sentence about the mass of a policy that was evaluated, where there is too much of it. Too little there cannot be: the constant of
-    /// the kernels holds it.
-    pub(super) fn doubt(found: &Evaluation) -> Option<String> {
-        let radius = found.radius();
-        let doubtful = || {
-            format!(
-                "the model makes mass of nothing (spectral radius {radius:.4}, above {RADIUS_DOUBTED}): doubt the values; more \
-                 rows, --model-elements or --model-successors mend it"
-            )
-        };
-        found.is_doubtful().then(doubtful)
     }
 }

@@ -13,6 +13,7 @@ mod policy;
 mod rebuild;
 mod rejection;
 mod removal;
+mod world;
 
 use crate::improve::Acting;
 use crate::math::drift::Finding;
@@ -25,6 +26,7 @@ use crate::snapshot::Snapshot;
 use crate::warning::{Warning, WarningSettings};
 use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
+use crate::world::Live;
 use actions::ActionRows;
 pub use actions::INPUT_ROWS_MAX;
 use early::Early;
@@ -231,6 +233,9 @@ pub struct Learner {
     /// Names of the heads that were added at run time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     added: Vec<String>,
+    /// Where actions lead; none before a refit has chosen its kernels, and where it is not wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    world: Option<Box<Live>>,
     /// Whether a refit selected kernel and dictionary. A missing value means yes, unless this is the first model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     selected: Option<bool>,
@@ -278,13 +283,19 @@ pub struct Adoption {
     /// Whether nothing was selected: the next selection is due as it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     improves_alone: bool,
+    /// The model of the transition, if the refit has made one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    world: Option<Box<Live>>,
 }
 
 impl Adoption {
     /// Whether the parts agree, which a file may contradict.
     pub fn is_consistent(&self) -> bool {
         let m = self.model.dictionary().len();
-        self.model.is_consistent() && self.acting.as_ref().is_none_or(|acting| acting.is_consistent(m))
+        let (dim, width) = (self.model.inputs().dim(), self.model.settings().action_width());
+        self.model.is_consistent()
+            && self.acting.as_ref().is_none_or(|acting| acting.is_consistent(m))
+            && self.world.as_ref().is_none_or(|world| world.is_consistent(dim, width))
     }
 }
 
@@ -317,6 +328,7 @@ impl Learner {
             acting: None,
             improved_at: 0,
             added: Vec::new(),
+            world: None,
             selected: None,
         };
         learner.settle_warnings();
@@ -348,6 +360,7 @@ impl Learner {
                 self.model.as_ref().is_some_and(|model| acting.is_consistent(model.dictionary().len()))
             })
             && self.model.is_some() == (self.generation > 0)
+            && self.is_world_consistent()
     }
 
     /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
@@ -418,6 +431,7 @@ impl Learner {
         let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
         let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
+        self.world.take_if(|_| !self.settings.world);
         self.settle_warnings();
         if self.settings.drift_sensitivity == DriftSensitivity::Off {
             self.following.end();
@@ -537,6 +551,7 @@ impl Learner {
         (self.generation, self.refits) = (adoption.generation, adoption.refits);
         self.set_selected(selected);
         self.acting = adoption.acting;
+        self.take_world(adoption.world);
         // Only where it counts, so that checkpoints of before are those of today.
         // Rows that came while it swept are still to be swept over. Records of before do not say which those are.
         let swept_through = adoption.swept_through.unwrap_or(self.learned).min(self.learned);
@@ -637,14 +652,14 @@ impl Learner {
             return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
-        let Candidate { mut model, alarm, acting, swept_through, selected_through, .. } = candidate;
+        let Candidate { mut model, alarm, acting, swept_through, selected_through, world, .. } = candidate;
         model.set_settings(&self.settings);
         model.reset_score();
         let improves_alone = report.trigger == RefitTrigger::Improvement;
         let (generation, refits) = (self.generation + 1, self.refits + 1);
         let selected_through = Some(selected_through);
         let adoption =
-            Adoption { generation, refits, alarm, model, acting, swept_through, selected_through, improves_alone };
+            Adoption { generation, refits, alarm, model, acting, swept_through, selected_through, improves_alone, world };
         Judgement::Adopt { adoption, report, scores }
     }
 

@@ -73,6 +73,13 @@ struct Prepared<'a> {
 /// # Errors
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+    let mut candidate = run_centred(job, keep_going, time_left)?;
+    candidate.world = job.world(candidate.from, keep_going)?;
+    Ok(candidate)
+}
+
+/// As [`run`], without a model of the transition.
+fn run_centred(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     if !job.settings.centred {
         return run_about(job, keep_going, time_left);
     }

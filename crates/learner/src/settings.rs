@@ -191,6 +191,9 @@ pub struct Settings {
     /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_value: Option<ActionValue>,
+    /// Whether a critic of action values learns where actions lead, too ([`crate::world`]).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub world: bool,
     /// Names of the discrete actions, or of the numbers of an action, one for each; empty where they have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub action_names: Vec<String>,
@@ -311,6 +314,7 @@ impl Default for Settings {
             profile: Profile::Matern52,
             linear_columns: LinearColumns::default(),
             action_value: None,
+            world: false,
             action_names: Vec::new(),
             improve_rows: 200,
             prior_mean: 0.0,

@@ -38,8 +38,11 @@ mod choice;
 mod dynamics;
 mod error;
 mod evaluation;
+mod known;
+mod live;
 mod plan;
 mod published;
+mod reward;
 mod table;
 
 pub use ahead::{Ahead, Chained, Course, Error};
@@ -48,11 +51,15 @@ pub use choice::{Choice, Choosing, Normal, Part, Widths};
 pub use dynamics::Dynamics;
 pub use error::WorldError;
 pub use evaluation::{Deviation, Evaluation, course};
+pub use known::{Acting, Known, Led, Planned, Reach, Wanted};
+pub(crate) use live::Live;
+pub use live::{Learned, SUCCESSORS_MAX, world_bytes};
 pub use plan::{Plan, Planning, UNSUPPORTED_ABOVE};
+pub use reward::{Expression, Names, split};
 pub use table::Table;
 
 use self::basis::Room;
-use crate::math::dense::{Cholesky, Matrix, Op, Scratch, View, ViewMut, add_outer, axpy, multiply, rank_k};
+use crate::math::dense::{Cholesky, Matrix, Op, Scratch, ViewMut, add_outer, axpy, multiply, rank_k};
 use serde::{Deserialize, Serialize};
 
 /// Rows whose features are worked out at once.
@@ -139,6 +146,14 @@ impl World {
     /// # Errors
     /// Columns of lengths that do not fit; nothing is learned then.
     pub fn learn(&mut self, rows: &Transitions<'_>) -> Result<(), WorldError> {
+        self.learn_weighted(rows, None)
+    }
+
+    /// [`World::learn`] of rows that count as often as `weights` (n,) say, each above 0.
+    ///
+    /// # Errors
+    /// As [`World::learn`].
+    pub fn learn_weighted(&mut self, rows: &Transitions<'_>, weights: Option<&[f64]>) -> Result<(), WorldError> {
         self.check(rows)?;
         let (inputs, states, rewards) = (self.before.dim(), self.after.dim(), self.rewards());
         let mut work = std::mem::take(&mut self.work);
@@ -148,33 +163,42 @@ impl World {
             self.before.features_into(&rows.inputs[from * inputs..to * inputs], room, psi);
             self.after.features_into(&rows.successors[from * states..to * states], room, phi);
             let rewards = &rows.rewards[from * rewards..to * rewards];
-            self.absorb(psi.view(), phi.view_mut(), rewards, &rows.terminated[from..to]);
+            let weights = weights.map(|weights| &weights[from..to]);
+            self.absorb(psi.view_mut(), phi.view_mut(), (rewards, &rows.terminated[from..to]), weights);
         }
         self.work = work;
         Ok(())
     }
 
-    /// [`World::learn`] of rows whose features are known: `psi` (d, n) and `phi` (m, n), whose columns become 0 where rows terminated.
-    /// 2 n d (d / 2 + m) operations.
-    ///
-    /// # Panics
-    /// If sizes differ.
-    pub fn absorb(&mut self, psi: View<'_>, mut phi: ViewMut<'_>, rewards: &[f64], terminated: &[bool]) {
-        let (n, width) = (psi.cols(), self.rewards());
-        assert!(phi.cols() == n && terminated.len() == n && rewards.len() == n * width, "as many of each");
+    /// Learn rows whose features are `psi` (d, n) and `phi` (m, n). The columns of both become what the row adds: times the root of its
+    /// weight, and of `phi` 0 where it terminated. 2 n d (d / 2 + m) operations.
+    fn absorb(
+        &mut self,
+        mut psi: ViewMut<'_>,
+        mut phi: ViewMut<'_>,
+        (rewards, terminated): (&[f64], &[bool]),
+        weights: Option<&[f64]>,
+    ) {
+        let (n, width) = (terminated.len(), self.rewards());
         for (i, &ends) in terminated.iter().enumerate() {
-            (0..width).for_each(|h| axpy(self.outcomes.col_mut(h), rewards[i * width + h], psi.col(i)));
+            let weight = weights.map_or(1.0, |weights| weights[i]);
+            let features = psi.as_view().col(i);
+            (0..width).for_each(|h| axpy(self.outcomes.col_mut(h), weight * rewards[i * width + h], features));
+            self.rows += weight;
             if ends {
-                axpy(self.outcomes.col_mut(width), 1.0, psi.col(i));
+                axpy(self.outcomes.col_mut(width), weight, features);
                 phi.col_mut(i).fill(0.0);
             } else {
-                self.followed += 1.0;
-                self.lost += self.after.lost(phi.as_view().col(i));
+                self.followed += weight;
+                self.lost += weight * self.after.lost(phi.as_view().col(i));
+            }
+            if weight != 1.0 {
+                psi.col_mut(i).iter_mut().chain(phi.col_mut(i)).for_each(|value| *value *= weight.sqrt());
             }
         }
-        self.rows += n as f64;
+        let (psi, phi) = (psi.as_view(), phi.as_view());
         rank_k(self.gram.view_mut(), 1.0, psi, Op::Plain);
-        let (coupling, phi) = (self.coupling.view_mut(), phi.as_view());
+        let coupling = self.coupling.view_mut();
         if n == 1 {
             add_outer(coupling, 1.0, psi.col(0), phi.col(0));
         } else {
@@ -275,6 +299,34 @@ impl World {
     /// P (d, H + 1): rewards, then terminations.
     pub fn outcomes(&self) -> &Matrix {
         &self.outcomes
+    }
+
+    /// Whether the parts agree, for `inputs` numbers of a state with an action and `states` of a state, which a file may contradict.
+    pub(crate) fn is_consistent(&self, (inputs, states): (usize, usize)) -> bool {
+        let (d, m) = (self.before.len(), self.after.len());
+        let sizes = |of: &Matrix| (of.rows(), of.cols());
+        self.before.is_consistent(inputs)
+            && self.after.is_consistent(states)
+            && sizes(&self.gram) == (d, d)
+            && sizes(&self.coupling) == (d, m)
+            && self.outcomes.rows() == d
+            && self.outcomes.cols() > 0
+    }
+
+    /// The same dictionaries without rows.
+    pub(crate) fn emptied(&self) -> Self {
+        let sums = |of: &Matrix| Matrix::zeros(of.rows(), of.cols());
+        Self {
+            before: self.before.clone(),
+            after: self.after.clone(),
+            gram: sums(&self.gram),
+            coupling: sums(&self.coupling),
+            outcomes: sums(&self.outcomes),
+            rows: 0.0,
+            followed: 0.0,
+            lost: 0.0,
+            work: Work::default(),
+        }
     }
 
     /// Bytes held, for reports of memory.

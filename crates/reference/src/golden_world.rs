@@ -300,7 +300,7 @@ impl Model<'_> {
         let found = self.at_c.evaluate(&at_c, self.at_c.rewards(), self.given.discount()).map_err(told)?;
         let q = found.action_values(self.at, self.at.rewards()).map_err(told)?;
         let mut deviation = found.deviation(self.dynamics, (self.at, &at), 0, Some(0)).map_err(told)?;
-        deviation.add(&self.given.rows());
+        deviation.add(&self.given.rows(), 1.0);
         Ok(json!({
             "V_successors": found.values().col(0),
             "Q": listed(q.col(0), self.given.choices()),

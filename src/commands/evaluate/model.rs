@@ -93,7 +93,7 @@ fn told(of: &Modelled, under: &Under, discount: f64) -> Result<(Estimate, Value,
     let between = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n as f64 - 1.0).max(1.0) / n as f64;
     let pooled: Vec<f64> = starting.iter().map(|share| share / n as f64).collect();
     let mut deviation = found.deviation(&of.dynamics, (&at_starts.pooled(), &pooled), 0, Some(0))?;
-    deviation.add(&of.transitions());
+    deviation.add(&of.transitions(), 1.0);
     // The prior variance of a weight is what makes the noise over it the ridge.
     let noise = of.noise(&found, 0)?;
     let open = deviation.variance(noise / of.choice.widths.ridge)[0];
@@ -105,7 +105,7 @@ fn told(of: &Modelled, under: &Under, discount: f64) -> Result<(Estimate, Value,
             }
             Err(why) => return Err(why),
         };
-    refused.extend(Modelled::doubt(&found).map(|doubt| format!("no interval of the model: {doubt}")));
+    refused.extend(found.doubt().map(|doubt| format!("no interval of the model: {doubt}")));
     let more = json!({"radius": found.radius(), "unsupported": unsupported});
     Ok((Estimate { value, error: (between + open).sqrt() }, more, refused))
 }

@@ -140,6 +140,11 @@ impl ActionRows {
         self.window.as_ref().map_or(0, Window::end)
     }
 
+    /// Complete rows that are kept; none before the first row.
+    pub(super) fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+
     /// Whether rows have come.
     pub(super) fn has_begun(&self) -> bool {
         self.window.is_some()
@@ -403,6 +408,7 @@ impl Learner {
         let mut events = Vec::new();
         if let Some(window) = window {
             self.learn_up_to(&window, window.end(), &mut events);
+            self.learn_transitions(&window, &events);
         }
         let held = if self.model.is_some() { self.looks_back_to() } else { self.first_row };
         if let Some(rows) = &mut self.action_rows {

@@ -54,6 +54,7 @@ impl Adoption {
             swept_through: None,
             selected_through: None,
             improves_alone: false,
+            world: None,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::snapshot::Snapshot;
 use crate::transition::Rows;
 use crate::watch::Alarm;
 use crate::window::Window;
+use crate::world::{Live, WorldError};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -166,6 +167,20 @@ impl RefitJob {
             report,
             swept_through: None,
             policies: Box::default(),
+            world: None,
+        }
+    }
+
+    /// What the rows of a model that has been selected say of where actions lead, where the critic is to learn that; none where they say
+    /// too little. An improvement selects nothing.
+    pub(super) fn world(&self, from: u64, keep_going: KeepGoing<'_>) -> Result<Option<Box<Live>>, RefitError> {
+        if !self.settings.world || self.trigger == RefitTrigger::Improvement {
+            return Ok(None);
+        }
+        match Live::chosen(&self.window, from, &self.settings, keep_going) {
+            Ok(live) => Ok(Some(Box::new(live))),
+            Err(WorldError::Stopped) => Err(RefitError::Stopped),
+            Err(_) => Ok(None),
         }
     }
 
@@ -218,6 +233,8 @@ pub struct Candidate {
     pub swept_through: Option<u64>,
     /// Changes of policy since the refit was started.
     pub policies: Box<PolicyChanges>,
+    /// The model of the transition, if the job has made one.
+    pub(crate) world: Option<Box<Live>>,
 }
 
 impl Candidate {
@@ -240,6 +257,9 @@ impl Candidate {
             }
         }
         self.go_through_policies();
+        if let Some(world) = &mut self.world {
+            world.learn(window, self.model.settings());
+        }
         // The next refresh is then a whole interval away, and not in the pause of the adoption.
         self.model.refresh();
         self.rounds += 1;

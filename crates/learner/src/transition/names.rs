@@ -73,3 +73,8 @@ fn check_names(field: &'static str, what: &str, names: &[String], count: usize) 
         None => Ok(()),
     }
 }
+
+/// A variable's name without its unit.
+pub fn without_unit(name: &str) -> &str {
+    name.strip_suffix(']').and_then(|rest| rest.rsplit_once(" [")).map_or(name, |(name, _)| name)
+}

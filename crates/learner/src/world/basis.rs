@@ -108,6 +108,11 @@ impl Basis {
         &self.dictionary
     }
 
+    /// Whether the parts agree, for states of `dim` numbers, which a file may contradict.
+    pub(super) fn is_consistent(&self, dim: usize) -> bool {
+        self.inputs.dim() == dim && self.inputs.scale.len() == dim && self.dictionary.is_consistent(dim)
+    }
+
     /// Whether it gives the features that another one gives.
     pub fn is(&self, other: &Self) -> bool {
         let same = |of: &Self| (of.inputs.shift.clone(), of.inputs.scale.clone());

@@ -11,6 +11,7 @@ use super::error::WorldError;
 use super::{LOST_MAX, RADIUS_DOUBTED, Transitions, World};
 use crate::action::ActionSpace;
 use crate::math::embedding::StateKind;
+use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Kernel, Metric};
 use crate::random::{self, mix, uniform};
 use crate::snapshot::Inputs;
@@ -49,7 +50,7 @@ pub struct Widths {
 }
 
 /// What is chosen among, and by which rows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Choosing<'a> {
     /// All rows.
     pub of: Chained<'a>,
@@ -61,6 +62,8 @@ pub struct Choosing<'a> {
     pub elements: (usize, usize),
     /// Decides which functions are predicted.
     pub seed: u64,
+    /// Asked before each kernel: whether to go on.
+    pub keep_going: KeepGoing<'a>,
 }
 
 /// What was chosen.
@@ -147,6 +150,19 @@ impl Widths {
         elements: (usize, usize),
         usable: &dyn Fn(usize) -> bool,
     ) -> Result<(World, Vec<usize>), WorldError> {
+        let (mut world, places) = self.begin(normal, rows, elements, usable)?;
+        world.learn(rows)?;
+        Ok((world, places))
+    }
+
+    /// [`Widths::learn`] with no row learned yet.
+    pub(super) fn begin(
+        &self,
+        normal: &Normal,
+        rows: &Transitions<'_>,
+        elements: (usize, usize),
+        usable: &dyn Fn(usize) -> bool,
+    ) -> Result<(World, Vec<usize>), WorldError> {
         let (dim, all, n) = (normal.states.dim(), normal.inputs.dim(), rows.terminated.len());
         let (over_inputs, over_states) = self.kernels(&normal.kinds, all - dim);
         let followed: Vec<usize> = (0..n).filter(|&i| !rows.terminated[i] && usable(i)).collect();
@@ -157,8 +173,7 @@ impl Widths {
             followed.iter().flat_map(|&i| rows.successors[i * dim..(i + 1) * dim].to_vec()).collect();
         let (before, _) = Basis::pivots(normal.inputs.clone(), &over_inputs, rows.inputs, TOLERANCE, elements.0);
         let (after, pivots) = Basis::pivots(normal.states.clone(), &over_states, &states, TOLERANCE, elements.1);
-        let mut world = World::new(before, after, rows.rewards.len().checked_div(n).unwrap_or(0))?;
-        world.learn(rows)?;
+        let world = World::new(before, after, rows.rewards.len().checked_div(n).unwrap_or(0))?;
         Ok((world, pivots.indices.iter().map(|&k| followed[k]).collect()))
     }
 }
@@ -166,10 +181,10 @@ impl Widths {
 /// Rows of some numbers, as columns of their own.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
-    inputs: Vec<f64>,
-    successors: Vec<f64>,
-    rewards: Vec<f64>,
-    terminated: Vec<bool>,
+    pub(super) inputs: Vec<f64>,
+    pub(super) successors: Vec<f64>,
+    pub(super) rewards: Vec<f64>,
+    pub(super) terminated: Vec<bool>,
 }
 
 impl Part {
@@ -186,6 +201,12 @@ impl Part {
             rewards: take(rows.rewards),
             terminated: numbers.iter().map(|&i| rows.terminated[i]).collect(),
         }
+    }
+
+    /// Let go of all rows, and keep the memory.
+    pub(super) fn clear(&mut self) {
+        [&mut self.inputs, &mut self.successors, &mut self.rewards].into_iter().for_each(Vec::clear);
+        self.terminated.clear();
     }
 
     /// As the model learns them.
@@ -244,7 +265,7 @@ impl Choosing<'_> {
         for by in [0.8, 1.25] {
             search.attempt(&|w| Widths { states: w.states.iter().map(|l| l * by).collect(), ..w });
         }
-        Ok(search.best)
+        if search.why == Some(WorldError::Stopped) { Err(WorldError::Stopped) } else { Ok(search.best) }
     }
 
     /// Whether there is more than one action.
@@ -289,6 +310,10 @@ impl<'a> Search<'a> {
 
     /// Take what `change` makes of the best so far if its loss is below that one's, whatever the ridge. Whether it was.
     fn attempt(&mut self, change: &dyn Fn(Widths) -> Widths) -> bool {
+        if !(self.of.keep_going)() {
+            self.why = Some(WorldError::Stopped);
+            return false;
+        }
         let widths = change(self.best.widths.clone());
         self.best.tried += 1;
         let world = match widths.learn(self.normal, &self.learned.rows(), self.of.elements, &|_| true) {

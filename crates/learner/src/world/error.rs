@@ -63,6 +63,10 @@ pub enum WorldError {
         /// The most that is allowed.
         max: f64,
     },
+    /// A known reward that is not finite in a state that rows or elements have.
+    Reward(f64),
+    /// Stopped before the end.
+    Stopped,
     /// A is not positive definite.
     NotPositiveDefinite(NotPositiveDefinite),
     /// A system of equations has no solution.
@@ -102,6 +106,8 @@ impl fmt::Display for WorldError {
                 100.0 * share,
                 100.0 * max
             ),
+            Self::Reward(reward) => write!(f, "the reward is {reward} in a state that rows have"),
+            Self::Stopped => f.write_str("stopped before the end"),
             Self::NotPositiveDefinite(error) => error.fmt(f),
             Self::Singular(error) => error.fmt(f),
         }

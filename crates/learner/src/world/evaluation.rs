@@ -128,15 +128,15 @@ impl Evaluation {
         self.deviating(dynamics, directions, &led, of, observed)
     }
 
-    /// Covariance (d, d) of the weights of Q, the `rows` form (Y7), over `rows`, those that the model has learned; the rest as for
-    /// [`Evaluation::deviation`]. `prior` makes v0 of the mean square of delta; v0 is returned beside the covariance. O(n d^2).
+    /// Covariance (d, d) of the weights of Q, the `rows` form (Y7), over `rows`, those that the model has learned or some of them, each
+    /// for `weight` of them; the rest as for [`Evaluation::deviation`]. `prior` makes v0 of the mean square of delta; v0 is returned beside the covariance. O(n d^2).
     ///
     /// # Errors
     /// As [`Evaluation::deviation`].
     pub fn covariance(
         &self,
         dynamics: &Dynamics,
-        rows: &Transitions<'_>,
+        (rows, weight): (&Transitions<'_>, f64),
         (of, observed): (usize, Option<usize>),
         prior: impl FnOnce(f64) -> f64,
     ) -> Result<(f64, Matrix), WorldError> {
@@ -149,7 +149,7 @@ impl Evaluation {
             for (j, delta) in deltas.iter().enumerate() {
                 along.col_mut(j).iter_mut().for_each(|share| *share *= delta);
             }
-            rank_k(out.view_mut(), 1.0, along.view(), Op::Plain);
+            rank_k(out.view_mut(), weight, along.view(), Op::Plain);
         });
         let signal = prior(squares / rows.terminated.len().max(1) as f64);
         let ridge = signal * dynamics.ridge.powi(2);
@@ -221,16 +221,17 @@ pub struct Deviation<'a> {
 }
 
 impl Deviation<'_> {
-    /// Add rows of H `rewards` each: those that the model has learned. O(n d (d + q)) for q states asked about.
+    /// Add rows of H `rewards` each: those that the model has learned, or some of them, each for `weight` of them. O(n d (d + q)) for q
+    /// states asked about.
     ///
     /// # Panics
     /// If columns do not fit.
-    pub fn add(&mut self, rows: &Transitions<'_>) {
+    pub fn add(&mut self, rows: &Transitions<'_>, weight: f64) {
         let mut sums = std::mem::take(&mut self.sums);
         self.visit(rows, &mut |deltas, along| {
             for (j, delta) in deltas.iter().enumerate() {
                 let shares = sums.iter_mut().zip(along.col(j));
-                shares.for_each(|(sum, share)| *sum += (delta * share).powi(2));
+                shares.for_each(|(sum, share)| *sum += weight * (delta * share).powi(2));
             }
         });
         self.sums = sums;

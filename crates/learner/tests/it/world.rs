@@ -189,7 +189,7 @@ fn a_deviation_does_not_depend_on_the_pieces_that_rows_come_in() {
     let (rows, n) = (given.rows(), given.rows().terminated.len());
     let variance = |piece: usize, observed: Option<usize>| {
         let mut sums = found.deviation(&dynamics, (&at, &starting), 0, observed).unwrap();
-        (0..n).collect::<Vec<_>>().chunks(piece).for_each(|some| sums.add(&Some::of(&rows, some).rows()));
+        (0..n).collect::<Vec<_>>().chunks(piece).for_each(|some| sums.add(&Some::of(&rows, some).rows(), 1.0));
         sums.variance(1.0)
     };
     let whole = variance(n, Some(0));

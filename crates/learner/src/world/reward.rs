@@ -1,42 +1,47 @@
-//! Expressions of states and actions on the command line: a reward that no row need have, or what a course shows.
+//! Expressions of states and actions: a reward that no row need have, or what a course shows.
 
-use super::super::Failure;
-use super::super::given::without_unit;
-use crate::learner::action::ActionSpace;
-use crate::learner::expression::{Formula, NotASum, Variable};
+use crate::action::ActionSpace;
+use crate::expression::{Formula, NotASum, Variable};
+use crate::transition::without_unit;
+
+/// What the numbers of a state and of an action are called.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// Of the state variables (D,), with their units if they have some.
+    pub states: &'a [String],
+    /// The actions there are; without, expressions are of the state alone.
+    pub space: Option<&'a ActionSpace>,
+    /// Of the numbers of an action, where they have names.
+    pub actions: &'a [String],
+}
 
 /// A formula over the numbers of a state and an action.
 #[derive(Clone, Debug)]
-pub(in crate::commands) struct Reward {
-    pub(in crate::commands) text: String,
+pub struct Expression {
+    /// As it was written, or is called.
+    pub text: String,
     formula: Formula,
     /// What each variable of the formula is: a number of the state, or of the action behind them.
     places: Vec<(Variable, usize)>,
 }
 
-impl Reward {
-    /// What `text` says over state variables called `names`, and the numbers of actions of `space`, which the table calls `actions`;
-    /// none where it names a column that is neither. Without actions, only the state is there.
+impl Expression {
+    /// What `text` says over these names; none where it names something that is neither of the state nor of the action.
     ///
     /// # Errors
-    /// It is not of the grammar.
-    pub(in crate::commands) fn parse(
-        option: &str,
-        text: &str,
-        names: &[String],
-        (space, actions): (Option<&ActionSpace>, &[String]),
-    ) -> Result<Option<Self>, Failure> {
-        let states = names.len();
-        let numbers = space.map_or(0, ActionSpace::numbers);
+    /// It is not of the grammar; the message begins with the text.
+    pub fn parse(text: &str, names: &Names<'_>) -> Result<Option<Self>, String> {
+        let states = names.states.len();
+        let numbers = names.space.map_or(0, ActionSpace::numbers);
         let mut known: Vec<(String, usize)> =
-            names.iter().enumerate().map(|(d, name)| (without_unit(name).to_owned(), d)).collect();
+            names.states.iter().enumerate().map(|(d, name)| (without_unit(name).to_owned(), d)).collect();
         let mut add = |name: String, at: usize| {
             if !known.iter().any(|(other, _)| *other == name) {
                 known.push((name, at));
             }
         };
         (0..states).for_each(|d| add(format!("state_{d}"), d));
-        actions.iter().take(numbers).enumerate().for_each(|(k, name)| add(name.clone(), states + k));
+        names.actions.iter().take(numbers).enumerate().for_each(|(k, name)| add(name.clone(), states + k));
         (0..numbers).for_each(|k| add(format!("action_{k}"), states + k));
         if numbers == 1 {
             add("action".into(), states);
@@ -47,20 +52,19 @@ impl Reward {
         let formula = match Formula::of(text, &words) {
             Ok(formula) => formula,
             Err(NotASum::Unknown(_)) => return Ok(None),
-            Err(why) => return Err(Failure::usage(format!("{option} {text}: {why}"))),
+            Err(why) => return Err(format!("{text}: {why}")),
         };
         let place = |variable: &Variable| match variable.only {
-            None => known.iter().find(|(name, _)| *name == variable.name).map(|(_, at)| *at).ok_or_else(|| {
-                Failure::usage(format!(
-                    "{option} {text}: {0} is a list, write {0}[0] for its first number",
-                    variable.name
-                ))
-            }),
+            None => known
+                .iter()
+                .find(|(name, _)| *name == variable.name)
+                .map(|(_, at)| *at)
+                .ok_or_else(|| format!("{text}: {0} is a list, write {0}[0] for its first number", variable.name)),
             Some(k) => lists
                 .iter()
                 .find(|(name, _, width)| *name == variable.name && k < *width)
                 .map(|(_, first, _)| first + k)
-                .ok_or_else(|| Failure::usage(format!("{option} {text}: there is no {}[{k}]", variable.name))),
+                .ok_or_else(|| format!("{text}: there is no {}[{k}]", variable.name)),
         };
         let mut places = Vec::new();
         for variable in formula.variables() {
@@ -70,12 +74,12 @@ impl Reward {
     }
 
     /// The same under another name.
-    pub(in crate::commands) fn called(self, text: &str) -> Self {
+    pub fn called(self, text: &str) -> Self {
         Self { text: text.to_owned(), ..self }
     }
 
     /// Its value of the numbers of a state and of an action behind them.
-    pub(in crate::commands) fn value(&self, numbers: &[f64]) -> f64 {
+    pub fn value(&self, numbers: &[f64]) -> f64 {
         let of = |variable: &Variable| {
             self.places.iter().find(|(known, _)| known == variable).map_or(f64::NAN, |(_, at)| numbers[*at])
         };
@@ -84,7 +88,7 @@ impl Reward {
 }
 
 /// The expressions of a text that has commas between them; those within brackets are of a function.
-pub(in crate::commands) fn split(text: &str) -> Vec<String> {
+pub fn split(text: &str) -> Vec<String> {
     let (mut depth, mut out) = (0, vec![String::new()]);
     for c in text.chars() {
         depth += match c {
@@ -111,7 +115,9 @@ mod tests {
     #[test]
     fn a_reward_is_of_states_and_actions_by_any_of_their_names() {
         let space = ActionSpace::Box { low: vec![-1.0], high: vec![1.0] };
-        let of = |text: &str| Reward::parse("--reward", text, &names(), (Some(&space), &["torque".to_owned()]));
+        let (states, actions) = (names(), ["torque".to_owned()]);
+        let names = Names { states: &states, space: Some(&space), actions: &actions };
+        let of = |text: &str| Expression::parse(text, &names);
         for (text, expected) in [
             ("x - 0.1*torque^2", 2.6),
             ("state_0 + action", 5.0),
@@ -126,10 +132,10 @@ mod tests {
         for (text, words) in
             [("state", "is a list"), ("state[2]", "there is no state[2]"), ("x *", "a product has one column")]
         {
-            let message = of(text).unwrap_err().message;
-            assert!(message.contains(words) && message.starts_with("--reward"), "{text}: {message}");
+            let message = of(text).unwrap_err();
+            assert!(message.contains(words) && message.starts_with(text), "{text}: {message}");
         }
-        let without = Reward::parse("--show", "x + action", &names(), (None, &[])).unwrap();
+        let without = Expression::parse("x + action", &Names { space: None, ..names }).unwrap();
         assert!(without.is_none(), "there is no action");
     }
 

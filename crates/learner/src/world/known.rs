@@ -1,0 +1,380 @@
+//! What is asked of a model of the transition: plans, courses, and how far these can be believed.
+
+use super::{Ahead, Course, Dynamics, Error, Evaluation, Plan, Planning, Table, Transitions, WorldError};
+use super::{RADIUS_DOUBTED, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX};
+use crate::action::{ActionSpace, first_largest};
+use crate::math::dense::{Matrix, dot};
+use crate::math::kernel::Points;
+use crate::snapshot::{Ask, Snapshot};
+
+/// States of rows, at most, at which a known reward is put into a published plan, and this is compared with the plan.
+const STATES_MAX: usize = 1000;
+/// Ridge of the least squares by which a known reward is put into it.
+const RIDGE: f64 = 1e-3;
+/// Share of the states in which the published plan may prefer another action than the plan before it is doubted.
+const ALIKE_MIN: f64 = 0.9;
+/// Values as near as this part of their range are equal.
+const EQUAL: f64 = 0.01;
+/// Rows whose actions stand for those of the policy that acted.
+const NEIGHBOURS: usize = 8;
+/// Pairs of a prediction and what came that an error takes.
+const PAIRS_MIN: usize = 10;
+/// Error over spread up to which predictions are of use.
+const OF_USE: f64 = 0.5;
+
+/// The reward that is planned for.
+#[derive(Clone, Copy)]
+pub enum Wanted<'a> {
+    /// A function of the numbers of a state and of an action behind them, known everywhere.
+    Known(&'a dyn Fn(&[f64]) -> f64),
+    /// The reward of this number, as rows have it.
+    Observed(usize),
+}
+
+impl Wanted<'_> {
+    fn observed(&self) -> Option<usize> {
+        if let Self::Observed(h) = self { Some(*h) } else { None }
+    }
+}
+
+/// A solved model, and rows that it has learned.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The model.
+    pub dynamics: &'a Dynamics,
+    /// The actions there are.
+    pub space: &'a ActionSpace,
+    /// All rows that it has learned, or some of them.
+    pub rows: Transitions<'a>,
+    /// How many rows each of them stands for.
+    pub weight: f64,
+}
+
+/// A policy in some states: the model with each of the policy's actions there (n A), and with what probability it takes these (n, A).
+pub type Acting = (Table, Vec<f64>);
+
+/// A plan, and the values of actions that are published of it.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The plan at C.
+    pub plan: Plan,
+    /// Values of actions like any other.
+    pub snapshot: Snapshot,
+    /// Mean over the starts of the best action's value, and its deviation, where it has one.
+    pub value: f64,
+    /// See there.
+    pub error: Option<f64>,
+    /// Spectral radius of M under the preferred actions; none where their system has no values.
+    pub radius: Option<f64>,
+    /// Share of the mass from the starts that no row supports.
+    pub unsupported: Option<f64>,
+    /// Share of states in which the published values prefer the plan's action, or one as good.
+    pub alike: f64,
+    /// Sentences for whoever goes by it.
+    pub doubts: Vec<String>,
+}
+
+impl Known<'_> {
+    /// Plan for a reward, valued in the states `starts` (k, D).
+    ///
+    /// # Errors
+    /// As [`Table::plan`] and [`Table::support`]: more than [`UNSUPPORTED_MAX`] of what follows from the starts is supported by no row.
+    pub fn plan(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Planned, WorldError> {
+        let (dynamics, candidates) = (self.dynamics, self.space.candidates());
+        let choices = candidates.len() / self.space.width();
+        let at_states = self.pairs(&dynamics.after().states());
+        let at_c = dynamics.entries(&at_states, choices)?;
+        let rewards = self.rewards(wanted, &at_states, &at_c);
+        if let Some(wrong) = rewards.iter().find(|reward| !reward.is_finite()) {
+            return Err(WorldError::Reward(*wrong));
+        }
+        let unsupported_above = Some(UNSUPPORTED_ABOVE);
+        let plan = at_c.plan(&Planning { rewards: &rewards, discount, bounds: None, unsupported_above })?;
+        let greedy = Plan::policy(choices, &plan.action_values(&at_c, &rewards)?);
+        let from = self.pairs(starts);
+        let at_starts = dynamics.entries(&from, choices)?;
+        let q = plan.action_values(&at_starts, &self.rewards(wanted, &from, &at_starts))?;
+        let first = Plan::policy(choices, &q);
+        let value = dot(&q, &first) / at_starts.states() as f64;
+        let column = Matrix::from_columns(rewards.len(), 1, rewards);
+        let (mut doubts, mut unsupported) = (Vec::new(), None);
+        let evaluation = match at_c.evaluate(&greedy, &column, discount) {
+            Ok(evaluation) => {
+                doubts.extend(evaluation.doubt());
+                let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
+                unsupported = Some(at_c.support(&greedy, (&at_starts, &first), discount, limits)?);
+                Some(evaluation)
+            }
+            Err(why @ WorldError::Unstable { .. }) => {
+                doubts.push(format!("{why}; the plan stands within its bounds, and the model has no deviations"));
+                None
+            }
+            Err(why) => return Err(why),
+        };
+        if !plan.settled() {
+            doubts.push(format!("the sweeps did not come to rest (change {:.1e}): doubt the values", plan.change));
+        }
+        let (snapshot, error) = self.published(wanted, &plan, discount, evaluation.as_ref(), (&at_starts, &first))?;
+        let alike = self.alike(wanted, &plan, &snapshot)?;
+        if alike < ALIKE_MIN {
+            doubts.push(format!(
+                "the written model prefers the plan's action in {:.0} % of the states: the reward jumps, or actions hardly differ; more \
+                 elements mend the first",
+                100.0 * alike
+            ));
+        }
+        let radius = evaluation.map(|evaluation| evaluation.radius());
+        Ok(Planned { plan, snapshot, value, error, radius, unsupported, alike, doubts })
+    }
+
+    /// The policy of a plan in some states (n, D).
+    ///
+    /// # Errors
+    /// Lengths that do not fit.
+    pub fn planned(&self, plan: &Plan, wanted: Wanted<'_>, states: &[f64]) -> Result<Acting, WorldError> {
+        let choices = self.space.candidates().len() / self.space.width();
+        let inputs = self.pairs(states);
+        let table = self.dynamics.entries(&inputs, choices)?;
+        let shares = Plan::policy(choices, &plan.action_values(&table, &self.rewards(wanted, &inputs, &table))?);
+        Ok((table, shares))
+    }
+
+    /// The policy that takes, in each of some states (n, D), the action with the coordinates that `choose` gives for it (width,).
+    ///
+    /// # Errors
+    /// Lengths that do not fit.
+    pub fn choosing(&self, choose: &dyn Fn(&[f64]) -> Vec<f64>, states: &[f64]) -> Result<Acting, WorldError> {
+        let each = states.chunks_exact(self.dynamics.after().dim());
+        let inputs: Vec<f64> = each.flat_map(|state| [state, &choose(state)].concat()).collect();
+        let table = self.dynamics.entries(&inputs, 1)?;
+        let shares = vec![1.0; table.states()];
+        Ok((table, shares))
+    }
+
+    /// The policy that acted, in some states (n, D): the actions of the [`NEIGHBOURS`] rows nearest to each, in shares of the kernel.
+    ///
+    /// # Errors
+    /// Lengths that do not fit, or no rows.
+    pub fn acted(&self, states: &[f64]) -> Result<Acting, WorldError> {
+        let before = self.dynamics.before();
+        let (all, dim, n) = (before.dim(), self.dynamics.after().dim(), self.rows.terminated.len());
+        if n == 0 {
+            return Err(WorldError::Empty);
+        }
+        let kernel = before.dictionary().kernel();
+        // Between states alone: all have one action.
+        let alone = |states: &mut dyn Iterator<Item = &[f64]>| {
+            let mut inputs = Vec::new();
+            states.for_each(|state| {
+                inputs.extend_from_slice(state);
+                inputs.resize(inputs.len() + all - dim, 0.0);
+            });
+            kernel.project(all, &before.inputs().normalise(&inputs))
+        };
+        let rows = alone(&mut self.rows.inputs.chunks_exact(all).map(|input| &input[..dim]));
+        let here = alone(&mut states.chunks_exact(dim));
+        let mut near = Matrix::zeros(n, states.len() / dim);
+        kernel.block(&Points::new(kernel.projected_dim(all), &rows), &here, &mut near.view_mut());
+        let count = NEIGHBOURS.min(n);
+        let (mut inputs, mut shares, mut order) = (Vec::new(), Vec::new(), (0..n).collect::<Vec<usize>>());
+        for (j, state) in states.chunks_exact(dim).enumerate() {
+            let of = near.col(j);
+            order.sort_unstable();
+            // Of equals the newest.
+            order.select_nth_unstable_by(count - 1, |&a, &b| of[b].total_cmp(&of[a]).then(b.cmp(&a)));
+            let each: Vec<f64> = order[..count].iter().map(|&i| (of[i] - kernel.bias_variance).max(0.0)).collect();
+            let sum: f64 = each.iter().sum();
+            for (&i, weight) in order[..count].iter().zip(&each) {
+                inputs.extend_from_slice(state);
+                inputs.extend_from_slice(&self.rows.inputs[i * all + dim..(i + 1) * all]);
+                shares.push(if sum > 0.0 { weight / sum } else { 1.0 / count as f64 });
+            }
+        }
+        Ok((self.dynamics.entries(&inputs, count)?, shares))
+    }
+
+    /// Inputs of Q: each of some states (n, D) with each candidate.
+    fn pairs(&self, states: &[f64]) -> Vec<f64> {
+        let (candidates, width) = (self.space.candidates(), self.space.width());
+        let mut out = Vec::with_capacity(states.len() * candidates.len());
+        for state in states.chunks_exact(self.dynamics.after().dim()) {
+            candidates.chunks_exact(width).for_each(|action| {
+                out.extend_from_slice(state);
+                out.extend_from_slice(action);
+            });
+        }
+        out
+    }
+
+    /// A reward at the entries of a table of `inputs`.
+    fn rewards(&self, wanted: Wanted<'_>, inputs: &[f64], table: &Table) -> Vec<f64> {
+        match wanted {
+            Wanted::Known(reward) => self.known_rewards(reward, inputs),
+            Wanted::Observed(h) => table.rewards().col(h).to_vec(),
+        }
+    }
+
+    fn known_rewards(&self, reward: &dyn Fn(&[f64]) -> f64, inputs: &[f64]) -> Vec<f64> {
+        let dim = self.dynamics.after().dim();
+        let value = |input: &[f64]| {
+            let (state, action) = input.split_at(dim);
+            reward(&[state, &self.space.action_of(action)].concat())
+        };
+        inputs.chunks_exact(self.dynamics.before().dim()).map(value).collect()
+    }
+
+    /// Each candidate in states of rows that are spread over all of them.
+    fn some(&self) -> Vec<f64> {
+        let (all, dim, n) = (self.dynamics.before().dim(), self.dynamics.after().dim(), self.rows.terminated.len());
+        let places = (0..n).step_by(n.div_ceil(STATES_MAX).max(1));
+        let states: Vec<f64> = places.flat_map(|i| self.rows.inputs[i * all..i * all + dim].to_vec()).collect();
+        self.pairs(&states)
+    }
+
+    /// The values of actions as they are published, and the deviation of the value at the starts.
+    fn published(
+        &self,
+        wanted: Wanted<'_>,
+        plan: &Plan,
+        discount: f64,
+        evaluation: Option<&Evaluation>,
+        (at_starts, first): (&Table, &[f64]),
+    ) -> Result<(Snapshot, Option<f64>), WorldError> {
+        let (dynamics, observed) = (self.dynamics, wanted.observed());
+        let mut weights = dynamics.weights(&plan.values, discount, observed);
+        if let Wanted::Known(reward) = wanted {
+            let inputs = self.supported()?;
+            let added = dynamics.nearest(&inputs, &self.known_rewards(reward, &inputs), RIDGE)?;
+            weights.iter_mut().zip(added).for_each(|(weight, more)| *weight += more);
+        }
+        let range = plan.bounds.1 - plan.bounds.0;
+        let mut error = None;
+        let spread = match evaluation {
+            Some(evaluation) => {
+                // Noise over signal is the ridge; without noise something is left open all the same.
+                let prior = |square: f64| (square / dynamics.ridge).max((1e-6 * range).powi(2)).max(f64::MIN_POSITIVE);
+                let rows = (&self.rows, self.weight);
+                let (signal, covariance) = evaluation.covariance(dynamics, rows, (0, observed), prior)?;
+                let pooled: Vec<f64> = first.iter().map(|p| p / at_starts.states() as f64).collect();
+                let at = (&at_starts.pooled(), &pooled[..]);
+                let mut deviation = evaluation.deviation(dynamics, at, 0, observed)?;
+                deviation.add(&self.rows, self.weight);
+                error = Some(deviation.variance(signal)[0].sqrt());
+                Some((signal, covariance))
+            }
+            None => None,
+        };
+        let spread = spread.as_ref().map(|(signal, covariance)| (*signal, covariance));
+        Ok((dynamics.snapshot(self.space, &weights, spread, discount), error))
+    }
+
+    /// The states of rows with all candidates that rows support there.
+    fn supported(&self) -> Result<Vec<f64>, WorldError> {
+        let (inputs, all) = (self.some(), self.dynamics.before().dim());
+        let table = self.dynamics.entries(&inputs, self.space.candidates().len() / self.space.width())?;
+        let kept = inputs.chunks_exact(all).zip(table.unsupported(UNSUPPORTED_ABOVE)).filter(|(_, far)| !far);
+        let kept: Vec<f64> = kept.flat_map(|(input, _)| input.to_vec()).collect();
+        Ok(if kept.is_empty() { inputs } else { kept })
+    }
+
+    /// Share of the states of rows in which the published values prefer an action that is as good by the plan.
+    fn alike(&self, wanted: Wanted<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<f64, WorldError> {
+        let (inputs, choices) = (self.some(), self.space.candidates().len() / self.space.width());
+        let table = self.dynamics.entries(&inputs, choices)?;
+        let planned = plan.action_values(&table, &self.rewards(wanted, &inputs, &table))?;
+        let Ok(written) = snapshot.evaluate(&inputs, Ask::MEAN) else { return Ok(0.0) };
+        let (mut same, mut all) = (0.0, 0.0);
+        for (planned, written) in planned.chunks_exact(choices).zip(written.mean.as_slice().chunks_exact(choices)) {
+            let best = planned[first_largest(planned)];
+            let least = planned.iter().copied().fold(best, f64::min);
+            same += f64::from(u8::from(best - planned[first_largest(written)] <= EQUAL * (best - least)));
+            all += 1.0;
+        }
+        Ok(same / all)
+    }
+}
+
+impl Evaluation {
+    /// A sentence about the mass of the policy, where there is too much of it. Too little there cannot be: the constant of the kernels
+    /// holds it.
+    pub fn doubt(&self) -> Option<String> {
+        self.is_doubtful().then(|| {
+            format!(
+                "the model makes mass of nothing (spectral radius {:.4}, above {RADIUS_DOUBTED}): doubt the values; more rows or \
+                 elements mend it",
+                self.radius()
+            )
+        })
+    }
+}
+
+/// Where a policy leads from some states, over which all is a mean.
+#[derive(Clone, Debug)]
+pub struct Led {
+    /// After 1, 2, .. steps.
+    pub course: Vec<Course>,
+    /// Share of the mass that no row supports; none where the system has no values.
+    pub unsupported: Option<f64>,
+    /// Sentences for whoever goes by it.
+    pub doubts: Vec<String>,
+}
+
+impl Dynamics {
+    /// The course of `functions` of the state (D,) under a policy, which acts so at C (`model`) and in some states (`at`), over which the
+    /// mean is taken. `ends` says whether any row has terminated.
+    ///
+    /// # Errors
+    /// As [`Dynamics::course`] and [`Table::support`].
+    pub fn led(
+        &self,
+        (model, shares): &Acting,
+        (at, starting): &Acting,
+        functions: &dyn Fn(&[f64]) -> Vec<f64>,
+        (steps, ends): (usize, bool),
+    ) -> Result<Led, WorldError> {
+        let starts = at.states() as f64;
+        let starting: Vec<f64> = starting.iter().map(|share| share / starts).collect();
+        let pooled = at.pooled();
+        let course = self.course((model, shares), (&pooled, &starting), functions, (steps, ends))?;
+        // A discount whose horizon is the course's.
+        let discount = 1.0 - 1.0 / (steps as f64 + 1.0);
+        let mut doubts = Vec::new();
+        let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
+        let unsupported = match model.support(shares, (&pooled, &starting), discount, limits) {
+            Ok(share) => Some(share),
+            Err(why @ WorldError::Unstable { .. }) => {
+                doubts.push(format!("{why}; believe the course no further than its reach"));
+                None
+            }
+            Err(why) => return Err(why),
+        };
+        Ok(Led { course, unsupported, doubts })
+    }
+}
+
+/// How predictions did, so many steps ahead, beside what came.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    ahead: Vec<Ahead>,
+    of: usize,
+}
+
+impl Reach {
+    /// Of `of` functions.
+    pub fn new(ahead: Vec<Ahead>, of: usize) -> Self {
+        Self { ahead, of }
+    }
+
+    /// How predictions of function k did, `step` + 1 steps ahead, where enough chains are so long.
+    pub fn error(&self, k: usize, step: usize) -> Option<Error> {
+        self.ahead.get(step)?.error(k, self.of).filter(|error| error.pairs >= PAIRS_MIN)
+    }
+
+    /// Steps up to which predictions of function k are of use: their error is at most half of the spread of what came. And whether chains
+    /// are long enough to tell what follows.
+    pub fn steps(&self, k: usize) -> (usize, bool) {
+        let known: Vec<Error> = (0..self.ahead.len()).map_while(|step| self.error(k, step)).collect();
+        let within = known.iter().take_while(|found| found.error <= OF_USE * found.spread).count();
+        (within, within < known.len() || known.len() == self.ahead.len())
+    }
+}

@@ -1,0 +1,322 @@
+//! The model of the transition of a critic of action values: it learns the critic's rows as they come.
+//!
+//! Kernels, ridge and dictionaries are chosen by a refit, from the rows of its window; the sums then gain each row, so that nothing is
+//! left to do when somebody asks. Two copies of the sums as they were some rows ago are kept. What the older one predicts of the rows
+//! since is compared with what came: so far ahead the model can be believed.
+
+use super::choice::Part;
+use super::{Chained, Choosing, Dynamics, Known, LOST_MAX, Normal, Reach, Transitions, World, WorldError};
+use crate::action::ActionSpace;
+use crate::math::evidence::KeepGoing;
+use crate::math::returns::chains;
+use crate::settings::Settings;
+use crate::transition::Rows;
+use crate::window::Window;
+use serde::{Deserialize, Serialize};
+
+/// Elements of C at most.
+pub const SUCCESSORS_MAX: usize = 150;
+/// Rows between two copies of the sums. Predictions are compared with as many of the last rows, or twice as many.
+const COPIED_ROWS: u64 = 1024;
+/// Last rows that are handed out with the model.
+const ROWS_OUT: u64 = 2 * COPIED_ROWS;
+/// Share of the rows of a refit that its first copy has learned.
+const COPIED_SHARE: f64 = 0.75;
+/// Halvings of weight between the first and the last row of sums that forget, before all of them are brought to another unit.
+const HALVINGS_MAX: f64 = 32.0;
+/// Pieces of the rows that choose kernels; the last of each group of `GROUPS` is held out.
+const PIECES: usize = 20;
+const GROUPS: usize = 5;
+/// States where episodes begin, at most, and starts of predicted chains.
+const STARTS_MAX: usize = 64;
+const CHAINS_MAX: usize = 128;
+
+/// Bytes of a model of the transition with the largest dictionaries, its copies, and one that is handed out: for inputs of `dim` numbers
+/// and rows of so many rewards.
+pub fn world_bytes(settings: &Settings, dim: usize, rewards_per_row: usize) -> usize {
+    let (d, m) = elements(settings);
+    // Factors of both dictionaries, S, X, P, and the elements as they are and as the kernel takes them.
+    let one = 2 * d * d + m * m + d * (m + rewards_per_row + 1) + 3 * dim * (d + m);
+    size_of::<f64>() * (4 * one + ROWS_OUT as usize * (2 * dim + rewards_per_row + 2))
+}
+
+/// Elements of D and of C, at most.
+fn elements(settings: &Settings) -> (usize, usize) {
+    (settings.dictionary_max, settings.dictionary_max.min(SUCCESSORS_MAX))
+}
+
+/// A world that learns rows as they come.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Live {
+    world: World,
+    /// Noise variance, in the unit of the kernel.
+    ridge: f64,
+    /// Mean squared error of predictions for held-out rows, over the variance of what came, when kernels were chosen.
+    loss: f64,
+    /// Offset of the first row that it has learned, and behind the last, as complete rows count.
+    first: u64,
+    end: u64,
+    /// Offset of the row that counts once in the sums, where rows are forgotten.
+    unit_at: u64,
+    /// The sums as they were, the older first, with the offset behind their last row.
+    before: Vec<(u64, World)>,
+    #[serde(skip)]
+    rows: Part,
+    #[serde(skip)]
+    weights: Vec<f64>,
+}
+
+impl Live {
+    /// Kernels, ridge and dictionaries that predict held-out rows of `window` best, none before offset `from`, and the sums of all of them.
+    ///
+    /// # Errors
+    /// As [`Choosing::choose`], or stopped: `keep_going` says so.
+    pub(crate) fn chosen(
+        window: &Window,
+        from: u64,
+        settings: &Settings,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Self, WorldError> {
+        let space = &settings.action_value.as_ref().ok_or(WorldError::Empty)?.space;
+        let (dim, from) = (window.dim() - space.width(), from.max(window.start()));
+        let mut rows = Part::default();
+        gather(window, from, settings, &mut rows);
+        let n = rows.terminated.len();
+        let kinds = settings.kinds(dim);
+        let normal = Normal::of(&rows.inputs, dim, space, &kinds);
+        let follows = chains(&window.flatten_since(from));
+        let piece = n.div_ceil(PIECES).max(1);
+        let held: Vec<bool> = (0..n).map(|i| i / piece % GROUPS == GROUPS - 1).collect();
+        let of = Chained { rows: rows.rows(), follows: &follows };
+        let (elements, seed) = (elements(settings), settings.seed);
+        let choice = Choosing { of, held: &held, space, elements, seed, keep_going }.choose(&normal)?;
+        let (world, _) = choice.widths.begin(&normal, &rows.rows(), elements, &|_| true)?;
+        let mut live = Self {
+            world,
+            ridge: choice.widths.ridge,
+            loss: choice.loss,
+            first: from,
+            end: from,
+            unit_at: from,
+            before: Vec::new(),
+            rows: Part::default(),
+            weights: Vec::new(),
+        };
+        let copied = window.behind(from, (COPIED_SHARE * n as f64) as u64);
+        live.learn_up_to(window, copied, settings);
+        live.before.push((live.end, live.world.clone()));
+        live.learn_up_to(window, window.end(), settings);
+        Ok(live)
+    }
+
+    /// Learn the rows of `window` that have come since, as far as it still has them.
+    pub(crate) fn learn(&mut self, window: &Window, settings: &Settings) {
+        self.learn_up_to(window, window.end(), settings);
+        let due = |before: &[(u64, World)]| before.last().is_none_or(|(end, _)| self.end >= end + COPIED_ROWS);
+        if due(&self.before) {
+            if self.before.len() > 1 {
+                self.before.remove(0);
+            }
+            self.before.push((self.end, self.world.clone()));
+        }
+    }
+
+    fn learn_up_to(&mut self, window: &Window, end: u64, settings: &Settings) {
+        let from = self.end.max(window.start());
+        if end <= from {
+            return;
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        self.weights.clear();
+        for (of, range, offset) in window.since(from) {
+            let range = range.start..range.end.min(range.start + end.saturating_sub(offset) as usize);
+            if let Some(half_life) = settings.forgetting {
+                let age = |k: usize| (offset + k as u64) as f64 - self.unit_at as f64;
+                self.weights.extend((0..range.len()).map(|k| (age(k) / half_life).exp2()));
+            }
+            put(of, range, settings, &mut rows);
+        }
+        let weights = settings.forgetting.map(|_| &self.weights[..]);
+        // Rows of a critic have the columns that its dictionaries were chosen from.
+        self.world.learn_weighted(&rows.rows(), weights).expect("rows of this critic");
+        (self.rows, self.end) = (rows, end);
+        if self.halvings(settings) > HALVINGS_MAX {
+            let factor = (-self.halvings(settings)).exp2();
+            self.world.forget(factor);
+            self.before.iter_mut().for_each(|(_, world)| world.forget(factor));
+            self.unit_at = self.end;
+        }
+    }
+
+    /// How often the weight of a row has doubled from the one that counts once to the next one.
+    fn halvings(&self, settings: &Settings) -> f64 {
+        settings.forgetting.map_or(0.0, |half_life| (self.end - self.unit_at) as f64 / half_life)
+    }
+
+    /// Rows of another world are learned from: begin with those of `window` within `offsets`.
+    pub(crate) fn restart(&mut self, window: &Window, offsets: std::ops::Range<u64>, settings: &Settings) {
+        let (end, start) = (self.end, offsets.start.max(window.start()));
+        self.world = self.world.emptied();
+        self.before.clear();
+        (self.first, self.end, self.unit_at) = (start, start, start);
+        self.learn_up_to(window, offsets.end.min(end), settings);
+        self.end = end;
+    }
+
+    /// Offset of the first row that it has learned.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether the parts agree, for inputs of `dim` numbers of which the last `width` are an action's, which a file may contradict.
+    pub(crate) fn is_consistent(&self, dim: usize, width: usize) -> bool {
+        let sound = |world: &World| world.is_consistent((dim, dim - width));
+        dim > width
+            && self.ridge.is_finite()
+            && self.ridge > 0.0
+            && self.unit_at <= self.end
+            && sound(&self.world)
+            && self.before.iter().all(|(end, world)| *end <= self.end && sound(world))
+    }
+
+    /// Bytes held, for reports of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.world.bytes() + self.before.iter().map(|(_, world)| world.bytes()).sum::<usize>()
+    }
+
+    /// The model with the last rows of `window`, for whoever asks it something.
+    pub(crate) fn handed_out(&self, window: &Window, settings: &Settings) -> Option<Learned> {
+        let space = settings.action_value.as_ref()?.space.clone();
+        let from = self.end.saturating_sub(ROWS_OUT).max(window.start()).min(self.end);
+        let kept: Rows = window.flatten_since(from);
+        let mut rows = Part::default();
+        put(&kept, 0..kept.len(), settings, &mut rows);
+        let older = self.before.first().filter(|(end, _)| (from..self.end).contains(end));
+        let unit = |end: u64| settings.forgetting.map_or(1.0, |h| ((end as f64 - self.unit_at as f64) / h).exp2());
+        Some(Learned {
+            world: self.world.clone(),
+            ridge: self.ridge * unit(self.end),
+            loss: self.loss,
+            came: older.map(|(end, _)| window.count(from..*end) as usize),
+            before: older.map(|(end, world)| (world.clone(), self.ridge * unit(*end))),
+            unit: unit(self.end),
+            follows: chains(&kept),
+            begins: kept.starts_chain,
+            rows,
+            space,
+        })
+    }
+}
+
+/// Rows of a window as a world learns them, those from offset `from` on.
+fn gather(window: &Window, from: u64, settings: &Settings, to: &mut Part) {
+    window.since(from).for_each(|(rows, range, _)| put(rows, range, settings, to));
+}
+
+/// Complete rows of a critic, with rewards as they came.
+fn put(rows: &Rows, range: std::ops::Range<usize>, settings: &Settings, to: &mut Part) {
+    let (dim, width, each) = (rows.dim, settings.action_width(), rows.rewards_per_row);
+    to.inputs.extend_from_slice(&rows.states[range.start * dim..range.end * dim]);
+    let successors = rows.next_states[range.start * dim..range.end * dim].chunks_exact(dim);
+    successors.for_each(|successor| to.successors.extend_from_slice(&successor[..dim - width]));
+    let first = to.rewards.len();
+    to.rewards.extend_from_slice(&rows.rewards[range.start * each..range.end * each]);
+    to.terminated.extend_from_slice(&rows.terminated[range.clone()]);
+    if settings.prior_mean != 0.0 {
+        for (k, i) in range.enumerate() {
+            let promised = settings.about_prior_mean(0.0, rows.discount(i, settings.discount), rows.terminated[i]);
+            settings.rewards.iter().for_each(|column| to.rewards[first + k * each + column] -= promised);
+        }
+    }
+}
+
+/// A model of the transition as it was when it was asked for, with the last rows that it has learned.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    world: World,
+    ridge: f64,
+    loss: f64,
+    /// The sums as they were before the last rows, and the number of the first row that came later.
+    before: Option<(World, f64)>,
+    came: Option<usize>,
+    /// Weight of a new row in the sums.
+    unit: f64,
+    rows: Part,
+    follows: Vec<Option<usize>>,
+    begins: Vec<bool>,
+    space: ActionSpace,
+}
+
+impl Learned {
+    /// The model of these sums.
+    ///
+    /// # Errors
+    /// As [`World::solve`].
+    pub fn solve(&self) -> Result<Dynamics, WorldError> {
+        self.world.solve(self.ridge, LOST_MAX)
+    }
+
+    /// The solved model beside the rows.
+    pub fn known<'a>(&'a self, dynamics: &'a Dynamics) -> Known<'a> {
+        let rows = self.rows.rows();
+        let weight = self.world.rows() / self.unit / rows.terminated.len().max(1) as f64;
+        Known { dynamics, space: &self.space, rows, weight }
+    }
+
+    /// The actions there are.
+    pub fn space(&self) -> &ActionSpace {
+        &self.space
+    }
+
+    /// The sums.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came, when kernels were
+    /// chosen.
+    pub fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// Rows learned, as far as they count.
+    pub fn count(&self) -> f64 {
+        self.world.rows() / self.unit
+    }
+
+    /// Whether any of the last rows has ended.
+    pub fn ends(&self) -> bool {
+        self.rows.terminated.contains(&true)
+    }
+
+    /// States (k, D) in which chains of the last rows begin, the newest [`STARTS_MAX`]; without one, the state of the first row.
+    pub fn starts(&self) -> Vec<f64> {
+        let (all, dim) = (self.world.before().dim(), self.world.after().dim());
+        let mut places: Vec<usize> = (0..self.begins.len()).rev().filter(|&i| self.begins[i]).take(STARTS_MAX).collect();
+        if places.is_empty() && !self.begins.is_empty() {
+            places.push(0);
+        }
+        places.iter().flat_map(|&i| self.rows.inputs[i * all..i * all + dim].to_vec()).collect()
+    }
+
+    /// How predictions of `functions` of the state, `count` numbers, up to `steps` steps ahead did: by the sums as they were, with the
+    /// actions that were taken, for rows that came later. None before enough rows have.
+    ///
+    /// # Errors
+    /// As [`World::solve`].
+    pub fn reach(
+        &self,
+        functions: &dyn Fn(&[f64]) -> Vec<f64>,
+        count: usize,
+        steps: usize,
+    ) -> Result<Option<Reach>, WorldError> {
+        let (Some((world, ridge)), Some(came)) = (&self.before, self.came) else { return Ok(None) };
+        let dynamics = world.solve(*ridge, LOST_MAX)?;
+        let later = came..self.rows.terminated.len();
+        let starts: Vec<usize> = later.clone().step_by(later.len().div_ceil(CHAINS_MAX).max(1)).collect();
+        let rows: Transitions<'_> = self.rows.rows();
+        let ahead = dynamics.ahead(&Chained { rows, follows: &self.follows }, &starts, functions, steps);
+        Ok(Some(Reach::new(ahead, count)))
+    }
+}
