@@ -188,7 +188,7 @@ def requests(
     fields: Message = dict(options) if critic is None else {"critic": critic, **options}
     if policy is None:
         return evaluation_of((yield Ask("evaluate", {**span, **fields})))
-    discrete = _discrete((yield Ask("status", {})), critic)
+    discrete = is_discrete((yield Ask("status", {})), critic)
     if isinstance(policy, str | os.PathLike) or callable(policy):
         page = yield Ask("rows", span)
         start = page["from"]
@@ -212,7 +212,7 @@ def requests(
     return evaluation_of((yield Ask("evaluate", {"from": start, name: found, **fields})))
 
 
-def _discrete(status: Message, critic: str | None) -> bool:
+def is_discrete(status: Message, critic: str | None) -> bool:
     """Whether the actions of a critic are numbered; True where the daemon will say what is wrong."""
     for found in status["critics"]:
         if critic in (None, found["name"]):

@@ -1,4 +1,4 @@
-"""What would the robot do, and where will it be? `criticd plan` and `criticd rollout` on tables of any kind."""
+"""What would the robot do, and where will it be? By tables of any kind, and by a daemon."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd import _frames, _program
+from criticd._evaluation import Policy, ask
+from criticd._evaluation import is_discrete as discrete
 from criticd._frames import Table
-from criticd._protocol import Array, Invalid, Message
+from criticd._protocol import Array, Ask, Invalid, Message, Steps, unpack
 from criticd.snapshot import Snapshot
 
 
@@ -46,7 +48,8 @@ class Course:
       where too few chains are so long.
     - `reach`: by variable, the steps up to which errors are at most half of the spread of what came.
     - `alive`: (T,), the share that has not ended.
-    - `document`: all that `criticd rollout --json` prints. `notes`: sentences about the table, and doubts.
+    - `document`: all that `criticd rollout --json` prints; by a daemon also `value`, the policy's from the starts, with
+      its `error`. `notes`: sentences about the table, and doubts.
 
     ```python
     course = criticd.rollout(log, state=["x", "battery"], steps=50)
@@ -97,8 +100,41 @@ def plan(
         path = _frames.written(table, folder)
         printed, notes = _program.run("plan", path, words, given=not path.is_relative_to(folder))
         snapshot = Snapshot.load(out)
+    return _planned(snapshot, json.loads(printed), notes)
+
+
+def plan_live(options: Message) -> Steps[Planned]:
+    """Have a daemon plan. `options` are fields of `plan`."""
+    reply = yield Ask("plan", options)
+    model = reply["plan"]
+    return _planned(Snapshot.of(unpack(model)), _document(reply, "plan"), reply["warnings"])
+
+
+def rollout_live(policy: Snapshot | Policy | None, options: Message) -> Steps[Course]:
+    """Have a daemon predict a course under a policy, which may be asked. `options` are fields of `rollout`."""
+    if policy is None or (isinstance(policy, str) and policy in ("acted", "best")):
+        return _course((yield Ask("rollout", options if policy is None else {**options, "policy": policy})))
+    kinds = discrete((yield Ask("status", {})), options.get("critic"))
+    # Where the policy has to answer: the mean of one step costs next to nothing.
+    places = yield Ask("rollout", {**options, "steps": 1, "elements": True})
+    states = np.concatenate([np.asarray(places[key], dtype=np.float64) for key in ("elements", "begins")])
+    if isinstance(policy, Snapshot):
+        answers = np.asarray(policy.act(states).actions, dtype=np.float64)
+        answers = answers[:, np.newaxis] if answers.ndim == 1 else answers
+        kind = "actions"
+    else:
+        answers = ask(policy, states)
+        kind = "probs" if kinds and answers.shape[1] > 1 else "actions"
+    return _course((yield Ask("rollout", {**options, "answered": states, kind: answers})))
+
+
+def _document(reply: Message, *without: str) -> Message:
+    return {key: value for key, value in reply.items() if key not in ("v", "id", "ok", *without)}
+
+
+def _planned(snapshot: Snapshot, document: Message, notes: Sequence[str]) -> Planned:
     found = {each.name: getattr(snapshot, each.name) for each in fields(Snapshot)}
-    return Planned(**found, document=json.loads(printed), notes=tuple(notes))
+    return Planned(**found, document=document, notes=tuple(notes))
 
 
 def rollout(
@@ -144,7 +180,11 @@ def rollout(
             words.append(f"--from={_states(start, folder)}")
         path = _frames.written(table, folder)
         printed, notes = _program.run("rollout", path, words, given=not path.is_relative_to(folder))
-    document = json.loads(printed)
+    return _course(json.loads(printed), notes)
+
+
+def _course(reply: Message, notes: Sequence[str] | None = None) -> Course:
+    document = _document(reply)
     of: Mapping[str, Message] = {each["name"]: each for each in document["variables"]}
     return Course(
         mean={name: np.array(each["mean"]) for name, each in of.items()},
@@ -152,7 +192,7 @@ def rollout(
         reach={name: each["reach"] for name, each in of.items()},
         alive=np.array(document["alive"]),
         document=document,
-        notes=tuple(notes),
+        notes=tuple(document["warnings"] if notes is None else notes),
     )
 
 

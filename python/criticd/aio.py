@@ -83,6 +83,8 @@ class Client:
     value = _awaited(_client.Client.value)
     act = _awaited(_client.Client.act)
     evaluate = _awaited(_client.Client.evaluate)
+    plan = _awaited(_client.Client.plan)
+    rollout = _awaited(_client.Client.rollout)
     heads = _awaited(_client.Client.heads)
     list_heads = _awaited(_client.Client.list_heads)
     add_heads = _awaited(_client.Client.add_heads)

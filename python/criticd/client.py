@@ -39,6 +39,7 @@ from criticd._protocol import (
 )
 from criticd._status import Status, status_of
 from criticd._values import checked, numbers
+from criticd._what_if import Course, Planned, plan_live, rollout_live
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot, Values
 
@@ -160,6 +161,11 @@ def removal_of(reply: Message) -> Removal:
     ranges = [(int(first), int(end)) for first, end in reply["ranges"]]
     subtracted = {critic["critic"]: bool(critic["subtracted"]) for critic in reply["critics"]}
     return Removal(ranges=ranges, subtracted=subtracted, **{key: reply[key] for key in keys})
+
+
+def _begin(start: npt.ArrayLike | None) -> Any:
+    """States to begin in."""
+    return None if start is None else np.atleast_2d(numbers(start, "start"))
 
 
 def model_pages(critic: str | None, variance: bool, head: str | None) -> Steps[Snapshot]:
@@ -681,6 +687,64 @@ class Client:
         """
         options = optional(rho_max=rho_max, ess_min=ess_min, folds=folds)
         return self._ask(evaluation_requests(policy, rows, first, critic, {"seed": seed, **options}), timeout_s)
+
+    def plan(
+        self,
+        reward: str | None = None,
+        *,
+        discount: float | None = None,
+        start: npt.ArrayLike | None = None,
+        critic: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> Planned:
+        """Plan for a reward that need never have been observed, by a critic with `world = true`.
+
+        ```python
+        q = client.plan("(x > 0.7) - 0.1*v^2")
+        print(q.document["value"], q.act([0.2, 0.0]).actions)
+        ```
+
+        - `reward`: an expression of state variables and actions, known exactly; or the name of a reward of the rows. By
+          default the critic's own.
+        - `discount`: at least 0, below 1; by default the critic's.
+        - `start`: states (n, D) that the plan is valued in; by default those in which the last episodes began.
+
+        Raises `Refused` where too much of the plan lies where no row was.
+        """
+        options = optional(reward=reward, discount=discount, states=_begin(start), critic=critic)
+        return self._ask(plan_live(options), timeout_s)
+
+    def rollout(
+        self,
+        *,
+        steps: int = 20,
+        show: Sequence[str] | None = None,
+        policy: Snapshot | Policy | None = None,
+        reward: str | None = None,
+        discount: float | None = None,
+        start: npt.ArrayLike | None = None,
+        critic: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> Course:
+        """Predict the course of chosen variables by a critic with `world = true`, and what the policy is worth.
+
+        ```python
+        course = client.rollout(steps=50, show=["x", "abs(x - 3)"], start=[[0.0, 0.0]])
+        print(course.mean["x"][-1], course.reach["x"], course.document["value"]["mean"])
+        ```
+
+        - `policy`: who acts: "acted", the default, goes on as the last rows do; "best" takes the best action by the
+          critic's values; or a model of action values, a function of states, an ONNX file or an endpoint as in
+          `evaluate`. With `reward` it is a plan for that reward.
+        - `show`: state variables, or expressions of them; by default the first six variables.
+        - `start`: states (n, D) to begin in, of which the course is the mean; by default those in which the last
+          episodes began.
+
+        `reach` counts steps up to which predictions for the rows that came later erred by at most half of the spread.
+        """
+        shown = None if show is None else [show] if isinstance(show, str) else list(show)
+        options = optional(show=shown, reward=reward, discount=discount, states=_begin(start), critic=critic)
+        return self._ask(rollout_live(policy, {"steps": steps, **options}), timeout_s)
 
     def heads(
         self,

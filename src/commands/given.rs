@@ -424,6 +424,12 @@ impl TableOptions {
         Ok(())
     }
 
+    /// The reward of the options.
+    pub(super) fn reward(&self) -> Option<String> {
+        let said = &self.reading.columns.reward;
+        (!said.is_empty()).then(|| said.join(","))
+    }
+
     /// The reward of the options, which they have no longer.
     pub(super) fn take_reward(&mut self) -> Option<String> {
         let said = std::mem::take(&mut self.reading.columns.reward);

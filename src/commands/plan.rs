@@ -2,14 +2,15 @@
 
 use super::Failure;
 use super::actions::input_names;
+use super::client::{Connection, daemon_named, with_critic};
 use super::given::{self, TABLES, TableOptions};
 use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
-use super::world::{AskedOptions, Given, Modelled, expression};
+use super::world::{AskedOptions, Given, LIVE_PATIENCE, Modelled, expression, live_facts, texts};
 use crate::learner::Settings;
 use crate::snapshot::Snapshot;
-use crate::wire::{ArrayForm, encode_snapshot};
+use crate::wire::{ArrayForm, bytes_of, encode_snapshot, plan_to_json, to_json};
 use crate::world::{Expression, Names, Planned, Wanted as Reward, WorldError};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// predicted.
 #[derive(Debug, clap::Args)]
 #[command(
-    mut_arg("actions", |actions| actions.required_unless_present("dry_run")),
     after_help = format!(
         "Examples:\n  criticd plan log.csv --actions box --reward='-abs(angle) - 0.01*torque^2' --out q.model\n  criticd plan log.csv --actions discrete:3 --out q.model               for the reward that the rows have\n  criticd plan log.csv --actions discrete:2 --reward='(x > 0.7) - 0.1*(action > 0)' --discount 0.95 --out q.model --json\n  criticd act q.model states.csv\n\nThe reward of --reward is an expression of state variables and actions, by the names of their columns, or state_0, state[0], action, action_0, action[0]; or a column of the table, or a sum of columns. An expression is known exactly, also where it jumps; a column is learned from the rows. There are + - * /, numbers, ^2, abs(), min(), max(), < and > (1 where that holds, else 0).\n\nActions that no row supports in a state are valued at the least that the reward allows. The command refuses a plan of which more than a fifth lies where no row was.\n\n{TABLES}"
     )
@@ -31,9 +31,9 @@ pub(crate) struct Plan {
     /// Write the values of actions here (MessagePack, as `fit` writes it)
     #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
-    /// Discount, below 1
-    #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = discount)]
-    discount: f64,
+    /// Discount, below 1 [default: 0.99, or the critic's of a daemon]
+    #[arg(long, value_name = "G", value_parser = discount)]
+    discount: Option<f64>,
     #[command(flatten)]
     asked: AskedOptions,
 }
@@ -69,6 +69,13 @@ struct Outcome {
 
 impl Plan {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(endpoint) = daemon_named(&self.table.table) {
+            return self.live(&endpoint);
+        }
+        self.asked.check_no_daemon()?;
+        if self.asked.actions.is_none() && !self.table.dry_run {
+            return Err(Failure::usage("--actions: say which actions there are, box or discrete:N"));
+        }
         if self.table.dry(self.asked.json)? {
             return Ok(());
         }
@@ -82,6 +89,33 @@ impl Plan {
         out.write(&encode_snapshot(&outcome.planned.snapshot, ArrayForm::Tensor, true))?;
         drop(progress);
         self.print(&outcome)
+    }
+
+    fn discount(&self) -> f64 {
+        self.discount.unwrap_or(Settings::default().discount)
+    }
+
+    /// Ask a daemon.
+    fn live(&self, endpoint: &str) -> Result<(), Failure> {
+        let out = output(self.out.as_deref().unwrap_or(Path::new("")), &[])?;
+        let mut fields = json!({});
+        if let Some(reward) = self.table.reward() {
+            fields["reward"] = json!(reward);
+        }
+        if let Some(discount) = self.discount {
+            fields["discount"] = json!(discount);
+        }
+        let (connection, critic) = (Connection::to(endpoint), self.asked.critic.as_deref());
+        let mut requester = connection.connect()?;
+        let posted = requester.post("plan", with_critic(fields, critic))?;
+        let reply = requester.reply(posted, LIVE_PATIENCE)?;
+        let lacking = || Failure::usage(format!("{endpoint} answered without a plan"));
+        out.write(bytes_of(&reply, "plan").ok_or_else(lacking)?)?;
+        let mut document = to_json(&reply)?;
+        if let Value::Object(map) = &mut document {
+            map.retain(|key, _| !["v", "id", "ok", "plan"].contains(&key.as_str()));
+        }
+        self.tell(&document, live_facts(&document))
     }
 
     /// The rows, and the reward that is planned for.
@@ -113,7 +147,7 @@ impl Plan {
     fn given(&mut self) -> Result<Given, Failure> {
         let table = self.table.read()?;
         self.table.take_categories(table.categories());
-        Given::of(&self.table, table, self.asked.actions, Some(self.discount))
+        Given::of(&self.table, table, self.asked.actions, Some(self.discount()))
     }
 
     fn plan(&self, of: Modelled, wanted: Wanted) -> Result<Outcome, Failure> {
@@ -127,7 +161,7 @@ impl Plan {
             Wanted::Known(_) => Reward::Known(&value),
             Wanted::Observed(_) => Reward::Observed(0),
         };
-        let planned = known.plan(reward, self.discount, &starts).map_err(|e| match e {
+        let planned = known.plan(reward, self.discount(), &starts).map_err(|e| match e {
             WorldError::Reward(_) => Failure::usage(format!("--reward: {e}")),
             e => in_file(&self.table.table, e),
         })?;
@@ -146,50 +180,33 @@ impl Plan {
         Ok(())
     }
 
-    fn print(&self, outcome: &Outcome) -> Result<(), Failure> {
-        let Outcome { wanted, of, planned } = outcome;
-        let Planned { plan, value, error, radius, unsupported, alike, doubts, .. } = planned;
-        doubts.iter().for_each(|doubt| note(doubt));
+    fn print(&self, Outcome { wanted, of, planned }: &Outcome) -> Result<(), Failure> {
+        let is_known = matches!(wanted, Wanted::Known(_));
+        let mut document = plan_to_json(planned, (wanted.text(), is_known), self.discount());
+        document["model"] = of.document();
+        self.tell(&document, of.facts())
+    }
+
+    /// Print what was found, and what it was made of.
+    fn tell(&self, document: &Value, of: Vec<(String, String)>) -> Result<(), Failure> {
+        texts(&document["warnings"]).iter().for_each(|doubt| note(doubt));
         if self.asked.json {
-            return print_json(&json!({
-                "reward": wanted.text(),
-                "known": matches!(wanted, Wanted::Known(_)),
-                "discount": self.discount,
-                "value": value,
-                "error": error,
-                "bounds": [plan.bounds.0, plan.bounds.1],
-                "sweeps": plan.sweeps,
-                "settled": plan.settled(),
-                "clipped": plan.clipped,
-                "radius": radius,
-                "unsupported": unsupported,
-                "alike": alike,
-                "warnings": doubts,
-                "model": of.document(),
-            }));
+            return print_json(document);
         }
-        let deviation = error.map_or_else(String::new, |error| format!(" +- {}", number(error)));
-        let share =
-            |share: &Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share));
-        let mut lines = vec![(
-            "planned for".to_owned(),
-            match wanted {
-                Wanted::Known(_) => format!("{} (known everywhere)", wanted.text()),
-                Wanted::Observed(_) => format!("{} (learned from the rows)", wanted.text()),
-            },
-        )];
-        lines.extend(of.facts());
+        let told = |key: &str| document[key].as_f64();
+        let deviation = told("error").map_or_else(String::new, |error| format!(" +- {}", number(error)));
+        let known = if document["known"] == true { "known everywhere" } else { "learned from the rows" };
+        let reward = document["reward"].as_str().unwrap_or_default();
+        let (value, alike) = (number(told("value").unwrap_or(f64::NAN)), 100.0 * told("alike").unwrap_or(0.0));
+        let unsupported = told("unsupported").map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share));
+        let clipped = format!("{} of {} values at a bound", document["clipped"], document["model"]["successors"]);
+        let mut lines = vec![("planned for".to_owned(), format!("{reward} ({known})"))];
+        lines.extend(of);
         lines.extend([
-            ("value at the starts".to_owned(), format!("{}{deviation}, discount {}", number(*value), self.discount)),
-            (
-                "sweeps".to_owned(),
-                format!("{}, {} of {} values at a bound", plan.sweeps, plan.clipped, plan.values.len()),
-            ),
-            ("without support".to_owned(), format!("{} of what follows from the starts", share(unsupported))),
-            (
-                "the written model".to_owned(),
-                format!("prefers the plan's action in {:.0} % of the states", 100.0 * alike),
-            ),
+            ("value at the starts".to_owned(), format!("{value}{deviation}, discount {}", document["discount"])),
+            ("sweeps".to_owned(), format!("{}, {clipped}", document["sweeps"])),
+            ("without support".to_owned(), format!("{unsupported} of what follows from the starts")),
+            ("the written model".to_owned(), format!("prefers the plan's action in {alike:.0} % of the states")),
         ]);
         let out = self.out.as_deref().unwrap_or(Path::new("")).display().to_string();
         print(&format!("{}\nNext: criticd act {out} STATES.csv\n", facts(&lines)))

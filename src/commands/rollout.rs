@@ -1,12 +1,12 @@
 //! `criticd rollout`.
 
 use super::Failure;
-use super::client::endpoint;
+use super::client::{Connection, daemon_named, endpoint, with_critic};
 use super::given::{self, TABLES, TableOptions, plural, read_states_as, unit_of, without_unit};
 use super::inspect::read_model;
 use super::output::{Progress, columns, facts, in_file, note, number, output, print, print_json};
 use super::policy;
-use super::world::{AskedOptions, Given, Modelled, expression};
+use super::world::{AskedOptions, Given, LIVE_PATIENCE, Modelled, expression, live_facts, texts};
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::learner::action::{ActionSpace, Column};
 use crate::learner::off_policy::Policy;
@@ -14,7 +14,8 @@ use crate::picture::{Axis, Curves, Figure, Line, Panel};
 use crate::snapshot::Evaluator;
 use crate::table::Columns;
 use crate::whole_file::Output;
-use crate::world::{Acting as Acted, Error, Expression, Led, Names, Reach, WorldError, split};
+use crate::wire::course_to_json;
+use crate::world::{Acting as Acted, Expression, Led, Names, Reach, WorldError, split};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +31,6 @@ const PRINTED: usize = 20;
 /// prediction stands how far such predictions missed held-out rows.
 #[derive(Debug, clap::Args)]
 #[command(
-    mut_arg("actions", |actions| actions.requires("policy")),
     after_help = format!(
         "Examples:\n  criticd rollout log.csv --steps 50                                  the policy that acted goes on\n  criticd rollout log.csv --show x,battery --from now.csv --out course.png\n  criticd rollout log.csv --show 'abs(angle)' --actions box --policy q.model    what a plan would do\n  criticd rollout log.csv --actions discrete:3 --policy probs.csv --json\n\nThe course is the mean over the states where episodes begin, or over the states of --from. Where rows terminate, it is the mean of what has not ended, and the share of that is shown. within is the magnitude that 90 % of the errors of predictions for single held-out rows stay below, so many steps ahead. A variable is within reach as long as the error of such predictions is at most half of the spread of what came.\n\n{TABLES}"
     )
@@ -49,7 +49,7 @@ pub(crate) struct Rollout {
     from: Option<PathBuf>,
     /// What acts: a model of action values (it takes the best action), a table with one row for each transition as for `evaluate`,
     /// or the endpoint of a server [default: the policy that acted]
-    #[arg(long, value_name = "MODEL|FILE|ENDPOINT", requires = "actions")]
+    #[arg(long, value_name = "MODEL|FILE|ENDPOINT")]
     policy: Option<PathBuf>,
     /// Seconds that the policy's server may take for 4096 states
     #[arg(long, value_name = "S", default_value_t = 30, requires = "policy", value_parser = clap::value_parser!(u64).range(1..=86400))]
@@ -83,6 +83,13 @@ struct Found {
 
 impl Rollout {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(endpoint) = daemon_named(&self.table.table) {
+            return self.live(&endpoint);
+        }
+        self.asked.check_no_daemon()?;
+        if self.policy.is_some() != self.asked.actions.is_some() {
+            return Err(Failure::usage("--policy and --actions go together: who acts, and which actions there are"));
+        }
         // A course has no reward.
         self.table.set_reward("0");
         if self.table.dry(self.asked.json)? {
@@ -101,13 +108,64 @@ impl Rollout {
         let acted = self.asked.actions.is_some();
         let of = self.asked.world.learn(path, given, (acted, acted), self.asked.seed)?;
         let found = self.found(&of, shown, &acting)?;
+        drop(progress);
+        let shown: Vec<String> = found.shown.iter().map(|show| show.text.clone()).collect();
+        let mut document = course_to_json(&found.led, Some(&found.reach), &shown, found.starts);
+        document["model"] = of.document();
+        let labels = shown.iter().map(|text| label(&of.names, text)).collect();
+        self.tell(&Told { facts: of.facts(), labels, document, ends: of.ends(), checked: "held-out" }, out)
+    }
+
+    /// Print and draw a course.
+    fn tell(&self, told: &Told, out: Option<(Output, bool)>) -> Result<(), Failure> {
         if let Some((out, is_png)) = out {
-            let figure = figure(&of, &found);
+            let figure = told.figure();
             out.write(&if is_png { figure.png_in_rows(2) } else { figure.svg_in_rows(2).into_bytes() })?;
         }
-        drop(progress);
-        found.led.doubts.iter().for_each(|doubt| note(doubt));
-        if self.asked.json { print_json(&document(&of, &found)) } else { print(&text(&of, &found)) }
+        texts(&told.document["warnings"]).iter().for_each(|doubt| note(doubt));
+        if self.asked.json { print_json(&told.document) } else { print(&told.text()) }
+    }
+
+    /// Ask a daemon.
+    fn live(&self, endpoint: &str) -> Result<(), Failure> {
+        let out = self.out()?;
+        let mut fields = json!({"steps": self.steps});
+        match self.policy.as_ref().map(|policy| policy.to_string_lossy()) {
+            None => {}
+            Some(named) if named == "acted" || named == "best" => fields["policy"] = json!(named),
+            Some(other) => {
+                return Err(Failure::usage(format!(
+                    "--policy {other}: a daemon knows acted (the policy that acted) and best (the best action), or plans for --reward"
+                )));
+            }
+        }
+        if let Some(reward) = self.table.reward() {
+            fields["reward"] = json!(reward);
+        }
+        if let Some(show) = &self.show {
+            fields["show"] = json!(split(show));
+        }
+        let (connection, critic) = (Connection::to(endpoint), self.asked.critic.as_deref());
+        let mut requester = connection.connect()?;
+        let hello = requester.ask("hello", json!({}), connection.timeout())?;
+        if let (Some(file), Some(dim)) = (&self.from, hello["state_dim"].as_u64()) {
+            let dim = dim as usize;
+            let states = read_states_as(file, &Columns::default(), dim, "daemon's models")?;
+            fields["states"] = json!(states.chunks_exact(dim).collect::<Vec<_>>());
+        }
+        let document = requester.ask("rollout", with_critic(fields, critic), LIVE_PATIENCE)?;
+        let (names, shown) = (texts(&hello["state_names"]), document["variables"].as_array().into_iter().flatten());
+        let labels = shown.filter_map(|of| of["name"].as_str()).map(|text| label(&names, text)).collect();
+        let mut facts = live_facts(&document);
+        let value = &document["value"];
+        if let Some(mean) = value["mean"].as_f64() {
+            let error = value["error"].as_f64().map_or_else(String::new, |error| format!(" +- {}", number(error)));
+            let reward = value["reward"].as_str().unwrap_or_default();
+            let text = format!("{}{error} of {reward}, discount {}", number(mean), value["discount"]);
+            facts.push(("value at the starts".to_owned(), text));
+        }
+        let ends = document["alive"].as_array().is_some_and(|alive| alive.iter().any(|share| share != 1.0));
+        self.tell(&Told { facts, labels, document, ends, checked: "later" }, out)
     }
 
     /// Where the picture goes, and whether it is a PNG.
@@ -208,8 +266,7 @@ impl Rollout {
         let at_c = of.dynamics.after().states();
         let at = |states: &[f64], policy: &Policy, places: &[usize]| {
             let entries = policy.entries(places, states, &of.space)?;
-            let table = of.dynamics.entries(&entries.inputs, entries.actions).map_err(fault)?;
-            Ok::<_, Failure>((table, entries.shares))
+            of.dynamics.acting(entries.inputs, entries.actions, entries.shares).map_err(fault)
         };
         if let Acting::File(file) = acting {
             let policy =
@@ -262,122 +319,113 @@ impl Rollout {
     }
 }
 
-impl Found {
-    fn error(&self, k: usize, step: usize) -> Option<Error> {
-        self.reach.error(k, step)
+/// What is told of a course, whoever found it.
+struct Told {
+    facts: Vec<(String, String)>,
+    /// What is shown, with its unit.
+    labels: Vec<String>,
+    /// As [`course_to_json`] has it.
+    document: Value,
+    /// Whether any row ends.
+    ends: bool,
+    /// The rows that predictions are compared with.
+    checked: &'static str,
+}
+
+impl Told {
+    fn steps(&self) -> usize {
+        self.document["alive"].as_array().map_or(0, Vec::len)
     }
 
-    fn reach_text(&self, k: usize) -> String {
-        match self.reach.steps(k) {
+    /// Numbers of what is shown as number k, after 1, 2, .. steps; none where too few rows say one.
+    fn numbers(&self, k: usize, key: &str) -> Vec<Option<f64>> {
+        let of = self.document["variables"][k][key].as_array();
+        of.map(|of| of.iter().map(Value::as_f64).collect()).unwrap_or_default()
+    }
+
+    fn reach(&self, k: usize) -> String {
+        let of = &self.document["variables"][k];
+        let (steps, checked) = (of["reach"].as_u64().unwrap_or(0) as usize, self.checked);
+        match (steps, of["reach_known"] == true) {
             (0, true) => "not even one step".to_owned(),
-            (0, false) => "not known: too few held-out rows".to_owned(),
-            (steps, true) if steps == self.led.course.len() => format!("all {}", plural(steps, "step")),
+            (0, false) => format!("not known: too few {checked} rows"),
+            (steps, true) if steps == self.steps() => format!("all {}", plural(steps, "step")),
             (steps, true) => plural(steps, "step"),
-            (steps, false) => format!("at least {}: no held-out chains are longer", plural(steps, "step")),
+            (steps, false) => format!("at least {}: no {checked} chains are longer", plural(steps, "step")),
         }
+    }
+
+    fn text(&self) -> String {
+        let mut lines = self.facts.clone();
+        let starts = self.document["starts"].as_u64().unwrap_or(0) as usize;
+        lines.push(("begins in".to_owned(), plural(starts, "state")));
+        if let Some(share) = self.document["unsupported"].as_f64() {
+            lines.push(("without support".to_owned(), format!("{:.1} % of what follows", 100.0 * share)));
+        }
+        for (k, label) in self.labels.iter().enumerate() {
+            lines.push((format!("reach of {label}"), self.reach(k)));
+        }
+        let mut titles = vec!["step".to_owned()];
+        self.labels.iter().for_each(|label| titles.extend([label.clone(), "within".to_owned()]));
+        titles.extend(self.ends.then(|| "not ended".to_owned()));
+        let steps = self.steps();
+        let each = steps.div_ceil(PRINTED).max(1);
+        let of: Vec<[Vec<Option<f64>>; 2]> =
+            (0..self.labels.len()).map(|k| ["mean", "within"].map(|key| self.numbers(k, key))).collect();
+        let row = |step: usize| {
+            let cell = |of: &[Option<f64>]| of[step].map_or_else(|| "-".to_owned(), number);
+            let mut row = vec![(step + 1).to_string()];
+            of.iter().for_each(|[mean, within]| row.extend([cell(mean), cell(within)]));
+            let alive = self.document["alive"][step].as_f64().unwrap_or(1.0);
+            row.extend(self.ends.then(|| format!("{:.0} %", 100.0 * alive)));
+            row
+        };
+        let rows: Vec<Vec<String>> = (0..steps).filter(|step| step % each == 0 || step + 1 == steps).map(row).collect();
+        format!("{}\n{}", facts(&lines), columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
+    }
+
+    /// A panel for each variable, with a band that nine of ten rows were within.
+    fn figure(&self) -> Figure {
+        let steps = self.steps();
+        let at: Vec<f64> = (1..=steps).map(|step| step as f64).collect();
+        let panel = |(k, label): (usize, &String)| {
+            let mean = self.numbers(k, "mean").into_iter().map(|mean| mean.unwrap_or(f64::NAN));
+            let within = self.numbers(k, "within");
+            let known = within.iter().any(Option::is_some);
+            // The band of a line has two deviations.
+            let deviation = |within: &Option<f64>| within.unwrap_or(f64::NAN) / 2.0;
+            let (told, rest): (Vec<f64>, Vec<f64>) = mean
+                .zip(&within)
+                .map(|(mean, within)| if within.is_some() { (mean, f64::NAN) } else { (f64::NAN, mean) })
+                .unzip();
+            let (mut lines, checked) = (Vec::new(), self.checked);
+            if known {
+                let label = format!("mean; nine of ten {checked} rows were within the band");
+                let deviation = within.iter().map(deviation).collect();
+                lines.push(Line { label, mean: told, deviation: Some(deviation), dashed: false });
+            }
+            if rest.iter().any(|mean| mean.is_finite()) {
+                let label = format!("mean, checked by no {checked} row");
+                lines.push(Line { label, mean: rest, deviation: None, dashed: true });
+            }
+            Panel::Curves(Curves {
+                title: format!("{label}: reach {}", self.reach(k)),
+                x: Axis::new("steps ahead", 0.0, steps as f64 + 1.0),
+                y_label: label.clone(),
+                y_scale: crate::picture::Scale::Linear,
+                y_range: None,
+                at: at.clone(),
+                lines,
+                fade: None,
+                points: Vec::new(),
+            })
+        };
+        Figure { panels: self.labels.iter().enumerate().map(panel).collect() }
     }
 }
 
 /// With its unit, where it is a variable that has one.
-fn label(of: &Modelled, show: &Expression) -> String {
-    let unit = of.names.iter().find(|name| without_unit(name) == show.text).map_or("", |name| unit_of(name));
-    format!("{}{unit}", show.text)
-}
-
-fn text(of: &Modelled, found: &Found) -> String {
-    let mut lines = of.facts();
-    let names: Vec<String> = found.shown.iter().map(|show| label(of, show)).collect();
-    lines.push(("begins in".to_owned(), plural(found.starts, "state")));
-    if let Some(share) = found.led.unsupported {
-        lines.push(("without support".to_owned(), format!("{:.1} % of what follows", 100.0 * share)));
-    }
-    for (k, name) in names.iter().enumerate() {
-        lines.push((format!("reach of {name}"), found.reach_text(k)));
-    }
-    let mut titles = vec!["step".to_owned()];
-    names.iter().for_each(|name| titles.extend([name.clone(), "within".to_owned()]));
-    let ends = of.ends();
-    titles.extend(ends.then(|| "not ended".to_owned()));
-    let steps = found.led.course.len();
-    let each = steps.div_ceil(PRINTED).max(1);
-    let row = |step: usize| {
-        let mut row = vec![(step + 1).to_string()];
-        for k in 0..names.len() {
-            row.push(number(found.led.course[step].means[k]));
-            row.push(found.error(k, step).map_or_else(|| "-".to_owned(), |error| number(error.quantile)));
-        }
-        row.extend(ends.then(|| format!("{:.0} %", 100.0 * found.led.course[step].alive[0])));
-        row
-    };
-    let rows: Vec<Vec<String>> = (0..steps).filter(|step| step % each == 0 || step + 1 == steps).map(row).collect();
-    format!("{}\n{}", facts(&lines), columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
-}
-
-fn document(of: &Modelled, found: &Found) -> Value {
-    let steps = 0..found.led.course.len();
-    let one = |(k, show): (usize, &Expression)| {
-        let errors: Vec<Option<Error>> = steps.clone().map(|step| found.error(k, step)).collect();
-        let of = |take: &dyn Fn(Error) -> f64| errors.iter().map(|error| error.map(take)).collect::<Vec<_>>();
-        let (reach, known) = found.reach.steps(k);
-        json!({
-            "name": show.text,
-            "mean": steps.clone().map(|step| found.led.course[step].means[k]).collect::<Vec<f64>>(),
-            "within": of(&|error| error.quantile),
-            "error": of(&|error| error.error),
-            "spread": of(&|error| error.spread),
-            "pairs": errors.iter().map(|error| error.map_or(0, |error| error.pairs)).collect::<Vec<usize>>(),
-            "reach": reach,
-            "reach_known": known,
-        })
-    };
-    json!({
-        "steps": found.led.course.len(),
-        "starts": found.starts,
-        "variables": found.shown.iter().enumerate().map(one).collect::<Vec<Value>>(),
-        "alive": found.led.course.iter().map(|course| course.alive[0]).collect::<Vec<f64>>(),
-        "unsupported": found.led.unsupported,
-        "warnings": found.led.doubts,
-        "model": of.document(),
-    })
-}
-
-/// A panel for each variable, with a band that nine of ten held-out rows were within.
-fn figure(of: &Modelled, found: &Found) -> Figure {
-    let steps = found.led.course.len();
-    let at: Vec<f64> = (1..=steps).map(|step| step as f64).collect();
-    let panel = |(k, show): (usize, &Expression)| {
-        let mean: Vec<f64> = found.led.course.iter().map(|course| course.means[k]).collect();
-        let within: Vec<Option<f64>> =
-            (0..steps).map(|step| found.error(k, step).map(|error| error.quantile)).collect();
-        let known = within.iter().any(Option::is_some);
-        // The band of a line has two deviations.
-        let deviation = |within: &Option<f64>| within.unwrap_or(f64::NAN) / 2.0;
-        let (told, rest): (Vec<f64>, Vec<f64>) = mean
-            .iter()
-            .zip(&within)
-            .map(|(mean, within)| if within.is_some() { (*mean, f64::NAN) } else { (f64::NAN, *mean) })
-            .unzip();
-        let mut lines = Vec::new();
-        if known {
-            let label = "mean; nine of ten held-out rows were within the band".to_owned();
-            let deviation = within.iter().map(deviation).collect();
-            lines.push(Line { label, mean: told, deviation: Some(deviation), dashed: false });
-        }
-        if rest.iter().any(|mean| mean.is_finite()) {
-            let label = "mean, checked by no held-out row".to_owned();
-            lines.push(Line { label, mean: rest, deviation: None, dashed: true });
-        }
-        Panel::Curves(Curves {
-            title: format!("{}: reach {}", label(of, show), found.reach_text(k)),
-            x: Axis::new("steps ahead", 0.0, steps as f64 + 1.0),
-            y_label: label(of, show),
-            y_scale: crate::picture::Scale::Linear,
-            y_range: None,
-            at: at.clone(),
-            lines,
-            fade: None,
-            points: Vec::new(),
-        })
-    };
-    Figure { panels: found.shown.iter().enumerate().map(panel).collect() }
+fn label(names: &[String], text: &str) -> String {
+    let unit = names.iter().find(|name| without_unit(name) == text).map_or("", |name| unit_of(name));
+    format!("{text}{unit}")
 }

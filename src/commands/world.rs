@@ -11,11 +11,11 @@ use crate::math::returns::chains;
 use crate::table::{Categories, Table};
 use crate::transition::Rows;
 use crate::world::{
-    Chained, Choice, Choosing, Dynamics, Evaluation, Expression, Known, LOST_MAX, Names, Normal, Part, Reach, Transitions, World,
-    WorldError,
+    Chained, Choice, Choosing, Dynamics, Expression, Known, LOST_MAX, Names, Normal, Part, Reach, Transitions, World,
 };
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 /// Groups of episodes, of which one is held out; and of pieces, where there are few episodes.
 const GROUPS: usize = 5;
@@ -47,9 +47,51 @@ pub(super) struct AskedOptions {
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(super) seed: u64,
+    /// The critic of the daemon, where one is asked [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub(super) critic: Option<String>,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
+}
+
+impl AskedOptions {
+    /// # Errors
+    /// An option is for a daemon.
+    pub(super) fn check_no_daemon(&self) -> Result<(), Failure> {
+        match &self.critic {
+            Some(_) => {
+                Err(Failure::usage("--critic is for a TABLE that is a daemon: its endpoint, or its data directory"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// How long a daemon may take for a plan or a course.
+pub(super) const LIVE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an answer of a daemon is made of, for people.
+pub(super) fn live_facts(document: &Value) -> Vec<(String, String)> {
+    let model = &document["model"];
+    let of = |key: &str| model[key].as_f64().unwrap_or(0.0);
+    let elements = format!(
+        "{} states with actions, {} states of successors ({:.3} of them is lost)",
+        model["elements"],
+        model["successors"],
+        of("lost")
+    );
+    let transitions = plural(of("transitions") as usize, "transition");
+    vec![
+        ("model of".to_owned(), format!("{transitions}, generation {}", document["generation"])),
+        ("elements".to_owned(), elements),
+        ("held-out error".to_owned(), format!("{:.3} of the variance, up to 8 steps ahead", of("loss"))),
+    ]
+}
+
+/// The texts of a list.
+pub(super) fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 /// A model of the transition, and the rows that it has learned.
@@ -243,11 +285,6 @@ impl Modelled {
     /// If the model was not learned so.
     pub(super) fn answered(&self) -> Vec<usize> {
         self.places.iter().map(|&i| self.follows[i].expect("a row that another one continues")).collect()
-    }
-
-    /// Mean square of what the rows leave open of values of reward `h`.
-    pub(super) fn noise(&self, found: &Evaluation, h: usize) -> Result<f64, WorldError> {
-        found.open(&self.dynamics, &self.transitions(), (h, Some(h)))
     }
 
     /// How predictions of `count` functions of the state, 1 to `steps` steps ahead, do for held-out chains by a model of the others.

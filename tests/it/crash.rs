@@ -45,6 +45,7 @@ inputs = \"state_action\"
 actions = 2
 successor = \"improve\"
 improve_rows = 100
+world = true
 discount = 0.8
 dictionary_max = 15
 [[critic]]

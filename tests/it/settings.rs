@@ -72,7 +72,7 @@ const KINDS: [(&str, &[&str]); 9] = [
     ("heads = [{ name = \"far\", cumulant = { kind = \"reward\", index = 7 }, discount = 0.5 }]", &["noise"]),
     ("inputs = \"state_action\"\nactions = 2", &["noise"]),
     ("inputs = \"state_action\"\nactions = [\"left\", \"right\"]\nsuccessor = \"sarsa\"\ntrace = \"tree\"", &["noise"]),
-    ("inputs = \"state_action\"\nactions = 3\nsuccessor = \"next_action\"", &["noise"]),
+    ("inputs = \"state_action\"\nactions = 3\nsuccessor = \"next_action\"\nworld = true", &["noise"]),
     (
         "inputs = \"state_action\"\nactions = 2\nsuccessor = \"improve\"\nimprove_rows = 20",
         &["noise", "rewards", "lambda", "forgetting", "drift_sensitivity"],

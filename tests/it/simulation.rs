@@ -216,7 +216,7 @@ const CHANGING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 1
 const ACTING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
     [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 0\n\
-    [[critic]]\nname = \"second\"\ninputs = \"state_action\"\nactions = 2\nsuccessor = \"improve\"\nimprove_rows = 15\ndiscount = 0.8\n\
+    [[critic]]\nname = \"second\"\ninputs = \"state_action\"\nactions = 2\nsuccessor = \"improve\"\nimprove_rows = 15\ndiscount = 0.8\nworld = true\n\
     evidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\nrefresh_rows = 16\nwarmup_rows = 10\n\
     refit_first_rows = 120\nrefit_rows_max = 90\n";
 

@@ -18,7 +18,7 @@ pub mod telemetry;
 pub mod whole_file;
 
 pub use criticd_learner as learner;
-pub use criticd_learner::{math, snapshot, transition};
+pub use criticd_learner::{math, snapshot, transition, world};
 pub use criticd_protocol::{client, wire};
 pub use criticd_tables as table;
 pub use criticd_transport::{self as transport, access, keys};

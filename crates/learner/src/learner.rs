@@ -658,8 +658,17 @@ impl Learner {
         let improves_alone = report.trigger == RefitTrigger::Improvement;
         let (generation, refits) = (self.generation + 1, self.refits + 1);
         let selected_through = Some(selected_through);
-        let adoption =
-            Adoption { generation, refits, alarm, model, acting, swept_through, selected_through, improves_alone, world };
+        let adoption = Adoption {
+            generation,
+            refits,
+            alarm,
+            model,
+            acting,
+            swept_through,
+            selected_through,
+            improves_alone,
+            world,
+        };
         Judgement::Adopt { adoption, report, scores }
     }
 

@@ -3,19 +3,12 @@
 use super::{By, Evaluate};
 use crate::commands::Failure;
 use crate::commands::output::in_file;
-use crate::commands::world::{Given, Modelled};
+use crate::commands::world::Given;
 use crate::learner::action::ActionSpace;
 use crate::learner::off_policy::{Estimate, Judged, Policy};
-use crate::math::dense::dot;
 use crate::table::Categories;
-use crate::world::{Table, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, WorldError};
+use crate::world::{Valued, Wanted, WorldError};
 use serde_json::{Value, json};
-
-/// The model at C and at the starts, each with the shares of the policy's actions.
-struct Under {
-    at_c: (Table, Vec<f64>),
-    at_starts: (Table, Vec<f64>),
-}
 
 /// Add what the model says to the findings of the others.
 pub(super) fn add(
@@ -42,21 +35,17 @@ pub(super) fn add(
     let starts = of.starts();
     let at = |policy: &Policy, places: &[usize], states: &[f64]| {
         let entries = policy.entries(places, states, &of.space)?;
-        let table = of.dynamics.entries(&entries.inputs, entries.actions).map_err(|e| in_file(path, e))?;
-        Ok::<_, Failure>((table, entries.shares))
+        of.dynamics.acting(entries.inputs, entries.actions, entries.shares).map_err(|e| in_file(path, e))
     };
-    let under = Under {
-        at_c: at(policy, &of.answered(), &of.dynamics.after().states())?,
-        at_starts: at(policy, &starts, &of.states_of(&starts))?,
-    };
-    match told(&of, &under, evaluate.discount) {
-        Ok((estimate, mut more, refused)) => {
-            let interval = refused.is_empty().then(|| estimate.interval());
-            document["estimates"]["model"] =
-                json!({"value": estimate.value, "error": estimate.error, "interval": interval});
+    let model = at(policy, &of.answered(), &of.dynamics.after().states())?;
+    let from = at(policy, &starts, &of.states_of(&starts))?;
+    match of.known().value(Wanted::Observed(0), evaluate.discount, &model, &from) {
+        Ok(Valued { value, error, radius, unsupported, refused }) => {
+            let interval = refused.is_empty().then(|| Estimate { value, error }.interval());
+            document["estimates"]["model"] = json!({"value": value, "error": error, "interval": interval});
+            let refused = refused.into_iter().map(|why| format!("no interval of the model: {why}")).collect();
             push(document, "refused", refused);
-            more["of"] = of.document();
-            document["model"] = more;
+            document["model"] = json!({"radius": radius, "unsupported": unsupported, "of": of.document()});
         }
         Err(why @ WorldError::Unstable { .. }) => {
             push(document, "refused", vec![format!("no estimate of the model: {why}")]);
@@ -75,37 +64,4 @@ fn push(document: &mut Value, key: &str, sentences: Vec<String>) {
     if let Value::Array(list) = &mut document[key] {
         list.extend(sentences.into_iter().map(Value::String));
     }
-}
-
-/// The mean of V over the starts with its error, what else is to be known, and why there is no interval, where that is so.
-fn told(of: &Modelled, under: &Under, discount: f64) -> Result<(Estimate, Value, Vec<String>), WorldError> {
-    let Under { at_c: (at_c, shares), at_starts: (at_starts, starting) } = under;
-    let found = at_c.evaluate(shares, at_c.rewards(), discount)?;
-    let q = found.action_values(at_starts, at_starts.rewards())?;
-    let n = at_starts.states();
-    let values: Vec<f64> = q
-        .col(0)
-        .chunks_exact(at_starts.actions())
-        .zip(starting.chunks_exact(at_starts.actions()))
-        .map(|(q, shares)| dot(q, shares))
-        .collect();
-    let value = values.iter().sum::<f64>() / n as f64;
-    let between = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n as f64 - 1.0).max(1.0) / n as f64;
-    let pooled: Vec<f64> = starting.iter().map(|share| share / n as f64).collect();
-    let mut deviation = found.deviation(&of.dynamics, (&at_starts.pooled(), &pooled), 0, Some(0))?;
-    deviation.add(&of.transitions(), 1.0);
-    // The prior variance of a weight is what makes the noise over it the ridge.
-    let noise = of.noise(&found, 0)?;
-    let open = deviation.variance(noise / of.choice.widths.ridge)[0];
-    let (unsupported, mut refused) =
-        match at_c.support(shares, (at_starts, starting), discount, (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX)) {
-            Ok(share) => (share, Vec::new()),
-            Err(why @ WorldError::Unsupported { share, .. }) => {
-                (share, vec![format!("no interval of the model: {why}")])
-            }
-            Err(why) => return Err(why),
-        };
-    refused.extend(found.doubt().map(|doubt| format!("no interval of the model: {doubt}")));
-    let more = json!({"radius": found.radius(), "unsupported": unsupported});
-    Ok((Estimate { value, error: (between + open).sqrt() }, more, refused))
 }

@@ -190,6 +190,23 @@ pub(super) const PRIOR_MEAN: Setting<Settings> = Setting {
     },
 };
 
+pub(super) const WORLD: Setting<Settings> = Setting {
+    key: "world",
+    when: When::Running,
+    help: "With inputs = \"state_action\": whether the critic learns where actions lead, too, from the same rows. Then it plans for \
+           rewards that were never observed, and predicts courses (docs/what-if.md): the requests `plan` and `rollout`. A row costs about \
+           twice as much. The next refit chooses kernels and elements, at most dictionary_max states with actions.",
+    get: |settings| {
+        settings.action_value.as_ref()?;
+        Some(toml::Value::from(settings.world))
+    },
+    set: |settings, value| read(value).map(|world| settings.world = world),
+    check: |settings| {
+        let of_actions = settings.action_value.is_some();
+        expect(of_actions || !settings.world, "false unless inputs = \"state_action\"")
+    },
+};
+
 /// Whether the other settings agree with the successor.
 fn check_successor(settings: &Settings) -> Result<(), String> {
     let Some(of) = &settings.action_value else { return Ok(()) };

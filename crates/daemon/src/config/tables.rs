@@ -348,7 +348,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 43] = [
+pub(super) static CRITIC: [Setting<Settings>; 44] = [
     setting!(
         name,
         Restart,
@@ -412,6 +412,7 @@ pub(super) static CRITIC: [Setting<Settings>; 43] = [
     actions::TRACE,
     actions::IMPROVE_ROWS,
     actions::PRIOR_MEAN,
+    actions::WORLD,
     choice!(
         noise,
         Restart,

@@ -30,6 +30,7 @@ mod refits;
 mod refusals;
 mod removals;
 mod status;
+mod what_if;
 mod work;
 
 pub use caller::Caller;
@@ -40,6 +41,7 @@ use super::ledger::{CheckpointDone, Ledger};
 use super::memory::Footprint;
 use super::rebuild::RebuildDone;
 use super::recovery::{self, OnTheWay, Progress, RecoverError, Watched};
+use super::what_if::UnderWay;
 use crate::board::Board;
 use crate::config::Config;
 use crate::journal::GroupWriter;
@@ -103,6 +105,7 @@ pub struct Core {
     plots: Plots,
     refusals: Refusals,
     checkpoints: CheckpointDesk,
+    asking: UnderWay,
     figures: Figures,
     out: Vec<Output>,
 }
@@ -135,6 +138,7 @@ impl Core {
             plots: Plots::default(),
             refusals: Refusals::default(),
             checkpoints: CheckpointDesk::default(),
+            asking: UnderWay::default(),
             figures: Figures::new(recovered, state.end().offset),
             out: Vec::new(),
             config,
@@ -423,6 +427,12 @@ impl Core {
             }
             Op::Remove(request) => self.remove(request, &caller).map(|()| None),
             Op::Rebuild { critic, wait } => self.rebuild_from_journal(critic.as_deref(), wait, &caller),
+            Op::Plan(request) => {
+                self.ask_model(crate::daemon::what_if::Asked::Plan(request), &caller, now).map(|()| None)
+            }
+            Op::Rollout(request) => {
+                self.ask_model(crate::daemon::what_if::Asked::Rollout(request), &caller, now).map(|()| None)
+            }
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
             Op::Value { .. }

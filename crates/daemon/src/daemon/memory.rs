@@ -35,6 +35,8 @@ use crate::transition::Rows;
 use crate::transport::turns::ITEM_BYTES;
 use crate::wire::EVALUATED_MAX;
 use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
+use crate::world::world_bytes;
+
 use rustix::process::{Resource, getrlimit};
 
 const NUMBER: usize = size_of::<f64>();
@@ -140,7 +142,8 @@ impl ModelFootprint {
         let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
         let answers = answers + answers_of_heads;
         let alarms = settings.alarms.iter().map(warner_bytes).sum::<usize>();
-        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms;
+        let world = if settings.world { world_bytes(settings, dim, rewards_per_row) } else { 0 };
+        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms + world;
         Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 

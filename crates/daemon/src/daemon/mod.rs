@@ -38,8 +38,9 @@ pub mod survey;
 mod systemd;
 pub mod union;
 pub mod warm_start;
+mod what_if;
 
-use self::bounds::CALLS;
+use self::bounds::{CALLS, QUESTIONS};
 use self::core::Core;
 use self::endpoints_file::EndpointsFile;
 use self::evaluations::Evaluations;
@@ -58,6 +59,7 @@ use self::starting::Report;
 pub use self::starting::starting;
 use self::systemd::notify as notify_systemd;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
+use self::what_if::WhatIf;
 use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::http::{self, Http};
@@ -429,6 +431,9 @@ impl Daemon {
         let (rebuilds, rebuild_queue) = bounded(1);
         let (rebuilt, rebuilt_queue) = bounded(1);
         let (removals, found_queue) = self.start_removals(&config)?;
+        let (what_if, questions) = bounded(QUESTIONS);
+        let asking = core.asking().clone();
+        let asked = WhatIf { tasks: questions, replies: transport.replies.clone(), under_way: asking.clone() };
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
@@ -462,6 +467,8 @@ impl Daemon {
             tasks,
             rebuilds,
             removals,
+            what_if,
+            asking,
             garbage,
             fresh,
             checkpoints,
@@ -484,6 +491,7 @@ impl Daemon {
         for (name, evaluator) in ["rows", "evaluate"].into_iter().zip(evaluators) {
             self.spawn(name, move || evaluator.run())?;
         }
+        self.spawn("what-if", move || asked.run())?;
         self.spawn("rebuild", move || rebuilds.run())?;
         self.spawn("refit", move || refits.run())?;
         self.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;

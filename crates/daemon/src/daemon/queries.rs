@@ -22,7 +22,9 @@ use crate::snapshot::{Evaluation, Evaluator, Scratch, Snapshot};
 use crate::telemetry::{Heartbeat, Timings};
 use crate::transport::turns::{Entrance, ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
-use crate::wire::{self, Answering, ArrayForm, Draft, ErrorCode, HeadForm, Id, Op, OpKind, WireError};
+use crate::wire::{
+    self, Answering, ArrayForm, Draft, ErrorCode, Given, HeadForm, Id, Op, OpKind, PolicyAsked, WireError,
+};
 use crossbeam_channel::{Receiver, Sender, select};
 use heads::HeadQuery;
 use large::{ACT_SLICE_WORK, Large, LargeQuery, Slices, ValueQuery, slice_rows, state_work};
@@ -44,7 +46,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 17] = [
+const FEATURES: [&str; 18] = [
     "hello",
     "pages",
     "kernels",
@@ -58,9 +60,10 @@ const FEATURES: [&str; 17] = [
     "critics",
     "act",
     "heads",
-    "evaluate",
     "labels",
     "suggest",
+    "plan",
+    "evaluate",
     "journal",
 ];
 
@@ -671,6 +674,16 @@ fn held_bytes(op: &Op, message: usize) -> usize {
             remove.len() * name + add.len() * (2 * size_of::<HeadForm>() + NAME) + labels
         }
         Op::Suggest { context, .. } => 2 * size_of_val(&context[..]),
+        Op::Plan(request) => 2 * request.starts.as_ref().map_or(0, |given| size_of_val(&given.values[..])),
+        Op::Rollout(request) => {
+            let numbers = |given: &Given| size_of_val(&given.values[..]);
+            let answered = match &request.policy {
+                PolicyAsked::Answered(states, answers) => numbers(states) + numbers(answers.given()),
+                _ => 0,
+            };
+            let shown = request.show.as_ref().map_or(0, |show| show.len() * name);
+            2 * (request.starts.as_ref().map_or(0, numbers) + answered) + shown + message
+        }
         Op::Remove(request) => 2 * size_of_val(&request.selectors[..]) + message,
         _ => 0,
     };

@@ -2,7 +2,7 @@
 
 use super::{Event, Learner};
 use crate::window::Window;
-use crate::world::{Learned, Live};
+use crate::world::{Learned, Live, LiveFacts};
 
 impl Learner {
     /// What it has learned of where actions lead, with the last rows; none before a refit has chosen the kernels, and where
@@ -10,6 +10,11 @@ impl Learner {
     pub fn transitions(&self) -> Option<Learned> {
         let window = self.action_rows.as_ref()?.window()?;
         self.world.as_ref()?.handed_out(window, &self.settings)
+    }
+
+    /// The model of the transition, if there is one.
+    pub fn world(&self) -> Option<LiveFacts<'_>> {
+        self.world.as_ref().map(|world| world.facts(&self.settings))
     }
 
     /// Learn where the rows of `window` that have come led, after `events`.

@@ -8,15 +8,16 @@ use crate::math::kernel::Points;
 use crate::snapshot::{Ask, Snapshot};
 
 /// States of rows, at most, at which a known reward is put into a published plan, and this is compared with the plan.
-const STATES_MAX: usize = 1000;
+const STATES_MAX: usize = 250;
 /// Ridge of the least squares by which a known reward is put into it.
 const RIDGE: f64 = 1e-3;
 /// Share of the states in which the published plan may prefer another action than the plan before it is doubted.
 const ALIKE_MIN: f64 = 0.9;
 /// Values as near as this part of their range are equal.
 const EQUAL: f64 = 0.01;
-/// Rows whose actions stand for those of the policy that acted.
-const NEIGHBOURS: usize = 8;
+/// Rows whose actions stand for those of the policy that acted: of few states more of them, in all about `NEIGHBOURS`.
+const NEIGHBOURS_EACH: (usize, usize) = (8, 64);
+const NEIGHBOURS: usize = 1200;
 /// Pairs of a prediction and what came that an error takes.
 const PAIRS_MIN: usize = 10;
 /// Error over spread up to which predictions are of use.
@@ -50,8 +51,27 @@ pub struct Known<'a> {
     pub weight: f64,
 }
 
-/// A policy in some states: the model with each of the policy's actions there (n A), and with what probability it takes these (n, A).
-pub type Acting = (Table, Vec<f64>);
+/// A policy in some states (n, D).
+#[derive(Clone, Debug)]
+pub struct Acting {
+    /// (n A, D + width) the states with each of the policy's actions there.
+    pub inputs: Vec<f64>,
+    /// The model at these.
+    pub table: Table,
+    /// (n, A) the probabilities of the actions.
+    pub shares: Vec<f64>,
+}
+
+impl Dynamics {
+    /// A policy that takes, in each of some states, each of A actions with these probabilities (n, A): `inputs` (n A, D + width) are the
+    /// states with the actions.
+    ///
+    /// # Errors
+    /// As [`Dynamics::entries`].
+    pub fn acting(&self, inputs: Vec<f64>, actions: usize, shares: Vec<f64>) -> Result<Acting, WorldError> {
+        Ok(Acting { table: self.entries(&inputs, actions)?, inputs, shares })
+    }
+}
 
 /// A plan, and the values of actions that are published of it.
 #[derive(Clone, Debug)]
@@ -72,6 +92,21 @@ pub struct Planned {
     pub alike: f64,
     /// Sentences for whoever goes by it.
     pub doubts: Vec<String>,
+}
+
+/// What a policy is worth by the model.
+#[derive(Clone, Debug)]
+pub struct Valued {
+    /// Mean over the starts, and its deviation.
+    pub value: f64,
+    /// See there.
+    pub error: f64,
+    /// Spectral radius of M under the policy.
+    pub radius: f64,
+    /// Share of the mass from the starts that no row supports.
+    pub unsupported: f64,
+    /// Why the deviation is not to be stated; empty where it is.
+    pub refused: Vec<String>,
 }
 
 impl Known<'_> {
@@ -136,7 +171,7 @@ impl Known<'_> {
         let inputs = self.pairs(states);
         let table = self.dynamics.entries(&inputs, choices)?;
         let shares = Plan::policy(choices, &plan.action_values(&table, &self.rewards(wanted, &inputs, &table))?);
-        Ok((table, shares))
+        Ok(Acting { inputs, table, shares })
     }
 
     /// The policy that takes, in each of some states (n, D), the action with the coordinates that `choose` gives for it (width,).
@@ -145,24 +180,74 @@ impl Known<'_> {
     /// Lengths that do not fit.
     pub fn choosing(&self, choose: &dyn Fn(&[f64]) -> Vec<f64>, states: &[f64]) -> Result<Acting, WorldError> {
         let each = states.chunks_exact(self.dynamics.after().dim());
+        let shares = vec![1.0; each.len()];
         let inputs: Vec<f64> = each.flat_map(|state| [state, &choose(state)].concat()).collect();
-        let table = self.dynamics.entries(&inputs, 1)?;
-        let shares = vec![1.0; table.states()];
-        Ok((table, shares))
+        self.dynamics.acting(inputs, 1, shares)
     }
 
-    /// The policy that acted, in some states (n, D): the actions of the [`NEIGHBOURS`] rows nearest to each, in shares of the kernel.
+    /// The policy that acted, in some states (n, D): the actions of the rows nearest to each, in shares of the kernel.
     ///
     /// # Errors
     /// Lengths that do not fit, or no rows.
     pub fn acted(&self, states: &[f64]) -> Result<Acting, WorldError> {
-        let before = self.dynamics.before();
-        let (all, dim, n) = (before.dim(), self.dynamics.after().dim(), self.rows.terminated.len());
+        let (all, dim, n) = (self.dynamics.before().dim(), self.dynamics.after().dim(), self.rows.terminated.len());
         if n == 0 {
             return Err(WorldError::Empty);
         }
-        let kernel = before.dictionary().kernel();
-        // Between states alone: all have one action.
+        let near = self.near(&mut self.rows.inputs.chunks_exact(all).map(|input| &input[..dim]), states);
+        let (least, most) = NEIGHBOURS_EACH;
+        let each = (NEIGHBOURS / (states.len() / dim).max(1)).clamp(least, most);
+        let (count, bias) = (each.min(n), self.dynamics.before().dictionary().kernel().bias_variance);
+        let (mut inputs, mut shares, mut order) = (Vec::new(), Vec::new(), (0..n).collect::<Vec<usize>>());
+        for (j, state) in states.chunks_exact(dim).enumerate() {
+            let of = near.col(j);
+            order.sort_unstable();
+            // Of equals the newest.
+            order.select_nth_unstable_by(count - 1, |&a, &b| of[b].total_cmp(&of[a]).then(b.cmp(&a)));
+            let each: Vec<f64> = order[..count].iter().map(|&i| (of[i] - bias).max(0.0)).collect();
+            let sum: f64 = each.iter().sum();
+            for (&i, weight) in order[..count].iter().zip(&each) {
+                inputs.extend_from_slice(state);
+                inputs.extend_from_slice(&self.rows.inputs[i * all + dim..(i + 1) * all]);
+                shares.push(if sum > 0.0 { weight / sum } else { 1.0 / count as f64 });
+            }
+        }
+        self.dynamics.acting(inputs, count, shares)
+    }
+
+    /// A policy that takes, in each of some states (n, D), the actions with these coordinates (A, width) in these shares (A,): those that
+    /// `answers` has for the nearest of the states (k, D) in which it was asked.
+    ///
+    /// # Errors
+    /// Lengths that do not fit, or no state in which it was asked.
+    pub fn answered(
+        &self,
+        asked: &[f64],
+        answers: &dyn Fn(usize) -> (Vec<f64>, Vec<f64>),
+        states: &[f64],
+    ) -> Result<Acting, WorldError> {
+        let (dim, width) = (self.dynamics.after().dim(), self.space.width());
+        if asked.is_empty() {
+            return Err(WorldError::Empty);
+        }
+        let near = self.near(&mut asked.chunks_exact(dim), states);
+        let (mut inputs, mut shares, mut actions) = (Vec::new(), Vec::new(), 1);
+        for (j, state) in states.chunks_exact(dim).enumerate() {
+            let (coordinates, of) = answers(first_largest(near.col(j)));
+            actions = of.len();
+            coordinates.chunks_exact(width).for_each(|action| {
+                inputs.extend_from_slice(state);
+                inputs.extend_from_slice(action);
+            });
+            shares.extend(of);
+        }
+        self.dynamics.acting(inputs, actions, shares)
+    }
+
+    /// The kernel between `places` and `states` (n, D), one column for each of these, whatever is done there.
+    fn near(&self, places: &mut dyn Iterator<Item = &[f64]>, states: &[f64]) -> Matrix {
+        let before = self.dynamics.before();
+        let (kernel, all, dim) = (before.dictionary().kernel(), before.dim(), self.dynamics.after().dim());
         let alone = |states: &mut dyn Iterator<Item = &[f64]>| {
             let mut inputs = Vec::new();
             states.for_each(|state| {
@@ -171,26 +256,52 @@ impl Known<'_> {
             });
             kernel.project(all, &before.inputs().normalise(&inputs))
         };
-        let rows = alone(&mut self.rows.inputs.chunks_exact(all).map(|input| &input[..dim]));
-        let here = alone(&mut states.chunks_exact(dim));
-        let mut near = Matrix::zeros(n, states.len() / dim);
-        kernel.block(&Points::new(kernel.projected_dim(all), &rows), &here, &mut near.view_mut());
-        let count = NEIGHBOURS.min(n);
-        let (mut inputs, mut shares, mut order) = (Vec::new(), Vec::new(), (0..n).collect::<Vec<usize>>());
-        for (j, state) in states.chunks_exact(dim).enumerate() {
-            let of = near.col(j);
-            order.sort_unstable();
-            // Of equals the newest.
-            order.select_nth_unstable_by(count - 1, |&a, &b| of[b].total_cmp(&of[a]).then(b.cmp(&a)));
-            let each: Vec<f64> = order[..count].iter().map(|&i| (of[i] - kernel.bias_variance).max(0.0)).collect();
-            let sum: f64 = each.iter().sum();
-            for (&i, weight) in order[..count].iter().zip(&each) {
-                inputs.extend_from_slice(state);
-                inputs.extend_from_slice(&self.rows.inputs[i * all + dim..(i + 1) * all]);
-                shares.push(if sum > 0.0 { weight / sum } else { 1.0 / count as f64 });
-            }
-        }
-        Ok((self.dynamics.entries(&inputs, count)?, shares))
+        let (places, here) = (alone(places), alone(&mut states.chunks_exact(dim)));
+        let points = Points::new(kernel.projected_dim(all), &places);
+        let mut near = Matrix::zeros(points.len(), states.len() / dim);
+        kernel.block(&points, &here, &mut near.view_mut());
+        near
+    }
+
+    /// What a policy is worth, which acts so at C (`model`) and in some states (`at`), over which the mean is taken: a second opinion beside
+    /// a critic's values. The deviation contains what the rows leave open, and the states.
+    ///
+    /// # Errors
+    /// As [`Table::evaluate`].
+    pub fn value(
+        &self,
+        wanted: Wanted<'_>,
+        discount: f64,
+        model: &Acting,
+        starts: &Acting,
+    ) -> Result<Valued, WorldError> {
+        let (dynamics, observed) = (self.dynamics, wanted.observed());
+        let column = |of: &Acting| {
+            let rewards = self.rewards(wanted, &of.inputs, &of.table);
+            Matrix::from_columns(rewards.len(), 1, rewards)
+        };
+        let (Acting { table: at, shares: starting, .. }, shares) = (starts, &model.shares);
+        let found = model.table.evaluate(shares, &column(model), discount)?;
+        let q = found.action_values(at, &column(starts))?;
+        let n = at.states() as f64;
+        let each = q.col(0).chunks_exact(at.actions()).zip(starting.chunks_exact(at.actions()));
+        let values: Vec<f64> = each.map(|(q, shares)| dot(q, shares)).collect();
+        let value = values.iter().sum::<f64>() / n;
+        let between = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0) / n;
+        let pooled: Vec<f64> = starting.iter().map(|share| share / n).collect();
+        let mut deviation = found.deviation(dynamics, (&at.pooled(), &pooled), 0, observed)?;
+        deviation.add(&self.rows, self.weight);
+        // The prior variance of a weight is what makes the noise over it the ridge.
+        let noise = found.open(dynamics, &self.rows, (0, observed))?;
+        let open = deviation.variance(noise / dynamics.ridge)[0];
+        let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
+        let (unsupported, why) = match model.table.support(shares, (at, starting), discount, limits) {
+            Ok(share) => (share, None),
+            Err(why @ WorldError::Unsupported { share, .. }) => (share, Some(why.to_string())),
+            Err(why) => return Err(why),
+        };
+        let refused = why.into_iter().chain(found.doubt()).collect();
+        Ok(Valued { value, error: (between + open).sqrt(), radius: found.radius(), unsupported, refused })
     }
 
     /// Inputs of Q: each of some states (n, D) with each candidate.
@@ -327,8 +438,8 @@ impl Dynamics {
     /// As [`Dynamics::course`] and [`Table::support`].
     pub fn led(
         &self,
-        (model, shares): &Acting,
-        (at, starting): &Acting,
+        Acting { table: model, shares, .. }: &Acting,
+        Acting { table: at, shares: starting, .. }: &Acting,
         functions: &dyn Fn(&[f64]) -> Vec<f64>,
         (steps, ends): (usize, bool),
     ) -> Result<Led, WorldError> {

@@ -29,7 +29,7 @@ const PIECES: usize = 20;
 const GROUPS: usize = 5;
 /// States where episodes begin, at most, and starts of predicted chains.
 const STARTS_MAX: usize = 64;
-const CHAINS_MAX: usize = 128;
+const CHAINS_MAX: usize = 64;
 
 /// Bytes of a model of the transition with the largest dictionaries, its copies, and one that is handed out: for inputs of `dim` numbers
 /// and rows of so many rewards.
@@ -180,6 +180,12 @@ impl Live {
             && self.before.iter().all(|(end, world)| *end <= self.end && sound(world))
     }
 
+    /// What is to be known of it.
+    pub(crate) fn facts(&self, settings: &Settings) -> LiveFacts<'_> {
+        let count = self.world.rows() / self.halvings(settings).exp2();
+        LiveFacts { world: &self.world, loss: self.loss, count }
+    }
+
     /// Bytes held, for reports of memory.
     pub(crate) fn bytes(&self) -> usize {
         self.world.bytes() + self.before.iter().map(|(_, world)| world.bytes()).sum::<usize>()
@@ -207,6 +213,17 @@ impl Live {
             space,
         })
     }
+}
+
+/// What is to be known of a model of the transition that learns.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveFacts<'a> {
+    /// The sums.
+    pub world: &'a World,
+    /// See [`Learned::loss`].
+    pub loss: f64,
+    /// Rows learned, as far as they count.
+    pub count: f64,
 }
 
 /// Rows of a window as a world learns them, those from offset `from` on.
@@ -293,7 +310,8 @@ impl Learned {
     /// States (k, D) in which chains of the last rows begin, the newest [`STARTS_MAX`]; without one, the state of the first row.
     pub fn starts(&self) -> Vec<f64> {
         let (all, dim) = (self.world.before().dim(), self.world.after().dim());
-        let mut places: Vec<usize> = (0..self.begins.len()).rev().filter(|&i| self.begins[i]).take(STARTS_MAX).collect();
+        let mut places: Vec<usize> =
+            (0..self.begins.len()).rev().filter(|&i| self.begins[i]).take(STARTS_MAX).collect();
         if places.is_empty() && !self.begins.is_empty() {
             places.push(0);
         }

@@ -21,6 +21,7 @@ mod late_heads;
 mod learner;
 mod learning;
 mod level;
+mod live_world;
 mod many_streams;
 mod merge;
 mod model_selection;

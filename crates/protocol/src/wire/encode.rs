@@ -93,6 +93,15 @@ pub enum Reply<'a> {
     },
     /// To `remove`: what was found, and what became of it.
     Remove(&'a Value),
+    /// To `plan`.
+    Plan {
+        /// What is to be known of it.
+        found: &'a Value,
+        /// The values of actions, as a file has them ([`encode_snapshot`]).
+        model: &'a [u8],
+    },
+    /// To `rollout`.
+    Rollout(&'a Value),
     /// To `status`.
     Status(&'a Status),
     /// To `streams`.
@@ -250,7 +259,8 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } | Reply::ChangeHeads { offset } => {
             to_map(&BTreeMap::from([("offset", offset)]))
         }
-        Reply::Remove(found) => to_map(found),
+        Reply::Remove(found) | Reply::Rollout(found) => to_map(found),
+        Reply::Plan { found, model } => join([to_map(found), to_map(&PlannedBody { plan: model })]),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
     };
@@ -588,6 +598,12 @@ struct PageBody<'a> {
     bytes: u64,
     #[serde(serialize_with = "as_binary")]
     data: &'a [u8],
+}
+
+#[derive(Serialize)]
+struct PlannedBody<'a> {
+    #[serde(serialize_with = "as_binary")]
+    plan: &'a [u8],
 }
 
 fn as_binary<S: serde::Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

@@ -27,6 +27,7 @@ mod tensor;
 mod v1;
 mod values;
 mod wording;
+mod world;
 
 pub use act::{ActRequest, Given};
 pub use actions::action_space_to_json;
@@ -51,6 +52,7 @@ pub use v1::{
     Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
 };
 pub use wording::{diagnostic, held_bound, kinds_mismatch, lack, refit_error, relevance};
+pub use world::{PlanRequest, PolicyAsked, RolloutRequest, STEPS_MAX, course_to_json, plan_to_json};
 
 use crate::rights::{Right, Rights};
 use criticd_learner::LabelPart;
@@ -257,6 +259,10 @@ pub enum Op {
     },
     /// Take rows back.
     Remove(RemoveRequest),
+    /// Plan for a reward by the model of the transition.
+    Plan(PlanRequest),
+    /// Predict a course by it.
+    Rollout(RolloutRequest),
     /// Write a checkpoint now.
     Checkpoint,
     /// Are you there?
@@ -298,6 +304,8 @@ impl Op {
             Self::Report { .. } => OpKind::Report,
             Self::Rebuild { .. } => OpKind::Rebuild,
             Self::Remove(_) => OpKind::Remove,
+            Self::Plan(_) => OpKind::Plan,
+            Self::Rollout(_) => OpKind::Rollout,
             Self::Checkpoint => OpKind::Checkpoint,
             Self::Ping => OpKind::Ping,
             Self::Hello => OpKind::Hello,
@@ -340,6 +348,10 @@ pub enum OpKind {
     Rebuild,
     /// [`Op::Remove`].
     Remove,
+    /// [`Op::Plan`].
+    Plan,
+    /// [`Op::Rollout`].
+    Rollout,
     /// [`Op::Checkpoint`].
     Checkpoint,
     /// [`Op::Ping`].
@@ -350,7 +362,7 @@ pub enum OpKind {
 
 impl OpKind {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Append,
         Self::Value,
         Self::Act,
@@ -367,6 +379,8 @@ impl OpKind {
         Self::Report,
         Self::Rebuild,
         Self::Remove,
+        Self::Plan,
+        Self::Rollout,
         Self::Checkpoint,
         Self::Ping,
         Self::Hello,
@@ -391,6 +405,8 @@ impl OpKind {
             Self::Report => "report",
             Self::Rebuild => "rebuild",
             Self::Remove => "remove",
+            Self::Plan => "plan",
+            Self::Rollout => "rollout",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
             Self::Hello => "hello",
@@ -409,9 +425,15 @@ impl OpKind {
         match self {
             Self::Append | Self::Suggest | Self::Report => &[Right::Append],
             Self::NewPolicy => &[Right::Append, Right::Administer],
-            Self::Value | Self::Act | Self::Rows | Self::Evaluate | Self::Snapshot | Self::Status | Self::Heads => {
-                &[Right::Query]
-            }
+            Self::Value
+            | Self::Act
+            | Self::Rows
+            | Self::Evaluate
+            | Self::Plan
+            | Self::Rollout
+            | Self::Snapshot
+            | Self::Status
+            | Self::Heads => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
             Self::Refit | Self::Rebuild | Self::Remove | Self::Checkpoint | Self::ChangeHeads => &[Right::Administer],
         }

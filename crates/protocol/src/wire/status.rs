@@ -440,6 +440,26 @@ pub struct ActionsStatus {
     pub rows_unnamed: u64,
     /// Rows of the journal that have none of these actions.
     pub rows_without_action: u64,
+    /// What it has learned of where actions lead; none before a refit has ended, and without the setting `world`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldStatus>,
+}
+
+/// A model of the transition, which `plan` and `rollout` ask.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct WorldStatus {
+    /// States with actions that it is made of.
+    pub elements: u64,
+    /// States that it expresses successors in.
+    pub successors: u64,
+    /// Rows learned, as far as they count.
+    pub transitions: f64,
+    /// What the latter cannot express of successors, from 0; above 0.5 there is no answer.
+    pub lost: Option<f64>,
+    /// Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came.
+    pub held_out_error: f64,
 }
 
 /// The heads of a critic: predictions that it learns besides its values. This part does not grow with their number.

@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, Names, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 72] = [
+const KEYS: [&str; 75] = [
     "head",
     "v",
     "id",
@@ -84,6 +84,9 @@ const KEYS: [&str; 72] = [
     "dry_run",
     "by",
     "reason",
+    "show",
+    "answered",
+    "elements",
 ];
 
 /// Bytes of a name: of a stream, a critic, a head.
@@ -114,6 +117,7 @@ macro_rules! field {
 mod act;
 mod evaluate;
 mod remove;
+mod world;
 
 type Message<'a> = Fields<'a, { KEYS.len() }>;
 
@@ -400,6 +404,8 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
         },
         OpKind::Rebuild => Op::Rebuild { critic: critic()?, wait: flag(field!(message, "wait"))? },
         OpKind::Remove => Op::Remove(remove::remove(message)?),
+        OpKind::Plan => Op::Plan(world::plan(message, limits)?),
+        OpKind::Rollout => Op::Rollout(world::rollout(message, limits)?),
         OpKind::Checkpoint => Op::Checkpoint,
         OpKind::Ping => Op::Ping,
         OpKind::Hello => Op::Hello,
@@ -430,6 +436,11 @@ fn check_name(field: &'static str, bytes: usize) -> Result<(), WireError> {
 
 /// At most `most` names of `what`.
 fn names(field: Field<'_>, most: usize, what: &str) -> Result<Vec<String>, WireError> {
+    texts(field, (most, NAME_BYTES_MAX), what)
+}
+
+/// At most so many texts, of at most so many bytes each.
+fn texts(field: Field<'_>, (most, bytes_max): (usize, usize), what: &str) -> Result<Vec<String>, WireError> {
     let mut reader = field.reader();
     let count = match reader.head()? {
         Head::Array(count) => count,
@@ -440,10 +451,14 @@ fn names(field: Field<'_>, most: usize, what: &str) -> Result<Vec<String>, WireE
         return Err(WireError::of(ErrorCode::TooLarge, field.name, text));
     }
     let name = |index| match reader.head()? {
-        Head::Str(bytes) => check_name(field.name, bytes.len()).map_err(|e| e.at(index)).and_then(|()| {
+        Head::Str(bytes) if bytes.len() > bytes_max => {
+            let text = format!("a text has at most {bytes_max} bytes here, this one {}", bytes.len());
+            Err(WireError::of(ErrorCode::TooLarge, field.name, text).at(index))
+        }
+        Head::Str(bytes) => {
             let name = std::str::from_utf8(bytes).map(str::to_owned);
             name.map_err(|_| WireError::of(ErrorCode::WrongType, field.name, "must be UTF-8, is not").at(index))
-        }),
+        }
         other => Err(field.wrong_type("an array of strings", &other).at(index)),
     };
     (0..count).map(name).collect()

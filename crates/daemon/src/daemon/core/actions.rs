@@ -3,7 +3,7 @@
 use crate::learner::action::ActionSpace;
 use crate::learner::{Learner, Settings};
 use crate::transition::Batch;
-use crate::wire::status::ActionsStatus;
+use crate::wire::status::{ActionsStatus, WorldStatus};
 use crate::wire::{ErrorCode, WireError};
 use serde_json::json;
 
@@ -68,5 +68,12 @@ pub(super) fn status(learner: &Learner) -> Option<ActionsStatus> {
         rows_waiting,
         rows_unnamed,
         rows_without_action,
+        world: learner.world().map(|of| WorldStatus {
+            elements: of.world.before().len() as u64,
+            successors: of.world.after().len() as u64,
+            transitions: of.count,
+            lost: of.world.lost(),
+            held_out_error: of.loss,
+        }),
     })
 }

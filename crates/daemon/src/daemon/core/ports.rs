@@ -4,6 +4,7 @@ use super::caller::Caller;
 pub use crate::clock::Now;
 use crate::daemon::rebuild::{RebuildJob, Rebuilt};
 use crate::daemon::removal::RemovalJob;
+use crate::daemon::what_if::WhatIfJob;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
@@ -94,6 +95,8 @@ pub enum Output {
     FollowRebuild(Box<Rebuilt>),
     /// Look for rows that are to be taken back.
     Remove(Box<RemovalJob>),
+    /// Answer a question to a model of the transition.
+    WhatIf(Box<WhatIfJob>),
     /// Drop this elsewhere: it is large.
     Garbage(Box<Model>),
     /// Encode and write a checkpoint.

@@ -1,0 +1,428 @@
+//! What would be: plans and courses by models of the transition, beside the core.
+//!
+//! The core hands out a copy of a critic's sums with the last rows, which takes no longer than copying them. A thread of its own solves
+//! them, plans and answers, one request after the other, of each peer one at a time.
+
+use super::core::Caller;
+use crate::learner::Settings;
+use crate::learner::act::{Actor, Exploration, Question};
+use crate::learner::action::ActionSpace;
+use crate::math::embedding::StateKind;
+use crate::panics;
+use crate::snapshot::Snapshot;
+use crate::transition::without_unit;
+use crate::transport::{Outbox, Reply};
+use crate::wire::{
+    self, Answers, ArrayForm, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json,
+    encode_snapshot, plan_to_json,
+};
+use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Wanted, WorldError};
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Variables that a course shows unless some are named.
+const SHOWN: usize = 6;
+/// Retry time that a peer gets whose request has no place, milliseconds.
+const RETRY_MS: u64 = 100;
+/// Bytes of the name of a reward in a model.
+const REWARD_BYTES_MAX: usize = 64;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// A plan for a reward.
+    Plan(PlanRequest),
+    /// The course under a policy.
+    Rollout(RolloutRequest),
+}
+
+impl Asked {
+    /// The critic that it names.
+    pub(super) fn critic(&self) -> Option<&str> {
+        match self {
+            Self::Plan(PlanRequest { critic, .. }) | Self::Rollout(RolloutRequest { critic, .. }) => critic.as_deref(),
+        }
+    }
+}
+
+/// A question, and all that answers it.
+#[derive(Debug)]
+pub struct WhatIfJob {
+    /// Who asks.
+    pub caller: Caller,
+    /// What.
+    pub asked: Asked,
+    /// The critic's model of the transition.
+    pub learned: Box<Learned>,
+    /// The critic's settings.
+    pub settings: Settings,
+    /// What decides by the critic's values.
+    pub actor: Option<Arc<Actor>>,
+    /// What the state variables are called, with their units; empty if they have no names.
+    pub state_names: Vec<String>,
+    /// What the rewards of a row are called.
+    pub reward_names: Vec<String>,
+    /// The critic's generation, the offset behind the last row that it has learned, and Unix seconds.
+    pub at: (u64, u64, f64),
+}
+
+/// The connections whose question waits or is worked on.
+pub(super) type UnderWay = Arc<Mutex<HashSet<u64>>>;
+
+/// Take the place of `caller` among those who ask.
+///
+/// # Errors
+/// `overloaded`, where its last question is not answered yet.
+pub(super) fn enter(under_way: &UnderWay, caller: &Caller) -> Result<(), WireError> {
+    if under_way.lock().insert(caller.peer.connection) { Ok(()) } else { Err(WireError::overloaded(RETRY_MS)) }
+}
+
+/// Give the place of `caller` back, whose question finds the queue full. Returns what it is refused with.
+pub(super) fn leave(under_way: &UnderWay, caller: &Caller) -> WireError {
+    under_way.lock().remove(&caller.peer.connection);
+    WireError::overloaded(RETRY_MS)
+}
+
+/// The thread.
+pub(super) struct WhatIf {
+    pub(super) tasks: Receiver<Box<WhatIfJob>>,
+    pub(super) replies: Outbox<Reply>,
+    pub(super) under_way: UnderWay,
+}
+
+impl WhatIf {
+    /// Until the core has ended.
+    pub(super) fn run(self) {
+        for job in &self.tasks {
+            // A bug costs this answer, not the daemon.
+            let reply = catch_unwind(AssertUnwindSafe(|| job.answer())).unwrap_or_else(|panic| {
+                let message = format!("the model of the transition panicked: {}", panics::message(&*panic));
+                Err(WireError::new(ErrorCode::Internal, message))
+            });
+            self.under_way.lock().remove(&job.caller.peer.connection);
+            // A transport that has ended has no use for it.
+            drop(self.replies.send(reply.unwrap_or_else(|error| job.caller.refuse(&error))));
+        }
+    }
+}
+
+/// A reward, as it was asked for.
+struct Reward {
+    text: String,
+    /// A known one; else the number of an observed one.
+    of: Result<Expression, usize>,
+}
+
+impl Reward {
+    fn value(&self, numbers: &[f64]) -> f64 {
+        self.of.as_ref().map_or(0.0, |known| known.value(numbers))
+    }
+
+    fn wanted<'a>(&self, value: &'a dyn Fn(&[f64]) -> f64) -> Wanted<'a> {
+        match &self.of {
+            Ok(_) => Wanted::Known(value),
+            Err(number) => Wanted::Observed(*number),
+        }
+    }
+}
+
+impl WhatIfJob {
+    fn answer(&self) -> Result<Reply, WireError> {
+        let dynamics = self.learned.solve().map_err(refused)?;
+        let known = self.learned.known(&dynamics);
+        match &self.asked {
+            Asked::Plan(request) => self.plan(request, &known),
+            Asked::Rollout(request) => self.rollout(request, &known),
+        }
+    }
+
+    fn plan(&self, request: &PlanRequest, known: &Known<'_>) -> Result<Reply, WireError> {
+        let reward = self.reward(request.reward.as_deref())?;
+        let discount = self.discount(request.discount)?;
+        let starts = self.starts(request.starts.as_ref(), known)?;
+        let value = |numbers: &[f64]| reward.value(numbers);
+        let mut planned = known.plan(reward.wanted(&value), discount, &starts).map_err(refused)?;
+        self.call(&mut planned, &reward, known);
+        let mut found = plan_to_json(&planned, (&reward.text, reward.of.is_ok()), discount);
+        self.describe(&mut found, known);
+        let model = encode_snapshot(&planned.snapshot, ArrayForm::Tensor, true);
+        Ok(self.caller.reply(&wire::Reply::Plan { found: &found, model: &model }))
+    }
+
+    /// Let the model that is handed out say what its numbers are.
+    fn call(&self, planned: &mut Planned, reward: &Reward, known: &Known<'_>) {
+        let snapshot: &mut Snapshot = &mut planned.snapshot;
+        let dim = known.dynamics.after().dim();
+        let names = Some(self.state_names.clone()).filter(|names| names.len() == dim);
+        snapshot.inputs.names = Some(self.settings.input_names(names, dim));
+        snapshot.reward_names = vec![reward.text.chars().take(REWARD_BYTES_MAX / 4).collect()];
+        snapshot.critic.clone_from(&self.settings.name);
+        (snapshot.generation, snapshot.offset, snapshot.time) = self.at;
+        snapshot.transitions = self.learned.count() as u64;
+    }
+
+    fn rollout(&self, request: &RolloutRequest, known: &Known<'_>) -> Result<Reply, WireError> {
+        let shown = self.shown(request.show.as_deref(), known)?;
+        let discount = self.discount(request.discount)?;
+        let starts = self.starts(request.starts.as_ref(), known)?;
+        let elements = known.dynamics.after().states();
+        let reward = self.reward(match &request.policy {
+            PolicyAsked::Plan(reward) => reward.as_deref(),
+            _ => None,
+        })?;
+        let value = |numbers: &[f64]| reward.value(numbers);
+        let wanted = reward.wanted(&value);
+        let policy = self.policy(&request.policy, known, (wanted, discount), &starts)?;
+        let (model, from) = (policy(&elements)?, policy(&starts)?);
+        let functions = |state: &[f64]| shown.iter().map(|show| show.value(state)).collect::<Vec<f64>>();
+        let steps = (request.steps, self.learned.ends());
+        let led = known.dynamics.led(&model, &from, &functions, steps).map_err(refused)?;
+        let reach = self.learned.reach(&functions, shown.len(), request.steps).map_err(refused)?;
+        let names: Vec<String> = shown.iter().map(|show| show.text.clone()).collect();
+        let dim = known.dynamics.after().dim();
+        let mut found = course_to_json(&led, reach.as_ref(), &names, starts.len() / dim);
+        found["value"] = match known.value(wanted, discount, &model, &from) {
+            Ok(valued) => json!({
+                "reward": reward.text,
+                "discount": discount,
+                "mean": valued.value,
+                "error": valued.refused.is_empty().then_some(valued.error),
+                "radius": valued.radius,
+                "refused": valued.refused,
+            }),
+            Err(why @ WorldError::Unstable { .. }) => {
+                json!({"reward": reward.text, "discount": discount, "mean": null, "refused": [why.to_string()]})
+            }
+            Err(why) => return Err(refused(why)),
+        };
+        if request.states {
+            let rows = |states: &[f64]| states.chunks_exact(dim).map(<[f64]>::to_vec).collect::<Vec<_>>();
+            found["elements"] = json!(rows(&elements));
+            found["begins"] = json!(rows(&starts));
+        }
+        self.describe(&mut found, known);
+        Ok(self.caller.reply(&wire::Reply::Rollout(&found)))
+    }
+
+    /// Who acts, in any states.
+    fn policy<'a>(
+        &'a self,
+        asked: &'a PolicyAsked,
+        known: &'a Known<'a>,
+        (wanted, discount): (Wanted<'a>, f64),
+        starts: &[f64],
+    ) -> Result<Box<dyn Fn(&[f64]) -> Result<Acting, WireError> + 'a>, WireError> {
+        Ok(match asked {
+            PolicyAsked::Acted => Box::new(|states| known.acted(states).map_err(refused)),
+            PolicyAsked::Best => {
+                let actor = self
+                    .actor
+                    .as_deref()
+                    .ok_or_else(|| WireError::new(ErrorCode::NotReady, "the critic has no values of actions yet"))?;
+                Box::new(|states| known.choosing(&|state| best(actor, state), states).map_err(refused))
+            }
+            PolicyAsked::Plan(_) => {
+                let planned = known.plan(wanted, discount, starts).map_err(refused)?;
+                Box::new(move |states| known.planned(&planned.plan, wanted, states).map_err(refused))
+            }
+            PolicyAsked::Answered(asked, answers) => {
+                self.check_answers(asked, answers, known)?;
+                let space = self.learned.space();
+                let each = |i: usize| answer(space, answers, i);
+                Box::new(move |states| known.answered(&asked.values, &each, states).map_err(refused))
+            }
+        })
+    }
+
+    /// # Errors
+    /// States of another dimension, or answers that are none of the critic's actions.
+    fn check_answers(&self, asked: &Given, answers: &Answers, known: &Known<'_>) -> Result<(), WireError> {
+        check_width("answered", asked, known)?;
+        let space = self.learned.space();
+        match answers {
+            Answers::Probabilities(given) => {
+                if given.width != space.choices() {
+                    let message =
+                        format!("there are {} actions, these are probabilities of {}", space.choices(), given.width);
+                    return Err(WireError::of(ErrorCode::WrongShape, "probs", message));
+                }
+                let is_none =
+                    |of: &[f64]| !((of.iter().sum::<f64>() - 1.0).abs() < 1e-6 && of.iter().all(|p| *p >= 0.0));
+                match given.values.chunks_exact(given.width).position(is_none) {
+                    Some(i) => {
+                        let message = "must not be negative and sum to 1";
+                        Err(WireError::of(ErrorCode::OutOfRange, "probs", message).at(i))
+                    }
+                    None => Ok(()),
+                }
+            }
+            Answers::Actions(given) => {
+                let faults = given.values.chunks_exact(given.width).map(|action| space.check(action)).enumerate();
+                match faults.into_iter().find_map(|(i, fault)| fault.err().map(|why| (i, why))) {
+                    Some((i, why)) => Err(WireError::of(ErrorCode::OutOfRange, "actions", why).at(i)),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// The states to begin in.
+    fn starts(&self, given: Option<&Given>, known: &Known<'_>) -> Result<Vec<f64>, WireError> {
+        match given {
+            Some(given) => {
+                check_width("states", given, known)?;
+                Ok(given.values.clone())
+            }
+            None => Ok(self.learned.starts()),
+        }
+    }
+
+    fn discount(&self, given: Option<f64>) -> Result<f64, WireError> {
+        match given.unwrap_or(self.settings.discount) {
+            discount if discount < 1.0 => Ok(discount),
+            discount => {
+                let message =
+                    format!("the critic's is {discount}, and a model of the transition needs one below 1: name one");
+                Err(WireError::of(ErrorCode::OutOfRange, "discount", message))
+            }
+        }
+    }
+
+    /// The reward of this text: a name of one that rows have, or an expression.
+    fn reward(&self, text: Option<&str>) -> Result<Reward, WireError> {
+        let own = self.settings.rewards[0];
+        let Some(text) = text else {
+            let name = self.reward_names.get(own).map_or_else(|| format!("reward_{own}"), Clone::clone);
+            return Ok(Reward { text: name, of: Err(own) });
+        };
+        let count = self.learned.world().rewards();
+        let named = self.reward_names.iter().position(|name| without_unit(name) == text || name == text);
+        let numbered = text.strip_prefix("reward_").and_then(|number| number.parse().ok());
+        if let Some(number) = named.or(numbered).filter(|number| *number < count) {
+            return Ok(Reward { text: text.to_owned(), of: Err(number) });
+        }
+        if text == "reward" && count == 1 {
+            return Ok(Reward { text: text.to_owned(), of: Err(0) });
+        }
+        let names = self.state_names();
+        let actions = match self.learned.space() {
+            ActionSpace::Box { .. } => &self.settings.action_names[..],
+            ActionSpace::Discrete(_) => &[],
+        };
+        let known = Names { states: &names, space: Some(self.learned.space()), actions };
+        match Expression::parse(text, &known) {
+            Ok(Some(expression)) => Ok(Reward { text: text.to_owned(), of: Ok(expression) }),
+            Ok(None) => {
+                let message = format!(
+                    "{text} names something that is neither a reward of the rows nor of state and action; state variables are {}",
+                    names.join(", ")
+                );
+                Err(WireError::of(ErrorCode::OutOfRange, "reward", message))
+            }
+            Err(why) => Err(WireError::of(ErrorCode::OutOfRange, "reward", why)),
+        }
+    }
+
+    /// What the state variables are called.
+    fn state_names(&self) -> Vec<String> {
+        let dim = self.learned.world().after().dim();
+        if self.state_names.len() == dim {
+            return self.state_names.clone();
+        }
+        (0..dim).map(|d| format!("state_{d}")).collect()
+    }
+
+    /// The functions of the state that a course shows.
+    fn shown(&self, texts: Option<&[String]>, known: &Known<'_>) -> Result<Vec<Expression>, WireError> {
+        let names = self.state_names();
+        let kinds = self.settings.kinds(known.dynamics.after().dim());
+        let of = Names { states: &names, space: None, actions: &[] };
+        let parse = |text: &str, called: &str| match Expression::parse(text, &of) {
+            Ok(Some(found)) => Ok(found.called(called)),
+            Ok(None) => {
+                let message = format!("{text} names no state variable; there are {}", names.join(", "));
+                Err(WireError::of(ErrorCode::OutOfRange, "show", message))
+            }
+            Err(why) => Err(WireError::of(ErrorCode::OutOfRange, "show", why)),
+        };
+        match texts {
+            Some(texts) => {
+                texts.iter().enumerate().map(|(i, text)| parse(text, text).map_err(|error| error.at(i))).collect()
+            }
+            None => {
+                // Codes of categories have no mean.
+                let is_number = |d: &usize| kinds.get(*d) != Some(&StateKind::Category);
+                let numbers = (0..names.len()).filter(is_number).take(SHOWN);
+                numbers.map(|d| parse(&format!("state[{d}]"), without_unit(&names[d]))).collect()
+            }
+        }
+    }
+
+    /// Say what an answer is made of.
+    fn describe(&self, found: &mut Value, known: &Known<'_>) {
+        let world = self.learned.world();
+        let (generation, offset, _) = self.at;
+        (found["generation"], found["offset"]) = (generation.into(), offset.into());
+        found["model"] = json!({
+            "transitions": self.learned.count(),
+            "elements": known.dynamics.before().len(),
+            "successors": known.dynamics.after().len(),
+            "lost": world.lost(),
+            "loss": self.learned.loss(),
+        });
+    }
+}
+
+/// Coordinates of the best action in a state.
+fn best(actor: &Actor, state: &[f64]) -> Vec<f64> {
+    let exploration = Exploration::Greedy;
+    let question = Question { state, exploration, seed: 0, episode: 0, step: 0, candidates: None, unknown_above: None };
+    let mut out = Vec::new();
+    if let Ok(decided) = actor.act(&question) {
+        // Its own actions are of its space.
+        drop(actor.space().append(&decided.action, &mut out));
+    }
+    out
+}
+
+/// Coordinates and shares of what a policy has answered in the state of number `i`.
+fn answer(space: &ActionSpace, answers: &Answers, i: usize) -> (Vec<f64>, Vec<f64>) {
+    let given = answers.given();
+    let of = &given.values[i * given.width..(i + 1) * given.width];
+    match answers {
+        Answers::Probabilities(_) => {
+            let sum: f64 = of.iter().sum();
+            (space.candidates(), of.iter().map(|p| p / sum).collect())
+        }
+        Answers::Actions(_) => {
+            let mut out = Vec::new();
+            // They have been checked.
+            drop(space.append(of, &mut out));
+            (out, vec![1.0])
+        }
+    }
+}
+
+fn check_width(field: &'static str, given: &Given, known: &Known<'_>) -> Result<(), WireError> {
+    let dim = known.dynamics.after().dim();
+    if given.width == dim {
+        return Ok(());
+    }
+    let message = format!("states have {dim} numbers here, these have {}", given.width);
+    Err(WireError::of(ErrorCode::WrongDimension, field, message))
+}
+
+/// What a request is refused with.
+fn refused(why: WorldError) -> WireError {
+    match why {
+        WorldError::Reward(_) => WireError::of(ErrorCode::OutOfRange, "reward", why.to_string()),
+        WorldError::Unsupported { .. } | WorldError::Lost { .. } | WorldError::Empty | WorldError::Unstable { .. } => {
+            WireError::new(ErrorCode::NotReady, why.to_string())
+        }
+        why => WireError::new(ErrorCode::Internal, why.to_string()),
+    }
+}
