@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
-Circles of imports are found in the Python package too, and words that have another spelling, in what users read.
+Circles of imports are found in the Python package too, words that have another spelling in what users read, and in documents the
+names of files that are not there.
 
 Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
 (`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
@@ -15,6 +16,8 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
+from fnmatch import fnmatch
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +42,12 @@ WIDE_STRUCTS: dict[str, str] = {
 WORDS = {r"\w\.msgpack\b": "a model's file is NAME.model", r"(?i)(?<!_)\bsd\b": "a standard deviation is std"}
 # Where users read.
 READ = ("src/commands/**/*.rs", "crates/daemon/src/http/page/*.[jh]*", "python/criticd/*.py", "python/README.md", "README.md", "docs/**/*.md")
+# Documents that name files of these folders, from the folder on or from one further in.
+DOCUMENTS = ("*.md", "docs/*.md", "proto/README.md", "python/README.md")
+FOLDERS = ("benches", "crates", "docs", "examples", "fuzz", "packaging", "proto", "python", "src", "tests")
+NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./{{}},*-]*|[\w./{{}},*-]+\.(?:rs|py|js|ts|sh|cddl))`")
+# Files that documents name and that a build makes.
+MADE = {"python/criticd/_learner.abi3.so"}
 # Files that use one another, in the order of the alphabet.
 CIRCLES: dict[tuple[str, ...], str] = {}
 # Dependencies that a build needs although no file names them.
@@ -285,6 +294,20 @@ def unused(package: Path) -> list[str]:
     return [name for name, named in wanted if name.replace("-", "_") not in named and name not in UNNAMED]
 
 
+def absent(root: Path) -> list[str]:
+    """Files that documents name and that are not there, a line each."""
+    paths = [path for folder in FOLDERS for path in (root / folder, *(root / folder).rglob("*"))]
+    there = [f"/{path.relative_to(root).as_posix()}" for path in paths if path.exists()]
+    found = []
+    for page in sorted(path for pattern in DOCUMENTS for path in root.glob(pattern) if path.name != "HISTORY.md"):
+        for name in sorted({*NAMED.findall(page.read_text(encoding="utf-8"))} - MADE):
+            for parts in product(*(part.split(",") if k % 2 else [part] for k, part in enumerate(re.split("[{}]", name)))):
+                wanted = "*/" + "".join(parts).rstrip("/")
+                if not any(fnmatch(path, wanted) for path in there):
+                    found.append(f"{page.relative_to(root)}: there is no {wanted.removeprefix('*/')}")
+    return found
+
+
 def folder_of(place: tuple[str, ...]) -> str:
     """The crate, and in it the folder or the file at the top, that a module belongs to."""
     return "/".join(place[:2])
@@ -326,6 +349,7 @@ def faults(root: Path) -> list[str]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             said = [remedy for word, remedy in WORDS.items() if re.search(word, line)]
             found += [f"{path.relative_to(root)}:{number}: {remedy}" for remedy in said]
+    found += absent(root)
     package = python_imports(root / "python" / "criticd")
     for kind, edges in (*zip(("files", "folders"), graphs(modules), strict=True), ("Python files", package)):
         for circle in circles(edges):

@@ -115,6 +115,14 @@ def test_a_circle_between_folders_is_found_where_files_have_none(tmp_path: Path)
     assert not any(fault.startswith("files") for fault in found)
 
 
+def test_a_file_that_a_document_names_is_there(tmp_path: Path) -> None:
+    sound = "`src/part/`, `part/{mod,inner}.rs`, `src/*.rs`, `journal.sqlite` and `python/criticd/_two.py`\n"
+    assert faults(tmp_path, **{"ARCHITECTURE.md": sound}) == []
+    planted = "`src/parts/`, `part/{mod,outer}.rs` and `third.rs`\n"
+    found = [f"ARCHITECTURE.md: there is no {name}" for name in ("part/outer.rs", "src/parts", "third.rs")]
+    assert sorted(faults(tmp_path, **{"ARCHITECTURE.md": planted})) == found
+
+
 def test_long_functions_long_files_and_wide_structs_are_found(tmp_path: Path) -> None:
     assert faults(tmp_path, src__second_rs="pub struct Two;\n" + lines(80)) == []
     found = faults(tmp_path, src__second_rs="pub struct Two;\n" + lines(81))
