@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
-Circles of imports are found in the Python package too, words that have another spelling in what users read, and in documents the
-names of files that are not there.
+Circles of imports are found in the Python package too, words that have another spelling in what users read, and in
+documents the names of files that are not there.
 
 Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
 (`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
@@ -301,10 +301,10 @@ def absent(root: Path) -> list[str]:
     found = []
     for page in sorted(path for pattern in DOCUMENTS for path in root.glob(pattern) if path.name != "HISTORY.md"):
         for name in sorted({*NAMED.findall(page.read_text(encoding="utf-8"))} - MADE):
-            for parts in product(*(part.split(",") if k % 2 else [part] for k, part in enumerate(re.split("[{}]", name)))):
-                wanted = "*/" + "".join(parts).rstrip("/")
-                if not any(fnmatch(path, wanted) for path in there):
-                    found.append(f"{page.relative_to(root)}: there is no {wanted.removeprefix('*/')}")
+            for parts in product(*(part.split(",") for part in re.split("[{}]", name))):
+                wanted = "".join(parts).rstrip("/")
+                if not any(fnmatch(path, f"*/{wanted}") for path in there):
+                    found.append(f"{page.relative_to(root)}: there is no {wanted}")
     return found
 
 
