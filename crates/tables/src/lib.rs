@@ -29,11 +29,11 @@
 //! The last four may be left out, or be empty in any row; a row has all its `next_action_k` or none, and all its
 //! `next_action_probs_k` or none.
 //!
-//! Columns whose names start with `_` or `info_` are skipped. Any other name is an error, so that a misspelt `terminated`
-//! does not quietly teach that episodes never end.
+//! Columns whose names start with `_` or `info_` are skipped. Any other name is an error, unless an option names the column or other
+//! programs write it (`roles.rs`), so that a misspelt `terminated` does not quietly teach that episodes never end.
 //!
 //! JSONL has one object on each line, under the same names, or with lists as on the wire: `state`, `next_state`, `action`,
-//! `reward`, `next_action`, `next_action_probs`. What has a default may be left out of any line; `v` and `session` are skipped.
+//! `reward`, `next_action`, `next_action_probs`. What has a default may be left out of any line; `v` is skipped.
 //!
 //! NPZ has arrays `states` (n, D), `next_states` (n, D), `actions` (n,) or (n, A), `rewards` (n,) or (n, H),
 //! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `sessions` (as `streams`), `seqs`, `offsets`, `received`,

@@ -4,7 +4,8 @@
 //! together, so that stepping through the groups again gives the same models bit for bit. Everything else that decides a
 //! result is a *record* in a group: rows as they were received (never normalised), models that were adopted (with everything
 //! they have learned, so that replay never optimises), refits that ended without one, batches that a learner cannot bear,
-//! settings, and announced changes of policy.
+//! settings, announced changes of policy, changes of heads, requests to advisors, critics that were learned again, and rows that
+//! were taken back.
 //!
 //! ```text
 //! group    id, offset of its first row, rows, kinds of records, checksum of the group before, checksum, version, body
