@@ -2,7 +2,7 @@
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
 Circles of imports are found in the Python package too, words that have another spelling in what users read, and in
-documents the names of files that are not there.
+documents the names of files, tests, and items of types that are not there.
 
 Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
 (`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
@@ -46,6 +46,10 @@ READ = ("src/commands/**/*.rs", "crates/daemon/src/http/page/*.[jh]*", "python/c
 DOCUMENTS = ("*.md", "docs/*.md", "proto/README.md", "python/README.md")
 FOLDERS = ("benches", "crates", "docs", "examples", "fuzz", "packaging", "proto", "python", "src", "tests")
 NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./{{}},*-]*|[\w./{{}},*-]+\.(?:rs|py|js|ts|sh|cddl))`")
+# A test or another function of a file, and an item of a type.
+FUNCTION = re.compile(r"`([\w./-]+\.rs)?::(\w+)`")
+ITEM = re.compile(r"`(?:\w+::)*([A-Z]\w+)::(\w+)(?:\(\))?`")
+OF_TYPE = re.compile(r"\b(?:struct|enum|trait|impl)\b([^;{(]*)")
 # Files that documents name and that a build makes.
 MADE = {"python/criticd/_learner.abi3.so"}
 # Files that use one another, in the order of the alphabet.
@@ -294,17 +298,31 @@ def unused(package: Path) -> list[str]:
     return [name for name, named in wanted if name.replace("-", "_") not in named and name not in UNNAMED]
 
 
-def absent(root: Path) -> list[str]:
-    """Files that documents name and that are not there, a line each."""
-    paths = [path for folder in FOLDERS for path in (root / folder, *(root / folder).rglob("*"))]
-    there = [f"/{path.relative_to(root).as_posix()}" for path in paths if path.exists()]
+def absent(root: Path, modules: list[Module]) -> list[str]:
+    """What documents name and that is not there, a line each: files, functions in them, items of types."""
+    paths = [path for folder in FOLDERS for path in (root / folder, *(root / folder).rglob("*")) if path.exists()]
+    there = [f"/{path.relative_to(root).as_posix()}" for path in paths]
+    ours = [(name, path) for name, path in zip(there, paths, strict=True) if path.suffix == ".rs"]
+    functions = {name: set(re.findall(r"\bfn (\w+)", path.read_text(encoding="utf-8"))) for name, path in ours}
+    items: dict[str, set[str]] = defaultdict(set)
+    for module in modules:
+        words = set(re.findall(r"\w+", module.code))
+        for kind in {kind for begin in OF_TYPE.findall(module.code) for kind in re.findall(r"[A-Z]\w*", begin)}:
+            items[kind] |= words
     found = []
     for page in sorted(path for pattern in DOCUMENTS for path in root.glob(pattern) if path.name != "HISTORY.md"):
-        for name in sorted({*NAMED.findall(page.read_text(encoding="utf-8"))} - MADE):
+        text, missing = page.read_text(encoding="utf-8"), []
+        for name in sorted({*NAMED.findall(text)} - MADE):
             for parts in product(*(part.split(",") for part in re.split("[{}]", name))):
                 wanted = "".join(parts).rstrip("/")
-                if not any(fnmatch(path, f"*/{wanted}") for path in there):
-                    found.append(f"{page.relative_to(root)}: there is no {wanted}")
+                missing += [] if any(fnmatch(path, f"*/{wanted}") for path in there) else [wanted]
+        file = ""
+        for named, function in FUNCTION.findall(text):
+            file = named or file
+            named_so = [name for name in functions if name.endswith(f"/{file}")]
+            missing += [] if any(function in functions[name] for name in named_so) else [f"{file}::{function}"]
+        missing += [f"{kind}::{item}" for kind, item in sorted({*ITEM.findall(text)}) if item not in items[kind]]
+        found += [f"{page.relative_to(root)}: there is no {name}" for name in missing]
     return found
 
 
@@ -349,7 +367,7 @@ def faults(root: Path) -> list[str]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             said = [remedy for word, remedy in WORDS.items() if re.search(word, line)]
             found += [f"{path.relative_to(root)}:{number}: {remedy}" for remedy in said]
-    found += absent(root)
+    found += absent(root, list(modules.values()))
     package = python_imports(root / "python" / "criticd")
     for kind, edges in (*zip(("files", "folders"), graphs(modules), strict=True), ("Python files", package)):
         for circle in circles(edges):

@@ -115,11 +115,13 @@ def test_a_circle_between_folders_is_found_where_files_have_none(tmp_path: Path)
     assert not any(fault.startswith("files") for fault in found)
 
 
-def test_a_file_that_a_document_names_is_there(tmp_path: Path) -> None:
+def test_what_a_document_names_is_there(tmp_path: Path) -> None:
     sound = "`src/part/`, `part/{mod,inner}.rs`, `src/*.rs`, `journal.sqlite` and `python/criticd/_two.py`\n"
+    sound += "`tests/whole.rs::whole`, `src/first.rs::say`, `Inner::Outer`\n"
     assert faults(tmp_path, **{"ARCHITECTURE.md": sound}) == []
-    planted = "`src/parts/`, `part/{mod,outer}.rs` and `third.rs`\n"
-    found = [f"ARCHITECTURE.md: there is no {name}" for name in ("part/outer.rs", "src/parts", "third.rs")]
+    planted = "`src/parts/`, `part/{mod,outer}.rs` and `third.rs`\n`src/first.rs::say`, `::whole`, `Inner::Two`, `Third::new()`\n"
+    names = ["Inner::Two", "Third::new", "part/outer.rs", "src/first.rs::whole", "src/parts", "third.rs"]
+    found = [f"ARCHITECTURE.md: there is no {name}" for name in names]
     assert sorted(faults(tmp_path, **{"ARCHITECTURE.md": planted})) == found
 
 
