@@ -214,6 +214,22 @@ def test_documents_name_commands_and_options_that_exist() -> None:
     assert count > 150
 
 
+def test_documents_name_events_and_metrics_that_exist() -> None:
+    sources = "".join(path.read_text() for folder in ("src", "crates") for path in (ROOT / folder).rglob("*.rs"))
+    pages = [*ROOT.glob("*.md"), *(ROOT / "proto").glob("*.md"), ROOT / "python" / "README.md", *DOCS.rglob("*.md")]
+    texts = "".join(page.read_text() for page in pages if page.name not in ("CHANGELOG.md", "HISTORY.md"))
+    # Those of a table of former names are former ones.
+    before, former = texts.split("### Names that changed before the first release")
+    texts = before + former.split("\n## ", 1)[1]
+    events = set(re.findall(r"event=([a-z_]+)", texts))
+    assert len(events) > 10 and [name for name in events if f"event={name} " not in sources] == []
+    # The unit and the kind of a metric are added to the name that the source has.
+    named = re.findall(r"\bcriticd_([a-z_]+)\b(?!::)", texts)
+    metrics = {re.sub("(_seconds|_bytes)?(_total)?$", "", name) for name in named}
+    there = set(re.findall(r'"(?:criticd_)?([a-z_]+)"', (ROOT / "crates/daemon/src/http/metrics.rs").read_text()))
+    assert len(metrics) > 40 and metrics <= there, metrics - there
+
+
 def headings() -> set[str]:
     """What the headings of the troubleshooting page name in code."""
     lines = re.findall(r"^### (.*)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
