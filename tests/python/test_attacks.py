@@ -611,7 +611,7 @@ def test_endless_commands_hold_up_no_other_client(daemon: Daemon, name: str, kin
         sending.join()
     for peer in peers:
         peer.close()
-    # It reads 50 000 commands a second of each and no more, as a test of transport/link.rs asserts.
+    # It reads 50 000 commands a second of each and no more, as a test of crates/transport/src/link.rs asserts.
     print(f"{commands / seconds / len(peers):.0f} commands a second of each")
     assert daemon.terminate()[0] == 0
 
