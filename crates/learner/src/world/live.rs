@@ -20,8 +20,8 @@ pub const SUCCESSORS_MAX: usize = 150;
 const COPIED_ROWS: u64 = 1024;
 /// Last rows that are handed out with the model.
 const ROWS_OUT: u64 = 2 * COPIED_ROWS;
-/// Share of the rows of a refit that its first copy has learned.
-const COPIED_SHARE: f64 = 0.75;
+/// Share of the rows of a refit that its first copy has not learned, if that is fewer rows.
+const LATER_SHARE: f64 = 0.25;
 /// Halvings of weight between the first and the last row of sums that forget, before all of them are brought to another unit.
 const HALVINGS_MAX: f64 = 32.0;
 /// Pieces of the rows that choose kernels; the last of each group of `GROUPS` is held out.
@@ -102,7 +102,8 @@ impl Live {
             rows: Part::default(),
             weights: Vec::new(),
         };
-        let copied = window.behind(from, (COPIED_SHARE * n as f64) as u64);
+        let later = ((LATER_SHARE * n as f64) as u64).min(COPIED_ROWS);
+        let copied = window.behind(from, n as u64 - later);
         live.learn_up_to(window, copied, settings);
         live.before.push((live.end, live.world.clone()));
         live.learn_up_to(window, window.end(), settings);
@@ -111,13 +112,16 @@ impl Live {
 
     /// Learn the rows of `window` that have come since, as far as it still has them.
     pub(crate) fn learn(&mut self, window: &Window, settings: &Settings) {
-        self.learn_up_to(window, window.end(), settings);
-        let due = |before: &[(u64, World)]| before.last().is_none_or(|(end, _)| self.end >= end + COPIED_ROWS);
-        if due(&self.before) {
-            if self.before.len() > 1 {
-                self.before.remove(0);
+        self.end = self.end.max(window.start());
+        while self.end < window.end() {
+            let due = self.before.last().map_or(0, |(end, _)| end + COPIED_ROWS).max(self.end + 1);
+            self.learn_up_to(window, due.min(window.end()), settings);
+            if self.end == due {
+                if self.before.len() > 1 {
+                    self.before.remove(0);
+                }
+                self.before.push((due, self.world.clone()));
             }
-            self.before.push((self.end, self.world.clone()));
         }
     }
 
@@ -198,7 +202,7 @@ impl Live {
         let kept: Rows = window.flatten_since(from);
         let mut rows = Part::default();
         put(&kept, 0..kept.len(), settings, &mut rows);
-        let older = self.before.first().filter(|(end, _)| (from..self.end).contains(end));
+        let older = self.before.iter().find(|(end, _)| (from..self.end).contains(end));
         let unit = |end: u64| settings.forgetting.map_or(1.0, |h| ((end as f64 - self.unit_at as f64) / h).exp2());
         Some(Learned {
             world: self.world.clone(),

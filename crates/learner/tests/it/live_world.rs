@@ -213,7 +213,7 @@ fn it_plans_for_a_reward_that_no_row_had_and_its_reach_is_measured_by_rows_that_
     let mut walk = Walk::new(Settings { drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
     walk.feed(400, 20);
     walk.refit();
-    walk.feed(2400, 20);
+    walk.feed(2400, 1200);
     let learned = walk.learner.transitions().unwrap();
     let dynamics = learned.solve().unwrap();
     let known = learned.known(&dynamics);
