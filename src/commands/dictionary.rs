@@ -9,7 +9,8 @@ use crate::learner::batch::{Given, Selection};
 use crate::learner::effective_tolerance;
 use crate::learner::refit::{Compared, elements};
 use crate::math::dictionary::{Dictionary, StoppingRule};
-use crate::math::kernel::NoiseModel;
+use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::returns::greatest_weight;
 use crate::table::Categories;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -75,7 +76,12 @@ impl DictionaryOptions {
         let diagonal = given.hyperparameters.kernel.diagonal();
         let tolerance = match self.tolerance {
             Some(relative) => relative * diagonal,
-            None => effective_tolerance(given.settings, given.hyperparameters),
+            None => {
+                let noise_variance =
+                    given.hyperparameters.noise_variance / greatest_weight(given.rows, given.settings.discount);
+                let hyperparameters = Hyperparameters { noise_variance, ..given.hyperparameters.clone() };
+                effective_tolerance(given.settings, &hyperparameters)
+            }
         };
         let enough = StoppingRule { tolerance, trace: 0.0 };
         let icd = given.select(enough, self.dictionary_max, &|| true)?;

@@ -7,6 +7,7 @@ mod like;
 mod report;
 mod search;
 mod stages;
+mod weights;
 
 use super::Failure;
 use super::actions::{ActionOptions, Learned, OfActions};
@@ -47,7 +48,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.model\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.model --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.model\n  criticd fit hopper.hdf5 --out hopper.model\n  criticd fit arm.npz --assume-terminated never --out arm.model\n  criticd fit arm.npz --heads heads.toml --out arm.model\n  criticd fit points.csv --state x --target y --out points.model\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.model\n  criticd fit south.csv --like north.model --out south.model\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.model\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.model --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.model\n  criticd fit hopper.hdf5 --out hopper.model\n  criticd fit arm.npz --assume-terminated never --out arm.model\n  criticd fit arm.npz --heads heads.toml --out arm.model\n  criticd fit points.csv --state x --target y --out points.model\n  criticd fit throws.csv --state distance --target angle --cost miss --out throws.model\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.model\n  criticd fit south.csv --like north.model --out south.model\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -84,6 +85,8 @@ pub(crate) struct Fit {
     /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
     #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward", "remaining_time"])]
     target: Option<String>,
+    #[command(flatten)]
+    weights: weights::WeightOptions,
     /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
@@ -213,6 +216,7 @@ impl Fit {
         let out = self.check()?;
         let started = Instant::now();
         let table = like::read(&mut self)?;
+        let table = self.weighted(table)?;
         let mut table = self.of_policy(table)?;
         let labels = self.heads.read(&mut table, self.discount)?;
         let labels: Vec<&Path> = labels.iter().map(PathBuf::as_path).collect();
@@ -297,7 +301,7 @@ impl Fit {
     /// Take --target as the options that it stands for.
     fn regress(&mut self) {
         if let Some(target) = &self.target {
-            self.table.regress_on(target);
+            self.table.regress_on(target, self.weights.column());
             self.discount = 0.0;
             self.selection = Some(SelectionChoice::Evidence);
             self.variance = self.variance.or(Some(VarianceChoice::Model));

@@ -389,10 +389,17 @@ impl ReadingOptions {
 }
 
 impl TableOptions {
-    /// Take rows for pairs of a state and the number in column `target`, which have nothing to do with each other.
-    pub(super) fn regress_on(&mut self, target: &str) {
+    /// Take rows for pairs of a state and the number in column `target`, which have nothing to do with each other. Column `beside`
+    /// is read as a second reward.
+    pub(super) fn regress_on(&mut self, target: &str, beside: Option<&str>) {
         self.reading.independent = true;
-        self.reading.columns.reward = vec![target.to_owned()];
+        self.reading.columns.reward = std::iter::once(target).chain(beside).map(str::to_owned).collect();
+    }
+
+    /// Take the column beside the target for none of the model's.
+    pub(super) fn leave_beside_target(&mut self, column: &str) {
+        self.reading.columns.reward.truncate(1);
+        self.reading.columns.ignore.push(column.to_owned());
     }
 
     /// Take time for the reward: minus the seconds of a row, up to the last row of each episode, which terminates.

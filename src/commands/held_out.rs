@@ -11,7 +11,7 @@ use crate::learner::off_policy::shuffled;
 pub(super) use crate::learner::off_policy::{count, folds, part};
 use crate::learner::verification::factor_of;
 use crate::math::kernel::Hyperparameters;
-use crate::math::returns::chains;
+use crate::math::returns::{chains, regression_weights};
 use crate::snapshot::{Ask, Evaluation, Inputs, Snapshot};
 use crate::transition::{Invalid, Rows};
 use serde_json::{Value, json};
@@ -166,6 +166,18 @@ fn outcomes(
     (returns, errors, closed)
 }
 
+impl Seen {
+    /// How far return i of reward `h` is from its prediction, in stated deviations, with the variances `noise` (n,) where rows differ
+    /// in theirs; none where the model has no deviations.
+    fn in_deviations(&self, i: usize, h: usize, noise: Option<&[f64]>) -> Option<f64> {
+        let variance = match noise {
+            Some(noise) => self.found.variance.as_ref()?[i] + noise[i],
+            None => self.found.return_variance.as_ref()?[(i, h)],
+        };
+        Some((self.returns[h][i] - self.found.mean[(i, h)]).abs() / variance.sqrt())
+    }
+}
+
 /// How well a share of the episodes is predicted by a model of the others, which `learn` makes of their rows. None where there
 /// are too few.
 pub(super) fn hold_out(
@@ -184,7 +196,10 @@ pub(super) fn hold_out(
     shuffled(of, seed).iter().take(episodes_held).for_each(|&episode| out[episode] = true);
     let learned = part(rows, |i| !out[episodes[i] as usize]);
     let held = part(rows, |i| out[episodes[i] as usize]);
-    let seen = see(&learn(&learned)?, &held)?;
+    let model = learn(&learned)?;
+    let seen = see(&model, &held)?;
+    // In a weighted regression a row counts here as often as there, and its noise is that much less.
+    let weights = regression_weights(&held, model.discount);
     let ended: Vec<usize> = (0..held.len()).filter(|&i| seen.closed[i] <= CLOSED).collect();
     let enough = ended.len() >= ROWS_MIN;
     let compared = if enough { ended } else { (0..held.len()).collect() };
@@ -194,11 +209,11 @@ pub(super) fn hold_out(
     let of_held: Vec<u32> = episodes.iter().copied().filter(|&episode| out[episode as usize]).collect();
     let head = |h: usize| {
         let values: Vec<f64> = seen.found.mean.column(h).iter().copied().collect();
-        Figures { order: ValueOrder::of(&values, &held, &of_held, h), ..figures(&seen, h, &compared) }
+        Figures { order: ValueOrder::of(&values, &held, &of_held, h), ..figures(&seen, h, &compared, weights, &model) }
     };
     let heads = (0..seen.returns.len()).map(head).collect();
     // Returns that are mostly the model's own values verify nothing, and those of one episode count as one.
-    let factor = if enough { factor(&seen, &compared, episodes_held as f64) } else { 1.0 };
+    let factor = if enough && weights.is_none() { factor(&seen, &compared, episodes_held as f64) } else { 1.0 };
     Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads, factor }))
 }
 
@@ -324,37 +339,41 @@ fn with_time(values: &[f64]) -> f64 {
 
 /// What the errors of these returns, in stated deviations, demand of the interval of returns.
 fn factor(seen: &Seen, compared: &[usize], independent: f64) -> f64 {
-    let Some(variance) = &seen.found.return_variance else { return 1.0 };
-    let scaled = |h: usize| {
-        let of = move |&i: &usize| (seen.returns[h][i] - seen.found.mean[(i, h)]).abs() / variance[(i, h)].sqrt();
-        compared.iter().map(of)
-    };
+    if seen.found.return_variance.is_none() {
+        return 1.0;
+    }
+    let scaled = |h: usize| compared.iter().filter_map(move |&i| seen.in_deviations(i, h, None));
     factor_of((0..seen.returns.len()).flat_map(scaled).collect(), independent)
 }
 
-fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {
-    let n = compared.len() as f64;
+fn figures(seen: &Seen, h: usize, compared: &[usize], weights: Option<&[f64]>, model: &Snapshot) -> Figures {
+    let weight = |i: usize| weights.map_or(1.0, |weights| weights[i]);
+    let noise: Option<Vec<f64>> =
+        weights.map(|weights| weights.iter().map(|w| model.hyperparameters.noise_variance / w).collect());
+    let counts: Vec<f64> = compared.iter().map(|&i| weight(i)).collect();
+    let n: f64 = counts.iter().sum();
     let of = |values: &dyn Fn(usize) -> f64| -> Vec<f64> { compared.iter().map(|&i| values(i)).collect() };
     let (values, returns) = (of(&|i| seen.found.mean[(i, h)]), of(&|i| seen.returns[h][i]));
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
+    let mean = |values: &[f64]| values.iter().zip(&counts).map(|(value, w)| w * value).sum::<f64>() / n;
     let (value, outcome) = (mean(&values), mean(&returns));
-    let product =
-        |a: &[f64], x: f64, b: &[f64], y: f64| a.iter().zip(b).map(|(a, b)| (a - x) * (b - y)).sum::<f64>() / n;
+    let product = |a: &[f64], x: f64, b: &[f64], y: f64| {
+        a.iter().zip(b).zip(&counts).map(|((a, b), w)| w * (a - x) * (b - y)).sum::<f64>() / n
+    };
     let spread = product(&returns, outcome, &returns, outcome).sqrt();
     let both = product(&values, value, &returns, outcome);
     let correlation = both / (spread * product(&values, value, &values, value).sqrt());
-    let square = values.iter().zip(&returns).map(|(v, y)| (y - v) * (y - v)).sum::<f64>() / n;
-    let within = |variance: &nalgebra::DMatrix<f64>| {
-        let inside = |&&i: &&usize| {
-            (seen.returns[h][i] - seen.found.mean[(i, h)]).abs() <= NINE_TENTHS * variance[(i, h)].sqrt()
-        };
-        compared.iter().filter(inside).count() as f64 / n
+    let errors: Vec<f64> = values.iter().zip(&returns).map(|(v, y)| y - v).collect();
+    let square = product(&errors, 0.0, &errors, 0.0);
+    let inside = |i: usize| {
+        let inside = seen.in_deviations(i, h, noise.as_deref())? <= NINE_TENTHS;
+        Some(if inside { weight(i) } else { 0.0 })
     };
+    let within: Option<f64> = compared.iter().map(|&i| inside(i)).sum();
     Figures {
         correlation: if correlation.is_finite() { correlation } else { 0.0 },
         error: square.sqrt(),
         spread,
-        coverage: seen.found.return_variance.as_ref().map(within),
+        coverage: within.map(|within| within / n),
         order: None,
     }
 }

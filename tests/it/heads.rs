@@ -198,6 +198,131 @@ fn a_target_column_is_regression() {
     assert!(bench.failure(&format!("{fit} --discount 0.9")).1.contains("--discount"));
 }
 
+/// A Gaussian process about the level `mu` whose noise is ridge / weight, by dense algebra.
+struct Dense {
+    evidence: f64,
+    /// At 0, 0.31, 0.5 and 1.
+    mean: Vec<f64>,
+    variance: Vec<f64>,
+}
+
+fn dense(fitted: &Value, (x, y, weight): (&[f64], &[f64], &[f64]), mu: f64) -> Dense {
+    let of = |path: &str| fitted.pointer(path).unwrap().as_f64().unwrap();
+    let (v0, b, n, ridge) =
+        (of("/kernel/signal_variance"), of("/kernel/bias_variance"), x.len(), of("/noise/variance"));
+    let scale = fitted.pointer("/inputs/scale/0").map_or(1.0, |scale| scale.as_f64().unwrap());
+    let a = of("/kernel/relevance") / (scale * scale);
+    let k = |p: f64, q: f64| v0 * (-0.5 * a * (p - q) * (p - q)).exp() + b;
+    let noise = |i: usize, j: usize| if i == j { ridge / weight[i] } else { 0.0 };
+    let system = nalgebra::DMatrix::from_fn(n, n, |i, j| k(x[i], x[j]) + noise(i, j));
+    let about = nalgebra::DVector::from_iterator(n, y.iter().map(|y| y - mu));
+    let (inverse, half) = (system.clone().try_inverse().unwrap(), system.cholesky().unwrap().l());
+    let alpha = &inverse * &about;
+    let log_determinant = 2.0 * half.diagonal().map(f64::ln).sum();
+    let evidence = -0.5 * (about.dot(&alpha) + log_determinant + n as f64 * std::f64::consts::TAU.ln());
+    let rows = [0.0, 0.31, 0.5, 1.0].map(|at| nalgebra::DVector::from_iterator(n, x.iter().map(|&x| k(at, x))));
+    let mean = rows.iter().map(|row| mu + row.dot(&alpha)).collect();
+    let variance = rows.iter().map(|row| v0 + b - row.dot(&(&inverse * row))).collect();
+    Dense { evidence, mean, variance }
+}
+
+/// That the model is this process, and says its evidence.
+fn assert_weighted(bench: &Bench, fitted: &Value, rows: (&[f64], &[f64], &[f64]), mu: f64) {
+    let (found, expected) = (bench.json("value model.msgpack query.csv"), dense(fitted, rows, mu));
+    for (key, expected) in [("mean", &expected.mean), ("variance", &expected.variance)] {
+        for (found, expected) in numbers(&found[key]).iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-8, "{key}: {found} {expected}");
+        }
+    }
+    let nats = fitted["log_evidence"].as_f64().unwrap();
+    assert!((nats - expected.evidence).abs() < 1e-5, "{nats} {}", expected.evidence);
+}
+
+/// The data of cost-regularised kernel regression: two waves, each of which counts where the other hardly does.
+#[test]
+fn rows_of_a_regression_count_as_their_weights_or_costs_say() {
+    let case = read("regression_101");
+    let of = &case["crkr"];
+    let (x, y, weight) = (numbers(&case["x"]), numbers(&of["y"]), numbers(&of["weight"]));
+    let x = [&x[..], &x[..]].concat();
+    let bench = Bench::new();
+    let line = |i: usize| format!("{},{},{},{}", x[i], y[i], weight[i], 1.0 / weight[i]);
+    let lines: Vec<String> = (0..x.len()).map(line).collect();
+    bench.file("points.csv", &format!("place,height,weight,cost\n{}\n", lines.join("\n")));
+    bench.file("query.csv", "place\n0\n0.31\n0.5\n1\n");
+    let hyperparameters = json!({
+        "kernel": {"kind": "isotropic", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.0, "relevance": 20.0},
+        "noise": {"model": "correlated", "variance": 1.0},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    let given = "--hyperparameters h.json --no-optimise --tolerance 1e-13";
+    let fit = "fit points.csv --state place --target height --out model.msgpack";
+    for by in ["--weight weight", "--cost cost"] {
+        let fitted = bench.json(&format!("{fit} {by} {given}"));
+        assert_weighted(&bench, &fitted, (&x, &y, &weight), 0.0);
+        bench.file(
+            "all.csv",
+            &format!("place\n{}\n", x[..101].iter().map(f64::to_string).collect::<Vec<_>>().join("\n")),
+        );
+        let found = bench.json("value model.msgpack all.csv");
+        let deviation: Vec<f64> = numbers(&found["variance"]).iter().map(|v| (v + 1.0).sqrt()).collect();
+        assert_close(by, &found["mean"], &of["mean"]);
+        assert_close(by, &json!(deviation), &of["std"]);
+    }
+
+    // Selected by the evidence of the weighted rows.
+    let select = format!(
+        "{fit} --kernel isotropic --kernel-profile gaussian --linear-columns never --seed 1 --budget 20 --tolerance 1e-13"
+    );
+    let fitted = bench.json(&format!("{select} --cost cost"));
+    bench.file("selected.json", &fitted.to_string());
+    let again = "--hyperparameters selected.json --no-optimise --tolerance 1e-13";
+    let again = bench.json(&format!("{fit} --cost cost {again}"));
+    let all: f64 = weight.iter().sum();
+    let mu = y.iter().zip(&weight).map(|(y, w)| y * w).sum::<f64>() / all;
+    assert_weighted(&bench, &again, (&x, &y, &weight), mu);
+    let nats = |fitted: &Value| fitted["log_evidence"].as_f64().unwrap();
+    assert!((nats(&fitted) - nats(&again)).abs() < 2.0, "{} {}", nats(&fitted), nats(&again));
+    assert!(fitted["held_out"]["error"].as_f64().unwrap() < 1.0);
+    // Nowhere near is the evidence of the weighted rows higher, nor where unweighted rows lead.
+    let plain = dense(&bench.json(&select), (&x, &y, &weight), mu).evidence;
+    assert!(plain < nats(&again) - 5.0, "{plain} {}", nats(&again));
+    for (what, by) in [("/noise/variance", 1.3), ("/kernel/relevance", 1.6), ("/kernel/signal_variance", 3.0)] {
+        for by in [by, 1.0 / by] {
+            let mut other = fitted.clone();
+            let value = other.pointer_mut(what).unwrap();
+            *value = json!(by * value.as_f64().unwrap());
+            let other = dense(&other, (&x, &y, &weight), mu).evidence;
+            assert!(other < nats(&again) - 0.1, "{what} times {by}: {other} {}", nats(&again));
+        }
+    }
+}
+
+#[test]
+fn a_weight_that_cannot_be_is_named_with_its_row() {
+    let bench = Bench::new();
+    let said = |third: &str, options: &str| {
+        bench.file("points.csv", &format!("place,height,weight\n0,1,1\n0.5,2,{third}\n1,2,1\n"));
+        bench.failure(&format!("fit points.csv --state place --target height --out model.msgpack {options}")).1
+    };
+    for bad in ["0", "-1", "1e-12"] {
+        for option in ["weight", "cost"] {
+            let message = said(bad, &format!("--{option} weight"));
+            assert!(message.contains("3, column weight: is ") && message.contains("above 0"), "{message}");
+        }
+    }
+    for bad in ["", "heavy", "nan", "inf"] {
+        let message = said(bad, "--weight weight");
+        assert!(message.contains("weight") && message.contains("line 3"), "{message}");
+    }
+    assert!(said("1", "--weight wieght").contains("wieght"));
+    for both in ["--weight weight --cost weight", "--weight weight --drift-sensitivity low"] {
+        assert!(said("1", both).contains("cannot be used with"), "{both}");
+    }
+    let alone = bench.failure("fit points.csv --weight weight --out model.msgpack").1;
+    assert!(alone.contains("--target"), "{alone}");
+}
+
 /// A wave that six elements cannot follow, and how each rule's dictionary does on the last fifth of it.
 #[test]
 fn rules_for_the_dictionary_are_compared_by_later_returns() {

@@ -10,6 +10,7 @@
 
 use crate::heads::{Continuation, Cumulant, Head, Rate};
 use crate::math::level::about;
+use crate::math::returns::regression_weights;
 use crate::settings::Settings;
 use crate::transition::Rows;
 
@@ -41,8 +42,11 @@ pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64) -> Vec<f64> {
     if is_there { out } else { Vec::new() }
 }
 
-/// z of each row (n,).
+/// z of each row (n,), or how often it counts in a weighted regression.
 fn weights(rows: &Rows, discount: f64) -> Vec<f64> {
+    if let Some(weights) = regression_weights(rows, discount) {
+        return weights.to_vec();
+    }
     let streams = rows.streams.iter().max().map_or(0, |&last| last as usize + 1);
     // What flows into the next row of each stream.
     let mut flowing = vec![0.0; streams];

@@ -1,4 +1,4 @@
-//! Further reward columns, and labels, for a table that has been read.
+//! Further reward columns, or fewer, weights and labels, for a table that has been read.
 
 use super::Table;
 use criticd_learner::labels::Labels;
@@ -21,6 +21,29 @@ impl Table {
             rows.rewards.chunks(before).zip(values).flat_map(|(row, value)| row.iter().chain([value])).copied();
         (rows.rewards, rows.rewards_per_row) = (widened.collect(), before + 1);
         before
+    }
+
+    /// Take the last reward of every row away (n,).
+    ///
+    /// # Panics
+    /// If rows have one reward.
+    pub fn take_last_reward(&mut self) -> Vec<f64> {
+        let rows = &mut self.rows;
+        let kept = rows.rewards_per_row - 1;
+        assert!(kept > 0, "a reward is left");
+        let taken = rows.rewards.chunks(kept + 1).map(|row| row[kept]).collect();
+        rows.rewards = rows.rewards.chunks(kept + 1).flat_map(|row| &row[..kept]).copied().collect();
+        rows.rewards_per_row = kept;
+        taken
+    }
+
+    /// Let rows count so often (n,), in the place of their importance ratios.
+    ///
+    /// # Panics
+    /// If there is not one for each row.
+    pub fn set_ratios(&mut self, ratios: Vec<f64>) {
+        assert_eq!(ratios.len(), self.rows.len(), "one ratio for each row");
+        self.rows.ratios = ratios;
     }
 
     /// Put labels beside the rows, which they name by their numbers from 0: heads of these labels learn from them.

@@ -35,6 +35,8 @@ impl Fit {
         // Rows of actions may be copies that follow another policy than the one that acted.
         let drift_sensitivity = match self.drift_sensitivity {
             _ if settings.action_value.is_some() || !settings.heads.is_empty() => DriftSensitivity::Off,
+            // Rows that count little err more than others, whatever the world does.
+            _ if self.weights.column().is_some() => DriftSensitivity::Off,
             None => defaults.drift_sensitivity,
             Some(choice) => choice.sensitivity(),
         };
@@ -44,7 +46,8 @@ impl Fit {
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             // The rules are compared below, without a budget and all of them.
             dictionary_by: Some(DictionaryBy::Icd),
-            estimate_scale: true,
+            // Rows that are followed take their scale from their weights: here the evidence of the weighted rows has selected it.
+            estimate_scale: self.weights.column().is_none(),
             centred: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),

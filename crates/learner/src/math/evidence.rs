@@ -6,8 +6,8 @@
 //! log p(d) = sum over the H columns of  -1/2 log|Q| - 1/2 d' Q^-1 d - n/2 log 2 pi              [JS09, eq. 16]
 //! ```
 //! With correlated noise on closed chains this is the evidence of regressing returns on states,
-//! docs/mathematics.md (M3): row i observes V at node i. With white noise row i observes V(x_i) - gamma_i V(x'_i).
-//! Everything below serves both.
+//! docs/mathematics.md (M3): row i observes V at node i. With white noise row i observes V(x_i) - gamma_i V(x'_i), and with
+//! weights root(w_i) V(x_i). Everything below serves all three.
 //!
 //! # Gradient (docs/mathematics.md (E2), (E3))
 //! Both evidences have the form dL = sum_ij w_ij dk(x_i, x_j), and differ only in the weights w. With k0 the kernel without
@@ -189,7 +189,11 @@ mod tests {
                     let observed = Matrix::from_columns(n, columns, observed);
                     let problem = if white {
                         let differences = (0..n)
-                            .map(|i| Difference { node: i, successor: (i % 3 != 2).then_some(((i + 1) % n, 0.9)) })
+                            .map(|i| Difference {
+                                node: i,
+                                factor: [1.0, 0.25, 3.0][i % 3],
+                                successor: (i % 4 != 2).then_some(((i + 1) % n, 0.9)),
+                            })
                             .collect();
                         Problem::white(dim, states, differences, observed)
                     } else {

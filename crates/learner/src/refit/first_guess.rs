@@ -6,7 +6,7 @@ use crate::level::about_level;
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric};
-use crate::math::returns::Returns;
+use crate::math::returns::{Returns, regression_weights};
 use crate::settings::{KernelKind, Settings};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
@@ -54,7 +54,8 @@ pub fn initial_hyperparameters(
         let mean = open.col(h).iter().sum::<f64>() / rows.len().max(1) as f64;
         closed.col_mut(h).fill(mean);
     }
-    let (square_of_mean, variance) = moments(&returns.targets(&closed));
+    let weights = regression_weights(rows, settings.discount);
+    let (square_of_mean, variance) = weighted_moments(&returns.targets(&closed), weights);
     let floor = (FLOOR * square_of_mean).max(1e-12);
     let variance = if settings.lacks_scale(rows) { 1.0 } else { variance.max(floor) };
     let dim = inputs.dim();
@@ -88,12 +89,22 @@ pub(super) fn normalisation(rows: &Rows, settings: &Settings, names: Option<Vec<
 
 /// Square of the mean, and variance about it, of all targets, averaged over rewards.
 pub(super) fn moments(targets: &Matrix) -> (f64, f64) {
-    let (n, columns) = (targets.rows().max(1) as f64, targets.cols().max(1) as f64);
+    weighted_moments(targets, None)
+}
+
+/// The same of rows that count so often; once each without `weights`.
+pub(super) fn weighted_moments(targets: &Matrix, weights: Option<&[f64]>) -> (f64, f64) {
+    let weight = |i: usize| weights.map_or(1.0, |weights| weights[i]);
+    let all: f64 = (0..targets.rows()).map(weight).sum();
+    let (n, columns) = (if all > 0.0 { all } else { 1.0 }, targets.cols().max(1) as f64);
     let (mut square_of_mean, mut variance) = (0.0, 0.0);
     for h in 0..targets.cols() {
-        let mean = targets.col(h).iter().sum::<f64>() / n;
+        let of = |value: &dyn Fn(f64) -> f64| {
+            targets.col(h).iter().enumerate().map(|(i, &y)| weight(i) * value(y)).sum::<f64>() / n
+        };
+        let mean = of(&|y| y);
         square_of_mean += mean * mean / columns;
-        variance += targets.col(h).iter().map(|y| (y - mean) * (y - mean)).sum::<f64>() / n / columns;
+        variance += of(&|y| (y - mean) * (y - mean)) / columns;
     }
     (square_of_mean, variance)
 }

@@ -6,7 +6,7 @@
 
 use super::apart::APART;
 use super::error::{Lack, RefitError};
-use super::first_guess::moments;
+use super::first_guess::{moments, weighted_moments};
 use crate::math::columns::Column;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
@@ -16,7 +16,7 @@ use crate::math::evidence::{
 };
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::math::optimise::{Ascent, Bounds, Prior};
-use crate::math::returns::differences;
+use crate::math::returns::{differences, regression_weights};
 use crate::settings::{SelectBy, Settings, TOLERANCE_MIN};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
@@ -194,7 +194,10 @@ impl Found {
 impl Search {
     pub(super) fn new(settings: &Settings, data: &Data<'_>) -> Result<Self, RefitError> {
         let Data { rows, inputs, targets, seed, .. } = *data;
-        let (square_of_mean, variance) = moments(targets);
+        // Where each column has its own best noise rows count once.
+        let counts = settings.noise == NoiseModel::Correlated && data.profiled.is_none();
+        let weights = regression_weights(rows, settings.discount).filter(|_| counts);
+        let (square_of_mean, variance) = weighted_moments(targets, weights);
         if !(square_of_mean.is_finite() && variance.is_finite()) {
             return Err(RefitError::NotEnough(Lack::FiniteReturns));
         }
@@ -208,11 +211,12 @@ impl Search {
             // Deterministic rewards may be all the same; their size is then the only scale there is.
             if spread > 0.0 { spread } else { square.max(f64::MIN_POSITIVE) }
         } else {
-            variance
+            // The noise is that of a row of weight 1.
+            variance * weights.map_or(1.0, |weights| weights.iter().sum::<f64>() / weights.len() as f64)
         };
         let total = square_of_mean + variance;
-        let (problem, chosen) = subset(settings, rows, inputs, targets, settings.evidence_rows, seed);
-        let (screen, _) = subset(settings, rows, inputs, targets, SCREEN_ROWS, seed ^ 0x5eed);
+        let (problem, chosen) = subset(settings, data, weights, settings.evidence_rows, seed);
+        let (screen, _) = subset(settings, data, weights, SCREEN_ROWS, seed ^ 0x5eed);
         let [problem, screen] = [problem, screen].map(|problem| match data.profiled {
             Some(floor) => problem.profiled(floor),
             None => problem,
@@ -223,7 +227,7 @@ impl Search {
             SelectBy::Sparse => true,
         };
         let whole = wanted.then(|| {
-            let (problem, _) = subset(settings, rows, inputs, targets, rows.len(), seed);
+            let (problem, _) = subset(settings, data, weights, rows.len(), seed);
             let (nodes, dim) = (problem.nodes(), rows.dim);
             let stride = (nodes.len() / dim).div_ceil(CANDIDATES).max(1);
             let candidates = nodes.chunks_exact(dim).step_by(stride).flatten().copied().collect();
@@ -392,7 +396,8 @@ pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> StoppingRule {
 impl FullData {
     /// Elements (m, D) of a dictionary for these hyperparameters; none if stopped.
     pub(super) fn dictionary(&self, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Option<Vec<f64>> {
-        let enough = enough(hyper, self.problem.observed().cols());
+        let noise_variance = hyper.noise_variance / self.problem.greatest_weight().max(1.0);
+        let enough = enough(&Hyperparameters { noise_variance, ..hyper.clone() }, self.problem.observed().cols());
         // The candidates stand for all nodes.
         let enough = StoppingRule { trace: enough.trace / self.stride as f64, ..enough };
         let dim = self.problem.dim();
@@ -460,14 +465,8 @@ pub(super) fn chosen_rows(n: usize, count: usize, run: usize, seed: u64) -> Vec<
 
 /// About `count` rows as a problem of their own. Under correlated noise pairs of state and return are exchangeable, so rows are
 /// spread evenly with a random offset in each stretch; under white noise the return is only in whole runs, so stretches are kept.
-fn subset(
-    settings: &Settings,
-    rows: &Rows,
-    inputs: &Inputs,
-    targets: &Matrix,
-    count: usize,
-    seed: u64,
-) -> (Problem, Matrix) {
+fn subset(settings: &Settings, data: &Data<'_>, weights: Option<&[f64]>, count: usize, seed: u64) -> (Problem, Matrix) {
+    let Data { rows, inputs, targets, .. } = *data;
     let run = if settings.noise == NoiseModel::White { 100 } else { 1 };
     let chosen = chosen_rows(rows.len(), count, run, seed);
     let pick = |source: &dyn Fn(usize, usize) -> f64, columns: usize| {
@@ -488,6 +487,11 @@ fn subset(
         (Problem::white(rows.dim, inputs.normalise(&nodes), pairs, rewards), y)
     } else {
         let states: Vec<f64> = chosen.iter().flat_map(|&i| rows.state(i).iter().copied()).collect();
-        (Problem::correlated(rows.dim, inputs.normalise(&states), y.clone()), y)
+        let problem = Problem::correlated(rows.dim, inputs.normalise(&states), y.clone());
+        let problem = match weights {
+            Some(weights) => problem.weighted(&chosen.iter().map(|&i| weights[i]).collect::<Vec<_>>()),
+            None => problem,
+        };
+        (problem, y)
     }
 }

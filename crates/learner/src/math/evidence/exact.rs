@@ -77,7 +77,7 @@ impl Evaluator {
         let mut alpha = problem.observed.clone();
         dense::solve_lower(system.view(), alpha.view_mut());
         let fit = 0.5 * square(&alpha);
-        let complexity = 0.5 * columns * dense::log_determinant(system);
+        let complexity = columns * (0.5 * dense::log_determinant(system) - problem.log_factors());
         let mut out = Evidence {
             value: -complexity - fit - gaussian_constant(problem),
             complexity,
@@ -120,7 +120,7 @@ fn backward(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matri
     let n = differences.len();
     let mut half = Matrix::zeros(n, nodes);
     for (j, d) in differences.iter().enumerate() {
-        dense::axpy(half.col_mut(d.node), 1.0, weights.col(j));
+        dense::axpy(half.col_mut(d.node), d.factor, weights.col(j));
         if let Some((s, g)) = d.successor {
             dense::axpy(half.col_mut(s), -g, weights.col(j));
         }
@@ -129,7 +129,7 @@ fn backward(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matri
     for c in 0..nodes {
         let (from, to) = (half.col(c), out.col_mut(c));
         for (value, d) in from.iter().zip(differences) {
-            to[d.node] += value;
+            to[d.node] += d.factor * value;
             if let Some((s, g)) = d.successor {
                 to[s] -= g * value;
             }

@@ -145,15 +145,22 @@ impl GradientAccumulator {
         self.outer_all(2.0, products.view(), x.view());
     }
 
-    /// The prior variance of one functional: k(x, x), or k(x, x) + g^2 k(x', x') - 2 g k(x, x').
-    pub(super) fn own(&mut self, kernel: &Kernel, state: &[f64], successor: Option<(&[f64], f64)>, weight: f64) {
-        self.signal += weight * kernel.signal_variance;
-        self.bias += weight;
+    /// The prior variance of one functional: f^2 k(x, x), or f^2 k(x, x) + g^2 k(x', x') - 2 f g k(x, x').
+    pub(super) fn own(
+        &mut self,
+        kernel: &Kernel,
+        (state, factor): (&[f64], f64),
+        successor: Option<(&[f64], f64)>,
+        weight: f64,
+    ) {
+        let own = factor * factor * weight;
+        self.signal += own * kernel.signal_variance;
+        self.bias += own;
         if let Some((next, g)) = successor {
             let (between, slope) = signal_and_slope(kernel, state, next);
-            self.signal += weight * (g * g * kernel.signal_variance - 2.0 * g * between);
-            self.bias += weight * (1.0 - g) * (1.0 - g) - weight;
-            let weight = -2.0 * g * weight * slope;
+            self.signal += weight * (g * g * kernel.signal_variance - 2.0 * factor * g * between);
+            self.bias += weight * (factor - g) * (factor - g) - own;
+            let weight = -2.0 * factor * g * weight * slope;
             let (mut a, mut b) = (Vec::new(), Vec::new());
             let (a, b) = (self.embedding.coordinates(state, &mut a), self.embedding.coordinates(next, &mut b));
             let step: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();

@@ -1,6 +1,6 @@
 //! Kernel values between many states, and the covariance of what is observed at them.
 
-use super::problem::Problem;
+use super::problem::{Difference, Problem};
 use crate::math::dense::Matrix;
 use crate::math::kernel::{Hyperparameters, Kernel, Points};
 
@@ -68,12 +68,13 @@ pub(super) fn covariance_into(signal: &Matrix, problem: &Problem, hyper: &Hyperp
                 }
             }
             Some(differences) => {
-                let (at, next) = (signal.col(differences[j].node), differences[j].successor);
+                let Difference { node, factor, successor: next } = differences[j];
+                let at = signal.col(node);
                 for (value, d) in column.iter_mut().zip(&differences[j..]) {
-                    let apply = |k: &[f64]| k[d.node] - d.successor.map_or(0.0, |(s, g)| g * k[s]);
-                    let level = |d: Option<(usize, f64)>| 1.0 - d.map_or(0.0, |(_, g)| g);
-                    *value = apply(at) - next.map_or(0.0, |(s, g)| g * apply(signal.col(s)))
-                        + bias * level(next) * level(d.successor);
+                    let apply = |k: &[f64]| d.factor * k[d.node] - d.successor.map_or(0.0, |(s, g)| g * k[s]);
+                    let level = |factor: f64, d: Option<(usize, f64)>| factor - d.map_or(0.0, |(_, g)| g);
+                    *value = factor * apply(at) - next.map_or(0.0, |(s, g)| g * apply(signal.col(s)))
+                        + bias * level(factor, next) * level(d.factor, d.successor);
                 }
             }
         }

@@ -2,11 +2,13 @@
 
 use crate::math::dense::Matrix;
 
-/// One row of white noise: V(node) - discount V(successor), or V(node) where the successor is absorbing.
+/// What one row observes: factor V(node) - discount V(successor), or factor V(node) where nothing follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// Index of the state among the nodes.
     pub node: usize,
+    /// 1, or the root of the weight of an observation, which is then that many times as large as what was seen.
+    pub factor: f64,
     /// Index of the successor among the nodes, and the discount in \[0, 1\].
     pub successor: Option<(usize, f64)>,
 }
@@ -45,6 +47,22 @@ impl Problem {
         let inside = |d: &Difference| d.node < len && d.successor.is_none_or(|(s, _)| s < len);
         assert!(differences.iter().all(inside), "a difference names a node that is not there");
         Self { dim, nodes, differences: Some(differences), observed: rewards, profiled: None }
+    }
+
+    /// Row i of a regression counts `weights[i]` times, from 0 on: the variance of its noise is sigma0^2 / weight. Multiplied by the root
+    /// of its weight its noise is that of all others, and the evidence differs by a constant, docs/mathematics.md (E15).
+    ///
+    /// # Panics
+    /// If there is another number of weights, or the problem is none of correlated noise.
+    #[must_use]
+    pub fn weighted(mut self, weights: &[f64]) -> Self {
+        assert!(self.differences.is_none() && weights.len() == self.rows(), "a weight for each row of a regression");
+        for h in 0..self.observed.cols() {
+            self.observed.col_mut(h).iter_mut().zip(weights).for_each(|(y, weight)| *y *= weight.sqrt());
+        }
+        let of = |(node, weight): (usize, &f64)| Difference { node, factor: weight.sqrt(), successor: None };
+        self.differences = Some(weights.iter().enumerate().map(of).collect());
+        self
     }
 
     /// The same, with the exact evidence of each column at the noise and scale that suit it best: the kernel is then judged by its
@@ -87,6 +105,22 @@ impl Problem {
         &self.nodes[node * self.dim..(node + 1) * self.dim]
     }
 
+    /// What V(node) is multiplied by in row i.
+    pub(super) fn factor(&self, row: usize) -> f64 {
+        self.differences.as_ref().map_or(1.0, |d| d[row].factor)
+    }
+
+    /// Logarithm of what the observed numbers of each column have been multiplied by.
+    pub(super) fn log_factors(&self) -> f64 {
+        let factors = self.differences.iter().flatten().map(|d| d.factor);
+        factors.filter(|&factor| factor > 0.0).map(f64::ln).sum()
+    }
+
+    /// The greatest weight of a row.
+    pub(crate) fn greatest_weight(&self) -> f64 {
+        (0..self.rows()).map(|row| self.factor(row).powi(2)).fold(0.0, f64::max)
+    }
+
     /// The successor's state and the discount, where row i observes a difference.
     pub(super) fn successor(&self, row: usize) -> Option<(&[f64], f64)> {
         let (node, discount) = self.differences.as_ref()?[row].successor?;
@@ -100,7 +134,7 @@ impl Problem {
         for j in 0..values.cols() {
             let column = values.col(j);
             for (value, d) in out.col_mut(j).iter_mut().zip(differences) {
-                *value = column[d.node] - d.successor.map_or(0.0, |(s, g)| g * column[s]);
+                *value = d.factor * column[d.node] - d.successor.map_or(0.0, |(s, g)| g * column[s]);
             }
         }
         out

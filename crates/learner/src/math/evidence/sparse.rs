@@ -170,7 +170,8 @@ impl<'a> Bound<'a> {
         let system = Cholesky::new(system)?;
         dense::solve_lower(system.factor().view(), half.view_mut());
         let energy = square(&self.problem.observed) - square(&half);
-        let complexity = 0.5 * hs * ((n as f64 - m as f64) * noise.ln() + system.log_determinant());
+        let complexity =
+            hs * (0.5 * ((n as f64 - m as f64) * noise.ln() + system.log_determinant()) - self.problem.log_factors());
         let fit = 0.5 * energy / noise;
         let trace_gap = 0.5 * hs * trace / noise;
         let evidence = Evidence {
@@ -214,7 +215,8 @@ impl<'a> Bound<'a> {
             dense::multiply(product, true, 1.0 / noise, along.view(), Op::Plain, observed, Op::Transposed);
             sides.add(pull, problem, start, len, products, block);
             for row in start..start + len {
-                pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
+                let state = (problem.node(row), problem.factor(row));
+                pull.own(kernel, state, problem.successor(row), -0.5 * paid * hs / noise);
             }
         })?;
         let embedding = kernel.embedding(problem.dim);
@@ -375,18 +377,19 @@ impl Block {
             return len as f64 * kernel.diagonal();
         }
         for i in 0..len {
+            let factor = problem.factor(start + i);
             basis.signal(kernel, 0, &points, i, self.signal.col_mut(i));
             for (feature, signal) in self.values.col_mut(i).iter_mut().zip(self.signal.col(i)) {
-                *feature = signal + bias;
+                *feature = factor * (signal + bias);
             }
-            prior += kernel.diagonal();
+            prior += factor * factor * kernel.diagonal();
             if let (Some(next), Some((state, discount))) = (&next, problem.successor(start + i)) {
                 basis.signal(kernel, 0, next, i, self.next.col_mut(i));
                 for (feature, signal) in self.values.col_mut(i).iter_mut().zip(self.next.col(i)) {
                     *feature -= discount * (signal + bias);
                 }
                 let (own, _) = signal_and_slope(kernel, problem.node(start + i), state);
-                prior += discount * discount * kernel.diagonal() - 2.0 * discount * (own + bias);
+                prior += discount * discount * kernel.diagonal() - 2.0 * factor * discount * (own + bias);
             }
         }
         prior
@@ -457,7 +460,7 @@ impl CrossWeights {
         weights: &mut Matrix,
         block: &Block,
     ) {
-        let state = |i: usize| Some((problem.node(start + i), 1.0));
+        let state = |i: usize| Some((problem.node(start + i), problem.factor(start + i)));
         if problem.differences.is_none() {
             let side = Side { values: &block.values, level: block.bias, slopes: &block.slopes };
             self.add_side(pull, len, state, weights, side);
