@@ -22,12 +22,12 @@ const EIGENVALUES: usize = 150;
 
 fn main() {
     let options = Options::parse();
-    options.prepare();
+    options.out.prepare();
     let runs = options.for_each_seed(|seed| run(seed, RANDOM_STARTS));
     print_table(&runs);
     print_orderings(&runs);
-    options.write("gridworld-value.png", &values(&runs[0]), 3);
-    options.write("gridworld-spectra.png", &spectra(&runs[0]), 2);
+    options.out.write("gridworld-value.png", &values(&runs[0]), 3);
+    options.out.write("gridworld-spectra.png", &spectra(&runs[0]), 2);
 }
 
 fn print_table(runs: &[Run]) {

@@ -26,7 +26,7 @@ const EIGENVALUES: usize = 300;
 
 fn main() {
     let options = Options::parse();
-    options.prepare();
+    options.out.prepare();
     let started = Instant::now();
     let optimal: Vec<Optimal> = std::thread::scope(|scope| {
         let running = FORMULATIONS.each_ref().map(|f| scope.spawn(|| Optimal::solve(f.step)));
@@ -35,7 +35,7 @@ fn main() {
     let sweeps: Vec<String> = optimal.iter().map(|o| o.sweeps.to_string()).collect();
     let elapsed = started.elapsed().as_secs_f64();
     eprintln!("optimal values after {elapsed:.1} s and {} sweeps over {NODES} x {NODES} nodes", sweeps.join(" and "));
-    options.write("pendulum-optimal.png", &optimal_values(&optimal), 3);
+    options.out.write("pendulum-optimal.png", &optimal_values(&optimal), 3);
     println!(
         "Pendulum (section 6.1): median (least to greatest) over {} seeds, beside the paper's numbers",
         options.seeds
@@ -46,8 +46,8 @@ fn main() {
         print_orderings(&runs);
         let shown = median_seed(&runs);
         println!("the pictures show seed {shown}, whose (III) has the median error on the grid");
-        options.write(&format!("pendulum-{}-models.png", formulation.name), &models(&runs[shown]), 2);
-        options.write(&format!("pendulum-{}-kernels.png", formulation.name), &kernels(&runs[shown]), 3);
+        options.out.write(&format!("pendulum-{}-models.png", formulation.name), &models(&runs[shown]), 2);
+        options.out.write(&format!("pendulum-{}-kernels.png", formulation.name), &kernels(&runs[shown]), 3);
     }
     eprintln!("all done after {:.0} s", started.elapsed().as_secs_f64());
 }

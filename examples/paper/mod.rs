@@ -1,9 +1,11 @@
-//! What the two reproductions of Jung and Stone's experiments share: model selection on a small table of transitions,
-//! and tables of medians.
+//! What the reproductions share: model selection on a small table of transitions, tables of medians, and the computations of each.
 #![allow(dead_code)] // each of them uses its own part
 
 pub(crate) mod gridworld;
 pub(crate) mod pendulum;
+pub(crate) mod processes;
+pub(crate) mod pursuits;
+pub(crate) mod regression;
 pub(crate) mod show;
 
 use criticd::math::dense::{self, Matrix};

@@ -5,18 +5,25 @@ use criticd::picture::Figure;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// The options of both examples.
+/// Where pictures go.
 #[derive(Parser)]
-pub(crate) struct Options {
+pub(crate) struct Out {
     /// Directory for the pictures
     #[arg(long, value_name = "DIR", default_value = "target/figures")]
-    pub(crate) out: PathBuf,
+    out: PathBuf,
+}
+
+/// The options of the examples that draw samples.
+#[derive(Parser)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) out: Out,
     /// How many seeds, from 0
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seeds: u64,
 }
 
-impl Options {
+impl Out {
     /// Make the directory for the pictures, or say why not and end.
     pub(crate) fn prepare(&self) {
         if let Err(error) = std::fs::create_dir_all(&self.out) {
@@ -34,7 +41,9 @@ impl Options {
         }
         eprintln!("wrote {}", path.display());
     }
+}
 
+impl Options {
     /// Apply `work` to each seed on as many threads as there are processors; results in the order of the seeds.
     pub(crate) fn for_each_seed<T: Send>(&self, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(self.seeds);

@@ -2,7 +2,7 @@
 
     target/python/bin/python tests/python/pictures.py [PROGRAM]        target/release/criticd, unless another is given
 
-Needs Chromium, and the environment that tests/run.sh makes. `cargo run --release --example gridworld and --example pendulum` makes those of the paper's problems.
+Needs Chromium, and the environment that tests/run.sh makes. `cargo run --release --example gridworld`, `pendulum` and `documents` make those of docs/reproduction.md.
 """
 
 from __future__ import annotations
