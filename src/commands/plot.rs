@@ -2,6 +2,7 @@
 
 mod came;
 mod errors;
+mod reach;
 mod states;
 mod trajectory;
 
@@ -112,6 +113,10 @@ pub(crate) struct Plot {
     /// Reward whose value function is drawn, counted from 0
     #[arg(long, value_name = "K", default_value_t = 0)]
     reward: usize,
+    /// On the map of the value also draw how far the kernel reaches: the states around the middle at which it has half of its height, or
+    /// a larger share where that is outside. It is an ellipse, for variables that are numbers on a line
+    #[arg(long, conflicts_with_all = ["curve", "against", "errors", "trajectory"])]
+    kernel: bool,
     /// The head called this in place of the value
     #[arg(long, value_name = "NAME", conflicts_with_all = ["reward", "errors", "trajectory"])]
     head: Option<String>,
@@ -160,6 +165,8 @@ struct View {
     reward: usize,
     labels: Labels,
     marginal: bool,
+    /// Whether to show how far the kernel reaches.
+    kernel: bool,
     categories: Categories,
 }
 
@@ -380,8 +387,8 @@ impl Plot {
         if y == Some(x) {
             return Err(format!("--x and --y are both {}", names[x]));
         }
-        let (reward, marginal, labels) = (self.reward, self.marginal, self.labels(snapshot));
-        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, labels, marginal, categories })
+        let (reward, marginal, kernel, labels) = (self.reward, self.marginal, self.kernel, self.labels(snapshot));
+        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, labels, marginal, kernel, categories })
     }
 }
 
@@ -499,8 +506,11 @@ impl View {
         let points = vec![Points { label: "dictionary".into(), at, marker: Marker::Ring }];
         let [low, high] = ends(mean.iter());
         let mut value = self.map(y, self.titled(&self.labels.title, AVERAGED), mean, unknown);
+        if self.kernel {
+            value.points.extend(reach::ellipse(snapshot, [self.x, y], [self.x, y].map(|d| self.ranges[d])));
+        }
         let Some(deviation) = deviation else {
-            value.points = points;
+            value.points.extend(points);
             return Ok(vec![Panel::Heatmap(value)]);
         };
         let greatest = ends(deviation.iter())[1];
@@ -662,6 +672,7 @@ mod tests {
             reward: 0,
             labels: Labels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
             marginal: false,
+            kernel: false,
             categories: Default::default(),
         }
     }

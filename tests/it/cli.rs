@@ -784,6 +784,10 @@ fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
     assert!(svg.starts_with("<svg ") && svg.matches("<image ").count() >= 4, "maps, bars of colour and their keys");
     assert_eq!(svg, read("b.svg"), "a variable that is drawn stands nowhere");
     assert_ne!(svg, read("c.svg"));
+    bench.text("plot m.msgpack --out kernel.svg --kernel");
+    let shapes = |svg: &str| svg.matches("<path").count();
+    assert!(shapes(&read("kernel.svg")) > shapes(&svg) + 20, "an ellipse of dots on the map of the value");
+    assert!(bench.failure("plot m.msgpack --out k.svg --kernel --curve").1.contains("cannot be used with"));
     // Of a table's rows: where returns differ from values.
     let drawn = bench.run("plot m.msgpack --out errors.svg --errors t.csv");
     let said = String::from_utf8(drawn.stderr).unwrap();

@@ -209,6 +209,7 @@ mod tests {
             reward: 0,
             labels: Labels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
             marginal: false,
+            kernel: false,
             categories: Default::default(),
         };
         // Of z and x: two returns in the cell at the lower right, one at the upper left.
