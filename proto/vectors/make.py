@@ -72,7 +72,9 @@ write("batch_numpy", {"v": 1, "stream": "robot", "session": "7f", "seq": 40, **r
 write("piece", {"v": 1, "stream": "robot", "states": states, "rewards": [1, 2]})
 write("append", {"v": 1, "id": 9, "op": "append", "stream": "robot", "session": "7f", "seq": 40, **rows})
 write("value", {"v": 1, "id": "q", "op": "value", "states": states, "variance": True, "min_offset": 12})
+write("value_as_of", {"v": 1, "id": "q", "op": "value", "states": states, "variance": True, "as_of": 1.75e9})
 write("snapshot_request", {"v": 1, "id": None, "op": "snapshot", "critic": "default", "variance": True})
+write("snapshot_as_of", {"v": 1, "id": 1, "op": "snapshot", "variance": True, "as_of": 120000})
 
 
 def snapshot(kind, relevance, factors):
@@ -172,7 +174,7 @@ def bad(name, socket, message, code, field=None, index=None, schema=False):
 
 for name in ("transition", "transition_numpy_scalars", "batch", "batch_numpy", "piece"):
     read(name, "ingest")
-for name in ("append", "value", "snapshot_request"):
+for name in ("append", "value", "value_as_of", "snapshot_request", "snapshot_as_of"):
     read(name, "control")
 for name in ("snapshot_isotropic", "snapshot_ard", "snapshot_factor"):
     read(name, "publication")

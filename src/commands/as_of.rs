@@ -1,16 +1,21 @@
 //! Models as they were.
 
 use super::Failure;
+use super::client::{Connection, endpoint};
 use super::output::{Progress, in_file};
 use crate::config::Config;
-use crate::daemon::as_of::{Moment, as_of};
+use crate::daemon::as_of::{Moment, as_of, model};
 use crate::daemon::survey::holds_journal;
 use crate::journal::checkpoint::Directory;
 use crate::journal::store::SqliteStorage;
-use crate::learner::Learner;
 use crate::snapshot::Snapshot;
 use crate::state::State;
+use serde_json::json;
 use std::path::Path;
+use std::time::Duration;
+
+/// Longest wait for a daemon that learns again.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A moment, as it is written.
 pub(super) fn moment(text: &str) -> Result<Moment, String> {
@@ -32,28 +37,39 @@ pub(super) fn state(directory: &Path, moment: Moment) -> Result<State, Failure> 
     let window_rows = Config::default().window_rows;
     let found = as_of(&mut storage, &Directory::new(directory), window_rows, moment, &mut |done, of| {
         progress.advance(done, of);
+        true
     });
     drop(progress);
     found.map_err(|e| in_file(directory, e))
 }
 
-/// The model of a critic as it was.
-pub(super) fn snapshot(directory: &Path, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
-    let state = state(directory, moment)?;
+/// The model of a critic as it was. A daemon that is named by its endpoint learns it again, one that is named by its data directory need
+/// not run.
+pub(super) fn snapshot(place: &Path, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+    if let Some(endpoint) = endpoint(place) {
+        return asked(&endpoint, critic, moment);
+    }
+    let state = state(place, moment)?;
     let names = || state.critics().iter().map(|learner| learner.settings().name.as_str());
     let index = critic.map_or(Some(0), |name| names().position(|known| known == name));
     let learner = index.and_then(|index| state.critics().get(index)).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
         Failure::new(format!("there was no such critic then; there was {}", known.join(", ")))
     })?;
-    model(&state, learner)
+    Ok(model(&state, learner)?)
 }
 
-/// The model of one of the critics of `state`, with the names of its rewards.
-pub(super) fn model(state: &State, learner: &Learner) -> Result<Snapshot, Failure> {
-    let said = state.configured().and_then(|configured| configured.reward_names.as_deref());
-    let reward_names = Config::reward_names(said.unwrap_or_default(), learner.settings());
-    Ok(Snapshot { reward_names, ..learner.snapshot(true)? })
+/// The same from the daemon at `endpoint`.
+fn asked(endpoint: &str, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+    let connection = Connection::to(endpoint);
+    let mut requester = connection.connect()?;
+    let hello = requester.ask("hello", json!({}), connection.timeout())?;
+    if !hello["features"].as_array().is_some_and(|features| features.contains(&json!("as_of"))) {
+        return Err(Failure::new(format!(
+            "the daemon at {endpoint} has no journal, or is too old to tell of the past"
+        )));
+    }
+    Ok(requester.snapshot_as_of(critic, moment, PATIENCE)?)
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ mod reset;
 mod rollout;
 mod score;
 mod serve;
+mod snapshot;
 mod status;
 mod stop;
 mod value;
@@ -83,7 +84,7 @@ enum Command {
     Serve(serve::Serve),
     Stop(stop::Stop),
     Status(status::Status),
-    Snapshot(client::Snapshot),
+    Snapshot(snapshot::Snapshot),
     #[command(alias = "optimise")]
     Refit(client::Refit),
     Rebuild(client::Rebuild),

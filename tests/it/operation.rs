@@ -388,6 +388,15 @@ fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
     let said = done(&format!("status --data-dir {data} {moment}"));
     assert!(said.starts_with("2048 rows had been stored\n") && said.contains("learned "), "{said}");
     let control = daemon.control().to_owned();
+    let by_itself = |place: &str| {
+        let out = at("by-itself.model");
+        done(&format!("snapshot {place} {moment} --out {out}"));
+        std::fs::read(out).unwrap()
+    };
+    assert!(by_itself(&format!("--control {control}")) == by_itself(&format!("--data-dir {data}")));
+    let values = |model: &str| done(&format!("value {model} {states} --json"));
+    assert_eq!(values(&format!("{control} {moment}")), values(&then));
+    fails(&format!("value {control} {states} --as-of 999999"), "lies ahead: 3072 rows are stored");
     for (command, words) in [
         (format!("status --control {control} {moment}"), "name its data directory with -d"),
         (format!("value {data} {states} --critic a,b {moment}"), "one critic answers"),

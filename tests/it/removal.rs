@@ -1,10 +1,11 @@
 //! Rows that are taken back from a daemon: its critics are at once as if they had never learned them, and after the rebuild bit for bit
 //! what a daemon has whose journal never held them.
 
-use crate::support::PATIENCE;
+use crate::support::daemon::{Running, next};
 use crate::support::harness::{Handed, Harness, Ways, config};
 use crate::support::program::{Process, any_ports, criticd, patient};
-use criticd::client::Requester;
+use crate::support::{PATIENCE, until};
+use criticd::client::{ClientError, Requester};
 use criticd::config::Config;
 use criticd::daemon::as_of::{Moment, as_of};
 use criticd::daemon::core::Output;
@@ -15,13 +16,16 @@ use criticd::journal::{GroupWriter, Record};
 use criticd::learner::Learner;
 use criticd::learner::removal::{Offsets, Selector};
 use criticd::sim::{self, Step, walk::Walk};
+use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire::status::RemovalStatus;
-use criticd::wire::{Op, RemoveRequest};
+use criticd::wire::{self, ArrayForm, Op, RemoveRequest};
 use parking_lot::Mutex;
+use rand::seq::SliceRandom as _;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A critic whose dictionary is full and whose first model is chosen before streams but one have come.
@@ -406,7 +410,7 @@ fn append(requester: &mut Requester, stream: &str, seq: u64, rows: usize) {
         "seq": seq,
         "states": (0..rows).map(state).collect::<Vec<_>>(),
         "next_states": (0..rows).map(|i| state(i + 1)).collect::<Vec<_>>(),
-        "rewards": vec![1.0; rows],
+        "rewards": (0..rows).map(|i| 1.0 + state(i)[0]).collect::<Vec<_>>(),
         "behavior_probs": vec![0.5; rows],
         "target_probs": vec![0.5; rows],
         "terminated": (0..rows).map(|i| i % 4 == 3).collect::<Vec<_>>(),
@@ -581,7 +585,7 @@ fn what_was_answered_then_is_told_bit_for_bit() {
     let config = config(&format!("[[critic]]\n{settings}"));
     let ways = Ways { rebuilds: Handed::AtOnce, ..Ways::STILL };
     let mut harness = Harness::on(config, Arc::default(), Arc::new(MemoryCheckpoints::default()), ways);
-    let mut told = std::collections::BTreeMap::new();
+    let mut told = BTreeMap::new();
     let rows = mixed(&[walk("a", 1, 500), walk("b", 2, 500)]);
     for (i, batch) in rows.iter().enumerate() {
         if i == 20 || i == 40 {
@@ -601,19 +605,162 @@ fn what_was_answered_then_is_told_bit_for_bit() {
         let learner = critic(&harness);
         told.insert(harness.core.offset(), (model_bits(&learner), learner.generation()));
     }
-    let generations: std::collections::BTreeSet<u64> = told.values().map(|(_, generation)| *generation).collect();
+    let generations: BTreeSet<u64> = told.values().map(|(_, generation)| *generation).collect();
     assert!(generations.len() > 3, "{generations:?}");
     let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
     for (offset, (bits, generation)) in told {
         let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
         let moment = Moment::Offset(offset);
-        let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, moment, &mut |_, _| {}).unwrap();
+        let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, moment, &mut |_, _| true).unwrap();
         let learner = &state.critics()[0];
         assert_eq!((state.end().offset, learner.generation()), (offset, generation));
         assert!(model_bits(learner) == bits, "as of {offset}");
     }
-    let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(2e9), &mut |_, _| {}).unwrap();
+    let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(2e9), &mut |_, _| true).unwrap();
     assert_eq!(state.end().offset, harness.core.offset());
-    let before = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(1.0), &mut |_, _| {});
+    let before = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(1.0), &mut |_, _| true);
     assert!(before.unwrap_err().to_string().contains("nothing had been stored"));
+}
+
+/// A snapshot written down, without what no journal knows.
+fn written(snapshot: &Snapshot) -> Vec<u8> {
+    let snapshot = Snapshot { time: 0.0, revision: 0, ..snapshot.clone() };
+    wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true)
+}
+
+/// Code and message of the refusal of a request.
+fn refusal(requester: &mut Requester, op: &str, fields: Value) -> (String, String) {
+    match requester.ask(op, fields, PATIENCE) {
+        Err(ClientError::Refused(refusal)) => (refusal.code.to_string(), refusal.message.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_running_daemon_tells_what_it_published_then_bit_for_bit() {
+    const ROWS: u64 = 20;
+    let settings = "warmup_rows = 50\nrefit_first_rows = 200\ndictionary_max = 30\nevidence_rows = 150\n";
+    let critics =
+        format!("[[critic]]\nname = \"far\"\n{settings}[[critic]]\nname = \"near\"\ndiscount = 0.5\n{settings}");
+    let running = Running::start(|parts| {
+        parts.critics = config(&critics).critics.clone();
+        (parts.snapshot_interval_ms, parts.checkpoint_rows) = (10, 300);
+    });
+    let (subscriber, mut requester) = (running.subscriber(), running.requester());
+    // By offset and critic, the last.
+    let mut published: BTreeMap<(u64, String), Snapshot> = BTreeMap::new();
+    for round in 0..40 {
+        append(&mut requester, "good", ROWS * round, ROWS as usize);
+        if round % 10 == 9 {
+            for critic in ["far", "near"] {
+                requester.ask("refit", json!({"critic": critic, "wait": true}), PATIENCE).unwrap();
+            }
+        }
+        if round == 25 {
+            let select = json!([{"offsets": [100, 160]}]);
+            requester.ask("remove", json!({"select": select, "dry_run": false}), PATIENCE).unwrap();
+            until("the critics to be learned again", || {
+                let status = requester.ask("status", json!({}), PATIENCE).unwrap();
+                let critics = status["removals"][0]["critics"].as_array().unwrap().clone();
+                critics.iter().all(|critic| !critic["free_generation"].is_null())
+            });
+        }
+        // The newest models are out before more rows come.
+        loop {
+            let status = requester.status(PATIENCE).unwrap();
+            let is_out = |critic: &wire::status::CriticStatus| {
+                let key = (status.offset, critic.name.clone());
+                critic.generation == 0 || published.get(&key).is_some_and(|s| s.generation == critic.generation)
+            };
+            if status.critics.iter().all(is_out) {
+                break;
+            }
+            let (topic, payload) = next(&subscriber);
+            if topic.starts_with("snapshot.") {
+                let snapshot = wire::decode_snapshot(&payload).unwrap();
+                published.insert((snapshot.offset, snapshot.critic.clone()), snapshot);
+            }
+        }
+    }
+    let generations: BTreeSet<u64> = published.values().map(|snapshot| snapshot.generation).collect();
+    assert!(generations.len() > 3, "{generations:?}");
+
+    let end = 40 * ROWS;
+    let mut then: Vec<&Snapshot> = published.values().filter(|snapshot| snapshot.offset < end).collect();
+    then.shuffle(&mut ChaCha8Rng::seed_from_u64(3));
+    let mut compared = 0;
+    for snapshot in then.into_iter().take(40) {
+        let (critic, offset) = (snapshot.critic.as_str(), snapshot.offset);
+        let told = requester.snapshot_as_of(Some(critic), Moment::Offset(offset), PATIENCE).unwrap();
+        assert_eq!(told.offset, offset);
+        if told.generation != snapshot.generation {
+            // Adopted before the next rows, and never published.
+            assert!(told.generation > snapshot.generation);
+            continue;
+        }
+        compared += 1;
+        assert!(written(&told) == written(snapshot), "{critic} as of {offset}");
+        assert!(told.variance.is_some() || snapshot.generation == 0);
+        // A moment within a group is not one that there was.
+        let within = requester.snapshot_as_of(Some(critic), Moment::Offset(offset + ROWS - 1), PATIENCE).unwrap();
+        assert!(written(&within) == written(&told), "{critic} as of {offset}");
+        let states = [-0.5, 0.25, 0.75];
+        let critics = BTreeSet::from(["near", critic]);
+        let asked = json!({
+            "states": states.map(|x| [x]), "critics": critics,
+            "variance": true, "as_of": offset, "arrays": "list",
+        });
+        let answer = &requester.ask("value", asked, PATIENCE).unwrap()["critics"][critic];
+        let expected = snapshot.evaluate(&states, Ask::VARIANCE).unwrap();
+        assert_eq!(answer["mean"], json!(expected.mean.as_slice()), "{critic} as of {offset}");
+        assert_eq!(answer["variance"], json!(expected.variance), "{critic} as of {offset}");
+    }
+    assert!(compared > 20, "{compared} compared");
+
+    let newest = requester.snapshot_as_of(None, Moment::Time(4e9), PATIENCE).unwrap();
+    assert_eq!((newest.critic.as_str(), newest.offset), ("far", end));
+    let mut refused = |fields: Value| {
+        let mut asked = json!({"states": [[0.5]], "as_of": end - 1});
+        asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        refusal(&mut requester, "value", asked)
+    };
+    for (fields, code, words) in [
+        (json!({"as_of": end + 1}), "out_of_range", "lies ahead: 800 rows are stored"),
+        (json!({"as_of": 1.5}), "out_of_range", "nothing had been stored by then"),
+        (json!({"as_of": ROWS - 1}), "out_of_range", "\"far\" had no model then"),
+        (json!({"critic": "none"}), "unknown_critic", "there was far, near"),
+        (json!({"states": [[0.5, 0.5]]}), "wrong_dimension", "states have 1 numbers"),
+        (json!({"min_offset": 3}), "wrong_shape", "not both"),
+    ] {
+        let (found, message) = refused(fields.clone());
+        assert!(found == code && message.contains(words), "{fields}: {found}, {message}");
+    }
+}
+
+#[test]
+fn a_past_that_is_not_kept_is_refused() {
+    let running = Running::start(|parts| {
+        (parts.window_rows, parts.checkpoint_rows, parts.journal_rows_max) = (100, 100, 100);
+        parts.critics = config("[[critic]]\nrefit_first_rows = 0\n").critics.clone();
+    });
+    let mut requester = running.requester();
+    for round in 0..30 {
+        append(&mut requester, "good", 20 * round, 20);
+        if round % 10 == 9 {
+            requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
+        }
+    }
+    let ask = |requester: &mut Requester, as_of: u64| refusal(requester, "snapshot", json!({"as_of": as_of}));
+    let (code, message) = ask(&mut requester, 40);
+    let first = message.split("offset ").nth(1).and_then(|number| number.parse::<u64>().ok()).expect(&message);
+    assert!(code == "out_of_range" && message.contains("are forgotten"), "{code}: {message}");
+    assert_eq!(ask(&mut requester, first - 1), (code, message));
+    assert_eq!(requester.snapshot_as_of(None, Moment::Offset(first), PATIENCE).unwrap().offset, first);
+
+    let without = Running::start(|parts| parts.journal = false);
+    let mut requester = without.requester();
+    let (code, message) = ask(&mut requester, 0);
+    assert!(code == "not_ready" && message.contains("there is no journal"), "{code}: {message}");
+    let hello = requester.ask("hello", json!({}), PATIENCE).unwrap();
+    assert!(!hello["features"].as_array().unwrap().contains(&json!("as_of")), "{hello}");
 }

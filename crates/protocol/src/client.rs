@@ -35,7 +35,7 @@ pub use crate::wire::Refusal;
 
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::sockets::{Dealer, Push, Subscription};
-use crate::wire::{self, Status, WireError};
+use crate::wire::{self, Moment, Status, WireError};
 use bytes::Bytes;
 use criticd_learner::snapshot::Snapshot;
 use criticd_learner::transition::Batch;
@@ -258,9 +258,39 @@ impl Requester {
     /// # Errors
     /// As [`Requester::ask`]; `not_ready` before there is a model.
     pub fn snapshot(&mut self, critic: Option<&str>, timeout: Duration) -> Result<Snapshot, ClientError> {
+        self.model(critic, None, timeout)
+    }
+
+    /// The model of a critic as it was, of the first one if none is named, with its variance. A daemon whose `hello` lacks the feature
+    /// `as_of` gives the present one.
+    ///
+    /// # Errors
+    /// As [`Requester::ask`]; `out_of_range` where the moment cannot be told.
+    pub fn snapshot_as_of(
+        &mut self,
+        critic: Option<&str>,
+        moment: Moment,
+        timeout: Duration,
+    ) -> Result<Snapshot, ClientError> {
+        self.model(critic, Some(moment), timeout)
+    }
+
+    fn model(
+        &mut self,
+        critic: Option<&str>,
+        moment: Option<Moment>,
+        timeout: Duration,
+    ) -> Result<Snapshot, ClientError> {
         let mut fields = Map::from_iter([("variance".to_owned(), Value::Bool(true))]);
         if let Some(critic) = critic {
             fields.insert("critic".into(), critic.into());
+        }
+        if let Some(moment) = moment {
+            let moment = match moment {
+                Moment::Offset(offset) => offset.into(),
+                Moment::Time(time) => time.into(),
+            };
+            fields.insert("as_of".into(), moment);
         }
         let id = self.post("snapshot", Value::Object(fields))?;
         Ok(wire::decode_snapshot(&self.reply(id, timeout)?)?)

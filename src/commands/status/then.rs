@@ -3,7 +3,7 @@
 use super::super::inspect::{describe, document};
 use super::super::output::print_json;
 use super::super::{Failure, as_of};
-use crate::daemon::as_of::Moment;
+use crate::daemon::as_of::{Moment, model};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) fn print(directory: &Path, moment: Moment, as_json: bool) -> Result<(), Failure> {
     let state = as_of::state(directory, moment)?;
     let offset = state.end().offset;
-    let models = state.critics().iter().map(|critic| (critic, as_of::model(&state, critic).ok()));
+    let models = state.critics().iter().map(|critic| (critic, model(&state, critic).ok()));
     if as_json {
         let critics: Vec<Value> = models.filter_map(|(_, model)| model.as_ref().map(document)).collect();
         return print_json(&json!({"offset": offset, "critics": critics}));

@@ -3,22 +3,18 @@
 
 use super::recovery::{
     RecoverError, check_end, check_group, first_needed, group_of, has_holes, recorded_reaches, recorded_skips,
-    usable_checkpoints,
+    usable_among,
 };
-use crate::journal::checkpoint::Checkpoints;
+use crate::config::Config;
+use crate::journal::checkpoint::{Checkpoint, Checkpoints};
 use crate::journal::store::{Storage, StoreError, for_each_group};
 use crate::journal::{Corruption, StoredGroup};
+use crate::learner::{Learner, SnapshotError};
+use crate::snapshot::Snapshot;
 use crate::state::State;
+use crate::state::record::Mark;
+pub use crate::wire::Moment;
 use std::fmt;
-
-/// Which state.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Moment {
-    /// When so many rows had been stored.
-    Offset(u64),
-    /// At this time, Unix seconds.
-    Time(f64),
-}
 
 /// Why there is no such state.
 #[derive(Debug)]
@@ -31,6 +27,8 @@ pub enum AsOfError {
     Erased,
     /// It lies before the first row.
     Before,
+    /// It lies behind the last row, and so many are stored.
+    Ahead(u64),
 }
 
 impl fmt::Display for AsOfError {
@@ -42,6 +40,7 @@ impl fmt::Display for AsOfError {
             }
             Self::Erased => f.write_str("rows that led there were erased: nobody can tell what was answered then"),
             Self::Before => f.write_str("nothing had been stored by then"),
+            Self::Ahead(rows) => write!(f, "it lies ahead: {rows} rows are stored so far"),
         }
     }
 }
@@ -61,37 +60,75 @@ impl From<StoreError> for AsOfError {
 }
 
 /// The state behind the last group that was stored by then; a moment within a group is not one that there was. `progress` is called with
-/// the rows that were learned again and those that are to be.
+/// the rows that were learned again and those that are to be, and says whether to go on.
 ///
 /// # Errors
-/// If it cannot be told any more.
+/// If it cannot be told any more, or `progress` stops it.
 pub fn as_of(
     storage: &mut dyn Storage,
     checkpoints: &dyn Checkpoints,
     window_rows: usize,
     moment: Moment,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<State, AsOfError> {
-    let end = check_end(storage)?;
+    let wanted = group_then(storage, moment)?;
+    state_behind(storage, checkpoints, window_rows, wanted, progress)
+}
+
+/// The model of one of the critics of `state`, with the names of its rewards.
+///
+/// # Errors
+/// If it has none.
+pub fn model(state: &State, learner: &Learner) -> Result<Snapshot, SnapshotError> {
+    let said = state.configured().and_then(|configured| configured.reward_names.as_deref());
+    let reward_names = Config::reward_names(said.unwrap_or_default(), learner.settings());
+    Ok(Snapshot { reward_names, ..learner.snapshot(true)? })
+}
+
+/// Number of the last group that was stored by then; 0 if the journal has none that was.
+pub(super) fn group_then(storage: &mut dyn Storage, moment: Moment) -> Result<u64, AsOfError> {
     let (first, last) = storage.bounds()?.ok_or(AsOfError::Before)?;
-    let wanted = match moment {
-        Moment::Offset(offset) => group_before(storage, offset)?,
+    let found = match moment {
+        Moment::Offset(offset) => {
+            let stored = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+            if offset > stored {
+                return Err(AsOfError::Ahead(stored));
+            }
+            group_before(storage, offset)?
+        }
         Moment::Time(time) => group_at(storage, (first, last), time)?,
     };
-    let wanted = wanted.filter(|&wanted| wanted >= first).ok_or(AsOfError::Before)?;
-    let (usable, _) = usable_checkpoints(storage, checkpoints, end)?;
-    let oldest = usable.last().map_or(end.offset, |checkpoint| checkpoint.offset);
-    let start = usable.into_iter().find(|checkpoint| checkpoint.group <= wanted);
+    Ok(found.unwrap_or(0))
+}
+
+/// The state behind group number `wanted`; see [`as_of`].
+pub(super) fn state_behind(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    window_rows: usize,
+    wanted: u64,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<State, AsOfError> {
+    let end = check_end(storage)?;
+    let (first, _) = storage.bounds()?.ok_or(AsOfError::Before)?;
+    let mut groups = checkpoints.list().map_err(RecoverError::Checkpoints)?;
+    // One that a daemon writes meanwhile may lie behind `end`.
+    groups.retain(|&group| group <= end.id);
+    let start = first_usable(storage, checkpoints, groups.iter().copied().filter(|&group| group <= wanted), end)?;
     if start.is_none() && first != 1 {
-        return Err(AsOfError::Forgotten(oldest));
+        let oldest = first_usable(storage, checkpoints, groups.into_iter().rev(), end)?;
+        return Err(AsOfError::Forgotten(oldest.map_or(end.offset, |checkpoint| checkpoint.offset)));
+    }
+    if wanted == 0 {
+        return Err(AsOfError::Before);
     }
     // With the rows go the models that were recorded.
     if start.is_none() && has_holes(storage)? {
         return Err(AsOfError::Erased);
     }
     let behind = start.as_ref().map_or(0, |checkpoint| checkpoint.group);
-    let skips = recorded_skips(storage, behind, &mut || true)?;
-    let mut reaches = recorded_reaches(storage, behind, &mut || true)?;
+    let skips = recorded_skips(storage, behind, &mut || progress(0, 0))?;
+    let mut reaches = recorded_reaches(storage, behind, &mut || progress(0, 0))?;
     reaches.retain(|&(group, _)| group <= wanted);
     let (from, mut state) = match start {
         Some(checkpoint) => {
@@ -123,7 +160,9 @@ pub fn as_of(
             state.refill(&group).map_err(unfit)?;
         } else {
             drop(state.apply(group).map_err(unfit)?);
-            progress(stored.end() - started.offset, rows - started.offset);
+        }
+        if !progress(stored.end().saturating_sub(started.offset), rows.saturating_sub(started.offset)) {
+            return Err(RecoverError::Stopped.into());
         }
         previous = Some(StoredGroup { body: Vec::new(), ..stored });
         Ok(())
@@ -132,6 +171,22 @@ pub fn as_of(
         Ok(()) | Err(Stop::There) => Ok(state),
         Err(Stop::Failed(e)) => Err(e),
     }
+}
+
+/// The first of the checkpoints behind these groups that can be used. No two of them are in memory at a time.
+fn first_usable(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    groups: impl Iterator<Item = u64>,
+    end: Mark,
+) -> Result<Option<Checkpoint>, AsOfError> {
+    for group in groups {
+        let (usable, _) = usable_among(storage, checkpoints, vec![group], end)?;
+        if let Some(checkpoint) = usable.into_iter().next() {
+            return Ok(Some(checkpoint));
+        }
+    }
+    Ok(None)
 }
 
 /// Why no further group is read.

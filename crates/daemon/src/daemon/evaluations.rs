@@ -1,10 +1,13 @@
-//! Retained rows read from the journal, and other policies judged by them, beside the core.
+//! Retained rows read from the journal, other policies judged by them, and answers of the past, beside the core.
 //!
-//! The control thread puts requests into two short queues, one for pages of rows and one for evaluations, of each peer one at a
-//! time. An evaluation waits as it came, and is read when its turn comes. A thread for each queue reads the journal with a connection of its own and sends the answer.
+//! The control thread puts requests into three short queues, one for pages of rows, one for evaluations and one for the past, of each
+//! peer one at a time. Evaluations and questions about the past wait as they came, and are read when their turn comes. A thread for each
+//! queue reads the journal with a connection of its own and sends the answer.
 
 use super::bounds::{EVALUATED_BYTES, EVALUATED_ELEMENTS, EVALUATIONS, JOURNAL_PIECE};
 use super::core::Caller;
+use super::core::caller::{stopped, unreadable};
+use super::queries::past;
 use super::recovery::group_of;
 use crate::board::Board;
 use crate::config::Config;
@@ -45,6 +48,26 @@ pub(super) enum Asked {
     Rows(Span),
     /// The message as it came.
     Evaluate(Bytes),
+    /// A question about the past, as it came.
+    Past(Bytes),
+}
+
+/// The queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Line {
+    Rows,
+    Evaluate,
+    Past,
+}
+
+impl Asked {
+    fn line(&self) -> Line {
+        match self {
+            Self::Rows(_) => Line::Rows,
+            Self::Evaluate(_) => Line::Evaluate,
+            Self::Past(_) => Line::Past,
+        }
+    }
 }
 
 /// A request in a queue.
@@ -60,7 +83,7 @@ pub(super) struct Task {
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     /// By connection and queue.
-    under_way: Mutex<HashMap<(u64, bool), Arc<AtomicBool>>>,
+    under_way: Mutex<HashMap<(u64, Line), Arc<AtomicBool>>>,
     /// Share of the running evaluation that is done, as bits of a 64-bit float.
     share: AtomicU64,
 }
@@ -68,7 +91,7 @@ pub(super) struct Desk {
 impl Desk {
     /// What `status` says.
     pub(super) fn status(&self) -> EvaluationsStatus {
-        let under_way = self.under_way.lock().keys().filter(|(_, is_page)| !is_page).count() as u64;
+        let under_way = self.under_way.lock().keys().filter(|(_, line)| *line == Line::Evaluate).count() as u64;
         EvaluationsStatus { under_way, share: f64::from_bits(self.share.load(Ordering::Relaxed)) }
     }
 
@@ -80,17 +103,18 @@ impl Desk {
 /// Where the control thread leaves requests.
 #[derive(Debug)]
 pub(super) struct Entrance {
-    pages: Sender<Task>,
-    evaluations: Sender<Task>,
+    /// In the order of [`Line`].
+    queues: [Sender<Task>; 3],
     desk: Arc<Desk>,
     /// Whether there is a journal to read.
     journal: bool,
 }
 
-/// The entrance, and the two queues behind it: of pages, and of evaluations.
-pub(super) fn entrance(journal: bool) -> (Entrance, [Receiver<Task>; 2]) {
-    let ((pages, page_queue), (evaluations, queue)) = (bounded(EVALUATIONS), bounded(EVALUATIONS));
-    (Entrance { pages, evaluations, desk: Arc::default(), journal }, [page_queue, queue])
+/// The entrance, and the queues behind it: of pages, of evaluations, and of the past.
+pub(super) fn entrance(journal: bool) -> (Entrance, [Receiver<Task>; 3]) {
+    let queues = [(); 3].map(|()| bounded(EVALUATIONS));
+    let [rows, evaluations, past] = queues.each_ref().map(|(_, queue)| queue.clone());
+    (Entrance { queues: queues.map(|(queue, _)| queue), desk: Arc::default(), journal }, [rows, evaluations, past])
 }
 
 impl Entrance {
@@ -107,15 +131,14 @@ impl Entrance {
             let message = "there is no journal to read rows from: `journal` is off in the settings";
             return Err(WireError::new(ErrorCode::NotReady, message));
         }
-        let is_page = matches!(asked, Asked::Rows(_));
-        let (key, gone) = ((caller.peer.connection, is_page), Arc::<AtomicBool>::default());
+        let line = asked.line();
+        let (key, gone) = ((caller.peer.connection, line), Arc::<AtomicBool>::default());
         let mut under_way = self.desk.under_way.lock();
         if under_way.contains_key(&key) {
             return Err(WireError::overloaded(RETRY_MS));
         }
-        let queue = if is_page { &self.pages } else { &self.evaluations };
         let task = Task { caller: caller.clone(), asked, gone: Arc::clone(&gone) };
-        queue.try_send(task).map_err(|_| WireError::overloaded(RETRY_MS))?;
+        self.queues[line as usize].try_send(task).map_err(|_| WireError::overloaded(RETRY_MS))?;
         under_way.insert(key, gone);
         Ok(())
     }
@@ -123,8 +146,8 @@ impl Entrance {
     /// Forget what a peer that has left asked for.
     pub(super) fn leave(&self, connection: u64) {
         let under_way = self.desk.under_way.lock();
-        for is_page in [false, true] {
-            under_way.get(&(connection, is_page)).iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
+        for line in [Line::Rows, Line::Evaluate, Line::Past] {
+            under_way.get(&(connection, line)).iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
         }
     }
 }
@@ -148,17 +171,20 @@ impl Evaluations {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_unchanged why={e}");
         }
+        let mut past = past::Kept::default();
         for Task { caller, asked, gone } in &self.tasks {
             let keep_going = || !self.stop.load(Ordering::Relaxed) && !gone.load(Ordering::Relaxed);
-            let is_page = matches!(asked, Asked::Rows(_));
+            let line = asked.line();
             // A bug costs this answer, not the daemon.
-            let reply = catch_unwind(AssertUnwindSafe(|| self.answer(&caller, asked, &keep_going)));
+            let reply = catch_unwind(AssertUnwindSafe(|| self.answer(&caller, asked, &mut past, &keep_going)));
             let reply = reply.unwrap_or_else(|panic| {
                 let message = format!("the evaluation panicked: {}", panics::message(&*panic));
                 Err(WireError::new(ErrorCode::Internal, message))
             });
-            self.desk.under_way.lock().remove(&(caller.peer.connection, is_page));
-            self.desk.set_share(0.0);
+            self.desk.under_way.lock().remove(&(caller.peer.connection, line));
+            if line == Line::Evaluate {
+                self.desk.set_share(0.0);
+            }
             // A transport that has ended has no use for it.
             drop(self.replies.send(reply.unwrap_or_else(|error| caller.refuse(&error))));
         }
@@ -168,17 +194,19 @@ impl Evaluations {
         &self,
         caller: &Caller,
         asked: Asked,
+        past: &mut past::Kept,
         keep_going: &(dyn Fn() -> bool + Sync),
     ) -> Result<Reply, WireError> {
-        let mut journal = Journal::open(&self.directory, self.board.removals())?;
+        let journal = || Journal::open(&self.directory, self.board.removals());
         match asked {
-            Asked::Rows(span) => Ok(caller.reply(&wire::Reply::Rows(&journal.page(span)?))),
+            Asked::Past(payload) => past.answer(caller, &payload, &self.config, keep_going),
+            Asked::Rows(span) => Ok(caller.reply(&wire::Reply::Rows(&journal()?.page(span)?))),
             Asked::Evaluate(payload) => {
                 let request = read(&payload, &self.config.limits.wire())?;
                 let critic = self.board.critic(request.critic.as_deref())?;
                 let settings = &self.config.critics[critic];
                 let model = self.board.get(critic);
-                let taken = journal.rows(request.span, request.answers.as_ref(), keep_going)?;
+                let taken = journal()?.rows(request.span, request.answers.as_ref(), keep_going)?;
                 let rows = [taken.from, taken.to];
                 let share = |share: f64| self.desk.set_share(share);
                 let judging = Judging { settings, model: model.as_deref(), request: &request, keep_going };
@@ -247,14 +275,6 @@ impl Taken {
         let width = usize::from(values.iter().any(|value| !value.is_nan()));
         Column { width, values: if width == 0 { Vec::new() } else { values } }
     }
-}
-
-fn unreadable(e: impl std::fmt::Display) -> WireError {
-    WireError::new(ErrorCode::Internal, format!("the journal cannot be read: {e}"))
-}
-
-fn stopped() -> WireError {
-    WireError::new(ErrorCode::NotReady, "the daemon stopped before the evaluation ended")
 }
 
 impl Journal {
@@ -616,7 +636,7 @@ mod tests {
         let page = || Asked::Rows(Span::Last(10));
         let (without, _) = entrance(false);
         assert_eq!(code(without.put(&caller(1), page())), Err(ErrorCode::NotReady));
-        let (entrance, [pages, _evaluations]) = entrance(true);
+        let (entrance, [pages, _evaluations, _past]) = entrance(true);
         for connection in 0..EVALUATIONS as u64 {
             assert_eq!(code(entrance.put(&caller(connection), page())), Ok(()));
             assert_eq!(code(entrance.put(&caller(connection), page())), Err(ErrorCode::Overloaded));

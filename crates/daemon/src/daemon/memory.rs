@@ -199,8 +199,8 @@ fn read_bytes(config: &Config, rewards: usize) -> usize {
     CALLS.total_bytes + WAITING.total_bytes + LARGE_QUERIES * query + 2 * batch_bytes(limits)
 }
 
-/// Bytes of pages of rows and of evaluations of another policy, each of which has a thread: what waits as it came, what is read of
-/// the journal, and one evaluation. 0 without a journal.
+/// Bytes of pages of rows, of evaluations of another policy and of questions about the past, each of which has a thread: what waits as
+/// it came, what is read of the journal, and one evaluation. 0 without a journal.
 fn evaluation_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_per_row: usize) -> usize {
     /// Copies of the numbers of its rows: as they were received, their columns, between inputs of Q, the states where Q enters, and
     /// the last two of the rows of all groups of episodes but one.
@@ -224,12 +224,23 @@ fn evaluation_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_
         // The model, and the copy that looks at the errors of all rows again.
         2 * ModelFootprint::of(&grown, (dim, rewards_per_row), 0).bytes + candidates
     };
-    EVALUATIONS * (2 * ITEM_BYTES + message)
+    EVALUATIONS * (3 * ITEM_BYTES + 2 * message)
         + 2 * read
         + OF_ROWS * EVALUATED_BYTES
         + EVALUATED_MAX * ROW
         + OF_ANSWERS * NUMBER * message
         + judged.map(fit).max().unwrap_or(0)
+}
+
+/// Bytes of one past that is asked for: the critics as they were with the rows of their window, or with the checkpoint that they are
+/// read from; and the models that are kept of them. 0 without a journal.
+fn past_bytes(config: &Config, models: &[ModelFootprint], streams: usize, window: usize, snapshot: usize) -> usize {
+    if !config.journal {
+        return 0;
+    }
+    let critics = models.iter().map(|model| model.bytes + model.beside).sum::<usize>() + streams * config.streams_max;
+    // A file has 9 bytes for every 8.
+    critics + window.max(critics / 8 * 9) + models.len() * snapshot + batch_bytes(&config.limits)
 }
 
 /// Bytes of a group of rows, and of the last batch of it as it has been read.
@@ -302,9 +313,12 @@ impl Footprint {
         let largest = critics.iter().map(|settings| settings.dictionary_max).max().unwrap_or(0);
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
         let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
-        let queues = transport.queues_bytes() + read_bytes(config, rewards) + (PAGED_MAX + 4) * snapshot;
+        let queues = transport.queues_bytes() + read_bytes(config, rewards) + (2 * PAGED_MAX + 5) * snapshot;
         let queues = queues + evaluation_bytes(config, critics, dim, rewards_per_row) + waiting_bytes(config);
         let window = Window::bytes_max(dim, rewards_per_row, *window_rows);
+        let models: Vec<ModelFootprint> =
+            critics.iter().map(|settings| ModelFootprint::of(settings, (dim, rewards_per_row), *streams_max)).collect();
+        let queues = queues + past_bytes(config, &models, Streams::bytes_per_stream(dim) + chains, window, snapshot);
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),
             window,
@@ -312,10 +326,7 @@ impl Footprint {
             streams: stream * streams_max,
             queues,
             rebuild: rebuild_bytes(config, critics, dim, rewards_per_row, window),
-            models: critics
-                .iter()
-                .map(|settings| ModelFootprint::of(settings, (dim, rewards_per_row), *streams_max))
-                .collect(),
+            models,
             advisors: config.advisors.iter().map(|settings| advisor_bytes(settings, config.journal)).sum(),
             labels: label_bytes(config),
         }

@@ -488,7 +488,7 @@ impl Daemon {
         let directory = Directory::new(&config.data_dir);
         let stop = Arc::clone(&self.stop_refits);
         let rebuilds = Rebuilds { directory: config.data_dir.clone(), tasks: rebuild_queue, done: rebuilt, stop };
-        for (name, evaluator) in ["rows", "evaluate"].into_iter().zip(evaluators) {
+        for (name, evaluator) in ["rows", "evaluate", "past"].into_iter().zip(evaluators) {
             self.spawn(name, move || evaluator.run())?;
         }
         self.spawn("what-if", move || asked.run())?;

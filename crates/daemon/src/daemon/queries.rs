@@ -8,13 +8,14 @@
 
 mod heads;
 mod large;
+pub(super) mod past;
 
 use super::act::{self, Decisions};
 use super::bounds::{LARGE_QUERIES, PAGED_MAX, WAITING};
 use super::core::{Asked, Caller, RefusedAppend};
 use super::evaluations::{self, Entrance as EvaluationEntrance};
 use super::{DRAIN, TICK};
-use crate::board::Board;
+use crate::board::{Board, LearningHeads};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::learner::labels::LABEL_BYTES;
@@ -65,6 +66,7 @@ const FEATURES: [&str; 18] = [
     "plan",
     "evaluate",
     "journal",
+    "as_of",
 ];
 
 /// Answers small queries of one critic where they arrive, on the transport's thread: that takes no longer than handing them over, and
@@ -128,6 +130,7 @@ impl FastPath {
             min_offset,
             actions: None,
             heads: None,
+            as_of: None,
         } = op
         else {
             return None;
@@ -318,6 +321,9 @@ impl Control {
             return self.append(&caller, &draft, &request);
         }
         let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
+            OpKind::Value | OpKind::Snapshot if draft.is_of_the_past() => {
+                self.ports.evaluations.put(&caller, evaluations::Asked::Past(payload.clone()))
+            }
             OpKind::Value => self.query(&caller, draft, request),
             OpKind::Act => self.act(caller.clone(), draft),
             _ => self.simple(&caller, draft, &request),
@@ -389,7 +395,7 @@ impl Control {
         match decoded.op {
             Op::Ping => self.send(caller.reply(&pong(self.clock))),
             Op::Hello => self.send(caller.reply(&wire::Reply::Hello(&self.greeting()))),
-            Op::Snapshot { critic, variance, page, revision, head } => {
+            Op::Snapshot { critic, variance, page, revision, head, as_of: _ } => {
                 let reply = match page {
                     _ if head.is_some() => self.head(caller, critic.as_deref(), &head.unwrap_or_default(), variance),
                     None => self
@@ -413,8 +419,8 @@ impl Control {
         let [state_names, reward_names, action_names] = self.board.names();
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
-            // The last two only where there is one.
-            features: &FEATURES[..FEATURES.len() - 2 * usize::from(!self.config.journal)],
+            // The last three only where there is one.
+            features: &FEATURES[..FEATURES.len() - 3 * usize::from(!self.config.journal)],
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
             state_dim: self.state_dim(),
@@ -460,32 +466,20 @@ impl Control {
         let models =
             critics.iter().zip(models).map(|(&critic, model)| model.ok_or_else(|| self.no_model(critic, by_name)));
         let models = models.collect::<Result<Vec<_>, _>>()?;
-        let Some(wire::Request { op: Op::Value { states, rows, dim, ask, actions, heads, .. }, .. }) = decoded else {
-            unreachable!("a query was decoded")
-        };
-        let (states, rows, dim) = act::inputs(models[0].snapshot(), (states, rows, dim), actions.as_ref(), &limits)?;
-        models.iter().try_for_each(|model| check_dim(dim, model.snapshot()))?;
-        // Heads are those of one critic.
-        let mut heads = match &heads {
-            None => None,
-            Some(names) => {
-                let most = self.config.limits.query_rows_max;
-                Some(HeadQuery::new(models[0].snapshot(), learning, names, rows, ask, most)?)
-            }
-        };
-        let work: usize = models.iter().map(|model| state_work(model.snapshot(), ask)).sum();
-        let work = work + heads.as_ref().map_or(0, |heads| heads.work(models[0].snapshot()));
-        let query = ValueQuery { caller: caller.clone(), states, rows, dim, ask, models, by_name };
-        if rows > slice_rows(work) {
+        let Some(wire::Request { op, .. }) = decoded else { unreachable!("a query was decoded") };
+        let (query, mut heads) = prepared(caller, op, (models, by_name), learning, &limits)?;
+        let work: usize = query.models.iter().map(|model| state_work(model.snapshot(), query.ask)).sum();
+        let work = work + heads.as_ref().map_or(0, |heads| heads.work(query.models[0].snapshot()));
+        if query.rows > slice_rows(work) {
             self.large.push_back(Large { started, asked: Slices::Value(LargeQuery::new(query, heads)) });
             return Ok(());
         }
         self.evaluations.resize_with(self.evaluations.len().max(query.models.len()), Evaluation::default);
         for (model, found) in query.models.iter().zip(&mut self.evaluations) {
-            model.evaluate_into(&query.states, ask, &mut self.scratch, found)?;
+            model.evaluate_into(&query.states, query.ask, &mut self.scratch, found)?;
         }
         if let Some(heads) = &mut heads {
-            heads.advance(query.models[0].snapshot(), &query.states, 0..rows)?;
+            heads.advance(query.models[0].snapshot(), &query.states, 0..query.rows)?;
         }
         self.send(query.reply(heads.as_ref(), &self.evaluations));
         self.timings.query.observe(started.elapsed().as_secs_f64());
@@ -580,12 +574,7 @@ impl Control {
     fn head(&self, caller: &Caller, critic: Option<&str>, name: &str, variance: bool) -> Result<Reply, WireError> {
         // Read before the model: a head that a newer model has may still be among these, and not the other way round.
         let learning = self.board.learning(self.board.critic(critic)?);
-        let model = self.model(critic)?;
-        let place = model.snapshot().position_of_head(name);
-        let place = place.ok_or_else(|| heads::no_model(model.snapshot(), &learning, name))?;
-        let snapshot = &model.snapshot().head_alone(place, variance);
-        let Reply { peer, payload } = caller.reply(&wire::Reply::Snapshot { snapshot, variance });
-        Ok(Reply { peer, payload: wire::with_head(payload, name) })
+        model_of_head(caller, self.model(critic)?.snapshot(), &learning, name, variance)
     }
 
     /// One page of a snapshot's encoding. All pages of one revision come from one encoding, kept while clients fetch it.
@@ -622,13 +611,7 @@ impl Control {
             self.paged.push_back(Paged { critic: index, variance, form, revision, bytes });
         }
         let kept = self.paged.iter().rev().find(|kept| fits(kept)).expect("it has just been made sure of");
-        let mut pages = kept.bytes.chunks(wire::PAGE_BYTES);
-        let count = pages.len() as u64;
-        let Some(data) = usize::try_from(page).ok().and_then(|page| pages.nth(page)) else {
-            return Err(WireError::of(ErrorCode::OutOfRange, "page", format!("there are {count} pages, from 0")));
-        };
-        let (revision, bytes) = (kept.revision, kept.bytes.len() as u64);
-        Ok(caller.reply(&wire::Reply::Page { page, pages: count, revision, bytes, data }))
+        piece(caller, &kept.bytes, kept.revision, page)
     }
 
     /// A slice of the request whose turn it is; whether there is one.
@@ -688,6 +671,50 @@ fn held_bytes(op: &Op, message: usize) -> usize {
         _ => 0,
     };
     size_of::<Forwarded>() + message + lists
+}
+
+/// A `value` request that these models are to answer, one of each critic, and the heads that it names.
+///
+/// # Errors
+/// If its states, actions or heads are none of theirs.
+fn prepared(
+    caller: &Caller,
+    op: Op,
+    (models, by_name): (Vec<Arc<Evaluator>>, bool),
+    learning: Arc<LearningHeads>,
+    limits: &wire::Limits,
+) -> Result<(ValueQuery, Option<HeadQuery>), WireError> {
+    let Op::Value { states, rows, dim, ask, actions, heads, .. } = op else { unreachable!("a query was decoded") };
+    let (states, rows, dim) = act::inputs(models[0].snapshot(), (states, rows, dim), actions.as_ref(), limits)?;
+    models.iter().try_for_each(|model| check_dim(dim, model.snapshot()))?;
+    // Heads are those of one critic.
+    let of = |names| HeadQuery::new(models[0].snapshot(), learning, &names, rows, ask, limits.query_rows_max);
+    let heads = heads.map(of).transpose()?;
+    Ok((ValueQuery { caller: caller.clone(), states, rows, dim, ask, models, by_name }, heads))
+}
+
+/// The value function of one head of a model.
+fn model_of_head(
+    caller: &Caller,
+    model: &Snapshot,
+    learning: &LearningHeads,
+    name: &str,
+    variance: bool,
+) -> Result<Reply, WireError> {
+    let place = model.position_of_head(name).ok_or_else(|| heads::no_model(model, learning, name))?;
+    let snapshot = &model.head_alone(place, variance);
+    let Reply { peer, payload } = caller.reply(&wire::Reply::Snapshot { snapshot, variance });
+    Ok(Reply { peer, payload: wire::with_head(payload, name) })
+}
+
+/// One page of an encoded snapshot.
+fn piece(caller: &Caller, bytes: &[u8], revision: u64, page: u64) -> Result<Reply, WireError> {
+    let mut pages = bytes.chunks(wire::PAGE_BYTES);
+    let count = pages.len() as u64;
+    let Some(data) = usize::try_from(page).ok().and_then(|page| pages.nth(page)) else {
+        return Err(WireError::of(ErrorCode::OutOfRange, "page", format!("there are {count} pages, from 0")));
+    };
+    Ok(caller.reply(&wire::Reply::Page { page, pages: count, revision, bytes: bytes.len() as u64, data }))
 }
 
 /// Whether states have as many numbers as the model's.

@@ -467,8 +467,19 @@ pub(super) fn usable_checkpoints(
     checkpoints: &dyn Checkpoints,
     end: Mark,
 ) -> Result<(Vec<Checkpoint>, Vec<String>), RecoverError> {
+    let groups = checkpoints.list().map_err(RecoverError::Checkpoints)?;
+    usable_among(storage, checkpoints, groups, end)
+}
+
+/// The same of the checkpoints behind these groups alone.
+pub(super) fn usable_among(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    groups: Vec<u64>,
+    end: Mark,
+) -> Result<(Vec<Checkpoint>, Vec<String>), RecoverError> {
     let (mut found, mut faults) = (Vec::new(), Vec::new());
-    for group in checkpoints.list().map_err(RecoverError::Checkpoints)? {
+    for group in groups {
         let read = checkpoints.read(group).map_err(CheckpointError::File).and_then(|bytes| Checkpoint::decode(&bytes));
         match read {
             Ok(checkpoint) if checkpoint.group <= end.id && checkpoint.group != group => {

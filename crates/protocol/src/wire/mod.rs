@@ -138,6 +138,15 @@ pub enum Answering {
     Each(Vec<String>),
 }
 
+/// A moment of the past.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// When so many rows had been stored.
+    Offset(u64),
+    /// At this time, Unix seconds.
+    Time(f64),
+}
+
 /// Heads that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeadNames {
@@ -171,6 +180,8 @@ pub enum Op {
         actions: Option<Given>,
         /// Heads that answer besides, of the one critic that does.
         heads: Option<HeadNames>,
+        /// Answer as then.
+        as_of: Option<Moment>,
     },
     /// Decisions in some states.
     Act(ActRequest),
@@ -190,6 +201,8 @@ pub enum Op {
         revision: Option<u64>,
         /// The value function of this head, in one piece, in place of the critic's.
         head: Option<String>,
+        /// The model as it was then.
+        as_of: Option<Moment>,
     },
     /// Everything the daemon knows about itself.
     Status,

@@ -4,14 +4,14 @@ use super::heads::{head_forms, label_part};
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{
-    ANSWERING_MAX, Answering, ArrayForm, ErrorCode, HEADS_PER_PAGE, HeadNames, ID_BYTES_MAX, Id, Limits, Op, OpKind,
-    Request, RequestError, STREAMS_PER_PAGE, VERSION, WireError, excerpt,
+    ANSWERING_MAX, Answering, ArrayForm, ErrorCode, HEADS_PER_PAGE, HeadNames, ID_BYTES_MAX, Id, Limits, Moment, Op,
+    OpKind, Request, RequestError, STREAMS_PER_PAGE, VERSION, WireError, excerpt,
 };
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, Names, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 75] = [
+const KEYS: [&str; 76] = [
     "head",
     "v",
     "id",
@@ -87,6 +87,7 @@ const KEYS: [&str; 75] = [
     "show",
     "answered",
     "elements",
+    "as_of",
 ];
 
 /// Bytes of a name: of a stream, a critic, a head.
@@ -217,6 +218,11 @@ impl Draft<'_> {
     /// If that is no integer from 0.
     pub fn min_offset(&self) -> Result<Option<u64>, WireError> {
         field!(self.message, "min_offset").map(|field| field.uint()).transpose()
+    }
+
+    /// Whether it asks for the past.
+    pub fn is_of_the_past(&self) -> bool {
+        field!(self.message, "as_of").is_some()
     }
 
     /// Whose rows it holds, as far as that can be read.
@@ -362,7 +368,12 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             }
             let actions = act::actions(message)?;
             let heads = asked_heads(message, &critics, limits)?;
-            Op::Value { states, rows, dim, critics, ask, min_offset, actions, heads }
+            let as_of = moment(message)?;
+            if as_of.is_some() && min_offset.is_some() {
+                let text = "a request has `as_of` or `min_offset`, not both";
+                return Err(WireError::of(ErrorCode::WrongShape, "min_offset", text));
+            }
+            Op::Value { states, rows, dim, critics, ask, min_offset, actions, heads, as_of }
         }
         OpKind::Act => Op::Act(act::act(message, limits)?),
         OpKind::Rows => Op::Rows(evaluate::span(message)?),
@@ -371,7 +382,8 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             let page = field!(message, "page").map(|f| f.uint()).transpose()?;
             let revision = field!(message, "revision").map(|f| f.uint()).transpose()?;
             let head = field!(message, "head").map(|f| f.string()).transpose()?.map(str::to_owned);
-            Op::Snapshot { critic: critic()?, variance: flag(field!(message, "variance"))?, page, revision, head }
+            let (variance, as_of) = (flag(field!(message, "variance"))?, moment(message)?);
+            Op::Snapshot { critic: critic()?, variance, page, revision, head, as_of }
         }
         OpKind::Status => Op::Status,
         OpKind::Streams => {
@@ -410,6 +422,18 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
         OpKind::Ping => Op::Ping,
         OpKind::Hello => Op::Hello,
     })
+}
+
+/// The moment that a message asks for: an integer is an offset, another number a time.
+fn moment(message: &Message<'_>) -> Result<Option<Moment>, WireError> {
+    let Some(field) = field!(message, "as_of") else { return Ok(None) };
+    match field.head()? {
+        Head::Float(time) if time.is_finite() => Ok(Some(Moment::Time(time))),
+        Head::Float(time) => {
+            Err(WireError::of(ErrorCode::OutOfRange, field.name, format!("must be finite, is {time}")))
+        }
+        _ => Ok(Some(Moment::Offset(field.uint()?))),
+    }
 }
 
 /// The critic that a message names.

@@ -7,7 +7,7 @@ use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot,
 use criticd_learner::transition::Batch;
 use criticd_protocol::wire::status::CriticStatus;
 use criticd_protocol::wire::{
-    self, Answering, ArrayForm, ErrorCode, HeadAnswers, Id, Limits, Op, Reply, Status, WireError,
+    self, Answering, ArrayForm, ErrorCode, HeadAnswers, Id, Limits, Moment, Op, Reply, Status, WireError,
 };
 use nalgebra::DMatrix;
 use proptest::prelude::*;
@@ -285,6 +285,7 @@ fn requests() {
             min_offset: Some(10),
             actions: None,
             heads: None,
+            as_of: None,
         }
     );
 
@@ -297,7 +298,7 @@ fn requests() {
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "new_policy"})), Op::NewPolicy { critic: None, policy: None });
     let named = json!({"v": 1, "id": 0, "op": "new_policy", "critic": "main", "policy": "stiff"});
     assert_eq!(op(named), Op::NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) });
-    let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None, head: None };
+    let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None, head: None, as_of: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
     for name in ["refit", "optimise"] {
         let refit = json!({"v": 1, "id": 0, "op": name, "wait": true, "critic": "c"});
@@ -582,6 +583,9 @@ fn faults_of_requests_are_named_and_carry_the_id() {
         ("variance", json!(1), (WrongType, Some("variance"), None)),
         ("min_offset", json!(-5), (OutOfRange, Some("min_offset"), None)),
         ("min_offset", json!("5"), (WrongType, Some("min_offset"), None)),
+        ("as_of", json!(-5), (OutOfRange, Some("as_of"), None)),
+        ("as_of", json!("@5"), (WrongType, Some("as_of"), None)),
+        ("as_of", json!(5), (WrongShape, Some("min_offset"), None)),
     ];
     let append_cases = append_cases.into_iter().map(|case| (append(), case));
     let value_cases = value_cases.into_iter().map(|case| (value_request(), case));
@@ -986,9 +990,20 @@ fn golden_requests_are_understood() {
         (asked.id, asked.op),
         (
             Id::nil(),
-            Op::Snapshot { critic: Some("default".into()), variance: true, page: None, revision: None, head: None }
+            Op::Snapshot {
+                critic: Some("default".into()),
+                variance: true,
+                page: None,
+                revision: None,
+                head: None,
+                as_of: None
+            }
         )
     );
+    let asked = request(&vector("value_as_of.msgpack")).unwrap();
+    assert!(matches!(asked.op, Op::Value { rows: 3, as_of: Some(Moment::Time(1.75e9)), .. }), "{asked:?}");
+    let asked = request(&vector("snapshot_as_of.msgpack")).unwrap();
+    assert!(matches!(asked.op, Op::Snapshot { as_of: Some(Moment::Offset(120_000)), .. }), "{asked:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Those who ask, and how they are answered.
 
 use crate::transport::{Peer, Reply};
-use crate::wire::{self, ArrayForm, Id, WireError};
+use crate::wire::{self, ArrayForm, ErrorCode, Id, WireError};
 
 /// Requests of one connection that may wait for long work of one kind.
 const WAITING_OF_PEER: usize = 8;
@@ -27,6 +27,16 @@ impl Caller {
     pub fn refuse(&self, error: &WireError) -> Reply {
         Reply { peer: self.peer, payload: wire::encode_error(&self.id, error) }
     }
+}
+
+/// What is answered beside the core where the journal cannot be read.
+pub(in crate::daemon) fn unreadable(e: impl std::fmt::Display) -> WireError {
+    WireError::new(ErrorCode::Internal, format!("the journal cannot be read: {e}"))
+}
+
+/// The same at a stop.
+pub(in crate::daemon) fn stopped() -> WireError {
+    WireError::new(ErrorCode::NotReady, "the daemon stopped before the answer was found")
 }
 
 /// Whether `caller` may wait beside those that do: at most so many of one connection do, and at most `most` in all.

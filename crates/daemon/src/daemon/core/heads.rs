@@ -349,7 +349,7 @@ impl Core {
 }
 
 /// Names of the `wanted` heads that are not among those `shown`.
-fn names_beside(wanted: &[Head], shown: Option<&Snapshot>) -> Vec<String> {
+pub(in crate::daemon) fn names_beside(wanted: &[Head], shown: Option<&Snapshot>) -> Vec<String> {
     let shown = || shown.into_iter().flat_map(Snapshot::all_heads);
     if wanted.iter().eq(shown()) {
         return Vec::new();

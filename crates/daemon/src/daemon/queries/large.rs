@@ -48,7 +48,7 @@ impl Large {
     /// The reply, behind the last slice.
     pub(super) fn reply(&self) -> Reply {
         match &self.asked {
-            Slices::Value(large) => large.query.reply(large.heads.as_ref(), &large.evaluations),
+            Slices::Value(large) => large.reply(),
             Slices::Act(caller, decisions) => caller.reply(&decisions.reply()),
         }
     }
@@ -102,7 +102,13 @@ impl LargeQuery {
         Self { query, done: (0, 0), evaluations, heads }
     }
 
-    fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
+    /// The reply, behind the last slice.
+    pub(super) fn reply(&self) -> Reply {
+        self.query.reply(self.heads.as_ref(), &self.evaluations)
+    }
+
+    /// Work off the next slice; whether that was the last.
+    pub(super) fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
         let ValueQuery { states, rows, dim, ask, models, .. } = &self.query;
         let (at, from) = self.done;
         let model = &models[at];
