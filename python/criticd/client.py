@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -123,6 +124,9 @@ class RefitOutcome:
     reason: str | None
 
 
+Moment = int | float | datetime
+"""A moment of the past: the number of rows that had been stored, or a time, Unix seconds or a datetime."""
+
 Selector = Mapping[str, Any]
 """Rows that `Client.remove` is about: `stream`, or `stream` and `session`, or `offsets` or `times` (two numbers)."""
 
@@ -168,12 +172,35 @@ def _begin(start: npt.ArrayLike | None) -> Any:
     return None if start is None else np.atleast_2d(numbers(start, "start"))
 
 
-def model_pages(critic: str | None, variance: bool, head: str | None) -> Steps[Snapshot]:
+def moment(as_of: Moment | None) -> Message:
+    """The field of a request about the past: daemons tell offsets from times by their type."""
+    if as_of is None:
+        return {}
+    if isinstance(as_of, datetime):
+        return {"as_of": as_of.timestamp()}
+    return {"as_of": int(as_of) if isinstance(as_of, (int, np.integer)) else float(as_of)}
+
+
+def of_then(as_of: Moment | None, asked: Steps[_T]) -> Steps[_T]:
+    """Ask a daemon about the past only if it can tell of it: others skip keys that they do not know."""
+    if as_of is not None:
+        try:
+            features = Hello.of((yield Ask("hello", {}))).features
+        except Refused as refused:
+            if refused.code != "unknown_op":
+                raise
+            features = frozenset()
+        if "as_of" not in features:
+            raise CriticdError("this daemon tells nothing of the past: its `hello` lacks the feature `as_of`")
+    return (yield from asked)
+
+
+def model_pages(critic: str | None, variance: bool, head: str | None, as_of: Moment | None = None) -> Steps[Snapshot]:
     """Fetch a model page by page; that of a head comes at once.
 
     All pages belong to one revision. If the daemon has dropped that in between, it starts again.
     """
-    fields = {"variance": variance, **optional(critic=critic, head=head)}
+    fields = {"variance": variance, **optional(critic=critic, head=head), **moment(as_of)}
     if head is not None:
         reply = yield Ask("snapshot", fields)
         if reply.get("head") != head:
@@ -555,6 +582,7 @@ class Client:
         critic: str | None = None,
         critics: None = None,
         min_offset: int | None = None,
+        as_of: Moment | None = None,
         actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> Value: ...
@@ -572,6 +600,7 @@ class Client:
         critic: None = None,
         critics: Sequence[str],
         min_offset: int | None = None,
+        as_of: Moment | None = None,
         actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> dict[str, Value]: ...
@@ -588,6 +617,7 @@ class Client:
         critic: str | None = None,
         critics: Sequence[str] | None = None,
         min_offset: int | None = None,
+        as_of: Moment | None = None,
         actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> Value | dict[str, Value]:
@@ -602,6 +632,10 @@ class Client:
         extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
         `offset` of an `append` there to see its effect. `base` asks for the mean without what tracks the stream: for
         states far from those that the stream visits now.
+
+        `as_of` asks for the answer of then, bit for bit: an offset (int), when so many rows had been stored, or a time,
+        Unix seconds (float) or a datetime. The daemon learns the model of then again, which takes as long as its start
+        from the checkpoint before: `timeout_s` must allow for that. Further questions about the same moment are fast.
 
         `critic` names the critic that answers, by default the first. With `critics`, up to 64 names, each of these
         answers, in one request: the result is a dictionary by name. n times the number of critics is at most 65536.
@@ -619,9 +653,10 @@ class Client:
             critics=critics,
             actions=actions,
         )
+        fields |= moment(as_of)
         if critics is None:
-            return self._ask(once("value", fields, value_of), timeout_s)
-        return self._ask(once("value", fields, lambda reply: values_of(reply, critics)), timeout_s)
+            return self._ask(of_then(as_of, once("value", fields, value_of)), timeout_s)
+        return self._ask(of_then(as_of, once("value", fields, lambda reply: values_of(reply, critics))), timeout_s)
 
     def act(
         self,
@@ -830,16 +865,26 @@ class Client:
         fields = report_request(decision, cost, advisor)
         return self._ask(once("report", fields, lambda reply: int(reply["learned"])), timeout_s)
 
-    def snapshot(self, critic: str | None = None, *, variance: bool = True, head: str | None = None) -> Snapshot:
-        """The current model, fetched in pages. The client's `timeout_s` applies to each page.
+    def snapshot(
+        self,
+        critic: str | None = None,
+        *,
+        variance: bool = True,
+        head: str | None = None,
+        as_of: Moment | None = None,
+        timeout_s: float | None = None,
+    ) -> Snapshot:
+        """The current model, fetched in pages. `timeout_s`, by default the client's, applies to each page.
 
         ```python
         model = client.snapshot()
+        then = client.snapshot(as_of=model.offset, timeout_s=600)
         ```
 
-        With `head` the value function of that head alone, as `snapshot.heads[head]` of a model file is.
+        With `head` the value function of that head alone, as `snapshot.heads[head]` of a model file is. With `as_of`
+        the model as it was, bit for bit, as for `value`; its `time` and `revision` are 0.
         """
-        return self._ask(model_pages(critic, variance, head))
+        return self._ask(of_then(as_of, model_pages(critic, variance, head, as_of)), timeout_s)
 
     def refit(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
         """Start a refit now. With `wait`, return when it has ended; `timeout_s` must allow for that."""

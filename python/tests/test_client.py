@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 from conftest import CALM, PATIENCE_S, Puppet, Start, when
 
-from criticd import Client, Endpoints, Invalid, Malformed, NoReply, Refused, Unreachable, aio
+from criticd import Client, CriticdError, Endpoints, Invalid, Malformed, NoReply, Refused, Unreachable, aio
+from criticd._protocol import pack
 
 NOWHERE = "tcp://127.0.0.1:1"
 WALK = np.random.default_rng(0).standard_normal((301, 2))
@@ -138,6 +140,30 @@ def test_a_large_model_comes_in_pages(start: Start) -> None:
         snapshot = client.snapshot()
         assert len(snapshot.dictionary) == 400 and snapshot.offset == 1000
         np.testing.assert_allclose(snapshot(states), client.value(states).mean, rtol=1e-9, atol=1e-9)
+        answer = client.value(states, std=True)
+        more = client.append(seq=1000, states=states[::-1], rewards=states[1:, 1])
+        assert client.value(states[0], min_offset=more.offset).offset == 2000
+        then = client.snapshot(as_of=1000, timeout_s=5 * PATIENCE_S)
+        assert pack(then.message() | {"time": 0.0, "revision": 0}) == pack(
+            snapshot.message() | {"time": 0.0, "revision": 0}
+        )
+        again = client.value(states, std=True, as_of=1000, timeout_s=5 * PATIENCE_S)
+        assert (again.offset, again.generation) == (1000, answer.generation)
+        assert np.array_equal(again.mean, answer.mean) and again.variance is not None
+        assert answer.variance is not None and np.array_equal(again.variance, answer.variance)
+        now = client.value(states, critics=["default"], as_of=datetime.now(timezone.utc), timeout_s=5 * PATIENCE_S)
+        assert now["default"].offset == 2000
+        with pytest.raises(Refused, match="lies ahead: 2000 rows"):
+            client.snapshot(as_of=2001)
+
+
+@pytest.mark.parametrize("client", [Client, aio.Client], ids=["plain", "aio"])
+def test_a_daemon_that_would_answer_of_the_present_is_not_asked_about_the_past(puppet: Make, client: Any) -> None:
+    made = puppet(lambda request: {"mean": [0.0]})
+    with pytest.raises(CriticdError, match="nothing of the past"):
+        found = client(made.endpoint).value([[0.5]], as_of=7)
+        asyncio.run(found)
+    assert not any(request["op"] == "value" for request in made.requests)
 
 
 def test_errors_carry_what_is_known(start: Start) -> None:
@@ -215,8 +241,6 @@ def test_labels_are_sent_again_until_there_is_room(puppet: Make, client: Any) ->
 
 def test_a_page_that_is_gone_makes_it_start_again(puppet: Make, start: Start) -> None:
     from test_snapshot import model
-
-    from criticd._protocol import pack
 
     whole = pack(model().message())
     half = len(whole) // 2

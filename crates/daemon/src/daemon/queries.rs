@@ -47,7 +47,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 18] = [
+const FEATURES: [&str; 19] = [
     "hello",
     "pages",
     "kernels",
