@@ -143,6 +143,7 @@ fn journals() -> io::Result<()> {
                 | Output::Rebuild(_)
                 | Output::FollowRebuild(_)
                 | Output::Remove(_)
+                | Output::WhatIf(..)
                 | Output::CatchUp { .. }
                 | Output::Garbage(_) => {}
             }

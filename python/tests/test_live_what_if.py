@@ -1,4 +1,4 @@
-"""A running daemon plans for rewards that were never observed, and predicts courses: the same before and after a kill."""
+"""A running daemon plans for rewards that were never observed and predicts courses, before and after a kill alike."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = (
 
 
 def send(daemon: Daemon, first: int, rows: int) -> None:
-    """Rows of a walk by steps of 0.2 at random on a line from -1 to 1, in chains of 20; it is rewarded for being at 0."""
+    """Rows of a walk by random steps of 0.2 on a line from -1 to 1, in chains of 20; it is rewarded for being at 0."""
     rng = np.random.default_rng(5)
     action = rng.integers(0, 2, first + rows)
     noise = rng.uniform(-0.01, 0.01, first + rows)

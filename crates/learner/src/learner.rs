@@ -135,6 +135,7 @@ pub enum Judgement {
 
 /// What became of a candidate.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Verdict {
     /// It is too far behind: catch it up elsewhere, then ask again.
     Behind(Candidate),
@@ -233,9 +234,6 @@ pub struct Learner {
     /// Names of the heads that were added at run time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     added: Vec<String>,
-    /// Where actions lead; none before a refit has chosen its kernels, and where it is not wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    world: Option<Box<Live>>,
     /// Whether a refit selected kernel and dictionary. A missing value means yes, unless this is the first model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     selected: Option<bool>,
@@ -328,7 +326,6 @@ impl Learner {
             acting: None,
             improved_at: 0,
             added: Vec::new(),
-            world: None,
             selected: None,
         };
         learner.settle_warnings();
@@ -360,7 +357,6 @@ impl Learner {
                 self.model.as_ref().is_some_and(|model| acting.is_consistent(model.dictionary().len()))
             })
             && self.model.is_some() == (self.generation > 0)
-            && self.is_world_consistent()
     }
 
     /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
@@ -431,7 +427,7 @@ impl Learner {
         let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
         let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
-        self.world.take_if(|_| !self.settings.world);
+        self.let_world_go();
         self.settle_warnings();
         if self.settings.drift_sensitivity == DriftSensitivity::Off {
             self.following.end();

@@ -41,7 +41,6 @@ use super::ledger::{CheckpointDone, Ledger};
 use super::memory::Footprint;
 use super::rebuild::RebuildDone;
 use super::recovery::{self, OnTheWay, Progress, RecoverError, Watched};
-use super::what_if::UnderWay;
 use crate::board::Board;
 use crate::config::Config;
 use crate::journal::GroupWriter;
@@ -105,7 +104,6 @@ pub struct Core {
     plots: Plots,
     refusals: Refusals,
     checkpoints: CheckpointDesk,
-    asking: UnderWay,
     figures: Figures,
     out: Vec<Output>,
 }
@@ -138,7 +136,6 @@ impl Core {
             plots: Plots::default(),
             refusals: Refusals::default(),
             checkpoints: CheckpointDesk::default(),
-            asking: UnderWay::default(),
             figures: Figures::new(recovered, state.end().offset),
             out: Vec::new(),
             config,
@@ -342,11 +339,6 @@ impl Core {
         self.refusals.take()
     }
 
-    /// The newest session of a stream, if the stream is known.
-    pub fn session(&self, stream: &str) -> Option<&str> {
-        self.state.streams().session(stream)
-    }
-
     /// What may be kept at most, once the state's dimension is settled.
     pub fn footprint(&self) -> Option<Footprint> {
         let rewards = || self.config.critics.iter().flat_map(|critic| &critic.rewards).max().map_or(1, |last| last + 1);
@@ -427,12 +419,8 @@ impl Core {
             }
             Op::Remove(request) => self.remove(request, &caller).map(|()| None),
             Op::Rebuild { critic, wait } => self.rebuild_from_journal(critic.as_deref(), wait, &caller),
-            Op::Plan(request) => {
-                self.ask_model(crate::daemon::what_if::Asked::Plan(request), &caller, now).map(|()| None)
-            }
-            Op::Rollout(request) => {
-                self.ask_model(crate::daemon::what_if::Asked::Rollout(request), &caller, now).map(|()| None)
-            }
+            Op::Plan(request) => self.plan(request, &caller, now).map(|()| None),
+            Op::Rollout(request) => self.rollout(request, &caller, now).map(|()| None),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
             Op::Value { .. }

@@ -12,7 +12,7 @@ use super::refit_thread::Task;
 use super::removal::{RemovalFound, RemovalJob};
 use super::systemd::notify as notify_systemd;
 use super::warm_start::{Feeding, WarmStartInput};
-use super::what_if::{self, UnderWay, WhatIfJob};
+use super::what_if_thread::Questions;
 use super::{Command, DRAIN, POLL_INTERVAL, TICK};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -79,9 +79,8 @@ pub(super) struct Outlets {
     pub(super) tasks: Sender<Task>,
     pub(super) rebuilds: Sender<RebuildTask>,
     pub(super) removals: Sender<Box<RemovalJob>>,
-    /// Questions to models of the transition, and those who ask.
-    pub(super) what_if: Sender<Box<WhatIfJob>>,
-    pub(super) asking: UnderWay,
+    /// Where questions to models of the transition are left.
+    pub(super) questions: Questions,
     pub(super) garbage: Sender<Box<Model>>,
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Sender<()>,
@@ -94,13 +93,6 @@ pub(super) struct Outlets {
 }
 
 impl Outlets {
-    /// Hand a question on, or refuse it where too many wait.
-    fn ask(&self, job: Box<WhatIfJob>) {
-        if let Err(TrySendError::Full(job)) = self.what_if.try_send(job) {
-            drop(self.replies.send(job.caller.refuse(&what_if::leave(&self.asking, &job.caller))));
-        }
-    }
-
     /// Publish, unless too much waits to be published: then this is dropped, and a later publication replaces it.
     fn offer(&mut self, publication: Publication) {
         if let Err(TrySendError::Full(_)) = self.publish.try_send(publication) {
@@ -511,7 +503,11 @@ impl Learning {
                 Output::Rebuild(job) => drop(self.outlets.rebuilds.send(RebuildTask::Run(job))),
                 Output::FollowRebuild(rebuilt) => drop(self.outlets.rebuilds.send(RebuildTask::Follow(rebuilt))),
                 Output::Remove(job) => drop(self.outlets.removals.send(job)),
-                Output::WhatIf(job) => self.outlets.ask(job),
+                Output::WhatIf(caller, job) => {
+                    if let Err(refusal) = self.outlets.questions.put(caller, job) {
+                        drop(self.outlets.replies.send(refusal));
+                    }
+                }
                 Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
                 // The core hands out one at a time.
                 Output::Checkpoint(checkpoint) => drop(self.outlets.checkpoints.send(checkpoint)),
@@ -662,6 +658,7 @@ fn works_later(call: &Forwarded) -> bool {
 mod tests {
     use super::*;
     use crate::daemon::core::Caller;
+    use crate::daemon::what_if_thread::what_if;
     use crate::transport::Peer;
     use crate::transport::turns::turns;
     use crate::wire::{ArrayForm, Id};
@@ -683,8 +680,7 @@ mod tests {
             tasks: bounded(1).0,
             rebuilds: bounded(1).0,
             removals: bounded(1).0,
-            what_if: bounded(1).0,
-            asking: UnderWay::default(),
+            questions: what_if(1, Outbox::new(1, 1).0).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,

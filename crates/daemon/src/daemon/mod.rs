@@ -39,6 +39,7 @@ mod systemd;
 pub mod union;
 pub mod warm_start;
 mod what_if;
+mod what_if_thread;
 
 use self::bounds::{CALLS, QUESTIONS};
 use self::core::Core;
@@ -59,7 +60,7 @@ use self::starting::Report;
 pub use self::starting::starting;
 use self::systemd::notify as notify_systemd;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
-use self::what_if::WhatIf;
+use self::what_if_thread::what_if;
 use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::http::{self, Http};
@@ -428,12 +429,9 @@ impl Daemon {
         let (tasks, task_queue) = bounded(1);
         let (done, done_queue) = bounded(2);
         let (garbage, garbage_queue) = bounded(GARBAGE);
-        let (rebuilds, rebuild_queue) = bounded(1);
-        let (rebuilt, rebuilt_queue) = bounded(1);
+        let ((rebuilds, rebuild_queue), (rebuilt, rebuilt_queue)) = (bounded(1), bounded(1));
         let (removals, found_queue) = self.start_removals(&config)?;
-        let (what_if, questions) = bounded(QUESTIONS);
-        let asking = core.asking().clone();
-        let asked = WhatIf { tasks: questions, replies: transport.replies.clone(), under_way: asking.clone() };
+        let (questions, what_if) = what_if(QUESTIONS, transport.replies.clone());
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
@@ -467,8 +465,7 @@ impl Daemon {
             tasks,
             rebuilds,
             removals,
-            what_if,
-            asking,
+            questions,
             garbage,
             fresh,
             checkpoints,
@@ -491,7 +488,7 @@ impl Daemon {
         for (name, evaluator) in ["rows", "evaluate", "past"].into_iter().zip(evaluators) {
             self.spawn(name, move || evaluator.run())?;
         }
-        self.spawn("what-if", move || asked.run())?;
+        self.spawn("what-if", move || what_if.run())?;
         self.spawn("rebuild", move || rebuilds.run())?;
         self.spawn("refit", move || refits.run())?;
         self.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;

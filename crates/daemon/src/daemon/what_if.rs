@@ -1,33 +1,24 @@
-//! What would be: plans and courses by models of the transition, beside the core.
+//! What would be: plans and courses by models of the transition.
 //!
-//! The core hands out a copy of a critic's sums with the last rows, which takes no longer than copying them. A thread of its own solves
-//! them, plans and answers, one request after the other, of each peer one at a time.
+//! The core hands out a copy of a critic's sums with the last rows, which takes no longer than copying them. What is here solves them, plans
+//! and answers, in a thread of its own.
 
-use super::core::Caller;
 use crate::learner::Settings;
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::learner::action::ActionSpace;
 use crate::math::embedding::StateKind;
-use crate::panics;
 use crate::snapshot::Snapshot;
 use crate::transition::without_unit;
-use crate::transport::{Outbox, Reply};
 use crate::wire::{
-    self, Answers, ArrayForm, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json,
+    Answers, ArrayForm, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json,
     encode_snapshot, plan_to_json,
 };
 use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Wanted, WorldError};
-use crossbeam_channel::Receiver;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Variables that a course shows unless some are named.
 const SHOWN: usize = 6;
-/// Retry time that a peer gets whose request has no place, milliseconds.
-const RETRY_MS: u64 = 100;
 /// Bytes of the name of a reward in a model.
 const REWARD_BYTES_MAX: usize = 64;
 
@@ -49,12 +40,19 @@ impl Asked {
     }
 }
 
+/// What is answered.
+#[derive(Debug)]
+pub enum Answer {
+    /// A plan: what is to be known of it, and the values of actions as a file has them.
+    Plan(Value, Vec<u8>),
+    /// A course.
+    Rollout(Value),
+}
+
 /// A question, and all that answers it.
 #[derive(Debug)]
 pub struct WhatIfJob {
-    /// Who asks.
-    pub caller: Caller,
-    /// What.
+    /// What is asked.
     pub asked: Asked,
     /// The critic's model of the transition.
     pub learned: Box<Learned>,
@@ -70,45 +68,8 @@ pub struct WhatIfJob {
     pub at: (u64, u64, f64),
 }
 
-/// The connections whose question waits or is worked on.
-pub(super) type UnderWay = Arc<Mutex<HashSet<u64>>>;
-
-/// Take the place of `caller` among those who ask.
-///
-/// # Errors
-/// `overloaded`, where its last question is not answered yet.
-pub(super) fn enter(under_way: &UnderWay, caller: &Caller) -> Result<(), WireError> {
-    if under_way.lock().insert(caller.peer.connection) { Ok(()) } else { Err(WireError::overloaded(RETRY_MS)) }
-}
-
-/// Give the place of `caller` back, whose question finds the queue full. Returns what it is refused with.
-pub(super) fn leave(under_way: &UnderWay, caller: &Caller) -> WireError {
-    under_way.lock().remove(&caller.peer.connection);
-    WireError::overloaded(RETRY_MS)
-}
-
-/// The thread.
-pub(super) struct WhatIf {
-    pub(super) tasks: Receiver<Box<WhatIfJob>>,
-    pub(super) replies: Outbox<Reply>,
-    pub(super) under_way: UnderWay,
-}
-
-impl WhatIf {
-    /// Until the core has ended.
-    pub(super) fn run(self) {
-        for job in &self.tasks {
-            // A bug costs this answer, not the daemon.
-            let reply = catch_unwind(AssertUnwindSafe(|| job.answer())).unwrap_or_else(|panic| {
-                let message = format!("the model of the transition panicked: {}", panics::message(&*panic));
-                Err(WireError::new(ErrorCode::Internal, message))
-            });
-            self.under_way.lock().remove(&job.caller.peer.connection);
-            // A transport that has ended has no use for it.
-            drop(self.replies.send(reply.unwrap_or_else(|error| job.caller.refuse(&error))));
-        }
-    }
-}
+/// What a policy does in some states (n, D).
+type Policy<'a> = Box<dyn Fn(&[f64]) -> Result<Acting, WireError> + 'a>;
 
 /// A reward, as it was asked for.
 struct Reward {
@@ -131,7 +92,11 @@ impl Reward {
 }
 
 impl WhatIfJob {
-    fn answer(&self) -> Result<Reply, WireError> {
+    /// The answer.
+    ///
+    /// # Errors
+    /// What is wrong with the question, or that the model cannot answer it.
+    pub fn answer(&self) -> Result<Answer, WireError> {
         let dynamics = self.learned.solve().map_err(refused)?;
         let known = self.learned.known(&dynamics);
         match &self.asked {
@@ -140,7 +105,7 @@ impl WhatIfJob {
         }
     }
 
-    fn plan(&self, request: &PlanRequest, known: &Known<'_>) -> Result<Reply, WireError> {
+    fn plan(&self, request: &PlanRequest, known: &Known<'_>) -> Result<Answer, WireError> {
         let reward = self.reward(request.reward.as_deref())?;
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
@@ -150,7 +115,7 @@ impl WhatIfJob {
         let mut found = plan_to_json(&planned, (&reward.text, reward.of.is_ok()), discount);
         self.describe(&mut found, known);
         let model = encode_snapshot(&planned.snapshot, ArrayForm::Tensor, true);
-        Ok(self.caller.reply(&wire::Reply::Plan { found: &found, model: &model }))
+        Ok(Answer::Plan(found, model))
     }
 
     /// Let the model that is handed out say what its numbers are.
@@ -165,7 +130,7 @@ impl WhatIfJob {
         snapshot.transitions = self.learned.count() as u64;
     }
 
-    fn rollout(&self, request: &RolloutRequest, known: &Known<'_>) -> Result<Reply, WireError> {
+    fn rollout(&self, request: &RolloutRequest, known: &Known<'_>) -> Result<Answer, WireError> {
         let shown = self.shown(request.show.as_deref(), known)?;
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
@@ -205,7 +170,7 @@ impl WhatIfJob {
             found["begins"] = json!(rows(&starts));
         }
         self.describe(&mut found, known);
-        Ok(self.caller.reply(&wire::Reply::Rollout(&found)))
+        Ok(Answer::Rollout(found))
     }
 
     /// Who acts, in any states.
@@ -215,7 +180,7 @@ impl WhatIfJob {
         known: &'a Known<'a>,
         (wanted, discount): (Wanted<'a>, f64),
         starts: &[f64],
-    ) -> Result<Box<dyn Fn(&[f64]) -> Result<Acting, WireError> + 'a>, WireError> {
+    ) -> Result<Policy<'a>, WireError> {
         Ok(match asked {
             PolicyAsked::Acted => Box::new(|states| known.acted(states).map_err(refused)),
             PolicyAsked::Best => {

@@ -18,6 +18,7 @@ use crate::transition::{Batch, Rows};
 use crate::warning::Warning;
 use crate::watch::Alarm;
 use crate::window::Window;
+use crate::world::Live;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,6 +86,9 @@ pub(super) struct ActionRows {
     /// Offset in the window behind the last row that ended an episode.
     #[serde(default)]
     ended: u64,
+    /// Where actions lead; none before a refit has chosen its kernels, and where it is not wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) world: Option<Box<Live>>,
     /// Scratch.
     #[serde(skip)]
     complete: Rows,
@@ -112,6 +116,7 @@ impl ActionRows {
             without_action: 0,
             unnamed: 0,
             ended: 0,
+            world: None,
             complete: Rows::default(),
         }
     }
@@ -132,6 +137,9 @@ impl ActionRows {
             && self.window.as_ref().is_none_or(fits)
             && self.waiting.values().all(waits)
             && (self.endings.is_empty() || self.endings.is_consistent())
+            && self.world.as_ref().is_none_or(|world| {
+                self.window.as_ref().is_some_and(|window| world.is_consistent(window.dim(), of.space.width()))
+            })
             && self.window.as_ref().is_none_or(|window| self.endings.is_empty() || self.endings.dim == window.dim())
     }
 
@@ -159,7 +167,8 @@ impl ActionRows {
     fn bytes(&self) -> usize {
         let row = self.window.as_ref().map_or(0, |window| 3 * window.dim() * size_of::<f64>());
         let ending = Rows::bytes_per_row(self.endings.dim, self.endings.rewards_per_row);
-        self.window.as_ref().map_or(0, Window::bytes) + self.waiting.len() * row + self.endings.len() * ending
+        let world = self.world.as_ref().map_or(0, |world| world.bytes());
+        self.window.as_ref().map_or(0, Window::bytes) + self.waiting.len() * row + self.endings.len() * ending + world
     }
 
     /// Take rows in, the first at `offset`; those before the end are known.

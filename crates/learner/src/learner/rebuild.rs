@@ -41,7 +41,6 @@ impl Learner {
         self.model.as_ref().map_or(0, |model| model.bytes())
             + self.bytes_beside_model()
             + self.kept_bytes()
-            + self.world.as_ref().map_or(0, |world| world.bytes())
             + self.action_row_bytes()
     }
 

@@ -8,18 +8,18 @@ impl Learner {
     /// What it has learned of where actions lead, with the last rows; none before a refit has chosen the kernels, and where
     /// [`Settings::world`](crate::Settings::world) is not set.
     pub fn transitions(&self) -> Option<Learned> {
-        let window = self.action_rows.as_ref()?.window()?;
-        self.world.as_ref()?.handed_out(window, &self.settings)
+        let rows = self.action_rows.as_ref()?;
+        rows.world.as_ref()?.handed_out(rows.window()?, &self.settings)
     }
 
     /// The model of the transition, if there is one.
     pub fn world(&self) -> Option<LiveFacts<'_>> {
-        self.world.as_ref().map(|world| world.facts(&self.settings))
+        self.action_rows.as_ref()?.world.as_ref().map(|world| world.facts(&self.settings))
     }
 
     /// Learn where the rows of `window` that have come led, after `events`.
     pub(super) fn learn_transitions(&mut self, window: &Window, events: &[Event]) {
-        let Some(world) = &mut self.world else { return };
+        let Some(world) = self.action_rows.as_mut().and_then(|rows| rows.world.as_mut()) else { return };
         for event in events {
             // Of another world are the rows before a change, and those behind one that is over.
             match event {
@@ -34,16 +34,15 @@ impl Learner {
 
     /// Take what a refit has made; without, the present one stays.
     pub(super) fn take_world(&mut self, world: Option<Box<Live>>) {
-        if self.settings.world && world.is_some() {
-            self.world = world;
+        if let (Some(rows), true) = (&mut self.action_rows, self.settings.world && world.is_some()) {
+            rows.world = world;
         }
     }
 
-    /// Whether it fits the rows, which a file may contradict.
-    pub(super) fn is_world_consistent(&self) -> bool {
-        let window = self.action_rows.as_ref().and_then(|rows| rows.window());
-        let width = self.settings.action_width();
-        let fits = |world: &Live| window.is_some_and(|window| world.is_consistent(window.dim(), width));
-        self.world.as_ref().is_none_or(|world| fits(world))
+    /// Forget it where it is not wanted.
+    pub(super) fn let_world_go(&mut self) {
+        if let Some(rows) = self.action_rows.as_mut().filter(|_| !self.settings.world) {
+            rows.world = None;
+        }
     }
 }

@@ -8,6 +8,9 @@ use criticd_learner::window::Window;
 use criticd_learner::world::{Transitions, Wanted, World};
 use criticd_learner::{DriftSensitivity, Learner, Settings, Verdict};
 
+/// A state, the number of an action, and the state that it led to.
+type Row = (f64, usize, f64);
+
 /// A walk on a line from -1 to 1 by steps of 0.2 to the left or the right, with some noise; a chain has 20 steps.
 struct Walk {
     learner: Learner,
@@ -17,7 +20,7 @@ struct Walk {
     /// What the actions do: 1, or -1 where they are exchanged; and what is added to rewards.
     sense: f64,
     more: f64,
-    seen: Vec<(f64, usize, f64)>,
+    seen: Vec<Row>,
 }
 
 impl Walk {
@@ -107,8 +110,7 @@ impl Walk {
     fn batch_world(&self, rows: std::ops::Range<usize>, half_life: Option<f64>) -> World {
         let of = self.world();
         let complete: Vec<usize> = rows.clone().filter(|i| i % 20 != 19 && i + 1 < rows.end).collect();
-        let seen =
-            |f: &dyn Fn(&(f64, usize, f64)) -> Vec<f64>| complete.iter().flat_map(|&i| f(&self.seen[i])).collect();
+        let seen = |f: &dyn Fn(&Row) -> Vec<f64>| complete.iter().flat_map(|&i| f(&self.seen[i])).collect();
         let inputs: Vec<f64> = seen(&|&(x, a, _)| vec![x, f64::from(u8::from(a == 0)), f64::from(u8::from(a == 1))]);
         let (successors, rewards): (Vec<f64>, Vec<f64>) = (seen(&|row| vec![row.2]), seen(&|row| vec![-row.0.abs()]));
         let terminated = vec![false; complete.len()];

@@ -96,7 +96,7 @@ pub enum Output {
     /// Look for rows that are to be taken back.
     Remove(Box<RemovalJob>),
     /// Answer a question to a model of the transition.
-    WhatIf(Box<WhatIfJob>),
+    WhatIf(Caller, Box<WhatIfJob>),
     /// Drop this elsewhere: it is large.
     Garbage(Box<Model>),
     /// Encode and write a checkpoint.

@@ -3,17 +3,22 @@
 use super::Core;
 use super::caller::Caller;
 use super::ports::{Now, Output};
-use crate::daemon::what_if::{Asked, UnderWay, WhatIfJob, enter};
-use crate::wire::{ErrorCode, WireError};
+use crate::daemon::what_if::{Asked, WhatIfJob};
+use crate::wire::{ErrorCode, PlanRequest, RolloutRequest, WireError};
 
 impl Core {
-    /// Those who ask already, for whoever starts the thread that answers.
-    pub(in crate::daemon) fn asking(&self) -> &UnderWay {
-        &self.asking
+    /// Plan for a reward.
+    pub(super) fn plan(&mut self, request: PlanRequest, caller: &Caller, now: Now) -> Result<(), WireError> {
+        self.ask_model(Asked::Plan(request), caller, now)
+    }
+
+    /// Predict a course.
+    pub(super) fn rollout(&mut self, request: RolloutRequest, caller: &Caller, now: Now) -> Result<(), WireError> {
+        self.ask_model(Asked::Rollout(request), caller, now)
     }
 
     /// Hand out the model that a question is about. It is answered elsewhere.
-    pub(super) fn ask_model(&mut self, asked: Asked, caller: &Caller, now: Now) -> Result<(), WireError> {
+    fn ask_model(&mut self, asked: Asked, caller: &Caller, now: Now) -> Result<(), WireError> {
         let index = self.publisher.board().critic(asked.critic())?;
         let learner = &self.state.critics()[index];
         let settings = learner.settings();
@@ -31,11 +36,9 @@ impl Core {
             let message = "where actions lead is known once a refit has ended: `criticd refit` starts one";
             return Err(WireError::new(ErrorCode::NotReady, message));
         };
-        enter(&self.asking, caller)?;
         let board = self.publisher.board();
         let [state_names, reward_names, _] = board.names();
-        self.out.push(Output::WhatIf(Box::new(WhatIfJob {
-            caller: caller.clone(),
+        let job = WhatIfJob {
             asked,
             settings: settings.clone(),
             actor: board.actor(index),
@@ -43,7 +46,8 @@ impl Core {
             reward_names,
             at: (learner.generation(), learner.learned(), now.unix),
             learned: Box::new(learned),
-        })));
+        };
+        self.out.push(Output::WhatIf(caller.clone(), Box::new(job)));
         Ok(())
     }
 }
