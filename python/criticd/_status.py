@@ -222,6 +222,7 @@ class ActionsStatus(TypedDict):
     rows_without_action: int
     successor: str
     trace: str
+    world: NotRequired[WorldStatus | None]
 
 
 class PauseStatus(TypedDict):
@@ -411,6 +412,16 @@ class InfluenceStatus(TypedDict):
     free_offset: int | None
     generation: int
     subtracted: bool
+
+
+class WorldStatus(TypedDict):
+    """A model of the transition, which `plan` and `rollout` ask."""
+
+    elements: int
+    held_out_error: float
+    lost: float | None
+    successors: int
+    transitions: float
 
 
 class TrackingStatus(TypedDict):

@@ -734,7 +734,7 @@ class Client:
     ) -> Planned:
         """Plan for a reward that need never have been observed, by a critic with `world = true`.
 
-        ```python
+        ```text
         q = client.plan("(x > 0.7) - 0.1*v^2")
         print(q.document["value"], q.act([0.2, 0.0]).actions)
         ```
@@ -763,7 +763,7 @@ class Client:
     ) -> Course:
         """Predict the course of chosen variables by a critic with `world = true`, and what the policy is worth.
 
-        ```python
+        ```text
         course = client.rollout(steps=50, show=["x", "abs(x - 3)"], start=[[0.0, 0.0]])
         print(course.mean["x"][-1], course.reach["x"], course.document["value"]["mean"])
         ```

@@ -324,6 +324,8 @@ export interface ActionsStatus {
   successor: string;
   /** The setting `trace`. */
   trace: string;
+  /** What it has learned of where actions lead; none before a refit has ended, and without the setting `world`. */
+  world?: WorldStatus | null;
 }
 
 /** For how long adoptions held up the learner, of the last adoptions since the start. */
@@ -600,6 +602,20 @@ export interface InfluenceStatus {
   generation: number;
   /** Whether its sums were without the rows from there on. If not, it is stale: it answers as before until it is learned again. */
   subtracted: boolean;
+}
+
+/** A model of the transition, which `plan` and `rollout` ask. */
+export interface WorldStatus {
+  /** States with actions that it is made of. */
+  elements: number;
+  /** Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came. */
+  held_out_error: number;
+  /** What the latter cannot express of successors, from 0; above 0.5 there is no answer. */
+  lost: number | null;
+  /** States that it expresses successors in. */
+  successors: number;
+  /** Rows learned, as far as they count. */
+  transitions: number;
 }
 
 /** An alarm: the errors of a critic have changed. */
