@@ -887,7 +887,12 @@ class Client:
         return self._ask(of_then(as_of, model_pages(critic, variance, head, as_of)), timeout_s)
 
     def refit(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
-        """Start a refit now. With `wait`, return when it has ended; `timeout_s` must allow for that."""
+        """Start a refit now. With `wait`, return when it has ended; `timeout_s` must allow for that.
+
+        ```python
+        client.refit()
+        ```
+        """
         return self._ask(once("refit", {"wait": wait, **optional(critic=critic)}, refit_outcome_of), timeout_s)
 
     optimise = refit  # its former name
@@ -910,6 +915,10 @@ class Client:
         timeout_s: float | None = None,
     ) -> Removal:
         """Take rows back, or with `dry_run` say which these are: critics go on as if they had never learned them.
+
+        ```python
+        print(client.remove([{"stream": "walker", "session": "run-7"}]).ranges)
+        ```
 
         `select` is one union of `{"stream": name}`, `{"stream": name, "session": name}`, `{"offsets": (from, to)}` and
         `{"times": (from, to)}`, Unix seconds. Critics subtract the rows at once and are then learned again; `removals`
