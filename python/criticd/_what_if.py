@@ -112,11 +112,13 @@ def plan_live(options: Message) -> Steps[Planned]:
 
 def rollout_live(policy: Snapshot | Policy | None, options: Message) -> Steps[Course]:
     """Have a daemon predict a course under a policy, which may be asked. `options` are fields of `rollout`."""
+    if policy is not None and "reward" in options:
+        raise Invalid("reward", "is of a plan: give a policy or a reward")
     if policy is None or (isinstance(policy, str) and policy in ("acted", "best")):
         return _course((yield Ask("rollout", options if policy is None else {**options, "policy": policy})))
     kinds = discrete((yield Ask("status", {})), options.get("critic"))
-    # Where the policy has to answer: the mean of one step costs next to nothing.
-    places = yield Ask("rollout", {**options, "steps": 1, "elements": True})
+    # Where the policy has to answer.
+    places = yield Ask("rollout", {**options, "elements": True})
     states = np.concatenate([np.asarray(places[key], dtype=np.float64) for key in ("elements", "begins")])
     if isinstance(policy, Snapshot):
         answers = np.asarray(policy.act(states).actions, dtype=np.float64)

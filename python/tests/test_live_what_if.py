@@ -153,6 +153,7 @@ def test_what_is_wrong_is_refused_by_name(start: Start) -> None:
             (lambda: client.rollout(show=["y"]), "show"),
             (lambda: client.rollout(show=[]), "at least one"),
             (lambda: client.rollout(policy="best", reward="x"), "reward"),
+            (lambda: client.plan(start=[[1e300]]), "at most"),
             (lambda: client.rollout(policy=lambda states: np.full(len(states), 7.0)), "action"),
             (lambda: client.plan(critic="other"), "no critic"),
         ):

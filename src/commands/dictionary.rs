@@ -78,7 +78,7 @@ impl DictionaryOptions {
             Some(relative) => relative * diagonal,
             None => {
                 let noise_variance =
-                    given.hyperparameters.noise_variance / greatest_weight(given.rows, given.settings.discount);
+                    given.hyperparameters.noise_variance / greatest_weight(given.rows, given.settings.weighted);
                 let hyperparameters = Hyperparameters { noise_variance, ..given.hyperparameters.clone() };
                 effective_tolerance(given.settings, &hyperparameters)
             }

@@ -526,7 +526,7 @@ impl Fit {
             // A search that has seen the held-out episodes would flatter the figures.
             None => Ok(self.select(learned, settings.clone(), model.inputs().names.clone())?.model.snapshot(true)?),
         };
-        match held_out::hold_out(rows, episodes, share, self.seed, learn) {
+        match held_out::hold_out(rows, episodes, (share, self.seed, settings.weighted), learn) {
             Ok(found) => found,
             // The model is there all the same.
             Err(failure) => {

@@ -113,7 +113,9 @@ pub(super) fn can_spare(
     (share, seed): (f64, u64),
     dictionary: &DictionaryOptions,
 ) -> Result<bool, Failure> {
-    let found = |like: &Like| hold_out(rows, episodes, share, seed, |learned| relearn(like, learned, dictionary));
+    let found = |like: &Like| {
+        hold_out(rows, episodes, (share, seed, like.settings.weighted), |learned| relearn(like, learned, dictionary))
+    };
     let (Some(with), Some(without)) = (found(like)?, found(&like.without(variables))?) else { return Ok(false) };
     Ok(with.heads.iter().zip(&without.heads).all(|(with, without)| without.error <= SPARED * with.error))
 }
@@ -183,8 +185,7 @@ impl Seen {
 pub(super) fn hold_out(
     rows: &Rows,
     episodes: &[u32],
-    share: f64,
-    seed: u64,
+    (share, seed, weighted): (f64, u64, bool),
     learn: impl FnOnce(&Rows) -> Result<Snapshot, Failure>,
 ) -> Result<Option<HeldOut>, Failure> {
     let of = count(episodes);
@@ -199,7 +200,7 @@ pub(super) fn hold_out(
     let model = learn(&learned)?;
     let seen = see(&model, &held)?;
     // In a weighted regression a row counts here as often as there, and its noise is that much less.
-    let weights = regression_weights(&held, model.discount);
+    let weights = regression_weights(&held, weighted);
     let ended: Vec<usize> = (0..held.len()).filter(|&i| seen.closed[i] <= CLOSED).collect();
     let enough = ended.len() >= ROWS_MIN;
     let compared = if enough { ended } else { (0..held.len()).collect() };
@@ -423,7 +424,7 @@ mod tests {
             learned = part.states.clone();
             Err(Failure::new("seen enough"))
         };
-        assert!(hold_out(&rows, &episodes, 0.2, 3, stop).is_err());
+        assert!(hold_out(&rows, &episodes, (0.2, 3, false), stop).is_err());
         learned.dedup();
         assert_eq!(learned.len(), 40, "whole episodes, four fifths of them");
     }

@@ -97,6 +97,9 @@ impl Plan {
 
     /// Ask a daemon.
     fn live(&self, endpoint: &str) -> Result<(), Failure> {
+        if self.table.dry_run || self.asked.actions.is_some() {
+            return Err(Failure::usage("--dry-run and --actions are for a table: a daemon knows its rows and actions"));
+        }
         let out = output(self.out.as_deref().unwrap_or(Path::new("")), &[])?;
         let mut fields = json!({});
         if let Some(reward) = self.table.reward() {

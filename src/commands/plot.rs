@@ -507,7 +507,11 @@ impl View {
         let [low, high] = ends(mean.iter());
         let mut value = self.map(y, self.titled(&self.labels.title, AVERAGED), mean, unknown);
         if self.kernel {
-            value.points.extend(reach::ellipse(snapshot, [self.x, y], [self.x, y].map(|d| self.ranges[d])));
+            let ellipse = reach::ellipse(snapshot, [self.x, y], [self.x, y].map(|d| self.ranges[d]));
+            if ellipse.is_none() {
+                note("--kernel: the kernel is longer than this map, or one of its variables is no number on a line");
+            }
+            value.points.extend(ellipse);
         }
         let Some(deviation) = deviation else {
             value.points.extend(points);

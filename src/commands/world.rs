@@ -259,7 +259,12 @@ impl Modelled {
 
     /// The model beside all rows.
     pub(super) fn known(&self) -> Known<'_> {
-        Known { dynamics: &self.dynamics, space: &self.space, rows: self.transitions(), weight: 1.0 }
+        Known {
+            dynamics: &self.dynamics,
+            space: &self.space,
+            rows: self.transitions(),
+            errors: (self.transitions(), 1.0),
+        }
     }
 
     /// Whether any row ends.

@@ -293,7 +293,7 @@ impl Adoption {
         let (dim, width) = (self.model.inputs().dim(), self.model.settings().action_width());
         self.model.is_consistent()
             && self.acting.as_ref().is_none_or(|acting| acting.is_consistent(m))
-            && self.world.as_ref().is_none_or(|world| world.is_consistent(dim, width))
+            && self.world.as_ref().is_none_or(|world| world.is_consistent(dim, width, None))
     }
 }
 
@@ -585,6 +585,7 @@ impl Learner {
             trigger,
             dictionary_share: refit::DICTIONARY_SHARE,
             from: self.selects_from(self.rows(window).end()),
+            world_from: self.action_rows.as_ref().and_then(|rows| rows.world.as_ref()).map_or(0, |world| world.first()),
             seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
     }

@@ -23,8 +23,8 @@ pub(crate) fn follows(rows: &Rows, i: usize, discount: f64) -> f64 {
 }
 
 /// mu (H,) of the values of the reward columns `columns`; none where it is 0, or not determined. `discount` is the critic's own.
-pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64) -> Vec<f64> {
-    let weights = weights(rows, discount);
+pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64, weighted: bool) -> Vec<f64> {
+    let weights = weights(rows, discount, weighted);
     let lost: f64 = weights.iter().enumerate().map(|(i, z)| z * (1.0 - follows(rows, i, discount))).sum();
     let total: f64 = weights.iter().sum();
     if lost.is_nan() || lost <= LOST_MIN * total {
@@ -43,8 +43,8 @@ pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64) -> Vec<f64> {
 }
 
 /// z of each row (n,), or how often it counts in a weighted regression.
-fn weights(rows: &Rows, discount: f64) -> Vec<f64> {
-    if let Some(weights) = regression_weights(rows, discount) {
+fn weights(rows: &Rows, discount: f64, weighted: bool) -> Vec<f64> {
+    if let Some(weights) = regression_weights(rows, weighted) {
         return weights.to_vec();
     }
     let streams = rows.streams.iter().max().map_or(0, |&last| last as usize + 1);
@@ -132,7 +132,7 @@ impl Settings {
         if !self.centred || self.prior_mean != 0.0 || guesses || self.heads_alone {
             return Vec::new();
         }
-        level(rows, &self.rewards, self.discount)
+        level(rows, &self.rewards, self.discount, self.weighted)
     }
 
     /// Whether `rows` say nothing of how large values may be: no reward is other than 0. Action values have their deviations all the
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn a_constant_in_all_rewards_moves_the_level_alone() {
         let discount = 0.95;
-        let plain = level(&rows(0.0, false), &[1], discount)[0];
+        let plain = level(&rows(0.0, false), &[1], discount, false)[0];
         for c in [1.0, 1e3, 1e5, 1e7, -1e7] {
             let (moved, from) = (rows(c, false), rows(0.0, false));
-            let mu = level(&moved, &[1], discount)[0];
+            let mu = level(&moved, &[1], discount, false)[0];
             assert!((mu - plain - c / (1.0 - discount)).abs() < 1e-14 * mu.abs(), "{c}: {mu}");
             for i in 0..moved.len() {
                 let of = |rows: &Rows, mu: f64| about(rows.reward(i)[1], mu, follows(rows, i, discount));
@@ -189,24 +189,24 @@ mod tests {
     fn rewards_about_a_level_have_the_mean_value_zero() {
         for ends in [false, true] {
             let rows = rows(5.0, ends);
-            let mu = level(&rows, &[0, 1], 0.9);
+            let mu = level(&rows, &[0, 1], 0.9, false);
             let about = About { columns: vec![0, 1], level: mu, discount: 0.9 }.rows(rows.clone());
             assert_eq!((about.rewards_per_row, about.reward(7)[..2] == *rows.reward(7)), (4, true));
-            let left = level(&about, &[2, 3], 0.9);
+            let left = level(&about, &[2, 3], 0.9, false);
             assert!(left.iter().all(|mu| mu.abs() < 1e-12), "{left:?}");
         }
     }
 
     #[test]
     fn where_nothing_is_lost_or_earned_there_is_no_level() {
-        assert!(level(&rows(1.0, false), &[1], 1.0).is_empty());
+        assert!(level(&rows(1.0, false), &[1], 1.0, false).is_empty());
         let mut nothing = rows(0.0, true);
         nothing.rewards.fill(0.0);
-        assert!(level(&nothing, &[0, 1], 0.9).is_empty());
+        assert!(level(&nothing, &[0, 1], 0.9, false).is_empty());
         let mut same = rows(0.0, false);
         same.rewards.fill(1e5);
-        let mu = level(&same, &[0], 0.9);
+        let mu = level(&same, &[0], 0.9, false);
         assert!((0..same.len()).all(|i| about(same.reward(i)[0], mu[0], follows(&same, i, 0.9)) == 0.0));
-        assert!(level(&Rows::new(1, 1), &[0], 0.9).is_empty());
+        assert!(level(&Rows::new(1, 1), &[0], 0.9, false).is_empty());
     }
 }

@@ -74,7 +74,8 @@ struct Prepared<'a> {
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let mut candidate = run_centred(job, keep_going, time_left)?;
-    candidate.world = job.world(candidate.from, keep_going)?;
+    let changed_at = candidate.alarm.as_ref().map(|_| candidate.from);
+    candidate.world = job.world(changed_at, keep_going)?;
     Ok(candidate)
 }
 

@@ -191,6 +191,9 @@ pub struct Settings {
     /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_value: Option<ActionValue>,
+    /// Whether rows are observations of V that count as often as their ratios say: regression alone, in which nothing follows a row.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub weighted: bool,
     /// Whether a critic of action values learns where actions lead, too ([`crate::world`]).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub world: bool,
@@ -315,6 +318,7 @@ impl Default for Settings {
             linear_columns: LinearColumns::default(),
             action_value: None,
             world: false,
+            weighted: false,
             action_names: Vec::new(),
             improve_rows: 200,
             prior_mean: 0.0,

@@ -106,12 +106,18 @@ pub struct World {
     work: Work,
 }
 
-/// Memory for rows while they are learned.
-#[derive(Clone, Debug, Default)]
+/// Memory for rows while they are learned; a copy has none.
+#[derive(Debug, Default)]
 struct Work {
     room: Room,
     psi: Matrix,
     phi: Matrix,
+}
+
+impl Clone for Work {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl World {

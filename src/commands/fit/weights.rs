@@ -13,13 +13,13 @@ pub(super) struct WeightOptions {
     /// With --target: how often each row counts, above 0. The variance of its noise is that of the model (the ridge) divided by its
     /// weight; the evidence of the weighted rows selects kernel and ridge
     #[arg(long, value_name = "COLUMN", requires = "target", conflicts_with_all = [
-        "cost", "heads", "noise", "rho_max", "drift_sensitivity", "dictionary_by"
+        "cost", "heads", "inputs", "actions", "noise", "rho_max", "drift_sensitivity", "dictionary_by"
     ])]
     weight: Option<String>,
     /// With --target: what each row has cost, above 0. A row counts 1 / cost times, as with --weight: cost-regularised kernel
     /// regression (CrKR)
     #[arg(long, value_name = "COLUMN", requires = "target", conflicts_with_all = [
-        "heads", "noise", "rho_max", "drift_sensitivity", "dictionary_by"
+        "heads", "inputs", "actions", "noise", "rho_max", "drift_sensitivity", "dictionary_by"
     ])]
     cost: Option<String>,
 }

@@ -680,7 +680,7 @@ mod tests {
             tasks: bounded(1).0,
             rebuilds: bounded(1).0,
             removals: bounded(1).0,
-            questions: what_if(1, Outbox::new(1, 1).0).0,
+            questions: what_if(1, Outbox::new(1, 1).0, Arc::default()).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,

@@ -431,7 +431,7 @@ impl Daemon {
         let (garbage, garbage_queue) = bounded(GARBAGE);
         let ((rebuilds, rebuild_queue), (rebuilt, rebuilt_queue)) = (bounded(1), bounded(1));
         let (removals, found_queue) = self.start_removals(&config)?;
-        let (questions, what_if) = what_if(QUESTIONS, transport.replies.clone());
+        let (questions, what_if) = what_if(QUESTIONS, transport.replies.clone(), core.asking());
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());

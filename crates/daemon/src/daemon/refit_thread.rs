@@ -144,6 +144,7 @@ mod tests {
                 trigger: refit::RefitTrigger::Requested,
                 dictionary_share: 1.0,
                 from: 0,
+                world_from: 0,
                 seed: 0,
             };
             tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();

@@ -14,13 +14,20 @@ use crate::wire::{
     encode_snapshot, plan_to_json,
 };
 use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Wanted, WorldError};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Variables that a course shows unless some are named.
 const SHOWN: usize = 6;
-/// Bytes of the name of a reward in a model.
-const REWARD_BYTES_MAX: usize = 64;
+/// Letters of the name of a reward in a model.
+const REWARD_LETTERS: usize = 64;
+/// Bytes of a table of the states to begin in.
+const STARTS_BYTES: usize = 64 << 20;
+
+/// The connections whose question waits or is worked on.
+pub(super) type UnderWay = Arc<Mutex<HashSet<u64>>>;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -124,17 +131,23 @@ impl WhatIfJob {
         let dim = known.dynamics.after().dim();
         let names = Some(self.state_names.clone()).filter(|names| names.len() == dim);
         snapshot.inputs.names = Some(self.settings.input_names(names, dim));
-        snapshot.reward_names = vec![reward.text.chars().take(REWARD_BYTES_MAX / 4).collect()];
+        snapshot.reward_names = vec![reward.text.chars().take(REWARD_LETTERS).collect()];
         snapshot.critic.clone_from(&self.settings.name);
         (snapshot.generation, snapshot.offset, snapshot.time) = self.at;
         snapshot.transitions = self.learned.count() as u64;
     }
 
     fn rollout(&self, request: &RolloutRequest, known: &Known<'_>) -> Result<Answer, WireError> {
+        let elements = known.dynamics.after().states();
+        let dim = known.dynamics.after().dim();
+        if request.states {
+            let starts = self.starts(request.starts.as_ref(), known)?;
+            let rows = |states: &[f64]| states.chunks_exact(dim).map(<[f64]>::to_vec).collect::<Vec<_>>();
+            return Ok(Answer::Rollout(json!({"elements": rows(&elements), "begins": rows(&starts)})));
+        }
         let shown = self.shown(request.show.as_deref(), known)?;
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
-        let elements = known.dynamics.after().states();
         let reward = self.reward(match &request.policy {
             PolicyAsked::Plan(reward) => reward.as_deref(),
             _ => None,
@@ -148,7 +161,6 @@ impl WhatIfJob {
         let led = known.dynamics.led(&model, &from, &functions, steps).map_err(refused)?;
         let reach = self.learned.reach(&functions, shown.len(), request.steps).map_err(refused)?;
         let names: Vec<String> = shown.iter().map(|show| show.text.clone()).collect();
-        let dim = known.dynamics.after().dim();
         let mut found = course_to_json(&led, reach.as_ref(), &names, starts.len() / dim);
         found["value"] = match known.value(wanted, discount, &model, &from) {
             Ok(valued) => json!({
@@ -164,11 +176,6 @@ impl WhatIfJob {
             }
             Err(why) => return Err(refused(why)),
         };
-        if request.states {
-            let rows = |states: &[f64]| states.chunks_exact(dim).map(<[f64]>::to_vec).collect::<Vec<_>>();
-            found["elements"] = json!(rows(&elements));
-            found["begins"] = json!(rows(&starts));
-        }
         self.describe(&mut found, known);
         Ok(Answer::Rollout(found))
     }
@@ -237,16 +244,34 @@ impl WhatIfJob {
 
     /// The states to begin in.
     fn starts(&self, given: Option<&Given>, known: &Known<'_>) -> Result<Vec<f64>, WireError> {
+        let dim = known.dynamics.after().dim();
+        let (d, m) = (known.dynamics.before().len(), known.dynamics.after().len());
+        let choices = self.learned.space().candidates().len() / self.learned.space().width();
+        let most = (STARTS_BYTES / (size_of::<f64>() * choices * (d + m))).max(1);
         match given {
             Some(given) => {
                 check_width("states", given, known)?;
+                let states = given.values.len() / dim;
+                if states > most {
+                    let message =
+                        format!("with {choices} actions a request has at most {most} states, this one has {states}");
+                    return Err(WireError::of(ErrorCode::TooLarge, "states", message));
+                }
                 Ok(given.values.clone())
             }
-            None => Ok(self.learned.starts()),
+            None => {
+                let mut states = self.learned.starts();
+                states.truncate(most * dim);
+                Ok(states)
+            }
         }
     }
 
     fn discount(&self, given: Option<f64>) -> Result<f64, WireError> {
+        if self.learned.has_own_discounts() {
+            let message = "rows have discounts of their own, and a model of the transition knows one: send rows without, or with the critic's";
+            return Err(WireError::of(ErrorCode::OutOfRange, "discount", message));
+        }
         match given.unwrap_or(self.settings.discount) {
             discount if discount < 1.0 => Ok(discount),
             discount => {

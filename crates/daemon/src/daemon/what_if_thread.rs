@@ -1,13 +1,11 @@
 //! The thread that answers questions to models of the transition, one after the other, of each peer one at a time.
 
 use super::core::Caller;
-use super::what_if::{Answer, WhatIfJob};
+use super::what_if::{Answer, UnderWay, WhatIfJob};
 use crate::panics;
 use crate::transport::{Outbox, Reply};
 use crate::wire::{self, ErrorCode, WireError};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,8 +14,6 @@ const RETRY_MS: u64 = 100;
 
 /// A question, and who asks it.
 type Task = (Caller, Box<WhatIfJob>);
-/// The connections whose question waits or is worked on.
-type UnderWay = Arc<Mutex<HashSet<u64>>>;
 
 /// Where questions are left.
 pub(super) struct Questions {
@@ -32,9 +28,9 @@ pub(super) struct WhatIf {
     replies: Outbox<Reply>,
 }
 
-/// Where at most `most` questions are left, and the thread that sends the answers to `replies`.
-pub(super) fn what_if(most: usize, replies: Outbox<Reply>) -> (Questions, WhatIf) {
-    let ((tasks, queue), under_way) = (bounded(most), UnderWay::default());
+/// Where at most `most` questions are left, and the thread that sends the answers to `replies`. `under_way` are those who ask.
+pub(super) fn what_if(most: usize, replies: Outbox<Reply>, under_way: UnderWay) -> (Questions, WhatIf) {
+    let (tasks, queue) = bounded(most);
     (Questions { tasks, under_way: Arc::clone(&under_way) }, WhatIf { tasks: queue, under_way, replies })
 }
 
@@ -48,12 +44,11 @@ impl Questions {
             return Err(caller.refuse(&WireError::overloaded(RETRY_MS)));
         }
         match self.tasks.try_send((caller, job)) {
-            Err(TrySendError::Full((caller, _))) => {
+            Err(TrySendError::Full((caller, _)) | TrySendError::Disconnected((caller, _))) => {
                 self.under_way.lock().remove(&caller.peer.connection);
                 Err(caller.refuse(&WireError::overloaded(RETRY_MS)))
             }
-            // A thread that has ended has no use for it.
-            _ => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 }
@@ -61,6 +56,10 @@ impl Questions {
 impl WhatIf {
     /// Until nobody can ask any more.
     pub(super) fn run(self) {
+        // Learning and answering go before what this thread does. Without that things are only slower.
+        if let Err(e) = rustix::process::nice(5) {
+            log::debug!("event=priority_unchanged why={e}");
+        }
         for (caller, job) in &self.tasks {
             // A bug costs this answer, not the daemon.
             let answer = catch_unwind(AssertUnwindSafe(|| job.answer())).unwrap_or_else(|panic| {

@@ -138,7 +138,9 @@ impl ActionRows {
             && self.waiting.values().all(waits)
             && (self.endings.is_empty() || self.endings.is_consistent())
             && self.world.as_ref().is_none_or(|world| {
-                self.window.as_ref().is_some_and(|window| world.is_consistent(window.dim(), of.space.width()))
+                self.window.as_ref().is_some_and(|window| {
+                    world.is_consistent(window.dim(), of.space.width(), Some(window.rewards_per_row()))
+                })
             })
             && self.window.as_ref().is_none_or(|window| self.endings.is_empty() || self.endings.dim == window.dim())
     }

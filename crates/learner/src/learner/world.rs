@@ -21,11 +21,11 @@ impl Learner {
     pub(super) fn learn_transitions(&mut self, window: &Window, events: &[Event]) {
         let Some(world) = self.action_rows.as_mut().and_then(|rows| rows.world.as_mut()) else { return };
         for event in events {
-            // Of another world are the rows before a change, and those behind one that is over.
+            // Of another world are the rows before a change. Where one is over, it is not known which rows before it were of this one.
             match event {
                 Event::Swapped { from, .. } if *from <= world.first() => {}
-                Event::Swapped { from, .. } => world.restart(window, *from..u64::MAX, &self.settings),
-                Event::Returned { until, .. } => world.restart(window, 0..*until, &self.settings),
+                Event::Swapped { from, .. } => world.restart(*from),
+                Event::Returned { at, .. } => world.restart(*at),
                 _ => {}
             }
         }

@@ -188,17 +188,16 @@ pub fn differences(rows: &Rows, discount: f64) -> (Vec<f64>, Vec<Difference>) {
     (nodes, out)
 }
 
-/// Weight of each row where nothing follows any of them, and not all have the ratio 1: then rows are observations of V in their states,
-/// and the ratio of one says how often it counts. `discount` is that of rows that carry none.
-pub fn regression_weights(rows: &Rows, discount: f64) -> Option<&[f64]> {
-    let alone = |i: usize| rows.terminated[i] || rows.discount(i, discount) == 0.0;
-    let weighted = rows.ratios.iter().any(|&ratio| ratio != 1.0) && (0..rows.len()).all(alone);
+/// Weight of each row of a `weighted` regression, in which nothing follows any row: a row is an observation of V in its state, and its
+/// ratio says how often that counts.
+pub fn regression_weights(rows: &Rows, weighted: bool) -> Option<&[f64]> {
     weighted.then_some(&rows.ratios[..])
 }
 
-/// The greatest of these weights, 1 at least: a dictionary must suit the row whose noise is least.
-pub fn greatest_weight(rows: &Rows, discount: f64) -> f64 {
-    regression_weights(rows, discount).map_or(1.0, |weights| weights.iter().copied().fold(1.0, f64::max))
+/// The greatest of these weights, 1 without: a dictionary must suit the row whose noise is least.
+pub fn greatest_weight(rows: &Rows, weighted: bool) -> f64 {
+    let greatest = |weights: &[f64]| weights.iter().copied().fold(0.0, f64::max);
+    regression_weights(rows, weighted).map(greatest).filter(|greatest| *greatest > 0.0).unwrap_or(1.0)
 }
 
 #[cfg(test)]

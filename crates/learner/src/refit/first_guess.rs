@@ -54,7 +54,7 @@ pub fn initial_hyperparameters(
         let mean = open.col(h).iter().sum::<f64>() / rows.len().max(1) as f64;
         closed.col_mut(h).fill(mean);
     }
-    let weights = regression_weights(rows, settings.discount);
+    let weights = regression_weights(rows, settings.weighted);
     let (square_of_mean, variance) = weighted_moments(&returns.targets(&closed), weights);
     let floor = (FLOOR * square_of_mean).max(1e-12);
     let variance = if settings.lacks_scale(rows) { 1.0 } else { variance.max(floor) };

@@ -34,6 +34,9 @@ pub struct RefitJob {
     pub window: Window,
     /// Rows before this offset are of a world that is no more, or of policies that act no more: they are left out.
     pub from: u64,
+    /// Rows before this offset are of another world, as far as is known: what leads where is learned without them. Rows of all policies
+    /// count alike there.
+    pub world_from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
     /// The sums of the present model, to be tried on rows that did not choose the new one; none where nothing has been selected for
@@ -100,6 +103,7 @@ impl RefitJob {
             trigger: self.trigger,
             dictionary_share: self.dictionary_share,
             from: self.from,
+            world_from: self.world_from,
             seed: self.seed,
         }
     }
@@ -173,10 +177,15 @@ impl RefitJob {
 
     /// What the rows of a model that has been selected say of where actions lead, where the critic is to learn that; none where they say
     /// too little. An improvement selects nothing.
-    pub(super) fn world(&self, from: u64, keep_going: KeepGoing<'_>) -> Result<Option<Box<Live>>, RefitError> {
+    pub(super) fn world(
+        &self,
+        changed_at: Option<u64>,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Option<Box<Live>>, RefitError> {
         if !self.settings.world || self.trigger == RefitTrigger::Improvement {
             return Ok(None);
         }
+        let from = changed_at.unwrap_or(0).max(self.world_from);
         match Live::chosen(&self.window, from, &self.settings, keep_going) {
             Ok(live) => Ok(Some(Box::new(live))),
             Err(WorldError::Stopped) => Err(RefitError::Stopped),

@@ -118,7 +118,7 @@ pub(super) fn rebuild_for(
     let first = if given.settings.forgetting.is_some() { given.first } else { 0 };
     let (began_at, given) = (given.first, Given { first, ..*given });
     let Given { settings, hyperparameters, .. } = given;
-    let noise_variance = noise_variance / greatest_weight(given.rows, settings.discount);
+    let noise_variance = noise_variance / greatest_weight(given.rows, settings.weighted);
     let hyperparameters = &Hyperparameters { noise_variance, ..hyperparameters.clone() };
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.

@@ -196,7 +196,7 @@ impl Search {
         let Data { rows, inputs, targets, seed, .. } = *data;
         // Where each column has its own best noise rows count once.
         let counts = settings.noise == NoiseModel::Correlated && data.profiled.is_none();
-        let weights = regression_weights(rows, settings.discount).filter(|_| counts);
+        let weights = regression_weights(rows, settings.weighted).filter(|_| counts);
         let (square_of_mean, variance) = weighted_moments(targets, weights);
         if !(square_of_mean.is_finite() && variance.is_finite()) {
             return Err(RefitError::NotEnough(Lack::FiniteReturns));
@@ -396,7 +396,7 @@ pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> StoppingRule {
 impl FullData {
     /// Elements (m, D) of a dictionary for these hyperparameters; none if stopped.
     pub(super) fn dictionary(&self, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Option<Vec<f64>> {
-        let noise_variance = hyper.noise_variance / self.problem.greatest_weight().max(1.0);
+        let noise_variance = hyper.noise_variance / self.problem.greatest_weight();
         let enough = enough(&Hyperparameters { noise_variance, ..hyper.clone() }, self.problem.observed().cols());
         // The candidates stand for all nodes.
         let enough = StoppingRule { trace: enough.trace / self.stride as f64, ..enough };

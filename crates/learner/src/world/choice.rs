@@ -21,6 +21,8 @@ const STEPS: usize = 8;
 /// Rows that kernels are compared on, and starts of the chains that are predicted, at most.
 const ROWS_MAX: usize = 2500;
 const STARTS_MAX: usize = 120;
+/// Actions among which policies are looked for that make mass of nothing, at most.
+const CHOICES_MAX: usize = 32;
 /// Random waves among the functions of the state that are predicted.
 const WAVES: usize = 16;
 /// The constant of both kernels, over their signal variance.
@@ -348,6 +350,8 @@ impl<'a> Search<'a> {
         if !self.of.is_acted() {
             candidates.truncate(width);
         }
+        let step = (candidates.len() / width).div_ceil(CHOICES_MAX);
+        let candidates: Vec<f64> = candidates.chunks_exact(width).step_by(step).flatten().copied().collect();
         let choices = candidates.len() / width;
         let Ok(table) = dynamics.table(&dynamics.after().states(), &candidates) else { return f64::INFINITY };
         let (m, n) = (table.states(), table.states() * choices);

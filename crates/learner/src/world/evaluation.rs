@@ -73,7 +73,7 @@ impl Table {
         let values = found.action_values(from, &cumulants(from))?;
         let sum = |k: usize| dot(values.col(k), starting);
         let share = (sum(0) / sum(1)).clamp(0.0, 1.0);
-        if share > max { Err(WorldError::Unsupported { share, max }) } else { Ok(share) }
+        if share <= max { Ok(share) } else { Err(WorldError::Unsupported { share, max }) }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::math::kernel::Points;
 use crate::snapshot::{Ask, Snapshot};
 
 /// States of rows, at most, at which a known reward is put into a published plan, and this is compared with the plan.
-const STATES_MAX: usize = 250;
+const STATES_MAX: usize = 120;
 /// Ridge of the least squares by which a known reward is put into it.
 const RIDGE: f64 = 1e-3;
 /// Share of the states in which the published plan may prefer another action than the plan before it is doubted.
@@ -47,8 +47,8 @@ pub struct Known<'a> {
     pub space: &'a ActionSpace,
     /// All rows that it has learned, or some of them.
     pub rows: Transitions<'a>,
-    /// How many rows each of them stands for.
-    pub weight: f64,
+    /// Those of them whose errors tell how sure an answer is, and how many learned rows each of these stands for.
+    pub errors: (Transitions<'a>, f64),
 }
 
 /// A policy in some states (n, D).
@@ -128,7 +128,11 @@ impl Known<'_> {
         let greedy = Plan::policy(choices, &plan.action_values(&at_c, &rewards)?);
         let from = self.pairs(starts);
         let at_starts = dynamics.entries(&from, choices)?;
-        let q = plan.action_values(&at_starts, &self.rewards(wanted, &from, &at_starts))?;
+        let rewards_there = self.rewards(wanted, &from, &at_starts);
+        if let Some(wrong) = rewards_there.iter().find(|reward| !reward.is_finite()) {
+            return Err(WorldError::Reward(*wrong));
+        }
+        let q = plan.action_values(&at_starts, &rewards_there)?;
         let first = Plan::policy(choices, &q);
         let value = dot(&q, &first) / at_starts.states() as f64;
         let column = Matrix::from_columns(rewards.len(), 1, rewards);
@@ -149,8 +153,11 @@ impl Known<'_> {
         if !plan.settled() {
             doubts.push(format!("the sweeps did not come to rest (change {:.1e}): doubt the values", plan.change));
         }
-        let (snapshot, error) = self.published(wanted, &plan, discount, evaluation.as_ref(), (&at_starts, &first))?;
-        let alike = self.alike(wanted, &plan, &snapshot)?;
+        let some = self.some();
+        let at_some = (&some[..], &dynamics.entries(&some, choices)?);
+        let spread = evaluation.as_ref().map(|of| (of, (&at_starts, &first[..])));
+        let (snapshot, error) = self.published((wanted, discount), &plan, spread, at_some)?;
+        let alike = self.alike(wanted, &plan, &snapshot, at_some)?;
         if alike < ALIKE_MIN {
             doubts.push(format!(
                 "the written model prefers the plan's action in {:.0} % of the states: the reward jumps, or actions hardly differ; more \
@@ -290,9 +297,9 @@ impl Known<'_> {
         let between = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0) / n;
         let pooled: Vec<f64> = starting.iter().map(|share| share / n).collect();
         let mut deviation = found.deviation(dynamics, (&at.pooled(), &pooled), 0, observed)?;
-        deviation.add(&self.rows, self.weight);
+        deviation.add(&self.errors.0, self.errors.1);
         // The prior variance of a weight is what makes the noise over it the ridge.
-        let noise = found.open(dynamics, &self.rows, (0, observed))?;
+        let noise = found.open(dynamics, &self.errors.0, (0, observed))?;
         let open = deviation.variance(noise / dynamics.ridge)[0];
         let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
         let (unsupported, why) = match model.table.support(shares, (at, starting), discount, limits) {
@@ -342,34 +349,36 @@ impl Known<'_> {
         self.pairs(&states)
     }
 
-    /// The values of actions as they are published, and the deviation of the value at the starts.
+    /// The values of actions as they are published, and the deviation of the value at the starts, by the evaluation of the plan. A known
+    /// reward is put in at some inputs with their table, those that rows support.
     fn published(
         &self,
-        wanted: Wanted<'_>,
+        (wanted, discount): (Wanted<'_>, f64),
         plan: &Plan,
-        discount: f64,
-        evaluation: Option<&Evaluation>,
-        (at_starts, first): (&Table, &[f64]),
+        evaluation: Option<(&Evaluation, (&Table, &[f64]))>,
+        (some, at_some): (&[f64], &Table),
     ) -> Result<(Snapshot, Option<f64>), WorldError> {
         let (dynamics, observed) = (self.dynamics, wanted.observed());
         let mut weights = dynamics.weights(&plan.values, discount, observed);
         if let Wanted::Known(reward) = wanted {
-            let inputs = self.supported()?;
-            let added = dynamics.nearest(&inputs, &self.known_rewards(reward, &inputs), RIDGE)?;
+            let near = some.chunks_exact(dynamics.before().dim()).zip(at_some.unsupported(UNSUPPORTED_ABOVE));
+            let near: Vec<f64> = near.filter(|(_, far)| !far).flat_map(|(input, _)| input.to_vec()).collect();
+            let inputs = if near.is_empty() { some } else { &near };
+            let added = dynamics.nearest(inputs, &self.known_rewards(reward, inputs), RIDGE)?;
             weights.iter_mut().zip(added).for_each(|(weight, more)| *weight += more);
         }
         let range = plan.bounds.1 - plan.bounds.0;
         let mut error = None;
         let spread = match evaluation {
-            Some(evaluation) => {
+            Some((evaluation, (at_starts, first))) => {
                 // Noise over signal is the ridge; without noise something is left open all the same.
                 let prior = |square: f64| (square / dynamics.ridge).max((1e-6 * range).powi(2)).max(f64::MIN_POSITIVE);
-                let rows = (&self.rows, self.weight);
-                let (signal, covariance) = evaluation.covariance(dynamics, rows, (0, observed), prior)?;
+                let (rows, weight) = (&self.errors.0, self.errors.1);
+                let (signal, covariance) = evaluation.covariance(dynamics, (rows, weight), (0, observed), prior)?;
                 let pooled: Vec<f64> = first.iter().map(|p| p / at_starts.states() as f64).collect();
                 let at = (&at_starts.pooled(), &pooled[..]);
                 let mut deviation = evaluation.deviation(dynamics, at, 0, observed)?;
-                deviation.add(&self.rows, self.weight);
+                deviation.add(rows, weight);
                 error = Some(deviation.variance(signal)[0].sqrt());
                 Some((signal, covariance))
             }
@@ -379,21 +388,16 @@ impl Known<'_> {
         Ok((dynamics.snapshot(self.space, &weights, spread, discount), error))
     }
 
-    /// The states of rows with all candidates that rows support there.
-    fn supported(&self) -> Result<Vec<f64>, WorldError> {
-        let (inputs, all) = (self.some(), self.dynamics.before().dim());
-        let table = self.dynamics.entries(&inputs, self.space.candidates().len() / self.space.width())?;
-        let kept = inputs.chunks_exact(all).zip(table.unsupported(UNSUPPORTED_ABOVE)).filter(|(_, far)| !far);
-        let kept: Vec<f64> = kept.flat_map(|(input, _)| input.to_vec()).collect();
-        Ok(if kept.is_empty() { inputs } else { kept })
-    }
-
-    /// Share of the states of rows in which the published values prefer an action that is as good by the plan.
-    fn alike(&self, wanted: Wanted<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<f64, WorldError> {
-        let (inputs, choices) = (self.some(), self.space.candidates().len() / self.space.width());
-        let table = self.dynamics.entries(&inputs, choices)?;
-        let planned = plan.action_values(&table, &self.rewards(wanted, &inputs, &table))?;
-        let Ok(written) = snapshot.evaluate(&inputs, Ask::MEAN) else { return Ok(0.0) };
+    /// Share of some states in which the published values prefer an action that is as good by the plan, at their inputs and table.
+    fn alike(
+        &self,
+        wanted: Wanted<'_>,
+        plan: &Plan,
+        snapshot: &Snapshot,
+        (inputs, table): (&[f64], &Table),
+    ) -> Result<f64, WorldError> {
+        let (planned, choices) = (plan.action_values(table, &self.rewards(wanted, inputs, table))?, table.actions());
+        let Ok(written) = snapshot.evaluate(inputs, Ask::MEAN) else { return Ok(0.0) };
         let (mut same, mut all) = (0.0, 0.0);
         for (planned, written) in planned.chunks_exact(choices).zip(written.mean.as_slice().chunks_exact(choices)) {
             let best = planned[first_largest(planned)];

@@ -14,12 +14,15 @@ use crate::transition::Rows;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
 
-/// Elements of C at most.
+/// Elements of C at most, and of D.
 pub const SUCCESSORS_MAX: usize = 150;
+const ELEMENTS_MAX: usize = 1000;
 /// Rows between two copies of the sums. Predictions are compared with as many of the last rows, or twice as many.
 const COPIED_ROWS: u64 = 1024;
 /// Last rows that are handed out with the model.
 const ROWS_OUT: u64 = 2 * COPIED_ROWS;
+/// Rows whose errors tell how sure an answer is, at most.
+const ERROR_ROWS: usize = 512;
 /// Share of the rows of a refit that its first copy has not learned, if that is fewer rows.
 const LATER_SHARE: f64 = 0.25;
 /// Halvings of weight between the first and the last row of sums that forget, before all of them are brought to another unit.
@@ -37,12 +40,22 @@ pub fn world_bytes(settings: &Settings, dim: usize, rewards_per_row: usize) -> u
     let (d, m) = elements(settings);
     // Factors of both dictionaries, S, X, P, and the elements as they are and as the kernel takes them.
     let one = 2 * d * d + m * m + d * (m + rewards_per_row + 1) + 3 * dim * (d + m);
-    size_of::<f64>() * (4 * one + ROWS_OUT as usize * (2 * dim + rewards_per_row + 2))
+    let rows = ROWS_OUT as usize * (2 * dim + rewards_per_row + 2);
+    // It and its copies, while they are handed to a refit as well, and what is handed out, of which two wait and one is answered.
+    size_of::<f64>() * (6 * one + 3 * (2 * one + 2 * rows)) + answer_bytes(settings)
+}
+
+/// Bytes that an answer takes: tables of all actions at C and some hundred states, three times while they are made.
+fn answer_bytes(settings: &Settings) -> usize {
+    let (d, m) = elements(settings);
+    let choices = settings.action_value.as_ref().map_or(1, |of| of.space.candidates().len() / of.space.width().max(1));
+    3 * size_of::<f64>() * 2 * m.max(120) * choices * (d + m)
 }
 
 /// Elements of D and of C, at most.
 fn elements(settings: &Settings) -> (usize, usize) {
-    (settings.dictionary_max, settings.dictionary_max.min(SUCCESSORS_MAX))
+    let most = settings.dictionary_max.min(ELEMENTS_MAX);
+    (most, most.min(SUCCESSORS_MAX))
 }
 
 /// A world that learns rows as they come.
@@ -60,6 +73,9 @@ pub(crate) struct Live {
     unit_at: u64,
     /// The sums as they were, the older first, with the offset behind their last row.
     before: Vec<(u64, World)>,
+    /// Whether a row had a discount of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    own_discounts: bool,
     #[serde(skip)]
     rows: Part,
     #[serde(skip)]
@@ -99,6 +115,7 @@ impl Live {
             end: from,
             unit_at: from,
             before: Vec::new(),
+            own_discounts: false,
             rows: Part::default(),
             weights: Vec::new(),
         };
@@ -107,6 +124,8 @@ impl Live {
         live.learn_up_to(window, copied, settings);
         live.before.push((live.end, live.world.clone()));
         live.learn_up_to(window, window.end(), settings);
+        // Memory for as many rows is needed no more.
+        live.rows = Part::default();
         Ok(live)
     }
 
@@ -126,31 +145,38 @@ impl Live {
     }
 
     fn learn_up_to(&mut self, window: &Window, end: u64, settings: &Settings) {
-        let from = self.end.max(window.start());
-        if end <= from {
-            return;
+        self.end = self.end.max(window.start());
+        // Within so many rows weights stay far from overflow.
+        let most = settings.forgetting.map_or(u64::MAX, |half_life| ((HALVINGS_MAX * half_life) as u64).max(1));
+        while self.end < end {
+            self.learn_some(window, end.min(self.end.saturating_add(most)), settings);
+            if self.halvings(settings) >= HALVINGS_MAX {
+                let factor = (-self.halvings(settings)).exp2();
+                self.world.forget(factor);
+                self.before.iter_mut().for_each(|(_, world)| world.forget(factor));
+                self.unit_at = self.end;
+            }
         }
+    }
+
+    fn learn_some(&mut self, window: &Window, end: u64, settings: &Settings) {
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
         self.weights.clear();
-        for (of, range, offset) in window.since(from) {
+        for (of, range, offset) in window.since(self.end) {
             let range = range.start..range.end.min(range.start + end.saturating_sub(offset) as usize);
             if let Some(half_life) = settings.forgetting {
                 let age = |k: usize| (offset + k as u64) as f64 - self.unit_at as f64;
                 self.weights.extend((0..range.len()).map(|k| (age(k) / half_life).exp2()));
             }
+            let own = |i: usize| !of.discounts[i].is_nan() && of.discounts[i] != settings.discount;
+            self.own_discounts |= range.clone().any(own);
             put(of, range, settings, &mut rows);
         }
         let weights = settings.forgetting.map(|_| &self.weights[..]);
         // Rows of a critic have the columns that its dictionaries were chosen from.
         self.world.learn_weighted(&rows.rows(), weights).expect("rows of this critic");
         (self.rows, self.end) = (rows, end);
-        if self.halvings(settings) > HALVINGS_MAX {
-            let factor = (-self.halvings(settings)).exp2();
-            self.world.forget(factor);
-            self.before.iter_mut().for_each(|(_, world)| world.forget(factor));
-            self.unit_at = self.end;
-        }
     }
 
     /// How often the weight of a row has doubled from the one that counts once to the next one.
@@ -158,14 +184,11 @@ impl Live {
         settings.forgetting.map_or(0.0, |half_life| (self.end - self.unit_at) as f64 / half_life)
     }
 
-    /// Rows of another world are learned from: begin with those of `window` within `offsets`.
-    pub(crate) fn restart(&mut self, window: &Window, offsets: std::ops::Range<u64>, settings: &Settings) {
-        let (end, start) = (self.end, offsets.start.max(window.start()));
+    /// Rows of another world are learned from: begin with those from offset `from` on.
+    pub(crate) fn restart(&mut self, from: u64) {
         self.world = self.world.emptied();
         self.before.clear();
-        (self.first, self.end, self.unit_at) = (start, start, start);
-        self.learn_up_to(window, offsets.end.min(end), settings);
-        self.end = end;
+        (self.first, self.end, self.unit_at, self.own_discounts) = (from, from, from, false);
     }
 
     /// Offset of the first row that it has learned.
@@ -173,10 +196,13 @@ impl Live {
         self.first
     }
 
-    /// Whether the parts agree, for inputs of `dim` numbers of which the last `width` are an action's, which a file may contradict.
-    pub(crate) fn is_consistent(&self, dim: usize, width: usize) -> bool {
-        let sound = |world: &World| world.is_consistent((dim, dim - width));
+    /// Whether the parts agree, for inputs of `dim` numbers of which the last `width` are an action's, and as many rewards in a row if
+    /// that is known, which a file may contradict.
+    pub(crate) fn is_consistent(&self, dim: usize, width: usize, rewards: Option<usize>) -> bool {
+        let rewards = rewards.unwrap_or(self.world.rewards());
+        let sound = |world: &World| world.is_consistent((dim, dim - width)) && world.rewards() == rewards;
         dim > width
+            && self.first <= self.end
             && self.ridge.is_finite()
             && self.ridge > 0.0
             && self.unit_at <= self.end
@@ -198,21 +224,30 @@ impl Live {
     /// The model with the last rows of `window`, for whoever asks it something.
     pub(crate) fn handed_out(&self, window: &Window, settings: &Settings) -> Option<Learned> {
         let space = settings.action_value.as_ref()?.space.clone();
-        let from = self.end.saturating_sub(ROWS_OUT).max(window.start()).min(self.end);
+        let from = self.end.saturating_sub(ROWS_OUT).max(window.start()).max(self.first).min(self.end);
         let kept: Rows = window.flatten_since(from);
         let mut rows = Part::default();
         put(&kept, 0..kept.len(), settings, &mut rows);
+        let spread: Vec<usize> = (0..kept.len()).step_by(kept.len().div_ceil(ERROR_ROWS).max(1)).collect();
         let older = self.before.iter().find(|(end, _)| (from..self.end).contains(end));
-        let unit = |end: u64| settings.forgetting.map_or(1.0, |h| ((end as f64 - self.unit_at as f64) / h).exp2());
+        // The last row of each counts once.
+        let counted = |end: u64, world: &World| {
+            let mut world = world.clone();
+            if let Some(half_life) = settings.forgetting {
+                world.forget((-(end as f64 - self.unit_at as f64) / half_life).exp2());
+            }
+            world
+        };
         Some(Learned {
-            world: self.world.clone(),
-            ridge: self.ridge * unit(self.end),
+            world: counted(self.end, &self.world),
+            ridge: self.ridge,
             loss: self.loss,
             came: older.map(|(end, _)| window.count(from..*end) as usize),
-            before: older.map(|(end, world)| (world.clone(), self.ridge * unit(*end))),
-            unit: unit(self.end),
+            before: older.map(|(end, world)| counted(*end, world)),
+            own_discounts: self.own_discounts,
             follows: chains(&kept),
             begins: kept.starts_chain,
+            some: Part::of(&rows.rows(), &spread),
             rows,
             space,
         })
@@ -259,11 +294,12 @@ pub struct Learned {
     ridge: f64,
     loss: f64,
     /// The sums as they were before the last rows, and the number of the first row that came later.
-    before: Option<(World, f64)>,
+    before: Option<World>,
     came: Option<usize>,
-    /// Weight of a new row in the sums.
-    unit: f64,
+    own_discounts: bool,
     rows: Part,
+    /// Every fourth row or so.
+    some: Part,
     follows: Vec<Option<usize>>,
     begins: Vec<bool>,
     space: ActionSpace,
@@ -280,9 +316,9 @@ impl Learned {
 
     /// The solved model beside the rows.
     pub fn known<'a>(&'a self, dynamics: &'a Dynamics) -> Known<'a> {
-        let rows = self.rows.rows();
-        let weight = self.world.rows() / self.unit / rows.terminated.len().max(1) as f64;
-        Known { dynamics, space: &self.space, rows, weight }
+        let (rows, some) = (self.rows.rows(), self.some.rows());
+        let weight = self.count() / some.terminated.len().max(1) as f64;
+        Known { dynamics, space: &self.space, rows, errors: (some, weight) }
     }
 
     /// The actions there are.
@@ -303,7 +339,12 @@ impl Learned {
 
     /// Rows learned, as far as they count.
     pub fn count(&self) -> f64 {
-        self.world.rows() / self.unit
+        self.world.rows()
+    }
+
+    /// Whether a row had a discount of its own: a plan knows one.
+    pub fn has_own_discounts(&self) -> bool {
+        self.own_discounts
     }
 
     /// Whether any of the last rows has ended.
@@ -311,7 +352,7 @@ impl Learned {
         self.rows.terminated.contains(&true)
     }
 
-    /// States (k, D) in which chains of the last rows begin, the newest [`STARTS_MAX`]; without one, the state of the first row.
+    /// States (k, D) in which chains of the last rows begin, the newest 64; without one, the state of the first row.
     pub fn starts(&self) -> Vec<f64> {
         let (all, dim) = (self.world.before().dim(), self.world.after().dim());
         let mut places: Vec<usize> =
@@ -333,8 +374,8 @@ impl Learned {
         count: usize,
         steps: usize,
     ) -> Result<Option<Reach>, WorldError> {
-        let (Some((world, ridge)), Some(came)) = (&self.before, self.came) else { return Ok(None) };
-        let dynamics = world.solve(*ridge, LOST_MAX)?;
+        let (Some(world), Some(came)) = (&self.before, self.came) else { return Ok(None) };
+        let dynamics = world.solve(self.ridge, LOST_MAX)?;
         let later = came..self.rows.terminated.len();
         let starts: Vec<usize> = later.clone().step_by(later.len().div_ceil(CHAINS_MAX).max(1)).collect();
         let rows: Transitions<'_> = self.rows.rows();

@@ -176,20 +176,33 @@ fn a_refit_begins_it_anew_with_rows_that_came_meanwhile() {
 
 #[test]
 fn rows_are_forgotten_as_values_forget_them() {
-    let forgetting = Some(100.0);
-    let mut walk = Walk::new(Settings { forgetting, drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
+    for (half_life, group) in [(100.0, 20), (1.0, 2000)] {
+        let forgetting = Some(half_life);
+        let mut walk =
+            Walk::new(Settings { forgetting, drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
+        walk.feed(400, 20);
+        walk.refit();
+        // More halvings than one unit of the sums has.
+        walk.feed(4000, group);
+        let learned = walk.learner.transitions().unwrap();
+        let (world, expected) = (learned.world(), walk.batch_world(0..4400, forgetting));
+        assert!(apart(world, &expected) < 1e-9, "{half_life}: {}", apart(world, &expected));
+        assert!((learned.count() - expected.rows()).abs() < 1e-6 * expected.rows());
+        let facts = walk.learner.world().unwrap();
+        assert!((facts.count - expected.rows()).abs() < 1e-6 * expected.rows());
+    }
+}
+
+#[test]
+fn rows_of_all_policies_count_alike() {
+    let mut walk = Walk::new(Settings { drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
+    walk.feed(1000, 20);
+    walk.refit();
+    walk.learner.new_policy(1000, Some("another"));
     walk.feed(400, 20);
     walk.refit();
-    // More halvings than one unit of the sums has.
-    walk.feed(4000, 20);
-    let learned = walk.learner.transitions().unwrap();
-    let (world, expected) = (learned.world(), walk.batch_world(0..4400, forgetting));
-    // Both count the newest row once, up to the unit of the sums.
-    let unit = world.rows() / expected.rows();
-    let mut scaled = world.clone();
-    scaled.forget(1.0 / unit);
-    assert!(unit > 1.0 && apart(&scaled, &expected) < 1e-9, "{unit}, {}", apart(&scaled, &expected));
-    assert!((learned.count() - expected.rows()).abs() < 1e-6 * expected.rows());
+    walk.feed(20, 20);
+    assert!(apart(&walk.world(), &walk.batch_world(0..1420, None)) < 1e-12, "{}", walk.world().rows());
 }
 
 #[test]
@@ -249,16 +262,20 @@ fn it_plans_for_a_reward_that_no_row_had_and_its_reach_is_measured_by_rows_that_
 
 #[test]
 fn another_world_is_learned_from_its_own_rows() {
-    let mut walk = Walk::new(Settings { drift_sensitivity: DriftSensitivity::High, ..Settings::default() });
-    walk.feed(1000, 20);
-    walk.refit();
-    walk.feed(8000, 20);
-    let changed_at = walk.learner.changed_at();
-    (walk.sense, walk.more) = (-1.0, 1.0);
-    walk.feed(6000, 20);
-    assert!(walk.learner.changed_at() > changed_at, "a fork has become the model");
-    let dynamics = walk.learner.transitions().unwrap().solve().unwrap();
-    let table = dynamics.table(&[0.0], &[1.0, 0.0]).unwrap();
-    let to: f64 = (0..table.mass().rows()).map(|c| table.mass().at(c, 0) * dynamics.after().states()[c]).sum();
-    assert!(to > 0.1, "the action that led to the left leads to the right: {to}");
+    // Whether the change, the alarm and the fork that takes over are in one group or in many.
+    for (group, forgetting) in [(20, None), (6000, None), (6000, Some(2000.0))] {
+        let mut walk =
+            Walk::new(Settings { drift_sensitivity: DriftSensitivity::High, forgetting, ..Settings::default() });
+        walk.feed(1000, 20);
+        walk.refit();
+        walk.feed(8000, 20);
+        let changed_at = walk.learner.changed_at();
+        (walk.sense, walk.more) = (-1.0, 1.0);
+        walk.feed(6000, group);
+        assert!(walk.learner.changed_at() > changed_at, "a fork has become the model");
+        let dynamics = walk.learner.transitions().unwrap().solve().unwrap();
+        let table = dynamics.table(&[0.0], &[1.0, 0.0]).unwrap();
+        let to: f64 = (0..table.mass().rows()).map(|c| table.mass().at(c, 0) * dynamics.after().states()[c]).sum();
+        assert!(to > 0.1, "the action that led to the left leads to the right: {to}");
+    }
 }

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 pub const STEPS_MAX: usize = 1000;
 /// Functions of the state that a course shows at most.
 pub(super) const SHOWN_MAX: usize = 16;
-/// States that a course or a plan begins in at most, and that a policy has answered in.
+/// States that a course or a plan begins in at most.
 pub(super) const STARTS_MAX: usize = 1024;
+/// States that a policy has answered in at most: those that a model is made of, and those to begin in.
+pub(super) const ANSWERED_MAX: usize = STARTS_MAX + criticd_learner::world::SUCCESSORS_MAX;
 /// Bytes of an expression.
 pub(super) const EXPRESSION_MAX: usize = 1024;
 
@@ -56,7 +58,7 @@ pub struct RolloutRequest {
     pub steps: usize,
     /// State variables or expressions of them; the first ones if left out.
     pub show: Option<Vec<String>>,
-    /// Whether the states in which a policy is to answer are asked for.
+    /// Whether only the states in which a policy is to answer are asked for.
     pub states: bool,
 }
 

@@ -6,6 +6,7 @@ use super::ports::{Now, Output, event, map};
 use super::removals::RemovalDesk;
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt, RebuiltCritic, RebuiltHeads};
+use crate::daemon::what_if::UnderWay;
 use crate::learner::Learner;
 use crate::learner::heads::Head;
 use crate::panics;
@@ -75,6 +76,8 @@ pub(super) struct RebuildDesk {
     failures: Vec<(String, String)>,
     /// Of each critic the heads that its rows cannot teach.
     unlearnable: Vec<(String, Head)>,
+    /// Who asks a model of the transition.
+    pub(super) questions: UnderWay,
 }
 
 impl RebuildDesk {

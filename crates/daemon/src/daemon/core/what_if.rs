@@ -3,10 +3,19 @@
 use super::Core;
 use super::caller::Caller;
 use super::ports::{Now, Output};
-use crate::daemon::what_if::{Asked, WhatIfJob};
+use crate::daemon::bounds::QUESTIONS;
+use crate::daemon::what_if::{Asked, UnderWay, WhatIfJob};
 use crate::wire::{ErrorCode, PlanRequest, RolloutRequest, WireError};
 
+/// Retry time that a peer gets whose question has no place, milliseconds.
+const RETRY_MS: u64 = 100;
+
 impl Core {
+    /// Those who ask, for the thread that answers.
+    pub(in crate::daemon) fn asking(&self) -> UnderWay {
+        self.rebuilds.questions.clone()
+    }
+
     /// Plan for a reward.
     pub(super) fn plan(&mut self, request: PlanRequest, caller: &Caller, now: Now) -> Result<(), WireError> {
         self.ask_model(Asked::Plan(request), caller, now)
@@ -31,9 +40,19 @@ impl Core {
             let message = "this critic does not learn where actions lead: set `world = true` in its settings";
             return Err(WireError::of(ErrorCode::OutOfRange, "critic", message));
         }
+        let asking = self.rebuilds.questions.lock();
+        if asking.contains(&caller.peer.connection) || asking.len() > QUESTIONS {
+            return Err(WireError::overloaded(RETRY_MS));
+        }
+        drop(asking);
         let learned = if self.state.is_halted(index) { None } else { learner.transitions() };
         let Some(learned) = learned else {
-            let message = "where actions lead is known once a refit has ended: `criticd refit` starts one";
+            let message = match &self.given_up[index] {
+                Some(why) => format!("this critic has failed: {why}"),
+                None => "where actions lead is known once a refit has ended that found enough rows for it, and states that it can express: \
+                         `criticd refit` starts one"
+                    .to_owned(),
+            };
             return Err(WireError::new(ErrorCode::NotReady, message));
         };
         let board = self.publisher.board();

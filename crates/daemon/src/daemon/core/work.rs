@@ -44,7 +44,13 @@ impl Core {
         let learner = &self.state.critics()[critic];
         if learner.generation() == 0 {
             let needed = learner.settings().warmup_rows;
-            let message = format!("no model yet: {} of {needed} rows have arrived", learner.learned());
+            let mut message = format!("no model yet: {} of {needed} rows have arrived", learner.learned());
+            if let Some([_, _, unnamed]) = learner.waiting_rows().filter(|_| learner.learned() >= needed as u64) {
+                message = format!(
+                    "no model yet: of {unnamed} rows it is not known which action followed; send the rows of a stream in their order, or \
+                     each with its next_action"
+                );
+            }
             return Err(WireError::new(ErrorCode::NotReady, message));
         }
         if wait {

@@ -2,10 +2,13 @@
 
 use super::super::act::Given;
 use super::super::evaluate::Answers;
-use super::super::world::{EXPRESSION_MAX, PlanRequest, PolicyAsked, RolloutRequest, SHOWN_MAX, STARTS_MAX, STEPS_MAX};
+use super::super::world::{
+    ANSWERED_MAX, EXPRESSION_MAX, PlanRequest, PolicyAsked, RolloutRequest, SHOWN_MAX, STARTS_MAX, STEPS_MAX,
+};
 use super::super::{ErrorCode, Limits, WireError};
 use super::{Field, Message, act, critic, key, query, texts};
 use crate::wire::excerpt;
+use criticd_learner::transition::MAGNITUDE_MAX;
 
 /// Steps of a course where nothing says how many.
 const STEPS: u64 = 20;
@@ -16,7 +19,7 @@ pub(super) fn plan(message: &Message<'_>, limits: &Limits) -> Result<PlanRequest
         critic: critic(message)?,
         reward: reward(message)?,
         discount: discount(message)?,
-        starts: states(field!(message, "states"), limits)?,
+        starts: states(field!(message, "states"), limits, STARTS_MAX)?,
     })
 }
 
@@ -36,7 +39,7 @@ pub(super) fn rollout(message: &Message<'_>, limits: &Limits) -> Result<RolloutR
         critic: critic(message)?,
         policy: policy(message, limits)?,
         discount: discount(message)?,
-        starts: states(field!(message, "states"), limits)?,
+        starts: states(field!(message, "states"), limits, STARTS_MAX)?,
         steps: steps as usize,
         show: show.transpose()?,
         states: field!(message, "elements").map_or(Ok(false), |field| field.scalar())?,
@@ -47,7 +50,7 @@ pub(super) fn rollout(message: &Message<'_>, limits: &Limits) -> Result<RolloutR
 fn policy(message: &Message<'_>, limits: &Limits) -> Result<PolicyAsked, WireError> {
     let reward = reward(message)?;
     let named = field!(message, "policy").map(|field| field.string()).transpose()?;
-    if let Some(answered) = states(field!(message, "answered"), limits)? {
+    if let Some(answered) = states(field!(message, "answered"), limits, ANSWERED_MAX)? {
         if named.is_some() || reward.is_some() {
             let text = "a policy that has answered in some states has neither a name nor a reward: leave out `policy` and `reward`";
             return Err(WireError::of(ErrorCode::WrongShape, "answered", text));
@@ -101,15 +104,19 @@ fn discount(message: &Message<'_>) -> Result<Option<f64>, WireError> {
 }
 
 /// Some states (n, D).
-fn states(field: Option<Field<'_>>, limits: &Limits) -> Result<Option<Given>, WireError> {
+fn states(field: Option<Field<'_>>, limits: &Limits, most: usize) -> Result<Option<Given>, WireError> {
     let Some(field) = field else { return Ok(None) };
     let name = field.name;
     let (values, rows, width) = query(field, limits).map_err(|error| WireError { field: Some(name), ..error })?;
-    if rows > STARTS_MAX {
-        return Err(WireError::of(ErrorCode::TooLarge, name, format!("has at most {STARTS_MAX} states, has {rows}")));
+    if rows > most {
+        return Err(WireError::of(ErrorCode::TooLarge, name, format!("has at most {most} states, has {rows}")));
     }
     if let Some(at) = values.iter().position(|value| !value.is_finite()) {
         return Err(WireError::of(ErrorCode::NotFinite, name, format!("is {}", values[at])).at(at / width));
+    }
+    if let Some(at) = values.iter().position(|value| value.abs() > MAGNITUDE_MAX) {
+        let text = format!("is {}; a number of a state is at most {MAGNITUDE_MAX:e}", values[at]);
+        return Err(WireError::of(ErrorCode::OutOfRange, name, text).at(at / width));
     }
     Ok(Some(Given { width, values }))
 }
