@@ -488,6 +488,7 @@ impl Fit {
             rho_max: given::most(self.rho_max),
             prior_mean: self.action.prior_mean,
             forgetting: given::most(self.forgetting),
+            weighted: self.weights.column().is_some(),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             linear_columns: self.linear_columns,
             state_kinds: self.action.kinds(&self.kinds(), rows.dim),

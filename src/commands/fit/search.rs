@@ -48,7 +48,6 @@ impl Fit {
             dictionary_by: Some(DictionaryBy::Icd),
             // Rows that are followed take their scale from their weights: here the evidence of the weighted rows has selected it.
             estimate_scale: self.weights.column().is_none(),
-            weighted: self.weights.column().is_some(),
             centred: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),

@@ -117,9 +117,6 @@ struct Source<'a> {
 impl Source<'_> {
     /// The past behind this group: the one that is kept, or one that takes its place.
     fn past<'k>(&mut self, kept: &'k mut Option<Past>, group: u64) -> Result<&'k Past, WireError> {
-        if group == 0 {
-            return Err(refusal(AsOfError::Before));
-        }
         // There is one at a time: the other goes first.
         let found = match kept.take().filter(|past| past.group == group) {
             Some(past) => past,
