@@ -409,9 +409,11 @@ SAID = {
     "crates/protocol/src/wire/wording.rs": "at its .* bound|writing into|^no hyper|^not enough|^the settings|^the rebuilt|at least .* needed|^all r.* the same|^the returns are|^every head|^state_kinds|^correlations of|standard deviations\\)$",
     "crates/learner/src/off_policy.rs": "^a policy is|^columns of",
     "src/commands/evaluate/model.rs": "^--by",
-    "src/commands/plan.rs": "^a discount|^learning|^a plan is|reward of the rows|^--reward|learned from|at the starts|at a bound|from the starts|^the written model$|Next",
-    "src/commands/world.rs": "a row has the discount|^transition|another one continues|states with actions|held-out error|of the variance",
-    "src/commands/rollout.rs": "^learning|^--|its actions are|of what follows|held-out row",
+    "src/commands/plan.rs": "^a discount|^learning|^a plan is|reward of the rows|^--reward|learned from|at the starts|at a bound|from the starts|^the written model$|Next|^--actions|^--dry-run|without a plan$",
+    "crates/learner/src/world/known.rs": "^$",
+    "src/commands/world.rs": "^--critic is for|a row has the discount|^transition|another one continues|states with actions|held-out error|of the variance",
+    # Its {checked} rows are held-out ones above.
+    "src/commands/rollout.rs": "^learning|^--|its actions are|of what follows|\\{checked\\}|^value at the starts$",
 }
 TRUST = "crates/daemon/src/http/trust.rs"
 LITERAL = re.compile(r'//[^\n]*|#\[(?:arg|command)\((?:[^"\]]|"(?:\\.|[^"\\])*")*\)\]|"((?:\\.|[^"\\])*)"', re.DOTALL)
