@@ -184,6 +184,11 @@ impl ActionSpace {
             }
         }
     }
+
+    /// Number C of these actions.
+    pub fn candidate_count(&self) -> usize {
+        self.candidates().len() / self.width()
+    }
 }
 
 /// Coordinate d of point k of the sequence 1/2 + k / g^(d + 1) mod 1, g the root of g^(D + 1) = g + 1: points of D numbers in

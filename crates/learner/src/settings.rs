@@ -590,7 +590,7 @@ impl Settings {
     }
 }
 
-/// Names of `dim` state variables that nobody has named.
+/// Default names of `dim` state variables: `state_0`, `state_1`, ...
 fn numbered_states(dim: usize) -> impl Iterator<Item = String> {
     (0..dim).map(|d| format!("state_{d}"))
 }

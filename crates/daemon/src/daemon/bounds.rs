@@ -20,7 +20,7 @@ pub(super) const JOURNAL_PIECE: u64 = 4 << 20;
 pub(super) const EVALUATED_BYTES: usize = 16 << 20;
 /// Elements that the dictionary of its Q grows to at most.
 pub(super) const EVALUATED_ELEMENTS: usize = 1000;
-/// Questions to models of the transition that may wait.
-pub(super) const QUESTIONS: usize = 2;
+/// Questions to models of the transition that wait or are answered.
+pub(super) const QUESTIONS: usize = 3;
 /// Bytes of the largest critic that is recorded when it has been rebuilt: the database takes values of less than a gigabyte.
 pub(super) const RECORD_BYTES_MAX: usize = 768 << 20;

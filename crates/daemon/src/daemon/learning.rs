@@ -12,7 +12,7 @@ use super::refit_thread::Task;
 use super::removal::{RemovalFound, RemovalJob};
 use super::systemd::notify as notify_systemd;
 use super::warm_start::{Feeding, WarmStartInput};
-use super::what_if_thread::Questions;
+use super::what_if_thread::Task as Question;
 use super::{Command, DRAIN, POLL_INTERVAL, TICK};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -79,8 +79,8 @@ pub(super) struct Outlets {
     pub(super) tasks: Sender<Task>,
     pub(super) rebuilds: Sender<RebuildTask>,
     pub(super) removals: Sender<Box<RemovalJob>>,
-    /// Where questions to models of the transition are left.
-    pub(super) questions: Questions,
+    /// Questions to models of the transition.
+    pub(super) questions: Sender<Question>,
     pub(super) garbage: Sender<Box<Model>>,
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Sender<()>,
@@ -503,11 +503,8 @@ impl Learning {
                 Output::Rebuild(job) => drop(self.outlets.rebuilds.send(RebuildTask::Run(job))),
                 Output::FollowRebuild(rebuilt) => drop(self.outlets.rebuilds.send(RebuildTask::Follow(rebuilt))),
                 Output::Remove(job) => drop(self.outlets.removals.send(job)),
-                Output::WhatIf(caller, job) => {
-                    if let Err(refusal) = self.outlets.questions.put(caller, job) {
-                        drop(self.outlets.replies.send(refusal));
-                    }
-                }
+                // There is a place for as many as the core hands out.
+                Output::WhatIf(caller, job) => drop(self.outlets.questions.send((caller, job))),
                 Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
                 // The core hands out one at a time.
                 Output::Checkpoint(checkpoint) => drop(self.outlets.checkpoints.send(checkpoint)),
@@ -658,7 +655,6 @@ fn works_later(call: &Forwarded) -> bool {
 mod tests {
     use super::*;
     use crate::daemon::core::Caller;
-    use crate::daemon::what_if_thread::what_if;
     use crate::transport::Peer;
     use crate::transport::turns::turns;
     use crate::wire::{ArrayForm, Id};
@@ -680,7 +676,7 @@ mod tests {
             tasks: bounded(1).0,
             rebuilds: bounded(1).0,
             removals: bounded(1).0,
-            questions: what_if(1, Outbox::new(1, 1).0, Arc::default()).0,
+            questions: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,

@@ -129,8 +129,7 @@ impl WhatIfJob {
     fn call(&self, planned: &mut Planned, reward: &Reward, known: &Known<'_>) {
         let snapshot: &mut Snapshot = &mut planned.snapshot;
         let dim = known.dynamics.after().dim();
-        let names = Some(self.state_names.clone()).filter(|names| names.len() == dim);
-        snapshot.inputs.names = Some(self.settings.input_names(names, dim));
+        snapshot.inputs.names = Some(self.settings.input_names(Some(self.state_names()), dim));
         snapshot.reward_names = vec![reward.text.chars().take(REWARD_LETTERS).collect()];
         snapshot.critic.clone_from(&self.settings.name);
         (snapshot.generation, snapshot.offset, snapshot.time) = self.at;
@@ -246,7 +245,7 @@ impl WhatIfJob {
     fn starts(&self, given: Option<&Given>, known: &Known<'_>) -> Result<Vec<f64>, WireError> {
         let dim = known.dynamics.after().dim();
         let (d, m) = (known.dynamics.before().len(), known.dynamics.after().len());
-        let choices = self.learned.space().candidates().len() / self.learned.space().width();
+        let choices = self.learned.space().candidate_count();
         let most = (STARTS_BYTES / (size_of::<f64>() * choices * (d + m))).max(1);
         match given {
             Some(given) => {
@@ -320,10 +319,10 @@ impl WhatIfJob {
     /// What the state variables are called.
     fn state_names(&self) -> Vec<String> {
         let dim = self.learned.world().after().dim();
-        if self.state_names.len() == dim {
-            return self.state_names.clone();
-        }
-        (0..dim).map(|d| format!("state_{d}")).collect()
+        let said = Some(self.state_names.clone()).filter(|names| names.len() == dim);
+        let mut names = self.settings.input_names(said, dim);
+        names.truncate(dim);
+        names
     }
 
     /// The functions of the state that a course shows.

@@ -5,56 +5,23 @@ use super::what_if::{Answer, UnderWay, WhatIfJob};
 use crate::panics;
 use crate::transport::{Outbox, Reply};
 use crate::wire::{self, ErrorCode, WireError};
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
-/// Retry time that a peer gets whose request has no place, milliseconds.
-const RETRY_MS: u64 = 100;
 
 /// A question, and who asks it.
-type Task = (Caller, Box<WhatIfJob>);
-
-/// Where questions are left.
-pub(super) struct Questions {
-    tasks: Sender<Task>,
-    under_way: UnderWay,
-}
+pub(super) type Task = (Caller, Box<WhatIfJob>);
 
 /// The thread.
 pub(super) struct WhatIf {
-    tasks: Receiver<Task>,
-    under_way: UnderWay,
-    replies: Outbox<Reply>,
-}
-
-/// Where at most `most` questions are left, and the thread that sends the answers to `replies`. `under_way` are those who ask.
-pub(super) fn what_if(most: usize, replies: Outbox<Reply>, under_way: UnderWay) -> (Questions, WhatIf) {
-    let (tasks, queue) = bounded(most);
-    (Questions { tasks, under_way: Arc::clone(&under_way) }, WhatIf { tasks: queue, under_way, replies })
-}
-
-impl Questions {
-    /// Leave a question.
-    ///
-    /// # Errors
-    /// The refusal: too many wait, or its sender has one under way.
-    pub(super) fn put(&self, caller: Caller, job: Box<WhatIfJob>) -> Result<(), Reply> {
-        if !self.under_way.lock().insert(caller.peer.connection) {
-            return Err(caller.refuse(&WireError::overloaded(RETRY_MS)));
-        }
-        match self.tasks.try_send((caller, job)) {
-            Err(TrySendError::Full((caller, _)) | TrySendError::Disconnected((caller, _))) => {
-                self.under_way.lock().remove(&caller.peer.connection);
-                Err(caller.refuse(&WireError::overloaded(RETRY_MS)))
-            }
-            Ok(()) => Ok(()),
-        }
-    }
+    /// The core hands out no more than have a place.
+    pub(super) tasks: Receiver<Task>,
+    /// Who has one.
+    pub(super) under_way: UnderWay,
+    pub(super) replies: Outbox<Reply>,
 }
 
 impl WhatIf {
-    /// Until nobody can ask any more.
+    /// Answer until the core has ended.
     pub(super) fn run(self) {
         // Learning and answering go before what this thread does. Without that things are only slower.
         if let Err(e) = rustix::process::nice(5) {

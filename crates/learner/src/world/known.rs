@@ -90,7 +90,7 @@ pub struct Planned {
     pub unsupported: Option<f64>,
     /// Share of states in which the published values prefer the plan's action, or one as good.
     pub alike: f64,
-    /// Sentences for whoever goes by it.
+    /// Warnings, as sentences.
     pub doubts: Vec<String>,
 }
 
@@ -115,8 +115,7 @@ impl Known<'_> {
     /// # Errors
     /// As [`Table::plan`] and [`Table::support`]: more than [`UNSUPPORTED_MAX`] of what follows from the starts is supported by no row.
     pub fn plan(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Planned, WorldError> {
-        let (dynamics, candidates) = (self.dynamics, self.space.candidates());
-        let choices = candidates.len() / self.space.width();
+        let (dynamics, choices) = (self.dynamics, self.space.candidate_count());
         let at_states = self.pairs(&dynamics.after().states());
         let at_c = dynamics.entries(&at_states, choices)?;
         let rewards = self.rewards(wanted, &at_states, &at_c);
@@ -174,7 +173,7 @@ impl Known<'_> {
     /// # Errors
     /// Lengths that do not fit.
     pub fn planned(&self, plan: &Plan, wanted: Wanted<'_>, states: &[f64]) -> Result<Acting, WorldError> {
-        let choices = self.space.candidates().len() / self.space.width();
+        let choices = self.space.candidate_count();
         let inputs = self.pairs(states);
         let table = self.dynamics.entries(&inputs, choices)?;
         let shares = Plan::policy(choices, &plan.action_values(&table, &self.rewards(wanted, &inputs, &table))?);
@@ -430,7 +429,7 @@ pub struct Led {
     pub course: Vec<Course>,
     /// Share of the mass that no row supports; none where the system has no values.
     pub unsupported: Option<f64>,
-    /// Sentences for whoever goes by it.
+    /// Warnings, as sentences.
     pub doubts: Vec<String>,
 }
 

@@ -48,7 +48,7 @@ pub fn world_bytes(settings: &Settings, dim: usize, rewards_per_row: usize) -> u
 /// Bytes that an answer takes: tables of all actions at C and some hundred states, three times while they are made.
 fn answer_bytes(settings: &Settings) -> usize {
     let (d, m) = elements(settings);
-    let choices = settings.action_value.as_ref().map_or(1, |of| of.space.candidates().len() / of.space.width().max(1));
+    let choices = settings.action_value.as_ref().map_or(1, |of| of.space.candidate_count());
     3 * size_of::<f64>() * 2 * m.max(120) * choices * (d + m)
 }
 
@@ -95,12 +95,12 @@ impl Live {
     ) -> Result<Self, WorldError> {
         let space = &settings.action_value.as_ref().ok_or(WorldError::Empty)?.space;
         let (dim, from) = (window.dim() - space.width(), from.max(window.start()));
-        let mut rows = Part::default();
-        gather(window, from, settings, &mut rows);
-        let n = rows.terminated.len();
+        let kept = window.flatten_since(from);
+        let (n, mut rows) = (kept.len(), Part::default());
+        put(&kept, 0..n, settings, &mut rows);
         let kinds = settings.kinds(dim);
         let normal = Normal::of(&rows.inputs, dim, space, &kinds);
-        let follows = chains(&window.flatten_since(from));
+        let follows = chains(&kept);
         let piece = n.div_ceil(PIECES).max(1);
         let held: Vec<bool> = (0..n).map(|i| i / piece % GROUPS == GROUPS - 1).collect();
         let of = Chained { rows: rows.rows(), follows: &follows };
@@ -221,7 +221,7 @@ impl Live {
         self.world.bytes() + self.before.iter().map(|(_, world)| world.bytes()).sum::<usize>()
     }
 
-    /// The model with the last rows of `window`, for whoever asks it something.
+    /// A copy of the model, with the last rows of `window`: what answers a question needs both.
     pub(crate) fn handed_out(&self, window: &Window, settings: &Settings) -> Option<Learned> {
         let space = settings.action_value.as_ref()?.space.clone();
         let from = self.end.saturating_sub(ROWS_OUT).max(window.start()).max(self.first).min(self.end);
@@ -263,11 +263,6 @@ pub struct LiveFacts<'a> {
     pub loss: f64,
     /// Rows learned, as far as they count.
     pub count: f64,
-}
-
-/// Rows of a window as a world learns them, those from offset `from` on.
-fn gather(window: &Window, from: u64, settings: &Settings, to: &mut Part) {
-    window.since(from).for_each(|(rows, range, _)| put(rows, range, settings, to));
 }
 
 /// Complete rows of a critic, with rewards as they came.

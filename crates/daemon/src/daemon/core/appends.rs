@@ -7,6 +7,11 @@ use crate::transition::Batch;
 use crate::wire::{self, Origin, WireError};
 
 impl Core {
+    /// The newest session of a stream, if the stream is known.
+    pub fn session(&self, stream: &str) -> Option<&str> {
+        self.state.streams().session(stream)
+    }
+
     /// Take an append in that has waited as it came.
     pub fn append(&mut self, caller: &Caller, payload: &[u8], now: Now) {
         let memory = self.intake.memory();

@@ -5,11 +5,6 @@ use crate::board::Judged;
 use crate::wire::status::CriticStatus;
 
 impl Core {
-    /// The newest session of a stream, if the stream is known.
-    pub fn session(&self, stream: &str) -> Option<&str> {
-        self.state.streams().session(stream)
-    }
-
     /// Of critic `index`.
     pub(super) fn critic_status(&self, index: usize) -> CriticStatus {
         let learner = &self.state.critics()[index];

@@ -40,11 +40,10 @@ impl Core {
             let message = "this critic does not learn where actions lead: set `world = true` in its settings";
             return Err(WireError::of(ErrorCode::OutOfRange, "critic", message));
         }
-        let asking = self.rebuilds.questions.lock();
-        if asking.contains(&caller.peer.connection) || asking.len() > QUESTIONS {
+        let mut asking = self.rebuilds.questions.lock();
+        if asking.contains(&caller.peer.connection) || asking.len() >= QUESTIONS {
             return Err(WireError::overloaded(RETRY_MS));
         }
-        drop(asking);
         let learned = if self.state.is_halted(index) { None } else { learner.transitions() };
         let Some(learned) = learned else {
             let message = match &self.given_up[index] {
@@ -55,6 +54,7 @@ impl Core {
             };
             return Err(WireError::new(ErrorCode::NotReady, message));
         };
+        asking.insert(caller.peer.connection);
         let board = self.publisher.board();
         let [state_names, reward_names, _] = board.names();
         let job = WhatIfJob {
