@@ -70,11 +70,11 @@ pub struct ConfigParts {
     pub log: String,
     /// How log lines are written.
     pub log_format: LogFormat,
-    /// State dimension D; none takes that of the first row.
+    /// State dimension D; none takes the first row's.
     pub state_dim: Option<usize>,
     /// Names of the D state variables, for people; a unit stands in brackets at the end: `speed [rad/s]`.
     pub state_names: Option<Vec<String>>,
-    /// Names of the rewards of a row, for people, as those of the variables; rewards beyond the list have none.
+    /// Names of the rewards of a row, for people, like the variables' names; rewards beyond the list have none.
     pub reward_names: Vec<String>,
     /// Time between two whole snapshots while rows arrive.
     pub snapshot_interval_ms: u64,
@@ -139,7 +139,7 @@ pub enum LogFormat {
 pub struct Limits {
     /// Bytes of one message.
     pub message_bytes_max: usize,
-    /// Bytes of one frame; none takes those of a message.
+    /// Bytes of one frame; none takes the limit of a message.
     pub frame_bytes_max: Option<usize>,
     /// Rows of one batch.
     pub rows_per_batch_max: usize,
@@ -164,7 +164,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of them that decoding needs.
+    /// The limits that decoding needs.
     pub fn wire(&self) -> wire::Limits {
         let Self { message_bytes_max, rows_per_batch_max, query_rows_max, .. } = *self;
         wire::Limits { message_bytes_max, rows_per_batch_max, query_rows_max }
@@ -351,7 +351,7 @@ impl Config {
         if self.parts.reward_names.is_empty() { said.unwrap_or_default() } else { &self.parts.reward_names }
     }
 
-    /// (H,), names of the rewards of a critic, of those of a row, a unit in brackets behind the name; empty if none of them has one.
+    /// (H,), names of a critic's rewards, out of the names of a row's rewards, a unit in brackets behind the name; empty if none of them has one.
     pub fn reward_names(names: &[String], critic: &Settings) -> Vec<String> {
         if !critic.rewards.iter().any(|&column| column < names.len()) {
             return Vec::new();
@@ -591,7 +591,7 @@ fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) 
     elsewhere.into_iter().find(|(_, there)| *there).map(|(place, _)| format!("`{key}` {place}"))
 }
 
-/// Settings from the environment, over those of the file. A variable that is empty is as good as none.
+/// Settings from the environment, which override the file. An empty variable counts as none.
 fn apply_environment(
     environment: Environment<'_>,
     parts: &mut ConfigParts,
@@ -628,7 +628,7 @@ fn check_one(key: &str, parts: &ConfigParts) -> Result<(), String> {
     }
 }
 
-/// Settings from the command line, over those of the file.
+/// Settings from the command line, which override the file.
 fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Result<(), ConfigError> {
     for assignment in &options.set {
         let (key, value) = assignment
@@ -761,7 +761,7 @@ fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigErro
         } else if !critic.state_kinds.is_empty()
             && let Some(other) = counted.filter(|other| other.check_dim(critic.state_kinds.len()).is_err())
         {
-            let message = format!("must be as many as those of critic {}: all see the same states", other.name);
+            let message = format!("must be as many as critic {} has: all see the same states", other.name);
             fault("state_kinds", &message);
         } else if let Err(message) = heads::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
             fault("heads", &message);
@@ -1023,7 +1023,7 @@ mod tests {
             (
                 "[[critic]]\nname = \"a\"\nstate_kinds = [\"category\"]\n[[critic]]\nname = \"b\"\nstate_kinds = [\"real\", \
                  \"real\"]",
-                "line 6: `critic[1].state_kinds` must be as many as those of critic a",
+                "line 6: `critic[1].state_kinds` must be as many as critic a has",
             ),
             ("[[critic]]\nsearch_starts = -1", "line 2: `critic[0].search_starts` cannot be read"),
             (

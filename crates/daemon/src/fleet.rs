@@ -102,7 +102,7 @@ pub struct Part {
     pub told: Told,
 }
 
-/// Why learners cannot be put together. Numbers are those of the parts.
+/// Why learners cannot be put together. A number names a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmergeable {
     /// There are none.

@@ -59,7 +59,7 @@ pub enum Outcome {
     },
 }
 
-/// One critic, that of the first `[[critic]]` of its settings. See the module.
+/// One critic, of the first `[[critic]]` of its settings. See the module.
 #[derive(Debug)]
 pub struct Critic {
     config: Arc<Config>,
@@ -243,7 +243,7 @@ impl Critic {
         let Some(refit) = self.refit.take_if(|refit| refit.is_lost() || refit.has_ended()) else { return };
         if refit.is_lost() {
             let job = Arc::clone(&refit.job);
-            // Its thread is that of another process.
+            // Its thread belongs to another process.
             mem::forget(refit);
             return self.start(job, None);
         }

@@ -253,8 +253,8 @@ impl Stages {
     }
 }
 
-/// Processor seconds of the threads of this process by name (cut to 15 bytes, as the system keeps it), those of one name
-/// together; empty where the system does not tell.
+/// Processor seconds of the threads of this process by name (cut to 15 bytes, as the system keeps it), summed over threads of one
+/// name; empty where the system does not tell.
 pub fn thread_seconds() -> BTreeMap<String, f64> {
     let mut seconds = BTreeMap::new();
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -313,7 +313,7 @@ pub struct StartProgress {
 }
 
 impl StartProgress {
-    /// So many rows have been learned again, of so many.
+    /// Note how many rows have been learned again, and of how many.
     pub fn set(&self, rows: u64, of: u64) {
         self.rows.store(rows, Ordering::Relaxed);
         self.of.store(of, Ordering::Relaxed);

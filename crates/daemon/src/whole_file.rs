@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all: those of a data directory ([`write()`]), and those that commands make ([`Output`]).
+//! Files that are there whole or not at all: the files of a data directory ([`write()`]), and the files that commands make ([`Output`]).
 
 use rustix::fs::OFlags;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -13,7 +13,7 @@ const LINKS: usize = 40;
 const DEPTH: usize = 3;
 
 /// Write `bytes` to the file `path` of a data directory by way of `part`, a name beside it: whoever opens `path` finds the file
-/// before or this one, also after a power cut. `mode` is that of the file, less the mask of the process. A link in the place of
+/// before or this one, also after a power cut. `mode` is the file's mode, less the mask of the process. A link in the place of
 /// one of the two is replaced; what it leads to stays as it is.
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub fn not_through_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32)
 }
 
-/// The file `name` of `directory` by a path without links, for SQLite, which is told to follow none. The directory may be reached through
+/// The file `name` of `directory` by a path without links, for SQLite, which follows none. The directory may be reached through
 /// some.
 pub fn without_links(directory: &Path, name: &str) -> PathBuf {
     directory.canonicalize().unwrap_or_else(|_| directory.to_owned()).join(name)
@@ -161,7 +161,7 @@ impl Output {
     /// Let `make` write the result to another file whose name has the same ending, and put that in its place.
     ///
     /// # Errors
-    /// Those of `make`, and if the file cannot be put there.
+    /// The errors of `make`, and if the file cannot be put there.
     pub fn make<T, E: From<io::Error>>(&self, make: impl FnOnce(&Path) -> Result<T, E>) -> Result<T, E> {
         let beside = match &self.target {
             Target::File(file) => parent(file).to_owned(),

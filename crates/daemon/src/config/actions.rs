@@ -117,7 +117,7 @@ pub(super) const ACTIONS: Setting<Settings> = Setting {
 pub(super) const SUCCESSOR: Setting<Settings> = Setting {
     key: "successor",
     when: When::Restart,
-    help: "With inputs = \"state_action\": whose action follows a row. \"sarsa\": that of the stream's next row, for the value \
+    help: "With inputs = \"state_action\": whose action follows a row. \"sarsa\": the action of the stream's next row, for the value \
            of the policy that acts; \"next_action\": the one that the row names as next_action, for another policy; \
            \"expected\": all discrete ones, with the row's next_action_probs; \"improve\": the best one, for the value of acting \
            as well as is known: fitted Q iteration over the critic's last 50000 rows, repeated every improve_rows rows.",
@@ -216,7 +216,7 @@ fn check_successor(settings: &Settings) -> Result<(), String> {
             refuse(of.space.choices() > 0, "\"expected\" is for discrete actions: use \"next_action\"")?;
         }
         Successor::Improve => {
-            refuse(settings.rewards.len() == 1, "\"improve\" is for one reward: the best action is that of one")?;
+            refuse(settings.rewards.len() == 1, "\"improve\" is for one reward: an action is the best for one")?;
             refuse(settings.forgetting.is_none(), "\"improve\" learns from all rows alike: leave out forgetting")?;
             let zero = matches!(settings.lambda, Lambda::Auto | Lambda::Fixed(0.0));
             refuse(zero, "\"improve\" has lambda = 0: leave out lambda")?;

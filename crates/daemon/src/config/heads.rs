@@ -31,7 +31,7 @@ pub(super) fn read(value: Spanned<DeValue<'_>>) -> Result<Vec<heads::Head>, Stri
     heads_from_list(list, OF_THE_CRITIC)
 }
 
-/// Let the heads that name neither discount nor timescale have that of their critic.
+/// Give heads that name neither discount nor timescale the discount of their critic.
 pub(super) fn settle(settings: &mut Settings) {
     for head in &mut settings.heads {
         if matches!(head.rate, Rate::Discount(discount) if discount.is_nan()) {

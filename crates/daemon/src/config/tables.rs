@@ -267,7 +267,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
         Restart,
         anything,
         "When rows become durable: \"always\", before they are acknowledged, so that a power cut costs none; \
-         \"interval:10ms\", at most so many milliseconds (1 to 60000) later, so that a power cut costs at most these; \
+         \"interval:10ms\", at most that number of milliseconds (1 to 60000) later, so that a power cut costs at most these; \
          \"os\", when the operating system writes them. A crash of the daemon costs no acknowledged row with any of them."
     ),
     setting!(
@@ -286,7 +286,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
         checkpoint_rows,
         Restart,
         within(100..=ROWS_MAX),
-        "Rows between two checkpoints, from 100. A start replays at most so many, and those that arrived while the daemon \
+        "Rows between two checkpoints, from 100. A start replays at most these rows, and those that arrived while the daemon \
          wrote the checkpoint."
     ),
     setting!(
@@ -331,19 +331,19 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
         stall_timeout_ms,
         Restart,
         within(100..=3_600_000),
-        "The daemon disconnects a peer that accepts no waiting byte for so many milliseconds, 100 to 3600000."
+        "Milliseconds without a waiting byte accepted after which the daemon disconnects a peer, 100 to 3600000."
     ),
     setting!(
         saturated_timeout_ms,
         Restart,
         within(100..=3_600_000),
-        "The daemon disconnects a peer whose queue is never empty for so many milliseconds, 100 to 3600000."
+        "Milliseconds without an empty queue after which the daemon disconnects a peer, 100 to 3600000."
     ),
     setting!(
         idle_timeout_ms,
         Restart,
         within(100..=7 * 86_400_000),
-        "The daemon closes a connection without a byte in either direction for so many milliseconds, 100 to 604800000. \
+        "Milliseconds without a byte in either direction after which the daemon closes a connection, 100 to 604800000. \
          Heartbeats count, and ZeroMQ libraries reconnect."
     ),
 ];
@@ -425,7 +425,7 @@ pub(super) static CRITIC: [Setting<Settings>; 44] = [
         Restart,
         [("rows", VarianceKind::Rows), ("model", VarianceKind::Model), ("clustered", VarianceKind::Clustered)],
         "Variance of V: \"rows\", from the temporal-difference error of each row, right if the state contains all that \
-         matters; \"clustered\", from pieces of chains, if the state may hide something; or \"model\", that of the \
+         matters; \"clustered\", from pieces of chains, if the state may hide something; or \"model\", of the \
          Gaussian process, which is too small if transitions are noisy."
     ),
     Setting {
@@ -494,7 +494,7 @@ pub(super) static CRITIC: [Setting<Settings>; 44] = [
         when: When::Running,
         help: "With on_new_policy = \"discount\": factor on the weight of earlier rows, above 0, at most 1. \"auto\" lets \
                all of them together count as 512 rows at most, so that policies may change as often as they like; refits \
-               then use the rows since the change, and where those are fewer than four times refit_first_rows, so many of \
+               then use the rows since the change, and where those are fewer than four times refit_first_rows, that number of \
                the newest ones.",
         get: |settings| Some(settings.policy_discount.map_or_else(|| toml::Value::from("auto"), toml::Value::from)),
         set: |settings, value| {

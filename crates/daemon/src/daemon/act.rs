@@ -34,7 +34,7 @@ fn actor(board: &Board, request: &ActRequest) -> Result<Arc<Actor>, WireError> {
 }
 
 impl Decisions {
-    /// Those of `request`, none of them made yet.
+    /// The decisions that `request` asks for, none of them made yet.
     ///
     /// # Errors
     /// If the critic cannot decide, or candidates or fallback are none of its actions or too many.
@@ -98,7 +98,7 @@ impl Decisions {
         self.request.rows.saturating_mul(self.work_of_one())
     }
 
-    /// Make the next ones: as many as take `work` multiplications, at least one. Whether these were the last.
+    /// Make the next decisions, within `work` multiplications, at least one. Whether these were the last.
     ///
     /// # Errors
     /// The first field at fault, and its row.

@@ -126,7 +126,7 @@ pub struct Exported {
 }
 
 /// Write the rows of the journal in `directory` into a table. A damaged journal is read up to its damage, unless
-/// `chosen.from` lies behind it. `progress` is called with the offset reached and that of the end.
+/// `chosen.from` lies behind it. `progress` is called with the offset reached and the end's offset.
 ///
 /// # Errors
 /// If there is no journal, no chosen row, or the table cannot be written.
@@ -445,7 +445,7 @@ fn write_file(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), ArchiveE
 /// A checkpoint, and the bytes of its file.
 type Read = (Checkpoint, Vec<u8>);
 
-/// Those of them that are not of another journal.
+/// The checkpoints that are not of another journal.
 fn own(checkpoints: Vec<Read>, storage: &mut SqliteStorage) -> Result<Vec<Read>, ArchiveError> {
     let (checkpoints, bytes): (Vec<_>, Vec<_>) = checkpoints.into_iter().unzip();
     let mut kept = Vec::new();
@@ -552,7 +552,7 @@ fn copy_back(backup: &Path, fresh: &Path) -> Result<(), ArchiveError> {
         }
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             return Err(ArchiveError::Damaged(format!(
-                "{} is no file, as those of a backup are",
+                "{} is no file, and a backup holds files alone",
                 entry.path().display()
             )));
         }

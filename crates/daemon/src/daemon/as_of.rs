@@ -27,7 +27,7 @@ pub enum AsOfError {
     Erased,
     /// It lies before the first row.
     Before,
-    /// It lies behind the last row, and so many are stored.
+    /// It lies behind the last row; the number of rows stored.
     Ahead(u64),
 }
 

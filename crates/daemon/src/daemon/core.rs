@@ -94,7 +94,7 @@ pub struct Core {
     advised: Vec<Caller>,
     /// Answers to changes of heads that are stored: they leave when the board goes by them.
     changed_heads: Vec<Reply>,
-    /// Critics that fail no more on rows that they leave out, as is recorded now: they are to be rebuilt.
+    /// Critics whose failing rows are now recorded as skipped: `act` rebuilds them.
     to_rebuild: Vec<String>,
     refits: RefitDesk,
     rebuilds: RebuildDesk,
@@ -368,7 +368,7 @@ impl Core {
         }
     }
 
-    /// Take rows of a table in, as those of the ingest socket are.
+    /// Take rows of a table in, like rows of the ingest socket.
     ///
     /// # Errors
     /// If they are refused: none of them is learned.

@@ -19,13 +19,13 @@ struct Announced {
 }
 
 impl EndpointsFile {
-    /// That of a data directory, for later.
+    /// The file of a data directory, for later.
     pub(super) fn new(directory: &Path) -> Self {
         let (path, directory) = (directory.join("endpoints.json"), identity_at(directory));
         Self { path, directory, announced: Mutex::default() }
     }
 
-    /// Remove that of a daemon which was killed: clients take the file for a sign that all is ready.
+    /// Remove the file of a daemon that was killed: clients take it for a sign that all is ready.
     pub(super) fn clear(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound && !forbids_writing(&e) => Err(e),

@@ -396,7 +396,7 @@ impl Journal {
         Ok(page)
     }
 
-    /// The rows of an evaluation: those that `answers` are of, or those of `span`.
+    /// The rows of an evaluation: the rows that `answers` are of, or the rows in `span`.
     fn rows(
         &mut self,
         span: Span,

@@ -36,23 +36,23 @@ const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
 /// Of that, what goes into requests that bring no rows.
 const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
-/// No more requests that bring no rows are answered while so many bytes of replies wait for the gate, which passes them on in turns: the
+/// Bytes of replies waiting for the gate from which on the core answers no request that brings no rows. The gate passes them on in turns: the
 /// core would end up waiting for it, and rows and other clients for the core.
 const REPLIES_AHEAD_BYTES: u64 = 2 << 20;
 /// How long it then waits at most for something else.
 const AHEAD_PAUSE: Duration = Duration::from_millis(1);
-/// Multiplications that requests take at once whose work is done when their group is applied, and changes of policy that come with
-/// rows: about [`LEARN_AT_ONCE`], but for the last.
+/// Work budget of a group, in multiplications, for requests whose work is done when the group is applied, and for changes of
+/// policy that come with rows: about [`LEARN_AT_ONCE`]. The last may exceed it.
 const WORK_AT_ONCE: u64 = 10_000_000;
-/// While rows wait, they get so many times the learner's time that such requests take.
+/// While rows wait, their share of the learner's time beside such requests: this to one.
 const PARTS_OF_ROWS: f64 = 15.0;
-/// What requests owe to rows at most, seconds.
+/// Most row-time debt of requests, seconds.
 const OWED_MAX_S: f64 = 2.0;
 /// Share of the most that was owed below which rows are again as fast as without the requests.
 const STILL_OWED: f64 = 0.125;
 /// For so long rows get the learner at most before such a request, whatever is owed.
 const WAITED_MAX: Duration = Duration::from_secs(4);
-/// Rows of a group at least, if so many wait.
+/// Rows of a group at least, if that number waits.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Where learning has taken so long, as at a refresh of many running chains, requests are taken before the snapshot that is due, which
 /// may take as long again.
@@ -272,7 +272,7 @@ impl Learning {
         }
     }
 
-    /// Whether so many replies wait for the gate that the core answers no request until some have left. At a stop it answers all that it
+    /// Whether the core answers no request until replies have left, since too many wait for the gate. At a stop it answers all that it
     /// can.
     fn is_ahead(&self) -> bool {
         self.deadline.is_none() && self.outlets.replies.bytes() >= REPLIES_AHEAD_BYTES
@@ -431,7 +431,7 @@ impl Learning {
             let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
             let is_ahead = self.is_ahead();
             let may_answer = answering < ANSWER_AT_ONCE && !is_ahead;
-            // At a stop as many are answered as can be.
+            // At a stop all are answered that can be.
             let may_work = (self.pace.owed_to_rows == 0.0 || self.deadline.is_some()) && of_requests < WORK_AT_ONCE;
             let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
             if let Some(call) = self.inbox.calls.next_of(is_wanted) {
@@ -503,7 +503,7 @@ impl Learning {
                 Output::Rebuild(job) => drop(self.outlets.rebuilds.send(RebuildTask::Run(job))),
                 Output::FollowRebuild(rebuilt) => drop(self.outlets.rebuilds.send(RebuildTask::Follow(rebuilt))),
                 Output::Remove(job) => drop(self.outlets.removals.send(job)),
-                // There is a place for as many as the core hands out.
+                // There is a place for each that the core hands out.
                 Output::WhatIf(caller, job) => drop(self.outlets.questions.send((caller, job))),
                 Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
                 // The core hands out one at a time.
@@ -539,7 +539,7 @@ struct Learned {
     applying: Duration,
 }
 
-/// How long rows take, and what they are owed.
+/// How long rows take, and the debt of requests to rows.
 #[derive(Debug, Default)]
 struct Pace {
     /// Seconds that learning a row takes, of late; 0 before the first.
@@ -619,7 +619,7 @@ impl Pace {
         self.rested >= POLL_INTERVAL
     }
 
-    /// Requests took so many seconds.
+    /// Requests took `seconds` of the learner's time: rows may take that long before the next of them.
     fn owe(&mut self, seconds: f64) {
         if self.has_rested() {
             return;

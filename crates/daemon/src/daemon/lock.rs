@@ -96,7 +96,7 @@ pub fn lock(directory: &Path) -> Result<File, StartError> {
 }
 
 /// Whether a process has the lock of `directory`, and which, if it can be seen from here: its number counts only if the process
-/// has the file open, since numbers are used again and those of another container mean others.
+/// has the file open, since numbers are used again and mean other processes in another container.
 pub fn owner(directory: &Path) -> Option<Option<u32>> {
     let path = directory.join(FILE);
     let file = File::open(&path).ok()?;
@@ -134,7 +134,7 @@ mod tests {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     owner(directory.path());
-                    // Looks are short and rare, as those of a command are: one that lost the processor would refuse every start.
+                    // Looks are short and rare, like the looks of a command: one that lost the processor would refuse every start.
                     thread::sleep(Duration::from_millis(1));
                 }
             });

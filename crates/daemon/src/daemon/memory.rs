@@ -96,9 +96,9 @@ impl ModelFootprint {
                     + NUMBER * m * (1 + COPIES)
             }
         };
-        // S, B and E of the statistics, Cov u, the factor of the dictionary's kernel matrix, that of the system that gives the
-        // weights and of the one before, the system with its cut chains and what that is factored in; two halves for what both
-        // posteriors were made of, with as many running chains as that is done for.
+        // S, B and E of the statistics, Cov u, the factor of the dictionary's kernel matrix, the factors of the system that
+        // gives the weights and of the one before, the system with its cut chains and the buffer that it is factored in; two halves
+        // for what both posteriors were made of, with their running chains.
         let squares = 10 + usize::from(settings.variance == VarianceKind::Clustered);
         // The variance of the snapshot that answers, and of the next one while both are there, as it is and laid out.
         let snapshots = 2;
@@ -107,8 +107,8 @@ impl ModelFootprint {
         // the cuts behind them, which are two more: a new element needs them. White noise has no traces.
         let white = settings.noise == NoiseModel::White;
         let vectors = if white { 0 } else { 4 + usize::from(settings.variance == VarianceKind::Rows) };
-        // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
-        // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
+        // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, features of the
+        // block's rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
         let columns = (1 + vectors) * slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         // The two vectors of a cut grow with the dictionary, by doubling.
         let grown = if white { 0 } else { 2 * slots * (m.next_power_of_two() - m) };
@@ -250,8 +250,8 @@ fn batch_bytes(limits: &Limits) -> usize {
     GROUP_BYTES + READ * limits.message_bytes_max
 }
 
-/// Bytes of a rebuild, of which one runs at a time, without those of its model selection. `window` are those of the retained rows,
-/// which a rebuild keeps while the daemon forgets them.
+/// Peak bytes of one rebuild, model selection excluded; one runs at a time. `window` are the bytes of the retained rows, which a
+/// rebuild keeps while the daemon forgets them.
 fn rebuild_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_per_row: usize, window: usize) -> usize {
     if !config.journal {
         return 0;
@@ -278,7 +278,7 @@ fn rebuild_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_per
 fn advisor_bytes(settings: &AdvisorSettings, journal: bool) -> usize {
     let (dim, outputs) = (settings.lengthscales.len(), settings.outputs.len());
     let model = ModelFootprint::of(&settings.of_model(), (dim, 1), 0);
-    // Recent rows carry the decision, which those of a critic do not.
+    // Recent rows carry the decision, which a critic's rows do not.
     let recent = 2 * settings.of_model().backfill_rows * NUMBER * outputs;
     model.bytes + recent + settings.waiting_bytes_max() * if journal { 3 } else { 1 }
 }
@@ -291,7 +291,7 @@ fn label_bytes(config: &Config) -> usize {
 }
 
 impl Footprint {
-    /// With states (`dim`,) and so many rewards in a row.
+    /// With states (`dim`,) and `rewards_per_row` rewards.
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
         Self::of_critics(config, &config.critics.iter().collect::<Vec<_>>(), dim, rewards_per_row)
     }

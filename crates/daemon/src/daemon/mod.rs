@@ -290,9 +290,9 @@ struct CoreStart {
 pub enum StartupProgress {
     /// Rows of the journal are learned again.
     Recovering {
-        /// So many have been.
+        /// Rows read so far.
         rows: u64,
-        /// So many there are.
+        /// Rows in all.
         of: u64,
     },
     /// The table that is to be learned first is checked.

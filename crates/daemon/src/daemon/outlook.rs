@@ -29,7 +29,7 @@ pub struct Outlook {
     pub refusal: Option<String>,
     /// Names of critics that do not simply go on, each with what becomes of it.
     pub critics: Vec<(String, Fate)>,
-    /// Rows that the journal retains: so many are learned again.
+    /// Rows that the journal retains, and that are learned again.
     pub rows: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Queries: those of a few states are answered where they arrive, the others on the control thread, which passes on what only
+//! Queries: small ones are answered where they arrive, the others on the control thread, which passes on what only
 //! the core can answer.
 //!
 //! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it:
@@ -33,12 +33,12 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Of one peer at most so many.
+/// Waiting queries of one peer at most.
 const WAITING_OF_PEER: usize = 512;
 /// Time that other requests take between two slices of a large query, at most, unless a single one takes longer.
 const BETWEEN_SLICES: Duration = Duration::from_millis(1);
-/// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to
-/// hand them over. Those for mean and variance of one state, with a dictionary of some four hundred elements.
+/// Multiplications up to which a query is answered where it arrives: some microseconds, as long as it takes to
+/// hand it over. Mean and variance of one state take them with a dictionary of some four hundred elements.
 const AT_ONCE_WORK: usize = 200_000;
 /// Longer requests are not even looked at there.
 const AT_ONCE_BYTES: usize = 4096;
@@ -347,7 +347,7 @@ impl Control {
         }
     }
 
-    /// Whether an append of so many bytes, if it is long, has states that the core takes. The core is spared reading others:
+    /// Whether an append of `bytes` bytes, if it is long, has states that the core takes. The core is spared reading others:
     /// it learns meanwhile.
     fn check_long_append(&self, draft: &Draft<'_>, bytes: usize) -> Result<(), WireError> {
         if bytes > AT_ONCE_BYTES
@@ -431,7 +431,7 @@ impl Control {
         }
     }
 
-    /// Pass a request on that takes so many bytes while it waits.
+    /// Pass a request on that takes `bytes` while it waits.
     fn forward(&mut self, forwarded: Forwarded, bytes: usize) -> Result<(), WireError> {
         let put = self.ports.calls.try_put(forwarded.caller.peer.connection, bytes, forwarded);
         put.map_err(|_| WireError::overloaded(RETRY_MS))
@@ -687,7 +687,7 @@ fn prepared(
     let Op::Value { states, rows, dim, ask, actions, heads, .. } = op else { unreachable!("a query was decoded") };
     let (states, rows, dim) = act::inputs(models[0].snapshot(), (states, rows, dim), actions.as_ref(), limits)?;
     models.iter().try_for_each(|model| check_dim(dim, model.snapshot()))?;
-    // Heads are those of one critic.
+    // Heads belong to one critic.
     let of = |names| HeadQuery::new(models[0].snapshot(), learning, &names, rows, ask, limits.query_rows_max);
     let heads = heads.map(of).transpose()?;
     Ok((ValueQuery { caller: caller.clone(), states, rows, dim, ask, models, by_name }, heads))
@@ -717,7 +717,7 @@ fn piece(caller: &Caller, bytes: &[u8], revision: u64, page: u64) -> Result<Repl
     Ok(caller.reply(&wire::Reply::Page { page, pages: count, revision, bytes: bytes.len() as u64, data }))
 }
 
-/// Whether states have as many numbers as the model's.
+/// Whether states have the dimension of the model's.
 fn check_dim(dim: usize, snapshot: &Snapshot) -> Result<(), WireError> {
     if dim == snapshot.dim() {
         return Ok(());

@@ -146,7 +146,7 @@ impl<E: std::fmt::Display> From<E> for Ended {
 
 impl RebuildJob {
     /// Learn what `storage` retains: the late heads alone where that is possible, else the whole critic. `keep_going` is asked between
-    /// groups; `time_left` bounds the search, as that of [`refit::run`].
+    /// groups; `time_left` bounds the search, as in [`refit::run`].
     ///
     /// # Errors
     /// Why there is no result: stopped, or the journal cannot be read, or the critic fails on its rows.

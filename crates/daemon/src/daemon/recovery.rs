@@ -245,7 +245,7 @@ pub fn recover_watched(
     read_back(storage, checkpoints, window_rows, None, watched)
 }
 
-/// Read one critic back, and let the others alone. None if that takes more than `rows_max` rows, or several times as many where it
+/// Read one critic back, and let the others alone. None if that takes more than `rows_max` rows, or several times that number where it
 /// fails again and again.
 ///
 /// # Errors
@@ -369,7 +369,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Apply the groups from number `from` on to `state`, which becomes that of `recovered`. Returns the rows on which critics
+    /// Apply the groups from number `from` on to `state`, which becomes the state of `recovered`. Returns the rows on which critics
     /// have failed that are to be tried again, if any did; what is behind them is not applied.
     fn run(
         &self,
@@ -643,7 +643,7 @@ pub(super) fn recorded_removals(storage: &mut dyn Storage, found: &mut Removals)
     })
 }
 
-/// Visit the records of the groups behind number `behind` that have records of these kinds. `keep_going` is asked now and then.
+/// Visit all groups after `behind` with a record of `kinds`; polls `keep_going`.
 pub(super) fn for_each_record(
     storage: &mut dyn Storage,
     behind: u64,

@@ -34,7 +34,7 @@ impl<'a> Report<'a> {
         Self { file: directory.join(FILE), stop, due: Instant::now() + SAID, written: None }
     }
 
-    /// So many rows of the journal have been learned again. Says whether to go on.
+    /// Note the rows of the journal that have been learned again. Says whether to go on.
     pub(super) fn recovering(&mut self, rows: u64, of: u64) -> bool {
         if self.written.is_none_or(|at| at.elapsed() >= SAID) {
             self.written = Some(Instant::now());

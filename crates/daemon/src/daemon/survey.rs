@@ -304,7 +304,7 @@ fn begin_behind(directory: &Path, survey: &Survey, new: &mut SqliteStorage, unix
 }
 
 /// Move everything that a daemon keeps in `directory` into a directory of its own beside it, whose path is returned. Directories,
-/// among them those of earlier times, stay.
+/// among them the ones made by earlier calls, stay.
 ///
 /// # Errors
 /// If something cannot be moved; [`replace::finish`] goes on with it.

@@ -29,9 +29,9 @@ pub struct United {
     pub rows: u64,
     /// Streams.
     pub streams: usize,
-    /// Whether rows are in the order of their times; else those of one directory stand behind those of the one before.
+    /// Whether rows are in the order of their times; else the rows of each directory stand behind the rows of the one before.
     pub by_time: bool,
-    /// Whether the directories had different settings: those of the first were taken.
+    /// Whether the directories had different settings, of which the first directory's were taken.
     pub settings_differ: bool,
     /// Requests that announced a policy, changed heads or asked an advisor: they are not taken over.
     pub left_out: u64,
@@ -124,7 +124,7 @@ impl Source {
 
 /// Write the rows of the journals in `directories` into a new data directory `out`, with the settings of the first. The batches of one
 /// journal stay in their order. Where every row has a time, the batch comes first whose first row does, whatever the order of
-/// `directories`; else the rows of each stand behind those of the one before. Rows that were taken back are left out. With `prefixes`, one for each, streams are called that
+/// `directories`; else the rows of each stand behind the rows of the one before. Rows that were taken back are left out. With `prefixes`, one for each, streams are called that
 /// and what they were called.
 ///
 /// # Errors

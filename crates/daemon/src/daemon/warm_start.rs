@@ -349,7 +349,7 @@ fn read(table: &LargeTable, session: &str, queue: &Sender<WarmStartInput>) {
 }
 
 impl Feeding {
-    /// So many rows of the table have been taken in, new ones or duplicates.
+    /// Note the rows of the table that have been taken in, new ones or duplicates.
     pub(super) fn took(&self, rows: usize) {
         self.told.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }

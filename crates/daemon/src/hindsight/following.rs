@@ -103,7 +103,7 @@ pub fn values(model: &Evaluator, places: &[At], successor: Option<Successor>) ->
     Ok(out)
 }
 
-/// Whether the returns that come are those of the policy whose values the critic learns.
+/// Whether the returns that come follow the policy whose values the critic learns.
 pub fn has_returns(successor: Option<Successor>) -> bool {
     matches!(successor, None | Some(Successor::Sarsa))
 }

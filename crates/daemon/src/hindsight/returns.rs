@@ -34,7 +34,7 @@ impl Rewards {
 }
 
 /// Weight of what follows row i under a critic whose discount is `discount`: infinite where its importance ratio is not 1, since the
-/// return is then that of another policy.
+/// return then follows another policy.
 pub fn weight(rows: &Rows, i: usize, discount: f64) -> f64 {
     match rows.ratios[i] {
         1.0 if rows.terminated[i] => 0.0,

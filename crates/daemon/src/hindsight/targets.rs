@@ -56,7 +56,7 @@ pub struct Ends {
 /// What was found of targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
-    /// Rows inside episodes, and those of them whose target does not follow.
+    /// Rows inside episodes, and how many of these rows have a target that does not follow.
     pub inside: usize,
     /// Of these.
     pub broken: usize,
@@ -73,7 +73,7 @@ pub struct Checked {
 }
 
 /// Look at `targets` (n,), which are returns, of rows (n) in the order of their table, with the reward of column 0 and this discount.
-/// `values` (n,) are those of the rows' states, where they are known. None where fewer than two rows have targets that differ.
+/// `values` (n,) are the values of the rows' states, where they are known. None where fewer than two rows have targets that differ.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -201,7 +201,7 @@ impl Look<'_> {
             false => matches!(behind, Behind::InReward | Behind::Other),
         };
         let mean_of = |of: &dyn Fn(usize) -> f64| ends.iter().map(|&i| of(i)).sum::<f64>() / ends.len() as f64;
-        // Of the value of a successor the nearest that is known: that of the row's own state, or what is usual.
+        // In place of a successor's value the nearest that is known: the value of the row's own state, or what is usual.
         let due = |i: usize| if terminated { 0.0 } else { own(i).unwrap_or(self.mean) };
         let off = (!right).then(|| match self.step() {
             Some(step) if behind == Behind::OwnValue && !terminated => step,

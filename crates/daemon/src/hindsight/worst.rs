@@ -19,7 +19,7 @@ const SAMPLES_MIN: usize = 150;
 const PRODUCTS: usize = 20_000_000;
 /// States that an error is a mean over.
 const NEIGHBOURS: usize = 12;
-/// States whose scatter is that of a mean at least: of twelve errors it may be small by chance.
+/// States that a scatter is taken over at least: of twelve errors it may be small by chance.
 const SCATTER: usize = 48;
 /// Standard errors that are taken from a mean where states are ranked, and those above which it is no chance.
 const REACH: f64 = 2.0;
@@ -147,7 +147,7 @@ pub struct Neighbours {
     near: Vec<Vec<usize>>,
 }
 
-/// Rows of a chain whose returns count as one, about: what two returns so many rows apart have in common weighs a tenth.
+/// Rows of a chain whose returns count as one, about: what two returns this far apart have in common weighs a tenth.
 pub fn spacing(discount: f64) -> f64 {
     0.5 * (REST.ln() / discount.ln()).abs()
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Answers kept: those of the open pages.
+/// Answers kept, for the open pages.
 const ANSWERS: usize = 24;
 /// For how long answers about errors (and heads) and about relevances are reused under one model.
 const ERRORS_AGE: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@
 //! value may stand for it. One that is cut before, as by a time limit, counts with the model's value at the cut if that weighs little
 //! ([`CUT`]), and is marked. With more of that value the model would be compared with itself.
 //!
-//! Values of actions are compared where they are those of the policy that acts (`successor = "sarsa"`): the return of another
+//! Values of actions are compared where they belong to the policy that acts (`successor = "sarsa"`): the return of another
 //! policy does not come. What is left of a return is then Q of the next row's state and action.
 
 use super::pairs::{Evidence, KeptPairs, Pair, Pairs};
@@ -31,7 +31,7 @@ const REST: f64 = 0.01;
 pub(super) const CUT: f64 = 0.3;
 /// Returns that were cut too early, one after the other, from which on it is said that none can be known.
 const CUT_TOO_EARLY: u32 = 30;
-/// A state is followed for at most so many rows.
+/// Rows for which a state is followed at most.
 const ROWS: u32 = 100_000;
 /// A state that is being followed.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl Calibration {
         self.next = window.end();
         let chosen = self.choose(window, from);
         let mut chosen = chosen.into_iter().peekable();
-        // What two returns so many rows apart have in common weighs a tenth: the square root of what is left at the end of one.
+        // What two returns this far apart have in common weighs a tenth: the square root of what is left at the end of one.
         let spacing = 0.5 * (REST.ln() / self.discount.ln()).abs();
         let mut complete: Vec<Done> = Vec::new();
         for (rows, range, first) in window.since(from) {
@@ -497,7 +497,7 @@ pub(super) mod tests {
             }
         }
         assert!(calibration.news()[0]["generations"].is_array() && calibration.news()[0]["generations"].is_null());
-        // They outlive a run, and those of long ago go.
+        // They outlive a run, and the oldest go.
         let mut after = self::calibration();
         after.resume(&calibration.keep("c")[0], 20);
         assert_eq!(after.rewards[0].verdicts.keys().copied().collect::<Vec<u64>>(), (5..=20).collect::<Vec<u64>>());
@@ -524,7 +524,7 @@ pub(super) mod tests {
         let found: Vec<(f64, f64)> =
             calibration.rewards.iter().map(|of| (of.pairs[0].predicted, of.pairs[0].realised)).collect();
         assert!(found.len() == 2 && (found[0].0 - 3.0).abs() < 1e-9 && (found[1].0 - 10.0).abs() < 1e-9, "{found:?}");
-        assert_eq!((found[0].1, found[1].1), (2.0, 7.0), "the columns are those of the settings");
+        assert_eq!((found[0].1, found[1].1), (2.0, 7.0), "the columns are as in the settings");
         let kept = calibration.keep("c");
         let mut after = Calibration::new(&Settings { discount: 0.5, rewards: vec![0], ..Settings::default() });
         kept.iter().for_each(|kept| after.resume(kept, 1));

@@ -23,7 +23,7 @@ struct Ended {
 #[derive(Debug, Default)]
 pub(super) struct Episodes {
     ended: VecDeque<Ended>,
-    /// Those that have not been told yet: the last so many.
+    /// How many of the last ones have not been passed on yet.
     new: usize,
     /// By stream: rows and rewards so far of an episode whose first row was seen.
     running: HashMap<u32, (u64, Vec<f64>)>,

@@ -72,7 +72,7 @@ pub(super) fn errors(view: &View, recent: &Recent, model: &Evaluator, rewards: &
     .to_string())
 }
 
-/// Columns and rows of a map of so many states; one row over a single variable.
+/// Columns and rows of a map of `samples` states; one row over a single variable.
 fn shape(samples: usize, two: bool) -> (usize, usize) {
     let cells = samples as f64 / CELL;
     let columns = if two { (cells * 4.0 / 3.0).sqrt() } else { cells };

@@ -44,8 +44,8 @@ impl Guard {
         Self { names: Arc::new(names.collect()), bound: address.ip() }
     }
 
-    /// Whether `authority`, HOST or HOST:PORT, means us. Names must be known; addresses must be ours: that of the
-    /// listener, that at which the connection came in, or loopback. The port does not matter, it may have been forwarded.
+    /// Whether `authority`, HOST or HOST:PORT, means us. Names must be known; addresses must be ours: the
+    /// listener's, the one at which the connection came in, or loopback. The port does not matter, it may have been forwarded.
     fn knows(&self, authority: &str, local: IpAddr) -> bool {
         let host = match authority.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => host,

@@ -92,7 +92,7 @@ mod tests {
     use crate::snapshot::Snapshot;
     use nalgebra::DMatrix;
 
-    /// `count` heads over the dictionary of 10; the noise of each is larger than that of the one before.
+    /// `count` heads over the dictionary of 10; the noise rises from head to head.
     fn with_heads(count: usize) -> Evaluator {
         let head = |k: usize| Head::new(format!("Joint-{k}"), Cumulant::State(k % 3), Rate::Discount(0.5));
         // Of all but the last ten enough returns are known.

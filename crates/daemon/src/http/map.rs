@@ -23,10 +23,10 @@ const PRODUCTS: usize = 600_000_000;
 /// Points of the dictionary that are shown, and visited states.
 const DICTIONARY: usize = 1000;
 const VISITED: usize = 300;
-/// Visited states that an average goes over, and those of them for variances.
+/// Visited states that an average goes over, of means and of variances.
 const AVERAGED: usize = 48;
 const AVERAGED_VARIANCES: usize = 12;
-/// Products for the mean of an average: so many dictionary elements times states times cells.
+/// Products for the mean of an average at most: dictionary elements times states times cells.
 const AVERAGE_PRODUCTS: usize = 10_000_000;
 
 /// What is to be seen, as the page asks for it. Numbers of a list are separated by commas.
@@ -179,8 +179,8 @@ impl Grid {
         Some(up * columns + across)
     }
 
-    /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
-    /// as it says: value, standard deviation, and that of returns where the model knows it, each from the lowest y up; of
+    /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then the number of `f32`, little endian,
+    /// that it says: value, standard deviation, and the standard deviation of returns where the model knows it, each from the lowest y up; of
     /// the latter two the head tells the size, 0 without a variance. Of a value of actions the value is the largest Q, and the actions that
     /// have it come last (`chosen`). `extrapolates` in the head has a 0 or 1 for each of its
     /// `known_columns` times `known_rows` cells, also of a model without a variance.
@@ -256,7 +256,7 @@ impl Grid {
         Ok(packed(&head, &[&values.chunks_exact(each).map(mean).collect()]))
     }
 
-    /// Cells of a map at this share of all of them, those of the coarsest at least.
+    /// Cells of a map at this share of all of them, at least as many as the coarsest map has.
     fn coarse(&self, (columns, rows): (usize, usize), share: f64) -> (usize, usize) {
         let share = share.min(1.0);
         if self.y.is_none() {

@@ -160,7 +160,7 @@ impl Marks {
         self.standing.get(critic)?.takeover
     }
 
-    /// Those of a critic, and those of no critic.
+    /// The marks of a critic, and the marks that belong to none.
     pub(super) fn of<'a>(&'a self, critic: &'a str) -> impl Iterator<Item = &'a Map<String, Value>> {
         self.list.iter().filter(move |mark| concerns(mark, critic))
     }

@@ -78,7 +78,7 @@ impl Metrics {
         Self { registry }
     }
 
-    /// All metrics: in the OpenMetrics format, or in that of Prometheus, which names counters in full.
+    /// All metrics: in the OpenMetrics format, or in the format of Prometheus, which names counters in full.
     pub(super) fn text(&self, open_metrics: bool) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes everything");
@@ -330,7 +330,7 @@ const CRITIC_GAUGES: [CriticGauge; 24] = [
     ("heads_coverage_worst", "The same share of the head that is farthest from 90 %", |c| {
         Some(c.heads.as_ref()?.worst.first()?.coverage)
     }),
-    ("heads_unexplained", "Largest unexplained variance of a verified head, over that of its returns", |c| {
+    ("heads_unexplained", "Largest unexplained variance of a verified head, over the variance of its returns", |c| {
         c.heads.as_ref()?.unexplained_max
     }),
 ];

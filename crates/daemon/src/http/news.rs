@@ -18,7 +18,7 @@ pub(super) struct News {
 }
 
 impl News {
-    /// `own` are the parts of each critic, by name; `before` the briefs of the frame before, which become those of this one.
+    /// `own` are the parts of each critic, by name; `before` the briefs of the frame before, which this frame's briefs replace.
     pub(super) fn new(
         common: &Value,
         own: Vec<(String, Value)>,

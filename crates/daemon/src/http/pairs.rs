@@ -18,7 +18,7 @@ const REACH: f64 = 2.0;
 const USELESS_REACH: f64 = 3.0;
 /// Generations of models whose errors are kept.
 const GENERATIONS: usize = 16;
-/// Nine tenths of a normal distribution lie within so many standard deviations.
+/// Standard deviations within which nine tenths of a normal distribution lie.
 const NINETY: f64 = 1.644_854;
 
 /// A prediction and the return that came.
@@ -90,7 +90,7 @@ impl Verdict {
         })
     }
 
-    /// Whether the error is lower (1) or higher (-1) than that of another model by more than chance, or neither (0).
+    /// Whether the error is lower (1) or higher (-1) than another model's by more than chance, or neither (0).
     fn beside(&self, before: &Self) -> i8 {
         let gained = before.error - self.error;
         match gained.abs() > REACH * self.doubt.hypot(before.doubt) {
@@ -143,14 +143,14 @@ impl Pairs {
         KeptPairs { critic: critic.to_owned(), discount, column, pairs, verdicts, apart }
     }
 
-    /// Begin with the pairs of an earlier run, if they are of the same returns; those of later models than the present one,
+    /// Begin with the pairs of an earlier run, if they are of the same returns; pairs of later models than the present one,
     /// whose number is `generation`, are of a critic that has begun again since.
     pub(super) fn resume(&mut self, kept: &KeptPairs, generation: u64) {
         if (kept.discount, kept.column) == (self.discount, self.column) {
             let is_known = |pair: &&Pair| pair.generation <= generation;
             self.pairs.extend(kept.pairs.iter().filter(is_known).take(PAIRS));
             self.apart.extend(kept.apart.iter().filter(is_known).take(LATEST));
-            // Those of a version that compared returns which overlap have no doubt.
+            // Pairs of a version that compared returns which overlap have no doubt.
             let sound = |(_, verdict): &(&u64, &Verdict)| verdict.doubt > 0.0 || verdict.error == 0.0;
             self.verdicts.extend(kept.verdicts.range(..=generation).filter(sound));
         }
@@ -174,7 +174,7 @@ impl Pairs {
         self.fresh = (self.fresh + 1).min(PAIRS);
     }
 
-    /// Compare the newest pairs apart of a generation again; those of a model of before that have given way still count.
+    /// Compare the newest pairs apart of a generation again; pairs of an earlier model that have given way still count.
     pub(super) fn compare(&mut self, generation: u64) {
         let own = self.apart.iter().filter(|pair| pair.generation == generation);
         let known = self.verdicts.get(&generation).map_or(0, |verdict| verdict.count);
@@ -186,7 +186,7 @@ impl Pairs {
         }
     }
 
-    /// The newest pairs apart of the model of this generation; those of all models while it has too few. Where these are too few
+    /// The newest pairs apart of the model of this generation; the pairs of all models while it has too few. Where these are too few
     /// as well, their number.
     pub(super) fn evidence(&self, generation: u64) -> Result<Evidence, usize> {
         let is_own = |pair: &&Pair| pair.generation == generation;
@@ -224,7 +224,7 @@ impl Pairs {
         json!({"pairs": pairs, "summary": self.summary(), "generations": self.generations()})
     }
 
-    /// The pairs since the last time, and where there are some, how those of each generation compare now.
+    /// The pairs since the last time, and where there are some, how the pairs of each generation compare now.
     pub(super) fn news(&mut self) -> Value {
         let fresh = std::mem::take(&mut self.fresh);
         let pairs: Vec<Value> = self.pairs.iter().skip(self.pairs.len() - fresh).map(written).collect();
@@ -281,7 +281,7 @@ mod tests {
     use std::sync::Arc;
 
     /// What is said of the second of two models, whose value is 10 and `second`, of a stream with a mean return of 10 and a deviation
-    /// of 2, after so many separate returns each.
+    /// of 2, after `separate` separate returns each.
     fn said(seed: u64, second: f64, separate: usize) -> Value {
         const DISCOUNT: f64 = 0.99;
         let settings = Settings { discount: DISCOUNT, ..Settings::default() };
@@ -310,7 +310,7 @@ mod tests {
         calibration.to_json(false)[0]["generations"][1][5].clone()
     }
 
-    /// Whether so many predictions are useless, of returns that are the `share` of them and noise of deviation 1; they differ by `differ`.
+    /// Whether `count` predictions are useless, of returns that are the `share` of them and noise of deviation 1; they differ by `differ`.
     fn useless(seed: u64, count: usize, share: f64, differ: f64) -> bool {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut normal = move || {

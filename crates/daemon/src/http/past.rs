@@ -120,7 +120,7 @@ mod tests {
         PastFile::new(Shelf { directory: directory.path().to_owned(), lock })
     }
 
-    /// The past of a run of so many seconds.
+    /// The past of a run of `seconds`.
     fn past(seconds: u64) -> Past {
         let mut history = History::new(vec!["time".into(), "rate".into()]);
         (0..seconds).for_each(|k| history.push(&[1e9 + k as f64, f64::NAN]));

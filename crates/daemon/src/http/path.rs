@@ -20,7 +20,7 @@ const ROWS_MAX: usize = 4000;
 const AUTOMATIC_ROWS: f64 = 800.0;
 const AUTOMATIC_S: [f64; 2] = [3.0, 60.0];
 const AUTOMATIC_ENOUGH: usize = 400;
-/// Rows that are shown automatically, and whose places are joined by lines: at least so many, and the last whole episodes.
+/// Rows that are shown automatically, and whose places are joined by lines, at least, beside the last whole episodes.
 const LINE_ROWS: usize = 60;
 const LINE_EPISODES: usize = 2;
 /// Of more rows than there may be points some are left out.
@@ -34,20 +34,20 @@ pub(super) struct PathQuery {
     /// Which of its value functions, counted from 0.
     #[serde(default)]
     pub(super) head: usize,
-    /// Name of the stream. If it is left out: `follow`, while that sends rows; else that of the newest row.
+    /// Name of the stream. If it is left out: `follow`, while that sends rows; else the stream of the newest row.
     pub(super) stream: Option<String>,
     /// The stream that was shown last.
     pub(super) follow: Option<String>,
     /// How many of its rows, at most.
     pub(super) rows: usize,
-    /// The last so many seconds in place of a number of rows, as far as it is known when rows came.
+    /// The last seconds to show in place of a number of rows, as far as it is known when rows came.
     pub(super) seconds: Option<f64>,
-    /// As many seconds as some hundred rows take.
+    /// The seconds that some hundred rows take.
     #[serde(default)]
     pub(super) automatic: bool,
     /// Up to the row of this offset; the newest if left out.
     pub(super) until: Option<u64>,
-    /// So many rows of the stream behind that one as well.
+    /// Rows of the stream behind that one to show as well.
     #[serde(default)]
     pub(super) behind: usize,
     /// State variables whose values are wanted.
@@ -184,7 +184,7 @@ fn shown_end(query: &PathQuery, recent: &Recent, own: &[usize]) -> usize {
     query.until.map_or(own.len(), upto).min(own.len())
 }
 
-/// How many of the rows `own` are shown if those of some seconds are wanted: seconds before the newest, or before the one that is
+/// How many of the rows `own` are shown if the rows of some seconds are wanted: seconds before the newest, or before the one that is
 /// looked back on. None where that one is not kept, or nothing says when it came.
 fn timed_rows(query: &PathQuery, recent: &Recent, own: &[usize], seconds: f64) -> Option<usize> {
     let upto = query.until.map_or(own.len(), |until| own.partition_point(|&i| recent.offset(i) <= until));
@@ -395,7 +395,7 @@ mod tests {
         // The newest row is of stream b; rows behind `until` and beyond `rows` are left out.
         assert_eq!(ask(PathQuery { rows: 9, ..PathQuery::default() }).unwrap()["stream"], "b");
         assert_eq!(ask(PathQuery { until: Some(3), rows: 2, ..of("a") }).unwrap()["offset"], json!([1, 3]));
-        // Rows behind it are those of its own stream.
+        // Rows behind it are of its own stream.
         let behind = PathQuery { until: Some(1), behind: 1, rows: 9, ..of("a") };
         assert_eq!(ask(behind).unwrap()["offset"], json!([0, 1, 3]));
         assert_eq!((&found["last_terminated"], &found["seconds"]), (&json!(4), &Value::Null));
@@ -447,7 +447,7 @@ mod tests {
         }
         assert_eq!(ask(&recent, PathQuery { stream: Some("a".into()), ..minute.clone() })["stream"], "a");
 
-        // After a start rows are counted, until those with times are as many.
+        // After a start rows are counted, until that number of rows has times.
         let (mut recent, mut window) = (Recent::new(std::slice::from_ref(&rewards)), Window::new(1, 1, 1000));
         for (second, rows) in [50u32, 5, 400].into_iter().enumerate() {
             (0..rows).for_each(|i| push(&mut window, &row(0, i + second as u32, false)));
@@ -489,7 +489,7 @@ mod tests {
         assert!((2.8..=3.1).contains(&span(&fast)), "{}", span(&fast));
         assert!((3400..=3700).contains(&fast["rows"].as_u64().unwrap()) && fast["every"].as_u64().unwrap() <= 10);
         assert!((58.0..=60.5).contains(&span(&slow)) && slow["every"] == 1, "{} {}", span(&slow), slow["every"]);
-        // The last rows that are kept one by one are those of all streams.
+        // The last rows that are kept one by one are of all streams.
         for found in [&fast, &slow] {
             let lines = found["lines"].as_array().unwrap();
             let line: Vec<f64> = lines[0].as_array().unwrap().iter().map(|at| at[0].as_f64().unwrap()).collect();
@@ -506,7 +506,7 @@ mod tests {
         assert!(span(&minute) > 55.0 && minute["every"].as_u64().unwrap() > 100);
         let line = minute["lines"][0].as_array().unwrap();
         assert!(line.len() <= LINE_POINTS + 1 && line.last() == fast["lines"][0].as_array().unwrap().last());
-        // Looking back, lines are those of then; of rows that are no longer kept one by one there are none.
+        // Looking back, lines are as they were then; of rows that are no longer kept one by one there are none.
         let line_end = |found: &Value| found["lines"][0].as_array().unwrap().last().unwrap()[0].as_f64().unwrap();
         let end = ask(PathQuery { until: Some(1205 * 118 - 1), ..of("fast") });
         assert!((line_end(&end) - 1200.0 * 118.0).abs() < 2.0);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::AbortHandle;
 
-/// Connections at a time, and those of one address among them.
+/// Connections at a time, and connections of one address among them.
 const CONNECTIONS: usize = 64;
 const CONNECTIONS_PER_ADDRESS: usize = 48;
 /// Connections beside them, each for one question about health or metrics. For a further one, one of these gives way, so
-/// that silent connections cannot keep a supervisor out. With so many, a supervisor has some milliseconds between its
+/// that silent connections cannot keep a supervisor out. With that number, a supervisor has some milliseconds between its
 /// connecting and its asking, even while another program of its machine connects in a loop.
 const SPARE: usize = 64;
 /// All of these.

@@ -46,7 +46,7 @@ impl Recent {
         Self { tails: Tails::new(critics), ..Self::default() }
     }
 
-    /// Keep the new rows of `window`, as many of them as there is room for. They have come by the Unix time `now`.
+    /// Keep the new rows of `window` for which there is room, the last ones. They have come by the Unix time `now`.
     pub(super) fn take(&mut self, window: &Window, names: &[(u32, String)], now: f64) {
         self.names.clear();
         self.names.extend(names.iter().cloned());
@@ -98,7 +98,7 @@ impl Recent {
         self.end - (self.rows.as_ref().map_or(0, Rows::len) - i) as u64
     }
 
-    /// The Unix time at which the row of this offset came, about: those of a notice are spread over the time since the one before.
+    /// The Unix time at which the row of this offset came, about: the rows of a notice are spread over the time since the notice before.
     pub(super) fn time(&self, offset: u64) -> Option<f64> {
         let notice = self.notices.get(self.notices.partition_point(|notice| notice.to <= offset))?;
         let share = (offset.checked_sub(notice.from)? + 1) as f64 / (notice.to - notice.from) as f64;

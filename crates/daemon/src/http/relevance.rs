@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const SAMPLES: usize = 8000;
 const SAMPLES_MIN: usize = 100;
 const PRODUCTS: usize = 80_000_000;
-/// Of more variables those are examined along which the value is steepest over so many visited states: each costs an evaluation of all states.
+/// Variables examined: of more than these, the ones along which the value is steepest over the visited states. Each costs an evaluation of all states.
 const EXAMINED: usize = 40;
 const STEEP: usize = 200;
 const STEEP_MIN: usize = 20;
@@ -30,7 +30,7 @@ pub(super) struct RelevanceQuery {
 }
 
 /// The answer: a JSON document with the total Sobol index of each state variable, null for those that were not examined; of values of
-/// actions that of the action comes last, and all are over the actions that were taken. `visited` are states (n, D).
+/// actions the action's index comes last, and all are over the actions that were taken. `visited` are states (n, D).
 ///
 /// # Errors
 /// A sentence that names what is wrong.
@@ -62,7 +62,7 @@ pub(super) fn relevance(
         own.chain(snapshot.actions.iter().map(move |_| k as f64)).collect::<Vec<f64>>()
     });
     let reduced: Vec<f64> = reduced.collect();
-    // State s with its examined variables replaced: the others stay those of the s-th visited state.
+    // State s with its examined variables replaced: the others stay as in the s-th visited state.
     let mut value = |numbers: &[f64]| -> Vec<f64> {
         let moved: Vec<(Vec<f64>, Option<&[f64]>)> = numbers
             .chunks_exact(width)

@@ -4,7 +4,7 @@
 //! R = r_i + gamma_i r_(i+1) + ...,   F = gamma_i gamma_(i+1) ...      over the rows of a stop
 //! G_k = R_k + F_k G_(k+1)                                             returns, however many rows a stop stands for
 //! ```
-//! A stop never goes beyond the end of a chain. A row has the time at which it came: those of one notice are spread over the second
+//! A stop never goes beyond the end of a chain. A row has the time at which it came: the rows of one notice are spread over the second
 //! before it.
 
 use crate::hindsight::{Followed, Rewards, weight};
@@ -12,12 +12,12 @@ use crate::learner::window::Window;
 use crate::transition::Rows;
 use std::collections::{HashMap, VecDeque};
 
-/// Streams whose tails are kept; beyond them one that has been silent for so many seconds makes room for another.
+/// Streams whose tails are kept; beyond them one that has been silent for [`SILENT_S`] makes room for another.
 const STREAMS: usize = 32;
 const MAKES_ROOM_S: f64 = 60.0;
-/// A stream without rows for so many seconds is silent.
+/// Seconds without rows after which a stream is silent.
 const SILENT_S: f64 = 10.0;
-/// Stops of a stream, and the bytes that those of all streams may take about.
+/// Stops of a stream, and the bytes that the stops of all streams may take about.
 const STOPS: usize = 4096;
 const STOPS_MIN: usize = 64;
 const BYTES: usize = 16 << 20;
@@ -228,7 +228,7 @@ impl Tails {
         self.kinds.iter().position(|kind| *kind == Kind { discount, column })
     }
 
-    /// Take in the rows of `window` from offset `from` on, which have come by the Unix time `now`. Nothing says when those of the first
+    /// Take in the rows of `window` from offset `from` on, which have come by the Unix time `now`. Nothing says when the rows of the first
     /// notice came: a start hands over rows of an earlier run. Otherwise this is the Unix time from which on they came, about.
     pub(super) fn take(&mut self, window: &Window, from: u64, names: &[(u32, String)], now: f64) -> Option<f64> {
         if self.dim != window.dim() {

@@ -26,12 +26,12 @@ const COVERAGE_SLACK: f64 = 0.05;
 const COVERAGE_REACH: f64 = 3.0;
 const BIAS_REACH: f64 = 3.0;
 const BIAS_SHARE: f64 = 0.4;
-/// Deviations so many times as large as the errors are wider than needed, if they are also more than this share of how returns differ.
+/// Deviations over errors from which on deviations are wider than needed, if they are also more than this share of how returns differ.
 const WIDE: f64 = 2.0;
 const WIDE_SHARE: f64 = 0.05;
 /// Seconds for which a change of single streams is a reason for care.
 const STREAM_DRIFT_S: f64 = 600.0;
-/// Seconds for which a drift is told that the model in use has followed.
+/// Seconds for which the page names a drift that the model in use has followed.
 const FOLLOWED_S: f64 = 600.0;
 /// Seconds without rows from which on nothing is said of drift.
 const NO_ROWS_S: f64 = 600.0;
@@ -40,7 +40,7 @@ const NO_ROWS_S: f64 = 600.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Came {
     Enough(Evidence),
-    /// So many.
+    /// Too few: their number.
     TooFew(usize),
     /// They are not compared: a critic has too many rewards.
     NotCompared,
@@ -158,7 +158,7 @@ impl Case<'_> {
         let successor = self.critic.actions.as_ref().map(|of| of.successor.as_str());
         match (successor, self.came) {
             (Some("improve"), _) => Some(
-                "these are values of the best actions, and the returns that come are those of the policy that acts"
+                "these are values of the best actions, and the returns that come follow the policy that acts"
                     .into(),
             ),
             (Some(other), _) if other != "sarsa" => {
@@ -170,7 +170,7 @@ impl Case<'_> {
         }
     }
 
-    /// Why no return is known of episodes that are cut after so many rows, and what to do.
+    /// Why no return is known of episodes that are cut after `rows` rows, and what to do.
     fn cut_too_early(&self, rows: u32) -> String {
         let discount = self.critic.discount;
         if discount >= 1.0 {
@@ -303,7 +303,7 @@ impl Case<'_> {
             count => format!("{} messages were", grouped(count as f64)),
         };
         let Some(Cause { code, streams, more, others }) = self.cause else {
-            // Those of an earlier run have no cause.
+            // Alarms of an earlier run have no cause.
             return Some(of_all(format!("{messages} refused in the last 10 minutes"), QUARANTINE));
         };
         let more = if *more > 0 { format!(" and {more} more") } else { String::new() };
@@ -322,7 +322,7 @@ impl Case<'_> {
         Some(of_all(format!("{messages} refused in the last 10 minutes ({mostly}{code}{named})"), remedy))
     }
 
-    /// A change that no model has answered. That of single streams is never answered, and stops to count.
+    /// A change that no model has answered. A change of single streams is never answered, and stops counting.
     fn of_world(&self) -> Option<TrustReason> {
         let alarm = self.alarm?;
         let streams: Vec<&str> = texts(alarm.get("streams")).collect();
@@ -749,7 +749,7 @@ mod tests {
         (0..seconds).map(second).collect()
     }
 
-    /// With --nocapture it prints what docs/dashboard.md says of false alarms. All times are those of the stream.
+    /// With --nocapture it prints what docs/dashboard.md says of false alarms. All times are the stream's.
     #[test]
     fn a_model_that_is_right_is_seldom_doubted_and_one_that_is_wrong_soon() {
         const DAY: usize = 86_400;
@@ -833,7 +833,7 @@ mod tests {
                 },
             ),
             (
-                "these are values of the best actions, and the returns that come are those of the policy that acts",
+                "these are values of the best actions, and the returns that come follow the policy that acts",
                 &|of| {
                     of.successor("improve");
                 },

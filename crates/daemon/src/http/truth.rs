@@ -21,10 +21,10 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Values (rows, columns) at the centres of cells over `range`, those of the lowest second variable first.
+    /// Values (rows, columns) at the centres of cells over `range`, row by row from the lowest second variable on.
     ///
     /// # Panics
-    /// If there are not as many values as cells, or no cells.
+    /// If values and cells differ in number, or there are no cells.
     pub fn new(columns: usize, range: [[f64; 2]; 2], values: Vec<f64>) -> Self {
         assert!(columns > 0 && !values.is_empty() && values.len().is_multiple_of(columns), "a value for each cell");
         Self { columns, rows: values.len() / columns, range, values }

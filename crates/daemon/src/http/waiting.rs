@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a request's head.
 pub(super) const HEAD_BYTES: usize = 16 << 10;
-/// Answers of at most so many bytes are not counted: each connection may have one.
+/// Bytes up to which an answer is not counted: each connection may have one.
 const SHORT_BYTES: usize = 64 << 10;
 /// Bytes of longer answers, all together: of those to open pages, and of metrics; one of each may exceed it.
 const BYTES_MAX: usize = 4 << 20;
@@ -47,7 +47,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Let it be so many bytes, if there is room for them; nothing is counted else.
+    /// Let it be `bytes`, if there is room for them; nothing is counted else.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         let others = self.all.0.fetch_sub(self.bytes, Ordering::Relaxed) - self.bytes;
         let fits = others == 0 || others + bytes <= BYTES_MAX;

@@ -376,7 +376,7 @@ impl Watcher {
         (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
     }
 
-    /// Columns of the history that belong to a critic; those of the daemon are the first.
+    /// Columns of the history that belong to a critic; the daemon's columns come first.
     fn columns(&self, critic: usize) -> Range<usize> {
         let width = |of: &Rewards| CRITIC_SERIES.len() + CALIBRATION_SERIES.len() * of.columns.len().min(REWARDS);
         let from = SERIES.len() + self.rewards[..critic].iter().map(width).sum::<usize>();
@@ -515,7 +515,7 @@ fn alone(snapshot: &Snapshot, name: &str) -> Result<Evaluator, String> {
 /// A column of the history, and the number of a status that stands in it.
 type Series<T> = (&'static str, fn(&T) -> Option<f64>);
 
-/// The column of messages refused, those of earlier runs among them.
+/// The column of messages refused, earlier runs included.
 const REFUSED: &str = "refused";
 
 /// Columns of the history.
@@ -544,7 +544,7 @@ const CRITIC_SERIES: [Series<CriticStatus>; 7] = [
 /// The same, of the newest pairs of prediction and return.
 const CALIBRATION_SERIES: [&str; 3] = ["error", "bias", "coverage"];
 
-/// The column of reward h: that of the first has the name alone.
+/// The column of reward h: the first reward's has the name alone.
 fn of_reward(key: &str, h: usize) -> String {
     if h == 0 { key.to_owned() } else { format!("{key}:{h}") }
 }

@@ -58,7 +58,7 @@ pub struct Checkpoint {
     pub configured: Option<Configured>,
     /// The critics, in the order of their settings.
     pub learners: Vec<Learner>,
-    /// Those of them that have failed and learn nothing: in their places are empty ones.
+    /// The learners that have failed and learn nothing: in their places are empty ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub halted: Vec<Halted>,
     /// The advisors, in the order of their settings.

@@ -25,7 +25,7 @@ pub(super) struct MarkFile {
 }
 
 impl MarkFile {
-    /// Open that of `directory`, or make one.
+    /// Open the mark of `directory`, or make one.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         let path = directory.join(MARK);
         let mut open = OpenOptions::new();
@@ -37,7 +37,7 @@ impl MarkFile {
         Ok(mark)
     }
 
-    /// Open that of `directory` where nothing can be written; none if there is none.
+    /// Open the mark of `directory` where nothing can be written; none if there is none.
     pub(super) fn open_to_read(directory: &Path) -> io::Result<Option<Self>> {
         let path = directory.join(MARK);
         match File::open(&path) {

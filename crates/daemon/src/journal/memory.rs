@@ -21,7 +21,7 @@ pub struct Disk {
     pub mark: Option<Mark>,
     /// Writes and syncs so far.
     pub operations: u64,
-    /// Which of them fail: from the first number on, so many.
+    /// Which of them fail: the first one's number, and how many.
     pub failing: Option<(u64, u64)>,
 }
 

@@ -88,7 +88,7 @@ const STARTS_CHAIN: u8 = 1 << 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Corruption {
-    /// Its checksum is not that of its content.
+    /// Its checksum does not fit its content.
     Checksum,
     /// Its checksum is right, but it cannot be read: written by something else, or by a bug.
     Unreadable(String),
@@ -118,7 +118,7 @@ impl std::error::Error for Corruption {}
 pub struct StoredGroup {
     /// 1 for the first one ever, then one more for each.
     pub id: u64,
-    /// Offset of its first row, or that of the next row if it has none.
+    /// Offset of its first row, or the next row's offset if it has none.
     pub first_offset: u64,
     /// Rows in it.
     pub rows: u64,
@@ -393,7 +393,7 @@ impl GroupWriter {
     pub fn rebuilt(&mut self, learner: &Learner) {
         let start = self.begin(REBUILT);
         self.version = self.version.max(4).max(format::of_critic(learner));
-        // It may have hundreds of mebibytes: a buffer that grows by doubling would take as many again.
+        // It may have hundreds of mebibytes: a buffer that grows by doubling would take twice that.
         let mut bytes = Counter(0);
         rmp_serde::encode::write_named(&mut bytes, learner).expect("plain data");
         self.body.reserve_exact(bytes.0 + size_of::<u32>());
@@ -417,7 +417,7 @@ impl GroupWriter {
         self.end(start);
     }
 
-    /// Record the place of so many rows that were taken back.
+    /// Record the place of `rows` rows that were taken back.
     pub fn hole(&mut self, rows: u64) {
         let start = self.begin(HOLE);
         self.version = self.version.max(7);
@@ -504,7 +504,7 @@ impl<'a> Bytes<'a> {
         Ok(bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
     }
 
-    /// Rows of so many numbers as it says first.
+    /// Rows, behind the count of numbers in each.
     fn wide(&mut self, rows: usize) -> Result<Vec<f64>, String> {
         let width = self.u32()? as usize;
         self.numbers(rows, width)

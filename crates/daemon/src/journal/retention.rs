@@ -11,7 +11,7 @@ pub enum SyncMode {
     /// Before it is acknowledged: it survives a power cut.
     #[default]
     Always,
-    /// At most so many milliseconds later: it survives a crash of the daemon; a power cut costs what was acknowledged
+    /// At most this number of milliseconds later: it survives a crash of the daemon; a power cut costs what was acknowledged
     /// since.
     Interval(u64),
     /// When the operating system likes, and at checkpoints: it survives a crash of the daemon, nothing more.

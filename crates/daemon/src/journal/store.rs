@@ -732,7 +732,7 @@ mod tests {
             storage.append(group, 0, false).unwrap();
             storage.reopen().unwrap();
         }
-        // So is that of another process, which takes no notice.
+        // So is the log of another process, which takes no notice.
         let (path, over) = (directory.path().join(DATABASE), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {

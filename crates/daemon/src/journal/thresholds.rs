@@ -18,7 +18,7 @@ const SMALL: Thresholds = Thresholds { log_bytes: 32 << 10, piece_bytes: 32 << 1
 
 static IS_SMALL: AtomicBool = AtomicBool::new(false);
 
-/// Those of this process.
+/// The thresholds of this process.
 pub fn thresholds() -> Thresholds {
     if IS_SMALL.load(Ordering::Relaxed) { SMALL } else { USUAL }
 }

@@ -42,11 +42,11 @@ fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Labels>, D::Error> {
 pub enum NotTaken {
     /// A head learns from the set.
     Used,
-    /// So many labels of the set are here, and the piece begins elsewhere.
+    /// The piece begins elsewhere than behind the labels of the set that are here; their number.
     Elsewhere(usize),
     /// There would be more labels than there may be.
     Bytes,
-    /// There are as many sets as there may be, and heads learn from all.
+    /// There may be no more sets, and heads learn from all.
     Sets,
     /// A label that cannot be.
     Unfit(Unfit),
@@ -126,8 +126,8 @@ impl LabelSets {
         self.0.iter_mut().for_each(|set| set.labels = Arc::new(set.labels.without(rows)));
     }
 
-    /// Take a piece: at the beginning of a set, which forgets what it had, or behind what it has. Where there is no room for a new
-    /// set, those that were begun and that no head learns from go, the oldest first.
+    /// Append a piece; one at position 0 replaces the set. Where there is no room for a new set, sets that no head learns from go,
+    /// the oldest first.
     ///
     /// # Errors
     /// As [`LabelSets::check`]. Nothing changes then.

@@ -53,7 +53,7 @@ pub struct State {
     halted: Vec<Halted>,
     /// Rows that critics leave out, as records further on say.
     skipped: Vec<SkippedRows>,
-    /// Numbers of groups that are still to come, each with the offset of a row that a critic learns from there on.
+    /// (group, offset): at that group, still to come, a critic restarts from that older row; it is kept until then.
     reaches: Vec<(u64, u64)>,
     /// If there is a name, only that critic learns.
     alone: Option<String>,
@@ -616,7 +616,7 @@ fn learns(halted: &[Halted], alone: Option<&str>, learner: &Learner) -> bool {
     !halted.iter().any(|halted| halted.critic == *name) && alone.is_none_or(|alone| alone == name)
 }
 
-/// Why a critic cannot learn rows of so many rewards, if it cannot.
+/// Why a critic cannot learn rows of `rewards_per_row` rewards, if it cannot.
 pub fn missing_reward(settings: &Settings, rewards_per_row: usize) -> Option<String> {
     let asked = settings.rewards.iter().copied().chain(settings.heads.iter().flat_map(Head::reward_columns));
     let column = asked.filter(|&column| column >= rewards_per_row).min()?;
@@ -667,7 +667,7 @@ fn with_added(settings: &Settings, added: &[(String, Vec<Head>)]) -> (Settings, 
 }
 
 /// The critics after a change of settings: those that can go on do, the others begin again with the rows from
-/// `configured.from` on. Those of action values begin with the next row, `offset`: rows that are kept have no actions.
+/// `configured.from` on. Critics of action values begin with the next row, `offset`: rows that are kept have no actions.
 fn configure(learners: Vec<Learner>, configured: &Configured, offset: u64) -> Vec<Learner> {
     let mut old = learners;
     let added: Vec<(String, Vec<Head>)> = old.iter().map(added_heads).collect();

@@ -31,7 +31,7 @@ pub struct Origin {
 pub struct Group {
     /// Its end.
     pub end: Mark,
-    /// Offset of its first row, or that of the next row if it has none.
+    /// Offset of its first row, or the next row's offset if it has none.
     pub first_offset: u64,
     /// Unix seconds when its first row was received; of a group without rows, when it was stored.
     pub time: f64,
@@ -71,7 +71,7 @@ pub enum Record {
     Advice(Advice),
     /// Rows are taken back.
     Removed(RemovedRows),
-    /// In this place there were so many rows, which were taken back.
+    /// In this place there was this number of rows, which were taken back.
     Hole(u64),
 }
 

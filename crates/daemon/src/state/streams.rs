@@ -1,7 +1,7 @@
 //! Where each stream stands: sequence numbers, sessions, chains. Decides what is new, what is known and what is refused.
 //!
-//! Streams have numbers, by which learners know their chains. There are at most so many; when another one comes and all
-//! numbers are taken, the stream that has been silent for longest is forgotten, if so many rows of others have arrived
+//! Streams have numbers, by which learners know their chains. They are limited; when another stream comes and all
+//! numbers are taken, the stream that has been silent for longest is forgotten, if enough rows of others have arrived
 //! since its last one. Its number goes to the newcomer, whose first row cuts the chain that was left running. All of this
 //! is a function of rows and offsets, and the journal records which number a row got, so that replay needs no settings.
 
@@ -75,7 +75,7 @@ impl Stream {
     }
 }
 
-/// How many streams there may be, and how long the silent ones are remembered if there are so many.
+/// How many streams there may be, and how long the silent ones are remembered if there are no fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Maximum number of streams.
@@ -137,7 +137,7 @@ impl Streams {
         self.streams.iter().any(|stream| stream.policy.is_some())
     }
 
-    /// Bytes that a stream of states (`dim`,) takes here at most: its name, its policy's and those of its sessions may be as long
+    /// Bytes that a stream of states (`dim`,) takes here at most: its name, its policy's and its sessions' may be as long
     /// as the protocol allows.
     pub fn bytes_per_stream(dim: usize) -> usize {
         const NAME: usize = 256;
@@ -253,7 +253,7 @@ impl Streams {
         Ok(Admission { duplicates: 0, next_seq, number, missing: 0, gap: true, new_session })
     }
 
-    /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` is told whether the row starts
+    /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` gets whether the row starts
     /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds. Says whether they name another policy
     /// than the stream's rows before them; then they start a chain.
     pub fn commit(

@@ -39,7 +39,7 @@ pub(in crate::daemon) fn stopped() -> WireError {
     WireError::new(ErrorCode::NotReady, "the daemon stopped before the answer was found")
 }
 
-/// Whether `caller` may wait beside those that do: at most so many of one connection do, and at most `most` in all.
+/// Whether `caller` may wait too: the callers of one connection are limited, and all together to `most`.
 ///
 /// # Errors
 /// `overloaded`, if it may not.

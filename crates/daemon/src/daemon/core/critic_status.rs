@@ -13,7 +13,7 @@ impl Core {
         let halted = self.state.is_halted(index);
         let model = || status::of_model(learner, shown, self.drift[index].status(learner));
         let Judged { trust, shares, generation } = self.publisher.board().judged(index);
-        // Those of a model of before the last adoption are not those of the present one.
+        // What is known of a model from before the last adoption says nothing of the present one.
         let shares = if generation == learner.generation() { shares } else { Vec::new() };
         CriticStatus {
             failed: self.given_up[index].clone(),

@@ -431,7 +431,7 @@ fn hash(change: &HeadsChange) -> u64 {
     hasher.finish()
 }
 
-/// A state whose one critic, of the settings by default, has learned so many rows.
+/// A state whose one critic, of the settings by default, has learned `rows` rows.
 #[cfg(test)]
 pub(super) fn learned(rows: usize) -> (Arc<Config>, State) {
     use criticd_sim::{self as sim, Step, pendulum::Pendulum};

@@ -333,7 +333,7 @@ impl Published {
 enum Part {
     /// All of it.
     Whole,
-    /// What has changed since a publication with so many elements.
+    /// What has changed since a publication whose sizes subscribers know.
     Changed { known: Sizes },
 }
 
@@ -341,7 +341,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sizes {
     own: usize,
-    /// That of the heads that have a kernel of their own; 0 where there are none.
+    /// Elements of the dictionary of the heads that have a kernel of their own; 0 where there are none.
     branch: usize,
 }
 

@@ -44,7 +44,7 @@ struct Wanted {
 #[derive(Debug)]
 struct Running {
     critic: String,
-    /// Whether it selects a model, or keeps that of the critic's generation.
+    /// Whether it selects a model, or keeps the hyperparameters of the critic's generation.
     selects: bool,
     generation: u64,
     progress: Arc<RebuildProgress>,

@@ -80,7 +80,7 @@ pub(super) struct RefitDesk {
 }
 
 impl RefitDesk {
-    /// No refit has run of any of so many critics. `recorded` says whether there is a journal.
+    /// No refit has run of any of `critics` critics. `recorded` says whether there is a journal.
     pub(super) fn new(critics: usize, recorded: bool) -> Self {
         let desks = (0..critics).map(|_| Desk::default()).collect();
         let running = critics.saturating_sub(1);
@@ -315,7 +315,7 @@ impl RefitDesk {
         }
     }
 
-    /// The learner stood still for so many seconds for an adoption.
+    /// The learner stood still for `seconds` for an adoption.
     pub(super) fn paused(&mut self, critic: usize, seconds: f64) {
         let pauses = &mut self.desks[critic].pauses;
         if pauses.len() == PAUSES {
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(waited.iter().position(|ok| !ok), Some(8), "one peer leaves places for others");
         desk.forget(&HashSet::from([100]));
         let waited = (0..=WAITERS_MAX as u64).map(|k| desk.wait(1, caller_of(k)).is_ok()).collect::<Vec<bool>>();
-        assert_eq!(waited.iter().position(|ok| !ok), Some(WAITERS_MAX), "those of a peer that has left are free");
+        assert_eq!(waited.iter().position(|ok| !ok), Some(WAITERS_MAX), "the places of a peer that has left are free");
         assert!(desk.wait(0, caller()).is_ok(), "others wait for another critic");
         desk.give_up(1, 3, "a bug", &mut out);
         assert_eq!(replies(&out), WAITERS_MAX);

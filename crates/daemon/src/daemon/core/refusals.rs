@@ -72,7 +72,7 @@ impl Refusals {
         self.note(error, wire::origin(payload), payload, now);
     }
 
-    /// An append was refused, and its sender is told; `payload` is the message, or its beginning. What the sender has but
+    /// An append was refused, which its sender hears; `payload` is the message, or its beginning. What the sender has but
     /// to send again is no loss, and does not count.
     pub(super) fn refuse_append(
         &mut self,
@@ -266,7 +266,7 @@ mod tests {
             refusals.refuse(fenced(), &rows("b", 9, &[1.0]), now);
         }
         let remembered = refusals.of(&["a", "other-0", "b"].map(str::to_owned));
-        assert_eq!(remembered.keys().collect::<Vec<_>>(), ["b"], "those of longest ago are forgotten");
+        assert_eq!(remembered.keys().collect::<Vec<_>>(), ["b"], "the oldest are forgotten");
         assert_eq!((remembered["b"].messages, refusals.remembered.len()), (1 + REMEMBERED as u64, REMEMBERED));
         drop(refusals.report(true, now));
         refusals.refuse(fenced(), &rows("c", 0, &[1.0]), now);

@@ -48,7 +48,7 @@ struct Rate {
 }
 
 impl Figures {
-    /// With so many rows at the start.
+    /// With `rows` rows at the start.
     pub(super) fn new(recovered: Option<RecoveredStatus>, rows: u64) -> Self {
         Self {
             recovered,
@@ -63,7 +63,7 @@ impl Figures {
         }
     }
 
-    /// So many rows were left out before some that came on ingest.
+    /// `rows` rows were left out before some that came on ingest.
     pub(super) fn note_missing(&mut self, rows: u64) {
         if rows > 0 {
             self.missing_rows = self.missing_rows.saturating_add(rows);

@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// A table has been learned: let a selection see all of it, where refits are not left to those who ask for one. The rows that came
-    /// last would otherwise wait for as many others.
+    /// last would otherwise wait until their number has come again.
     pub fn refit_all(&mut self) {
         for critic in 0..self.given_up.len() {
             let learner = &self.state.critics()[critic];

@@ -60,7 +60,7 @@ impl HeadQuery {
         }
         if rows.saturating_mul(which.len()) > most {
             let text = format!(
-                "a request asks for at most {most} values of heads, this one for those of {} heads at {rows} states",
+                "a request asks for at most {most} values of heads, this one for {} heads at {rows} states",
                 which.len()
             );
             return Err(WireError::of(ErrorCode::TooLarge, "heads", text));

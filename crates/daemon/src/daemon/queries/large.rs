@@ -69,7 +69,7 @@ pub(super) struct ValueQuery {
 }
 
 impl ValueQuery {
-    /// The reply; `evaluations` begin with those of the models.
+    /// The reply; `evaluations` begin with the values of the models.
     pub(super) fn reply(&self, heads: Option<&HeadQuery>, evaluations: &[Evaluation]) -> Reply {
         let answers = || evaluations.iter().zip(self.models.iter().map(|model| &**model.snapshot()));
         if self.by_name {
@@ -128,9 +128,9 @@ impl LargeQuery {
     }
 }
 
-/// States that are evaluated without a look at other requests, if each takes so many multiplications.
+/// States that are evaluated without a look at other requests, if each takes `work` multiplications.
 pub(super) fn slice_rows(work: usize) -> usize {
-    /// At least so many: blocks are faster than single states.
+    /// At least: blocks are faster than single states.
     const LEAST: usize = 16;
     (SLICE_WORK / work).max(LEAST)
 }
