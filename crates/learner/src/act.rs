@@ -124,10 +124,10 @@ impl Actor {
         self.evaluator.snapshot()
     }
 
-    /// Multiplications that a decision takes, about, among so many candidates, or those that are always looked at. `ucb` asks for
-    /// the variance of each of them, the others for that of the action they take.
+    /// Approximate multiplications of one decision among `candidates`, by default the fixed set. `ucb` asks for
+    /// the variance of each of them, the others for the variance of the action they take.
     pub fn work(&self, candidates: Option<usize>, exploration: Exploration) -> usize {
-        /// Of a kernel value, beside those of its coordinates.
+        /// Of a kernel value, beside the multiplications of its coordinates.
         const KERNEL: usize = 32;
         let (m, dim) = (self.snapshot().dictionary.nrows(), self.snapshot().dim());
         let looked_at = candidates.unwrap_or(self.candidates.len() / self.space.width());

@@ -19,7 +19,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionSpace {
-    /// So many actions, numbered from 0; at least 1, at most [`CHOICES_MAX`].
+    /// The number of actions, which are numbered from 0; at least 1, at most [`CHOICES_MAX`].
     Discrete(usize),
     /// Vectors of A numbers.
     Box {
@@ -45,7 +45,7 @@ impl ActionSpace {
         Self::Box { low, high }
     }
 
-    /// Coordinates that an action adds to those of the state.
+    /// Coordinates that an action adds to the state's.
     pub fn width(&self) -> usize {
         match self {
             Self::Discrete(count) => *count,
@@ -69,7 +69,7 @@ impl ActionSpace {
         }
     }
 
-    /// Append the coordinates of `action` to those of its state in `out`.
+    /// Append the coordinates of `action` to its state's in `out`.
     ///
     /// # Errors
     /// What is wrong with the action, in words; `out` is left as it was.
@@ -153,7 +153,7 @@ pub fn first_largest(values: &[f64]) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Successor {
-    /// That of the next row of the chain: the value of the policy that acts.
+    /// The action of the next row of the chain: the value of the policy that acts.
     Sarsa,
     /// The one that the row names as `next_action`: the value of the policy that is judged.
     NextAction,
@@ -204,7 +204,7 @@ pub struct ActionValue {
     pub trace: Trace,
 }
 
-/// Numbers of each row, as many in each; all of them NaN where a row has none.
+/// Numbers of each row, equally many in each; all of them NaN where a row has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Column {
     /// Numbers per row; 0 where no row has any.
@@ -226,7 +226,7 @@ impl Column {
     }
 }
 
-/// What rows say of actions, beside [`Rows`]; each column has as many rows, or none.
+/// What rows say of actions, beside [`Rows`]; each column has the rows' number of them, or none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActionColumns {
     /// The action taken (n, A).
@@ -282,7 +282,7 @@ impl ActionValue {
     }
 
     /// `rows` as transitions between inputs of Q: ratios of 1, and the trace's factors as [`Rows::carries`] where one is not 1.
-    /// With [`Successor::Improve`] the successor's action is that of the row itself, until [`crate::improve`] replaces it.
+    /// With [`Successor::Improve`] the successor's action is the row's own, until [`crate::improve`] replaces it.
     ///
     /// # Errors
     /// The first row whose action is missing or none of the space, or whose `next_action` or `next_action_probs` are not.

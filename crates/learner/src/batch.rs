@@ -302,7 +302,7 @@ impl Given<'_> {
         let noise_ratio = posterior.scale().ratio;
         let system = posterior.factor(statistics)?;
         solve_lower(system.factor().view(), response.view_mut());
-        // The factor is that of statistics as they are kept, `unit` times as large.
+        // The factor is of statistics as they are kept, `unit` times as large.
         let explained = unit * (0..heads).map(|h| dot(response.col(h), response.col(h))).sum::<f64>();
         let log_determinant = system.log_determinant() - m as f64 * unit.ln();
         let complexity =

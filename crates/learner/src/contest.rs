@@ -10,7 +10,7 @@
 //! At a cut V of the last successor closes the return. Unlike TD errors, returns do not depend on either model but through
 //! that.
 //!
-//! Where the values of another policy are learned (`next_action`, `expected`), rows hold no returns of it: those of the acting
+//! Where the values of another policy are learned (`next_action`, `expected`), rows hold no returns of it: returns of the acting
 //! policy change with that policy, and a model may be right about the other one all the while. Then the TD errors towards the
 //! successor psi of the judged policy decide, of inputs z ((C7)):
 //! ```text
@@ -58,7 +58,7 @@ impl Foretold {
         self.features.clear();
     }
 
-    /// Append the TD errors of the rows it is of, of reward columns `columns`, to those of each; `discount` is of rows that
+    /// Append the TD errors of the rows it is of, in reward columns `columns`, to each column's; `discount` is of rows that
     /// carry none.
     pub(super) fn errors(
         &self,
@@ -143,7 +143,7 @@ pub(super) struct Contest {
 }
 
 impl Contest {
-    /// Nothing found yet; `spreads` are those of the errors of each reward (H,), reward.
+    /// Nothing found yet; `spreads` are the errors' spreads, of each reward (H,), in its unit.
     pub(super) fn new(spreads: &[f64]) -> Self {
         let per_spread = spreads.iter().map(|s| if *s > 0.0 { 1.0 / s } else { 1.0 }).collect();
         let (open, block, filled, blocks) = (Vec::new(), 0.0, 0, 0);

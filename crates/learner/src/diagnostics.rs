@@ -44,7 +44,7 @@ pub enum Diagnostic {
     },
     /// The budget ended the search: the best result by then won.
     BudgetEnded,
-    /// Another rule than ICD chose the dictionary. Errors are those of later returns, squared, over the variance of these.
+    /// Another rule than ICD chose the dictionary. Errors are of later returns, squared, over the variance of these.
     DictionaryBy {
         /// The rule.
         by: DictionaryBy,
@@ -123,7 +123,7 @@ pub enum Diagnostic {
         /// Effective number of rows, (sum w)^2 / sum w^2.
         effective: f64,
     },
-    /// Importance ratios do not average 1, as those of two policies do.
+    /// Importance ratios do not average 1, as the ratios of two policies do.
     LargeRatios {
         /// Their mean.
         mean: f64,

@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A formula inside so many brackets.
+    /// A formula inside `depth` brackets.
     fn formula(&mut self, depth: usize) -> Result<Formula, NotASum> {
         let read = &mut |parser: &mut Self| parser.quantity(depth);
         let left = self.sum(read, "<>,)")?;
@@ -247,7 +247,7 @@ impl<'a> Parser<'a> {
         Ok(Formula::just(Quantity::Of(function, vec![left, right])))
     }
 
-    /// A column or a function inside so many brackets, or the square of one.
+    /// A column or a function inside `depth` brackets, or the square of one.
     fn quantity(&mut self, depth: usize) -> Result<Quantity, NotASum> {
         let quantity = match self.function() {
             Some(function) => self.call(function, depth + 1)?,

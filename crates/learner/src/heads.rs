@@ -1,7 +1,7 @@
 //! Heads: many predictions from one stream, each a question of its own, that share a critic's kernel, dictionary and rows.
 //!
 //! A head sums what it is asked about (its cumulant) over the future, as often as its discount and its continuation say. They
-//! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
+//! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not the rows of heads.
 
 mod bank;
 mod counted;

@@ -2,7 +2,7 @@
 //! ```text
 //! y_t = r_t + gamma_t clip(max_a Q(x'_t, a), low, high);   u = (S + ridge I)^-1 Phi' y          docs/mathematics.md (A4)
 //! ```
-//! S and its factor are those of the model that has learned the rows, so that a sweep costs O(n m C) for C actions. Rows of old
+//! S and its factor belong to the model that has learned the rows, so that a sweep costs O(n m C) for C actions. Rows of old
 //! policies are as good as new ones, since each sweep takes the best action again. The clip is not optional: without it the
 //! sweeps of a kernel that overshoots between its data do not stay bounded.
 
@@ -26,9 +26,11 @@ use std::ops::Range;
 const BLOCK: usize = 256;
 /// Kernel values that are kept from one sweep to the next; where there are more they are worked out again.
 const KEPT_MAX: usize = 1 << 25;
-/// Sweeps at most, and where rewards reach as far as this discount carries them.
+/// Most sweeps below the discount [`FAR`].
 const SWEEPS: usize = 40;
+/// Most sweeps from that discount on, which carries rewards farther.
 const SWEEPS_FAR: usize = 100;
+/// Discount from which on rewards reach far.
 const FAR: f64 = 0.99;
 /// Mean change of the maxima, in parts of their range, below which a sweep is the last.
 const SETTLED: f64 = 3e-4;
@@ -49,7 +51,7 @@ pub struct Improvement<'a> {
     pub rows: &'a Rows,
     /// The actions there are.
     pub space: &'a ActionSpace,
-    /// Q before, from whose maxima, and those of its copies, the first sweep starts; 0 without one.
+    /// Q before: the first sweep starts from its maxima and its copies' maxima, from 0 without it.
     pub before: Option<&'a Evaluator>,
     /// Randomised copies of Q that are improved beside it.
     pub copies: usize,
@@ -57,7 +59,7 @@ pub struct Improvement<'a> {
     pub seed: u64,
 }
 
-/// Kernel weights that choose actions: those of Q after the sweeps, and of its copies, in the units of the model's dictionary, so
+/// Kernel weights that choose actions: of Q after the sweeps, and of its copies, in the units of the model's dictionary, so
 /// that a change of its scale does not change them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Acting {
@@ -88,7 +90,7 @@ impl Acting {
     }
 }
 
-/// Let the action that `weights` (m,) of the dictionary of `model` prefer be that of each successor of `rows`.
+/// Put the action that `weights` (m,) of the dictionary of `model` prefer into each successor of `rows`.
 pub(crate) fn prefer(model: &Model, space: &ActionSpace, weights: &[f64], rows: &mut Rows) {
     let (candidates, dim, width) = (space.candidates(), rows.dim, space.width());
     let choices = candidates.len() / width;
@@ -135,7 +137,7 @@ pub struct Improved {
     pub acting: Acting,
     /// Scale of the model that has learned the rows.
     signal: f64,
-    /// The rows, with the action that Q prefers as that of each successor.
+    /// The rows, each successor with the action that Q prefers.
     pub rows: Rows,
     /// Sweeps made.
     pub sweeps: usize,
@@ -445,7 +447,7 @@ impl Improvement<'_> {
         Ok((out, clipped as f64 / self.rows.len().max(1) as f64))
     }
 
-    /// The rows with the action that `weights` (m, columns) prefer as that of each successor.
+    /// The rows, each successor with the action that `weights` (m, columns) prefer.
     fn with_preferred(
         &self,
         weights: &Matrix,
@@ -574,7 +576,7 @@ fn kinds(rows: &Rows, endings: usize) -> Vec<Kind> {
 
 impl Bounds {
     /// r_min / (1 - gamma) to r_max / (1 - gamma), and 0 where a row terminates. Where nothing is discounted a value adds up at
-    /// most as many rewards as there are rows. Values are those about the prior mean, which is within the bounds: a value that
+    /// most one reward for each row. Values are about the prior mean, which is within the bounds: a value that
     /// no row has lowered yet stays.
     fn of(rows: &Rows, settings: &Settings) -> Self {
         let horizon = horizon(discount_max(rows, settings), f64::INFINITY).min(rows.len().max(1) as f64);

@@ -16,7 +16,7 @@ impl Snapshot {
     /// ```text
     /// Cov[V(x), V(x')] = k(x, x') - k_m(x)' C k_m(x')                                                      (P2), off the diagonal
     /// ```
-    /// That of V(a) - V(b) is Cov_aa + Cov_bb - 2 Cov_ab. O(n m^2 + n^2 m).
+    /// The variance of V(a) - V(b) is Cov_aa + Cov_bb - 2 Cov_ab. O(n m^2 + n^2 m).
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers, holds a number that is not finite or too large, or is more than [`STATES_MAX`].

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Largest magnitude of a label: that of a reward.
+/// Largest magnitude of a label, as of a reward.
 pub const LABEL_MAX: f64 = 1e9;
 /// Bytes that a label takes.
 pub const LABEL_BYTES: usize = size_of::<u64>() + size_of::<f64>();
@@ -64,7 +64,7 @@ impl Labels {
         Ok(())
     }
 
-    /// The same labels, under the same number, but for those of these rows.
+    /// The labels of all but these rows, under the same number.
     #[must_use]
     pub fn without(&self, removed: &Offsets) -> Self {
         let kept = || self.offsets.iter().zip(&self.values).filter(|(offset, _)| !removed.contains(**offset));
@@ -115,7 +115,7 @@ impl Labels {
 /// Why labels cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// There are so many offsets and so many values.
+    /// Offsets and values differ in number: how many there are of each.
     Lengths(usize, usize),
     /// The offset of this number is not above those before it.
     Order(usize),
@@ -144,7 +144,7 @@ struct LabelColumn {
 }
 
 impl LabelColumn {
-    /// Of so many rows with these offsets.
+    /// Of `rows` rows with these offsets.
     fn of_pieces(set: &Labels, offsets: &Offsets, rows: usize) -> Self {
         let (mut values, mut at) = (vec![f64::NAN; rows], 0);
         for piece in offsets.ranges() {
@@ -155,7 +155,7 @@ impl LabelColumn {
         Self { id: set.id(), values }
     }
 
-    /// Of rows of which the first has offset `start` and there are so many.
+    /// Of `rows` rows from offset `start` on.
     fn of(set: &Labels, start: u64, rows: usize) -> Self {
         let mut values = vec![f64::NAN; rows];
         set.put(start..start + rows as u64, &mut values);
@@ -188,7 +188,7 @@ impl LabelColumns {
         Self(self.0.iter().map(|column| LabelColumn { id: column.id, values: Vec::new() }).collect())
     }
 
-    /// There are so many rows: new ones have no labels.
+    /// Let there be `rows` rows: new ones have no labels.
     pub(crate) fn pad(&mut self, rows: usize) {
         self.0.iter_mut().for_each(|column| column.values.resize(rows, f64::NAN));
     }
@@ -212,14 +212,14 @@ impl LabelColumns {
         }
     }
 
-    /// Have a column of this set as well, of rows of which the first has offset 0 and there are so many.
+    /// Add a column of this set, of `rows` rows from offset 0 on.
     pub fn add(&mut self, set: &Labels, rows: usize) {
         if self.0.iter().all(|column| column.id != set.id()) {
             self.0.push(LabelColumn::of(set, 0, rows));
         }
     }
 
-    /// Have the columns of `sets` and no others, of so many rows with these offsets.
+    /// Keep exactly the columns of `sets`, of `rows` rows with these offsets.
     pub(crate) fn set(&mut self, sets: &[Arc<Labels>], offsets: &Offsets, rows: usize) {
         let mut before = std::mem::take(&mut self.0);
         for set in sets {

@@ -48,7 +48,7 @@ const TAIL_ROWS: u64 = 64;
 /// Rounds of catching up elsewhere. A stream that is faster than that is not waited for: the candidate leaves out the rows it
 /// has missed, as if they had been lost, and its chains are cut there.
 const CATCH_UP_ROUNDS: u32 = 6;
-/// A round that leaves more than this share of the rows that the candidate was behind is the last: another would leave as many.
+/// A round that leaves more than this share of the rows that the candidate was behind is the last: another would leave no fewer.
 const GAINS_NOTHING: f64 = 0.8;
 /// A candidate with this much less evidence is still no worse: the rebuild itself is worth having, nats.
 const EVIDENCE_SLACK: f64 = 0.5;
@@ -298,13 +298,13 @@ impl Adoption {
 }
 
 impl Learner {
-    /// A critic that has seen nothing. `names` are those of the state variables.
+    /// A critic that has seen nothing. `names` name the state variables.
     pub fn new(settings: Settings, names: Option<Vec<String>>) -> Self {
         Self::starting_at(settings, names, 0)
     }
 
     /// A critic that has seen nothing and learns rows as they are: of action values, rows between inputs of Q
-    /// ([`crate::action::ActionValue::rows`]). `names` are those of the numbers of a state, or of an input.
+    /// ([`crate::action::ActionValue::rows`]). `names` name the numbers of a state, or of an input.
     pub fn of_inputs(settings: Settings, names: Option<Vec<String>>) -> Self {
         let mut learner = Self {
             next_refit: u64::MAX,
@@ -497,7 +497,7 @@ impl Learner {
         events.append(&mut self.following.events);
     }
 
-    /// Make the first model from the rows of the warm-up, once there are so many before offset `end`.
+    /// Make the first model from the rows of the warm-up, once there are enough before offset `end`.
     fn begin(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
         self.learned = end;
         let first = self.first_row.max(window.start());
@@ -517,7 +517,7 @@ impl Learner {
         events.push(Event::FirstModel);
     }
 
-    /// Watch the errors of a model that has been selected, or that will stay without that: those of a stopgap shrink.
+    /// Watch the errors of a model that has been selected, or that will stay without that: a stopgap's errors shrink.
     fn begin_watch(&mut self) {
         let stays = self.generation_adopted() > 1 || self.settings.refit_first_rows == 0;
         if let Some(model) = self.model.as_mut().filter(|model| stays && model.watch().is_none()) {
@@ -548,8 +548,8 @@ impl Learner {
         self.set_selected(selected);
         self.acting = adoption.acting;
         self.take_world(adoption.world);
-        // Only where it counts, so that checkpoints of before are those of today.
-        // Rows that came while it swept are still to be swept over. Records of before do not say which those are.
+        // Only where it counts, so that older checkpoints are as today's.
+        // Rows that came while it swept are still to be swept over. Older records do not say which.
         let swept_through = adoption.swept_through.unwrap_or(self.learned).min(self.learned);
         self.improved_at = if self.settings.improves() { swept_through } else { 0 };
         self.asked.score_at_job = None;

@@ -31,7 +31,7 @@ pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64, weighted: boo
         return Vec::new();
     }
     let mut out = vec![0.0; columns.len()];
-    // Twice: the first leaves the rounding of long sums of large numbers, the second that of small ones.
+    // Twice: the first leaves the rounding of long sums of large numbers, the second the rounding of small ones.
     for _ in 0..2 {
         for (mu, &column) in out.iter_mut().zip(columns) {
             let left = |i: usize| rows.reward(i)[column] - *mu * (1.0 - follows(rows, i, discount));
@@ -60,10 +60,10 @@ fn weights(rows: &Rows, discount: f64, weighted: bool) -> Vec<f64> {
         .collect()
 }
 
-/// What the rewards behind those of rows are about.
+/// What the rewards behind the rows' own are about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct About {
-    /// The columns that they are those of (H,).
+    /// The reward columns that they stand for (H,).
     pub(crate) columns: Vec<usize>,
     /// (H,).
     pub(crate) level: Vec<f64>,

@@ -30,7 +30,7 @@ pub fn spread_out(dim: usize, axes: &[usize], places: &[f64], visited: &[f64]) -
 }
 
 /// The means over `visited` (s, D) of the answers of `model` at places (p, A) on `axes` (A,). Variances are means, too: their root is
-/// the deviation of V at a typical state there, not that of the average. A place is extrapolated if most of its states are.
+/// the deviation of V at a typical state there, not of the average. A place is extrapolated if most of its states are.
 ///
 /// # Errors
 /// If a number is not finite or too large for a state.

@@ -221,7 +221,7 @@ impl Model {
         }
     }
 
-    /// Scale of its values: the kernel is so many times that of the dictionary.
+    /// Scale of its values: its kernel over the dictionary's.
     pub(crate) fn signal(&self) -> f64 {
         self.weights.scale.signal
     }
@@ -454,7 +454,7 @@ impl Model {
         slots.chunks(CLOSED_TOGETHER).for_each(|slots| self.end_chains(slots, slots, &mut gathered));
     }
 
-    /// End the chains in `slots`, which run. The heads know them by the numbers in `of_heads` (as many).
+    /// End the chains in `slots`, which run. The heads know them by the numbers in `of_heads`, one for each.
     fn end_chains(&mut self, slots: &[usize], of_heads: &[usize], gathered: &mut Gathered) {
         let (follows, scatters) = (self.statistics.follows_rows, self.errors.scatter.takes_rows());
         let (m, dim, width) = (self.basis.len(), self.basis.dim(), self.basis.width());

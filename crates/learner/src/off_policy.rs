@@ -1,7 +1,7 @@
 //! Another policy judged on the rows of the one that acted: what it would earn from the states where episodes began.
 //!
 //! ```text
-//! w_t = prod_(k <= t) rho_k over an episode, w that of its last row, G = sum_t gamma^t r_t           docs/mathematics.md (A6)
+//! w_t = prod_(k <= t) rho_k over an episode, w at its last row, G = sum_t gamma^t r_t           docs/mathematics.md (A6)
 //! IS    mean of w G                              WIS   sum w G / sum w
 //! PDIS  mean of sum_t gamma^t w_t r_t            DR    mean of sum_t gamma^t [w_(t-1) V(x_t) + w_t (r_t - Q(x_t, a_t))]
 //! ```
@@ -134,7 +134,7 @@ impl fmt::Display for Refusal {
             ),
             Self::TraceGap { gap, elements } => write!(
                 f,
-                "no interval of the fitted Q: its dictionary of {elements} elements leaves {gap:.1} nats open, more than {TRACE_GAP_MAX}, so that its error may be more than that of the sample; a larger dictionary (dictionary_max) closes the gap, and the interval of dr does not depend on it"
+                "no interval of the fitted Q: its dictionary of {elements} elements leaves {gap:.1} nats open, more than {TRACE_GAP_MAX}, so that its error may be more than the sample's; a larger dictionary (dictionary_max) closes the gap, and the interval of dr does not depend on it"
             ),
             Self::FewRows { rows, freedom } => write!(
                 f,

@@ -53,7 +53,7 @@ impl Offsets {
         from
     }
 
-    /// Those of `range` that are not among them.
+    /// The offsets of `range` that are not among them.
     #[must_use]
     pub fn between(&self, range: Range<u64>) -> Self {
         Self::from(range).without(self)
@@ -73,7 +73,7 @@ impl Offsets {
         self.0.iter().all(|range| range.start >= std::mem::replace(&mut end, range.end) && range.start < range.end)
     }
 
-    /// Offset behind the last of as many rows as lie between `first` and `number`, where these rows begin at `first` and are at none of
+    /// Offset behind the last of `number - first` rows, where these rows begin at `first` and are at none of
     /// these offsets.
     pub fn stretched(&self, first: u64, number: u64) -> u64 {
         let mut offset = number;
@@ -128,7 +128,7 @@ impl Offsets {
         })
     }
 
-    /// Those of them that are not among `others`.
+    /// The ones that are not among `others`.
     #[must_use]
     pub fn without(&self, others: &Self) -> Self {
         let mut left = Vec::with_capacity(self.0.len());

@@ -17,7 +17,7 @@ use crate::transition::Rows;
 
 /// States that the evidence is of, at most.
 const STATES_MAX: usize = 200;
-/// Frequencies of the grid: up to a tenth of so many turns over all the data.
+/// Frequencies of the grid: up to a tenth of this number of turns over all the data.
 const FREQUENCIES: usize = 400;
 /// Turns between neighbours, over all the data.
 const STEP: f64 = 0.1;

@@ -105,7 +105,7 @@ fn run_about(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>
     select_since_changes(job, unseen, CHANGES_MAX, keep_going, time_left)
 }
 
-/// As [`run`], following at most so many changes; those among rows that are `unseen` are looked for in passing as well.
+/// As [`run`], following at most `most` changes; changes among rows that are `unseen` are looked for in passing as well.
 fn select_since_changes(
     job: &RefitJob,
     unseen: bool,

@@ -18,7 +18,7 @@ pub enum KernelKind {
     /// One relevance per state variable; with selection by held-out returns also a few directions, where they predict better.
     #[default]
     Ard,
-    /// Relevances and this many directions, or as many as the evidence asks for.
+    /// Relevances and this many directions, or the number that the evidence asks for.
     Factor(Option<usize>),
     /// Whichever of these has the most evidence, state variables that do not matter removed.
     Auto,
@@ -60,7 +60,7 @@ impl Lambda {
 const OWN_ROWS: u64 = 1000;
 const OWN_ROWS_PER_FEATURE: u64 = 4;
 
-/// Rows that those of former policies count as together, at most, when another policy begins to act.
+/// Rows that all rows of former policies together count as, at most, when another policy begins to act.
 pub const POLICY_ROWS: f64 = 512.0;
 
 /// lambda of a model that nothing has been selected for yet.
@@ -96,7 +96,7 @@ pub enum OnNewPolicy {
     /// Lets the rows so far count less, by [`Settings::policy_discount`].
     #[default]
     Discount,
-    /// Keeps the model under its policy's name, and goes on with that of the new one if it has one; else as `Restart`.
+    /// Keeps the model under its policy's name, and goes on with the new policy's if it has one; else as `Restart`.
     Keep,
 }
 
@@ -221,7 +221,7 @@ pub struct Settings {
     /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at; none for no limit.
     #[serde(with = "limit")]
     pub rho_max: Option<f64>,
-    /// Half-life in rows, positive: a row so many rows old, those of all streams counted, counts half. None where nothing is
+    /// Half-life in rows, positive: a row of that age, in rows of all streams, counts half. None where nothing is
     /// forgotten.
     #[serde(with = "limit")]
     pub forgetting: Option<f64>,
@@ -230,7 +230,7 @@ pub struct Settings {
     /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1; none lets all of them
     /// together count as [`POLICY_ROWS`] at most, so that it does not matter how often policies change.
     pub policy_discount: Option<f64>,
-    /// With [`OnNewPolicy::Keep`]: most models that are kept beside that of the policy that acts.
+    /// With [`OnNewPolicy::Keep`]: most models that are kept beside the acting policy's.
     pub policies_kept: usize,
     /// What model selection goes by. White noise is always selected by evidence.
     pub selection: SelectionKind,
@@ -285,7 +285,7 @@ pub struct Settings {
     /// Whether a refit may give some of the heads a kernel and a dictionary of their own.
     #[serde(skip_serializing_if = "Clone::clone")]
     pub heads_split: bool,
-    /// Whether nothing but the heads is learned: no weights, no errors and no sums of rewards. Those of a critic never say so.
+    /// Whether nothing but the heads is learned: no weights, no errors and no sums of rewards. Never in the settings of a critic.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub heads_alone: bool,
 }
@@ -491,7 +491,7 @@ impl Settings {
         }
     }
 
-    /// Coordinates that actions add to those of a state; 0 for values of states.
+    /// Coordinates that actions add to a state's; 0 for values of states.
     pub fn action_width(&self) -> usize {
         self.action_value.as_ref().map_or(0, |of| of.space.width())
     }
@@ -549,14 +549,14 @@ impl Settings {
         self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Improve)
     }
 
-    /// Call the actions so, unless they have names or are not as many.
+    /// Call the actions so, unless they have names or differ in number.
     pub fn call_actions(&mut self, names: &[String]) {
         if self.action_names.is_empty() && self.action_width() == names.len() {
             self.action_names = names.to_vec();
         }
     }
 
-    /// Names of the discrete actions: those of the settings, or their numbers. Empty for a box and for values of states.
+    /// Names of the discrete actions: from the settings, or their numbers. Empty for a box and for values of states.
     pub fn action_names(&self) -> Vec<String> {
         (0..self.choices()).map(|a| self.action_names.get(a).cloned().unwrap_or_else(|| a.to_string())).collect()
     }
@@ -578,7 +578,7 @@ impl Settings {
         names
     }
 
-    /// Give the names of an input's numbers to those that are called by their numbers alone, in `own`, as many.
+    /// Give the names of an input's numbers to the ones in `own` that are called by their numbers alone; both are of one length.
     pub(crate) fn name_numbered(&self, own: &mut [String], names: &[String]) {
         if own == names {
             return;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// z = (x - shift) / scale, coordinate by coordinate: from the environment's states to those of the kernel.
+/// z = (x - shift) / scale, coordinate by coordinate: from the environment's states to the kernel's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// (D,), unit of the state.
@@ -105,7 +105,7 @@ pub struct Snapshot {
     pub table: Option<String>,
 }
 
-/// Actions whose coordinates follow those of the state in what a snapshot is asked about.
+/// Actions whose coordinates follow the state's in what a snapshot is asked about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Actions {
     /// The actions there are.
@@ -345,7 +345,7 @@ impl Snapshot {
     }
 
     /// Head number `h` as a value function of its own: kernel, noise, variance (where it is asked for and carried, O(m^3)) and
-    /// spread of returns are those of the head, a timescale counts as discount 1, and `critic` stays.
+    /// spread of returns are the head's, a timescale counts as discount 1, and `critic` stays.
     ///
     /// # Panics
     /// If the snapshot has no such head.

@@ -29,7 +29,7 @@ const WEIGHT_LEAST: f64 = 1e-3;
 const REFERRED: u64 = 1024;
 /// Start rows that are followed at once; of one chain there are at most 49.
 const TRIALS_MAX: usize = 128;
-/// Rows that errors of predictions are remembered for: a part of the refit's rows, and so many horizons at least.
+/// Rows that errors of predictions are remembered for: a part of the refit's rows, and at least the horizons below.
 const REMEMBERED: f64 = 0.25;
 const REMEMBERED_HORIZONS: f64 = 20.0;
 /// Part of a half-life that a tracker at discount 0 goes without a new solution, at least a row.
@@ -74,7 +74,7 @@ impl Place {
     }
 
     /// W = 1 here, and nothing gathered: of many rows W would be too small a number, and the sum too large a one, to tell what came since
-    /// a start. `starts` are those of this chain, which are brought along.
+    /// a start. `starts` are this chain's, which are brought along.
     fn refer<'a>(&mut self, starts: impl Iterator<Item = &'a mut Start>) {
         for start in starts {
             start
@@ -339,7 +339,7 @@ impl Tracking {
         }
     }
 
-    /// The weights (m, H) of all answers, where the base's are u (m, H) at this `ridge`, those of the last refresh or newer ones: all
+    /// The weights (m, H) of all answers, where the base's are u (m, H) at this `ridge`, of the last refresh or newer: all
     /// trackers are solved for at them. With them the form (m, m) of [`Tracking::scatter`], its mean over rewards. None where all gates
     /// are shut. O(J q (m + q^2) + m^2).
     pub fn answering_weights(&self, u: &Matrix, ridge: f64) -> Option<(Matrix, Matrix)> {

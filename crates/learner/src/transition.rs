@@ -122,7 +122,7 @@ pub struct BatchParts {
     pub policy: Option<String>,
     /// (n, A), or left out: the action that this policy takes in the next state.
     pub next_actions: Option<Vec<f64>>,
-    /// (n, C), or left out: its probabilities of C discrete actions in the next state; those of a row sum to 1.
+    /// (n, C), or left out: its probabilities of C discrete actions in the next state; each row sums to 1.
     pub next_action_probs: Option<Vec<f64>>,
     /// What its numbers are called. Names say nothing of the rows.
     pub names: Names,
@@ -773,7 +773,7 @@ impl Rows {
         self.labels.clear();
     }
 
-    /// Whether all columns have as many rows, which a file may contradict.
+    /// Whether all columns have one number of rows, which a file may contradict.
     pub(crate) fn is_consistent(&self) -> bool {
         let n = self.len();
         let optional = |len: usize| len == 0 || len == n;

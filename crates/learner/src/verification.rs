@@ -108,7 +108,7 @@ struct Stated {
     state: Vec<f64>,
 }
 
-/// Those of the two that follow the chain of `slot`.
+/// The ones of the two that follow the chain of `slot`.
 pub(crate) fn following(trials: &[Trial; 2], slot: usize) -> impl Iterator<Item = usize> + use<> {
     let follows = [0, 1].map(|k| trials[k].slot == Some(slot as u64));
     (0..2).filter(move |&k| follows[k])
@@ -120,7 +120,7 @@ pub(crate) fn rows_apart(length: f64, least: u64, starts: u64) -> u64 {
     spaced(((length / 2.0).ceil() as u64).max(least), starts)
 }
 
-/// So many rows, and by chance up to a quarter more.
+/// Rows until the next start, and by chance up to a quarter more.
 pub(crate) fn spaced(rows: u64, starts: u64) -> u64 {
     rows + scrambled(starts) % (rows / 4 + 1)
 }
@@ -135,7 +135,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// That of a critic with m features: a start takes a quadratic form, m^2 operations, where learning a row takes some 4 m^2. Starts
+    /// The pace of a critic with m features: a start takes a quadratic form, m^2 operations, where learning a row takes some 4 m^2. Starts
     /// nearer to each other than a third of a horizon tell the tracker nothing more, rarer ones leave it behind.
     pub fn new(discount: f64, features: usize) -> Self {
         Self { discount, apart_min: (features as u64 / 48).max(4) }
@@ -171,7 +171,7 @@ pub struct Predicted {
 pub struct HeldOut {
     /// Factor on deviations of returns, in \[1/4, 4\].
     pub factor: f64,
-    /// k: mean square of the errors over that of the stated deviations about V, in \[1/2, 2\].
+    /// k: mean square of the errors over the mean square of the stated deviations about V, in \[1/2, 2\].
     pub normal: f64,
     /// Share of those returns in the 90 % interval before the factor; none where they were too few.
     #[serde(default)]
@@ -197,7 +197,7 @@ impl HeldOut {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verification {
     trials: Vec<Trial>,
-    /// Of as many; fewer in files from before it was kept.
+    /// One for each; fewer in files from before it was kept.
     #[serde(default)]
     stated: Vec<Stated>,
     /// Rows before the next start.
@@ -445,10 +445,10 @@ impl Verification {
 
     /// By what deviations of returns are to be multiplied so that nine in ten of the returns lie within 1.645 of them: what the refit
     /// has found, moved as far as the last `PAIRS_LATEST` |z| of all heads do not leave it open, and times what the tracker has made
-    /// of the misses (Q5). That of the refit alone below [`PAIRS_LEAST`] pairs.
+    /// of the misses (Q5). The refit's factor alone below [`PAIRS_LEAST`] pairs.
     /// ```text
     /// lower, upper = the quantiles of |z| at 0.9 -+ sqrt(0.9 0.1 / pairs), over 1.645
-    /// factor = (that of the refit, moved into [lower, upper]) e^a                                     (Q4)
+    /// factor = (the refit's, moved into [lower, upper]) e^a                                           (Q4)
     /// a <- a + 0.1 / horizon rows since the start before (share of heads that missed - 0.1), within 1.4    (Q5)
     /// ```
     pub fn factor(&self, heads: usize) -> f64 {
@@ -518,7 +518,7 @@ impl Verification {
 }
 
 /// By what stated deviations are to be multiplied so that nine in ten of the errors that are `scaled` by them lie within 1.645, as far
-/// as so many `independent` ones demand it: (Q7). 1 below eight of them.
+/// as this number of `independent` ones demands it: (Q7). 1 below eight of them.
 pub fn factor_of(mut scaled: Vec<f64>, independent: f64) -> f64 {
     scaled.retain(|z| z.is_finite());
     if independent < INDEPENDENT_MIN || scaled.is_empty() {
@@ -626,7 +626,7 @@ mod tests {
         let mut few = independent(100, 2.0, 1);
         few.held_out = held_out;
         assert!(few.pairs(1) > 5 && few.pairs(1) < PAIRS_LEAST as u64, "{}", few.pairs(1));
-        assert_eq!(few.factor(1), 1.5, "that of the refit");
+        assert_eq!(few.factor(1), 1.5, "the factor of the refit");
         let mut many = independent(30_000, 2.0, 1);
         (many.held_out, many.tracked, many.independent) = (held_out, 0.0, 1.0);
         assert_eq!(many.pairs(1), PAIRS_MAX as u64);
@@ -634,7 +634,7 @@ mod tests {
         assert_eq!((many.factor(1), many.coverage(1)), (TRACKED_FACTOR_MAX, Some(0.0)));
         many.errors.fill(0.0);
         assert_eq!((many.factor(1), many.coverage(1)), (1.0 / TRACKED_FACTOR_MAX, Some(1.0)));
-        // Three of every four: the factor changes nothing of what is told.
+        // Three of every four: the factor changes nothing of what is said.
         many.errors.iter_mut().step_by(4).for_each(|z| *z = 2.0 * NINETY);
         assert_eq!((many.factor(1), many.coverage(1), many.coverage(2)), (2.0, Some(0.75), Some(0.75)));
         // Only the last ones say what the quantile is.

@@ -44,7 +44,7 @@ const STARTS: f64 = 16.0;
 const FOLLOWED_MAX: usize = 24;
 /// Rows that raised an alarm that are followed at once.
 const RAISED_MAX: usize = 16;
-/// A stream is silent when the others have brought the rows of so many returns' lengths, at least SILENT_ROWS, since its last row.
+/// A stream is silent when the others have brought the rows of this many returns' lengths, at least SILENT_ROWS, since its last row.
 const SILENT_LENGTHS: f64 = 16.0;
 const SILENT_ROWS: f64 = 1000.0;
 /// Most alarms of a critic: each is asked at every row.
@@ -108,13 +108,13 @@ pub struct WarningRecord {
     pub hits: u64,
     /// Alarms whose return did not.
     pub mistaken: u64,
-    /// Followed returns that stayed at or above x, and those of them at whose start the alarm was on.
+    /// Followed returns that stayed at or above x, and how many of them began while the alarm was on.
     pub stayed: u64,
     /// Of these.
     pub stayed_warned: u64,
     /// Followed returns that fell below x.
     pub fell: u64,
-    /// Those of them that no alarm foretold.
+    /// The ones that no alarm foretold.
     pub missed: u64,
     /// Mean lead of the hits, rows.
     pub lead_rows: f64,
@@ -456,7 +456,7 @@ impl Warner {
         self.conclude_at(trial, rest, f64::NAN);
     }
 
-    /// A return is known: what was gathered and `rest`. `time` is that of its last row.
+    /// A return is known: what was gathered and `rest`. `time` is its last row's.
     fn conclude_at(&mut self, trial: &Trial, rest: f64, time: f64) {
         let found = trial.gathered + rest;
         if !found.is_finite() {
@@ -606,7 +606,7 @@ impl Warnings {
         self.of.iter()
     }
 
-    /// That of the critic's first reward.
+    /// The warner of the critic's first reward.
     pub(crate) fn of_values(&mut self) -> Option<&mut Warner> {
         self.of.iter_mut().find(|warner| warner.settings.head.is_none())
     }
@@ -616,7 +616,7 @@ impl Warnings {
         self.of.iter().enumerate().filter_map(|(k, warner)| Some((k, warner.settings.head.as_deref()?)))
     }
 
-    /// That of this number.
+    /// The warner of this number.
     pub(crate) fn at(&mut self, number: usize) -> &mut Warner {
         &mut self.of[number]
     }
@@ -731,7 +731,7 @@ mod tests {
         assert_eq!(warner.missing(), 99);
         run(&mut warner, 2000, false, false);
         assert_eq!((warner.missing(), warner.record().fell), (0, 0));
-        // Values of calm episodes scatter, so that some alarms are false: as many as are stated.
+        // Values of calm episodes scatter, so that some alarms are false: the stated share.
         let calm = warner.record();
         let share = calm.false_share().unwrap();
         assert!((0.5..1.5).contains(&(share / 0.01)) && calm.hits == 0 && calm.mistaken > 0, "{calm:?}");

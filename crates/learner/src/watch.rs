@@ -57,7 +57,7 @@ impl DriftSensitivity {
 pub struct Moved {
     /// Which, counted from 0.
     pub variable: usize,
-    /// How; its unit is that of normalised states.
+    /// How; in the unit of normalised states.
     pub finding: Finding,
 }
 
@@ -66,7 +66,7 @@ pub struct Moved {
 pub struct Alarm {
     /// Row that raised it.
     pub offset: u64,
-    /// Place of its reward column among those of the critic.
+    /// Place of its reward column among the critic's.
     pub reward: usize,
     /// What changed about the errors, since when, how much.
     pub finding: Finding,
@@ -98,7 +98,7 @@ struct StreamWatch {
 pub(super) struct Watch {
     /// Rows that still pass before anything is watched: a model that has only begun to learn gets better.
     wait: u64,
-    /// Errors are multiplied by it: those of rows that the weights were fitted to are too small.
+    /// Errors are multiplied by it: errors of rows that the weights were fitted to are too small.
     inflation: f64,
     /// Errors of each reward.
     rewards: Vec<Series>,
@@ -113,7 +113,7 @@ pub(super) struct Watch {
 
 /// A row as it is watched.
 pub(super) struct Watched<'a> {
-    /// Place of its stream among those of the model.
+    /// Place of its stream among the model's.
     pub slot: usize,
     /// Its TD errors (H,).
     pub errors: &'a [f64],
@@ -289,7 +289,7 @@ impl Watch {
         healthy.or_else(|| self.speaks().then(|| Box::new(self)))
     }
 
-    /// How far errors, those of some rows for each of H rewards, are from what was normal, in standard deviations; the largest of all rewards.
+    /// How far errors of some rows, for each of H rewards, are from what was normal, in standard deviations; the largest of all rewards.
     /// None where that is not known.
     pub(super) fn strangeness(&self, errors: &[Vec<f64>]) -> Option<f64> {
         let of = |(series, errors): (&Series, &Vec<f64>)| series.strangeness(errors.iter().copied());
@@ -327,7 +327,7 @@ impl Watch {
             + self.healthy.as_ref().map_or(0, |healthy| healthy.bytes())
     }
 
-    /// Whether its parts fit H rewards, D variables and so many slots.
+    /// Whether its parts fit H rewards, D variables and `slots` slots.
     pub(super) fn is_consistent(&self, rewards: usize, variables: usize, slots: usize) -> bool {
         let of_stream = |stream: &StreamWatch| {
             [0, rewards].contains(&stream.parts.len()) && stream.parts.iter().all(Part::is_consistent)
@@ -342,7 +342,7 @@ impl Watch {
     }
 }
 
-/// Bytes of a watch over so many rewards and variables, with what was normal before its last alarm.
+/// Bytes of a watch over `rewards` rewards and `variables` variables, with what was normal before its last alarm.
 pub fn watch_bytes(rewards: usize, variables: usize) -> usize {
     2 * (size_of::<Watch>() + (rewards + variables) * size_of::<Series>())
 }

@@ -216,7 +216,7 @@ impl Window {
         }
     }
 
-    /// Whether so many further rows may make it forget some.
+    /// Whether `count` further rows may make it forget some.
     pub(crate) fn is_about_to_forget(&self, count: usize) -> bool {
         let begins_a_segment = self.end.is_multiple_of(SEGMENT_ROWS as u64) || count > self.room();
         begins_a_segment && self.end - self.start + count as u64 >= self.rows_max
@@ -254,7 +254,7 @@ impl Window {
         self.holes.join(&offsets.without(&offsets.without(&here)));
     }
 
-    /// Keep actions of so many numbers, up to [`ACTION_NUMBERS_MAX`], and times, from here on, where rows bring some.
+    /// Keep actions of `actions` numbers, up to [`ACTION_NUMBERS_MAX`], and times, from here on, where rows bring some.
     fn widen(&mut self, actions: usize, times: bool) {
         let width = self.actions_per_row.max(actions.min(ACTION_NUMBERS_MAX));
         if (width, self.keeps_times || times) != (self.actions_per_row, self.keeps_times) {

@@ -20,9 +20,9 @@ const ROUNDING: f64 = 1e-14;
 pub(super) struct Hill {
     /// Without the bias and the columns that no action changes.
     kernel: Kernel,
-    /// Weights that stand before those of elements.
+    /// Weights that stand before the elements' weights.
     columns: usize,
-    /// Of each column of a number of the action: its own number, that of the input, and s.
+    /// Of each column of a number of the action: its own number, the input's, and s.
     linear: Vec<(usize, usize, f64)>,
     /// Elements, projected: in lanes for values, row by row (m, width) for derivatives.
     points: Points,

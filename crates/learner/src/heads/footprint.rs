@@ -19,7 +19,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Under so many kernels, between which heads are divided as needs the most.
+    /// Under `kernels` kernels, heads divided between them as needs the most.
     fn of(heads: &[Head], kernels: usize) -> Self {
         let (mut signals, mut weightings) = (Vec::new(), Vec::new());
         let mut groups: Vec<(Rate, Continuation, Option<Weighting>)> = Vec::new();
@@ -34,7 +34,7 @@ impl Counts {
     }
 }
 
-/// Bytes of all heads under one or two `kernels` with a dictionary of at most m elements each, while so many recent `rows` of `row_bytes` are kept for new elements
+/// Bytes of all heads under one or two `kernels` with a dictionary of at most m elements each, while recent `rows` of `row_bytes` each are kept for new elements
 /// and `block` rows are learned at once; chains left out. The first is of the model, the second of the snapshots that answer.
 pub fn bytes_max(
     heads: &[Head],

@@ -34,7 +34,7 @@ pub struct HeadsSnapshot {
     pub heads: SharedHeads,
     /// (m, H).
     pub weights: DMatrix<f64>,
-    /// (H,), positive: the kernel of a head is so many times k.
+    /// (H,), positive: the kernel of a head over k.
     pub signals: Vec<f64>,
     /// (H,), positive: noise variance over signal.
     pub ratios: Vec<f64>,
@@ -108,7 +108,7 @@ impl HeadsSnapshot {
         self.signals[head] * self.ratios[head]
     }
 
-    /// Variance of a single return of head number `head`, where `variance` is that of its value.
+    /// Variance of a single return of head number `head`, where `variance` is its value's.
     pub fn return_variance(&self, head: usize, variance: f64) -> f64 {
         self.verified[head].factor.powi(2) * (variance + self.noise_variance(head))
     }

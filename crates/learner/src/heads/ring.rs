@@ -96,7 +96,7 @@ impl Ring {
         self.shares.iter_mut().for_each(|share| *share *= factor);
     }
 
-    /// Make room for the discounts of one more row in so many groups: where they begin.
+    /// Make room for the discounts of one more row in `groups` groups: where they begin.
     pub(super) fn push_decays(&mut self, groups: usize) -> usize {
         let from = self.decays.len();
         self.decays.resize(from + groups, 0.0);
@@ -128,7 +128,7 @@ impl Ring {
         }
     }
 
-    /// This ring, of `groups` groups, with the columns that `other` has of the same rows: those of its group k are in the group
+    /// This ring, of `groups` groups, with the columns that `other` has of the same rows: the columns of its group k are in the group
     /// `places[k]` of both, behind those there are. Rows and cuts that either has forgotten are.
     pub(super) fn joined(mut self, mut other: Self, groups: usize, places: &[usize]) -> Self {
         let (first, cuts) = (self.first.max(other.first), self.cuts.len().min(other.cuts.len()));
@@ -192,7 +192,7 @@ impl Ring {
         self.cuts.len()
     }
 
-    /// Note what the chain of group number `g` was at cut number `number`, which then is that of its next cut: groups take the same
+    /// Note what the chain of group number `g` was at cut number `number`, which then is the number of its next cut: groups take the same
     /// cuts one after the other.
     pub(super) fn cut_in_group(&mut self, g: usize, chain: Chain, features: &[f64], number: &mut usize) {
         if g == 0 {

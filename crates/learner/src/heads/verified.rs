@@ -41,7 +41,7 @@ pub struct Verdict {
     pub coverage: f64,
     /// Mean of y - V, in the unit of the return.
     pub bias: f64,
-    /// Variance of y - V over that of y, from 0; none where returns do not vary.
+    /// Variance of y - V over the variance of y, from 0; none where returns do not vary.
     pub unexplained: Option<f64>,
     /// What deviations of returns are multiplied by, in \[1/4, 4\].
     pub factor: f64,
@@ -122,7 +122,7 @@ pub(super) struct Start<'a> {
 }
 
 impl HeadVerification {
-    /// Be there for groups of so many heads each. A checkpoint of before has none of them.
+    /// Be there for groups of these sizes, in heads. An older checkpoint has none of them.
     pub(super) fn settle(&mut self, heads: impl ExactSizeIterator<Item = usize>) {
         if self.groups.len() != heads.len() {
             self.groups = heads.map(Followed::new).collect();
@@ -141,7 +141,7 @@ impl HeadVerification {
         Some(weights[g].chunks_exact(heads.max(1)).zip(features).map(|(row, phi)| f64::from(row[column]) * phi).sum())
     }
 
-    /// The weights that predict, as memory for those that will: there are none until [`HeadVerification::foresee`] gets them.
+    /// Take the forecast's buffers for reuse; there is no forecast until [`HeadVerification::foresee`] makes one.
     pub(super) fn take_weights(&mut self) -> Vec<Vec<f32>> {
         self.forecast.take().map(|forecast| forecast.weights).unwrap_or_default()
     }
@@ -172,7 +172,7 @@ impl HeadVerification {
         }
     }
 
-    /// Follow a row that has just arrived for group number `g`, if one is due. `scale` gives those of its heads, column by column.
+    /// Follow a row that has just arrived for group number `g`, if one is due. `scale` gives the scales of its heads, column by column.
     pub(super) fn start(&mut self, g: usize, row: Start<'_>, scale: impl Fn(usize) -> Scale) {
         let Self { forecast: Some(forecast), groups, work } = self else { return };
         let Some(trial) = groups[g].due(&row) else { return };
@@ -266,7 +266,7 @@ impl HeadVerification {
         })
     }
 
-    /// Variance of y - V over that of y of the heads of group number `g`; none where returns do not vary, however few pairs there are.
+    /// Variance of y - V over the variance of y, of the heads of group number `g`; none where returns do not vary, however few pairs there are.
     pub(super) fn unexplained(&self, g: usize) -> impl Iterator<Item = Option<f64>> {
         let figures = self.groups.get(g).map_or(&[][..], |group| &group.figures);
         figures.chunks_exact(FIGURES).map(|of| unexplained(of[1], of[3]))
@@ -301,7 +301,7 @@ impl HeadVerification {
         self.forecast.as_ref().map_or(0, weights) + self.groups.iter().map(group).sum::<usize>()
     }
 
-    /// Whether its parts fit groups of so many heads each, m features, and this many slots and weightings.
+    /// Whether its parts fit groups of these sizes, m features, and this many slots and weightings.
     pub(super) fn is_consistent(&self, groups: &[usize], m: usize, slots: usize, weightings: usize) -> bool {
         let fits = |forecast: &Forecast| {
             let size = forecast.spectra.first().map_or(0, |spectrum| spectrum.values.len());

@@ -62,8 +62,9 @@ struct Ends {
 pub(super) struct ActionRows {
     /// Offset of the first row that it was offered.
     first: u64,
-    /// Offset behind the last row that it has taken in, and behind the last one that is learned as far as it is complete.
+    /// Offset after the last row received.
     end: u64,
+    /// Offset after the last complete row learned.
     learned: u64,
     /// None before the first row.
     #[serde(with = "written")]
@@ -439,7 +440,7 @@ impl Learner {
         Some(rows.count())
     }
 
-    /// Offset of a complete row from that of a row as it arrives, for what holds from there on.
+    /// Offset of a complete row from the offset of a row as it arrives, for what holds from there on.
     pub(super) fn complete_offset(&self, offset: u64) -> u64 {
         offset.saturating_sub(self.action_rows.as_ref().map_or(0, |rows| rows.lag()))
     }
@@ -496,7 +497,7 @@ impl Event {
     }
 }
 
-/// Where policies begin, as checkpoints have it: in those of before, one offset for all streams, or none.
+/// Where policies begin, as checkpoints have it: in older ones, one offset for all streams, or none.
 mod policies {
     use serde::{Deserialize, Deserializer};
     use std::collections::BTreeSet;
@@ -593,7 +594,7 @@ mod tests {
         behind.set_names(Some(vec!["x".into()]));
         assert_eq!(before.names.as_deref().unwrap(), ["x", "action=0", "action=1", "action=2"]);
         assert_eq!(behind.names, before.names);
-        // Actions have names later still; those of the settings count more, and others are of other actions.
+        // Actions have names later still; names in the settings count more, and others are of other actions.
         let called = |names: [&str; 3]| names.map(str::to_owned);
         behind.settings.call_actions(&called(["a", "b", "c"])[..2]);
         behind.settings.call_actions(&called(["a", "b", "c"]));

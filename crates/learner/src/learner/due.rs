@@ -57,7 +57,7 @@ impl Learner {
         }
     }
 
-    /// Whether enough rows have come since those that were swept over last: as many as the settings say, and a twentieth of all;
+    /// Whether enough rows have come since the last sweeps: the number in the settings, and a twentieth of all;
     /// or a hundredth of all, if an episode has ended among them. Both shares let the rows between two improvements grow with the
     /// rows, so that a fast stream does not improve all the time.
     fn improvement_due(&self) -> bool {

@@ -28,15 +28,15 @@ use crate::window::Window;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Rows up to the alarm that a fork begins with where no row divides the errors clearly: as many as the change has probably lasted,
+/// Rows up to the alarm that a fork begins with where no row divides the errors clearly: the rows that the change has probably lasted,
 /// between these.
 const BEFORE_ALARM_MIN: u64 = 128;
 const BEFORE_ALARM_MAX: u64 = 1024;
-/// Rows before the last one learned that the learner may have to look at again: the change is looked for among so many.
+/// Rows before the last one learned that the learner may have to look at again: the change is looked for among them.
 const LOOK_BACK: u64 = 2048;
 /// Lead in the contest with which a fork takes over at once, standard errors.
 const LEAD_CLEAR: f64 = 2.5;
-/// A fork that has not taken over with so many times the rows that it needs is dismissed.
+/// A fork that has not taken over with this multiple of the rows that it needs is dismissed.
 const PATIENCE: u64 = 4;
 /// Models that are set aside at most; the one that has been for longest makes room.
 pub const KEPT_MAX: usize = 3;
@@ -49,8 +49,8 @@ const COPY_ROWS_MAX: u64 = 8192;
 /// Rows that a model which was set aside is tried on, at most and at least.
 const TRIAL_ROWS: u64 = 512;
 const TRIAL_ROWS_MIN: u64 = 320;
-/// It fits where its errors are nearer to what was normal than this, standard deviations; and it must clearly foretell better
-/// than the present one, since a change of noise alone fits several models.
+/// A kept model is reinstated if its errors lie within this many standard deviations of normal and it clearly wins the comparison
+/// with the present one, since a change of noise alone fits several models.
 const FITS_WITHIN: f64 = 3.0;
 
 /// A model that learns beside the one that answers.
@@ -417,7 +417,7 @@ impl Learner {
 
     /// The row since which the errors that raised `alarm` most probably differ: the watch knows that in blocks alone, and each
     /// row from before the change that a fork learns makes it wrong. None where the last rows show no such place. `spreads` (H,)
-    /// are those of the errors before the change.
+    /// are the errors' spreads before the change.
     fn changed_row(&self, window: &Window, alarm: &Alarm, kept_from: u64, spreads: &[f64]) -> Option<u64> {
         let (model, end) = (self.model.as_ref()?, alarm.offset + 1);
         let from = end.saturating_sub(LOOK_BACK).max(kept_from);

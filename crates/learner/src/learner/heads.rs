@@ -60,7 +60,7 @@ impl Learner {
         &self.added
     }
 
-    /// With heads that were added at run time, `names` among those of the settings.
+    /// With the heads `names` of the settings as heads that were added at run time.
     pub fn with_added_heads(self, names: &[String]) -> Self {
         let known: HashSet<&str> = self.settings.heads.iter().map(|head| head.name.as_str()).collect();
         let added = names.iter().filter(|name| known.contains(name.as_str())).cloned().collect();

@@ -9,9 +9,9 @@ impl Learner {
         self.model.as_deref().into_iter().chain(self.following.models()).chain(self.policies.models())
     }
 
-    /// Take over the names of the state variables, and those of actions from the settings; a model keeps those that it has.
+    /// Take over the names of the state variables, and names of actions from the settings; a model keeps those that it has.
     pub fn set_names(&mut self, names: Option<Vec<String>>) {
-        // Once rows have come, its own have those of actions behind them.
+        // Once rows have come, its own have the actions' names behind them.
         let both = self.action_rows.as_ref().is_some_and(|rows| rows.has_begun());
         let own = self.names.take().filter(|_| both);
         let names = names.or(own.map(|mut own| {
@@ -43,7 +43,7 @@ impl Learner {
 }
 
 impl Adoption {
-    /// That of a model that others have selected, before any row.
+    /// The adoption of a model that others have selected, before any row.
     pub fn given(model: Box<Model>, generation: u64) -> Self {
         Self {
             generation,

@@ -21,7 +21,7 @@ impl Learner {
         self.selected.unwrap_or(self.generation > 1)
     }
 
-    /// Say so. Checkpoints of before say nothing, and are those of today where the generation tells.
+    /// Set whether it was selected. Older checkpoints say nothing, and are as today's where the generation tells.
     pub(super) fn set_selected(&mut self, selected: bool) {
         self.selected = (selected != (self.generation > 1)).then_some(selected);
     }

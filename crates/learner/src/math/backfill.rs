@@ -267,7 +267,7 @@ impl BackfillBuffer {
         }
     }
 
-    /// Whether its parts are of sizes that fit m features, projected states (`width`,), H rewards and so many chains.
+    /// Whether its parts are of sizes that fit m features, projected states (`width`,), H rewards and `chains` chains.
     pub(crate) fn is_consistent(&self, m: usize, width: usize, rewards: usize, chains: usize) -> bool {
         let slots = self.slots;
         let points = if self.settled { 0 } else { slots };
@@ -312,7 +312,7 @@ impl BackfillBuffer {
         self.end
     }
 
-    /// The last `count` rows, oldest first, as a posterior gains them; none if not so many are kept.
+    /// The last `count` rows, oldest first, as a posterior gains them; none if fewer are kept.
     pub fn last(&self, count: u64) -> Option<impl Iterator<Item = RowUpdate<'_>>> {
         let from = self.end.checked_sub(count).filter(|&from| from >= self.start && self.notes_all())?;
         Some((from..self.end).map(|row| {
@@ -527,8 +527,8 @@ impl BackfillBuffer {
         }
     }
 
-    /// The traces of the coordinate along the chains, and all that is made of them: the new row of p, those of B and of the
-    /// scatter, and their new columns. `traces` (slots,), zero, become those of the running chains.
+    /// The traces of the coordinate along the chains, and all that is made of them: the new row of p, of B and of the
+    /// scatter, and their new columns. `traces` (slots,), zero, become the traces of the running chains.
     fn backfill_traces(
         &mut self,
         newest: &Newest<'_>,

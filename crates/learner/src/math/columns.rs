@@ -1,4 +1,4 @@
-//! Explicit columns: features that are given functions of the state and stand before those of a dictionary.
+//! Explicit columns: features that are given functions of the state and stand before a dictionary's.
 //!
 //! ```text
 //! V(x) = sum_j beta_j f_j(x) + what the dictionary spans,      beta_j ~ N(0, s_j) a priori              docs/mathematics.md (K6)

@@ -176,7 +176,7 @@ impl Dictionary {
         self.max
     }
 
-    /// Change the cap to so many elements; those that are in stay.
+    /// Change the cap; elements that are in stay.
     pub fn set_max(&mut self, elements: usize) {
         self.max = (elements + self.columns()).max(self.len());
     }
@@ -326,7 +326,7 @@ pub fn pivoted_cholesky(
     let n = states.len() / dim;
     let mut residuals = vec![kernel.diagonal(); n];
     // Column j holds coordinate j of every state's features, so that a coordinate is one matrix-vector product.
-    // Those of the columns stay 0: an element has none.
+    // Features of the columns stay 0: an element has none.
     let columns = dictionary.columns();
     let mut coordinates = Matrix::with_capacity(n, max.min(n) + columns);
     coordinates.resize(n, columns);

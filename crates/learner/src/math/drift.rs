@@ -33,7 +33,7 @@ const CORRELATION_MAX: f64 = 0.8;
 const CORRECTED_MAX: f64 = 0.95;
 /// Numbers, in units of their spread, and z are clipped here.
 const CLIP: f64 = 4.0;
-/// Block means are pulled to within so many standard deviations before the baseline learns from them.
+/// Standard deviations to within which block means are pulled before the baseline learns from them.
 const PULL: f64 = 3.0;
 /// What z has to exceed on average for c to rise: half the shift, in standard deviations, that is found fastest.
 const ALLOWANCE: f64 = 0.5;
@@ -220,7 +220,7 @@ impl Unit {
 /// A watched sequence of numbers. Written and read back it goes on bit for bit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Whether x1 and x2 are told from the mean of the first numbers; errors are told from zero.
+    /// Whether x1 and x2 count from the mean of the first numbers; errors count from zero.
     centred: bool,
     unit: Unit,
     /// 1 / sd, once it is known.
@@ -334,7 +334,7 @@ impl Series {
         (self.sums, self.filled, self.longer) = Default::default();
     }
 
-    /// How far numbers lie from the baseline, in standard deviations of a mean of so many: z of x1, either way, and of x2,
+    /// How far numbers lie from the baseline, in standard deviations of a mean of their number: z of x1, either way, and of x2,
     /// larger only; the larger of the two. None while there is no baseline.
     pub fn strangeness(&self, numbers: impl Iterator<Item = f64>) -> Option<f64> {
         let (mut sums, mut count) = ([0.0; 2], 0_u64);
@@ -383,7 +383,7 @@ impl Series {
 /// k = argmin  k ln v(1..k) + (n - k) ln v(k+1..n)
 /// ```
 /// with at least `least` numbers in either part. None where two Gaussians explain the numbers no better than one by
-/// ten nats. Numbers are in units of their spread before the change, and are clipped as those of a [`Series`] are.
+/// ten nats. Numbers are in units of their spread before the change, and are clipped as in a [`Series`].
 pub fn split(x: &[f64], least: usize) -> Option<usize> {
     let mut sums = vec![[0.0; 2]];
     for &value in x {

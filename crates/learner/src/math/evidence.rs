@@ -219,7 +219,7 @@ mod tests {
                 theta[k] += h;
                 value(&from_parameters(hyper, &theta))
             };
-            // Fourth order: the error of the differences stays below that of rounding.
+            // Fourth order: the error of the differences stays below the rounding error.
             let h = 1e-3;
             let slope = (8.0 * (step(h) - step(-h)) - (step(2.0 * h) - step(-2.0 * h))) / (12.0 * h);
             prop_assert!((slope - gradient[k]).abs() < 1e-7 * scale, "{}: {} against {}", k, gradient[k], slope);

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 /// values\[i\] <- scale exp(values\[i\]), for arguments that are not NaN.
 ///
 /// exp is within 2 units in the last place for arguments in \[-708, 709\]. Below -708 it is zero (the true value is
-/// under 4e-308), above 709 it is that of 709. The width of the registers is chosen at run time, and products and sums are
+/// under 4e-308), above 709 it is exp 709. The width of the registers is chosen at run time, and products and sums are
 /// fused where the processor does that: last bits depend on the machine, but not on where an entry stands in the slice.
 pub fn scaled_exp(values: &mut [f64], scale: f64) {
     ARCH.dispatch(ScaledExp { values, scale });
@@ -132,7 +132,7 @@ impl<C: Correlation> WithSimd for Covariances<'_, C> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        // As many entries as MANY and HALF registers hold, and registers that hold FEW.
+        // The entries that MANY and HALF registers hold, and registers that hold FEW.
         match S::F64_LANES {
             8 => self.in_registers::<S, 64, 32, 1>(simd),
             4 => self.in_registers::<S, 32, 16, 2>(simd),
@@ -184,7 +184,7 @@ impl<C: Correlation> Covariances<'_, C> {
     }
 }
 
-/// Covariances with as many points as `V` registers hold; `columns` gives a coordinate of them and of what follows; `y` are
+/// Covariances with the points that `V` registers hold; `columns` gives a coordinate of them and of what follows; `y` are
 /// coordinates and categories.
 #[inline(always)]
 fn several<'a, S: Simd, C: Correlation, const N: usize, const V: usize>(
@@ -357,7 +357,7 @@ fn exp<S: Simd>(x: f64) -> f64 {
     if x < -708.0 { 0.0 } else { value * power }
 }
 
-/// The polynomial with these coefficients, that of the highest power first.
+/// The polynomial with these coefficients, from the highest power down.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     let mut sum = coefficients[0];

@@ -58,7 +58,7 @@ impl Forgetting {
         }
     }
 
-    /// w of the newest row: what is kept is so many times what it stands for.
+    /// w of the newest row: stored sums = unit x true sums.
     pub fn unit(&self) -> f64 {
         self.weight(self.newest)
     }

@@ -18,7 +18,7 @@ struct Row([f64; WIDTH]);
 
 /// C (m, m), symmetric, laid out so that k' C k reads half of it, once, from end to end.
 ///
-/// k' C k = k' T' k, where T is lower triangular with twice the entries of C, and those of its diagonal once. Panel p
+/// k' C k = k' T' k, where T is lower triangular with twice the entries of C, and its diagonal once. Panel p
 /// holds columns 16 p .. 16 p + 16 of T, row by row from row 16 p on; what is above the diagonal is zero.
 #[derive(Clone, Debug, Default)]
 pub struct QuadraticForm {
@@ -64,7 +64,7 @@ impl QuadraticForm {
     /// result depend on the machine and on its vector alone, not on the others.
     ///
     /// # Panics
-    /// If `vectors` does not hold as many as `out`.
+    /// If `vectors` and `out` differ in number.
     pub fn evaluate(&self, vectors: &[f64], out: &mut [f64]) {
         assert_eq!(vectors.len(), out.len() * stride(self.size), "as many vectors as results");
         ARCH.dispatch(Evaluate { form: self, vectors, out });
@@ -82,7 +82,7 @@ impl WithSimd for Evaluate<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        // As many vectors at a time as there are registers for: each row that is read then counts for all of them.
+        // A vector at a time for each register there is: each row that is read then counts for all of them.
         match S::F64_LANES {
             8 => self.run::<S, 2, 12>(simd),
             4 => self.run::<S, 4, 3>(simd),

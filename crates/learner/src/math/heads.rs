@@ -1,4 +1,4 @@
-//! Many predictions from one stream: sums that all of them share, that those of one discount share, and that each has for itself.
+//! Many predictions from one stream: sums that all of them share, that the heads of one discount share, and that each has for itself.
 //!
 //! A head is a sequence of cumulants r and one of discounts g. Heads whose rows have the same weights w share S ([`Gram`]),
 //! those that also have the same g share the traces and B ([`Group`]), and p and q are a column for each of them,
@@ -7,7 +7,7 @@
 //! S <- S + w phi phi'        z <- g z + w phi    d <- g^2 d + w    e <- g e + w        P <- P + z r'
 //! c <- g c;   q <- q + 2 r c + r^2 d;   t <- t + r e;   c <- c + r d
 //! ```
-//! g is the discount of the row before in the chain. Chains that are cut are closed as those of a critic are ([`BootstrapTerms`]), each
+//! g is the discount of the row before in the chain. Chains that are cut are closed like a critic's ([`BootstrapTerms`]), each
 //! head with its own weights. With w = 1 and one head this is [`super::statistics::Statistics::absorb`].
 
 mod sums;
@@ -422,7 +422,7 @@ impl Group {
     }
 
     /// The newest coordinate in what one closed chain added, whose last successor has features (m,) before it and `value` in it;
-    /// `trace` is that of the chain there, docs/mathematics.md (G4).
+    /// `trace` is the chain's there, docs/mathematics.md (G4).
     pub(crate) fn close_newest(&mut self, chain: &Chain, features: &[f64], value: f64, trace: f64) {
         let (m, gamma, closed) = (features.len(), chain.discount, &mut self.closed);
         let energy = gamma * gamma * chain.weight_energy;
@@ -551,7 +551,7 @@ impl Group {
 
     /// Targets of the heads `which` (n,), chains closed by what their weights u (m, n) give.
     pub fn targets(&self, running: &Running, u: &Matrix, which: &[usize]) -> Vec<Targets> {
-        // E u of all heads at once: that of one would move E through the processor.
+        // E u of all heads at once: for one alone all of E would move through the processor.
         let closed = Some(&self.closed).filter(|closed| closed.chains > 0).into_iter().chain(running.sums());
         let closed: Vec<(&BootstrapTerms, Matrix)> = closed
             .map(|closed| {
@@ -660,7 +660,7 @@ impl<'a> Observed<'a> {
     /// ```text
     /// -1/2 [n log s + (n - m) log ratio - sum log w + log|S + ratio I| + (q - b'(Lambda + ratio I)^-1 b) / (s ratio) + n log 2 pi]
     /// ```
-    /// `log_determinant` is that of [`Observed::log_determinant`] at the ratio.
+    /// `log_determinant` comes from [`Observed::log_determinant`] at the ratio.
     pub fn log_evidence(&self, targets: Targets, images: &[f64], scale: Scale, log_determinant: f64) -> f64 {
         let (n, m, ridge) = (self.rows(), images.len() as f64, self.unit * scale.ratio);
         let explained: f64 = images.iter().zip(&self.spectrum.values).map(|(b, v)| b * b / (v + ridge)).sum();

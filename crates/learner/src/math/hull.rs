@@ -13,7 +13,7 @@ const NO_WEIGHT: f64 = 1e-15;
 /// A point of a hull.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nearest {
-    /// Convex weights of the points (k,): not negative, sum 1; at most as many are positive as the points have dimensions and one.
+    /// Convex weights of the points (k,): not negative, sum 1; at most one more is positive than the points have dimensions.
     pub weights: Vec<f64>,
     /// Squared distance from the target.
     pub squared_distance: f64,

@@ -10,7 +10,7 @@
 //! v  <- max(R v, v + E) t^2,   t = t_(.95, max(1, n / (4 h))) / 1.6449                                                    (I5)
 //! ```
 //! A_j = sum e (phi - gamma phi')' and b_j = sum e delta over the rows of a piece, e their traces, f the mean of phi, S its second
-//! moment, W the scatter of scores, M the system. R counts only where R - 1 exceeds two standard errors. Numbers are those of
+//! moment, W the scatter of scores, M the system. R counts only where R - 1 exceeds two standard errors. Numbers refer to
 //! `docs/mathematics.md`.
 
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const PIECES_MIN: usize = 20;
 pub const PIECE_HORIZONS: f64 = 4.0;
 /// The quantile at 95 % of a normal variable.
 const NORMAL: f64 = 1.6449;
-/// Degrees of freedom above which t is that of a normal variable to a thousandth.
+/// Degrees of freedom above which t is a normal variable's to a thousandth.
 const NORMAL_FROM: f64 = 2000.0;
 /// Steps of the integral that gives t.
 const STEPS: usize = 2000;
@@ -54,13 +54,13 @@ pub struct Widened {
 }
 
 impl Inflation {
-    /// That of a model of which no pieces were looked at: t alone.
+    /// The inflation of a model of which no pieces were looked at: t alone.
     pub fn of_horizon(horizon: f64) -> Self {
         Self { ratio: 1.0, level: 0.0, rows: 1.0, horizon }
     }
 
     /// (I5) where the model has learned `rows` rows by now and v is `mean` (value^2) on average over them: the larger of the two is
-    /// the larger on average, and the same one at every state. The variance of the level falls as that of everything else.
+    /// the larger on average, and the same one at every state. The variance of the level falls like every other.
     pub fn now(&self, rows: f64, mean: f64) -> Widened {
         let square = quantile_ratio(rows / (PIECE_HORIZONS * self.horizon)).powi(2);
         let level = self.level * (self.rows / rows.max(1.0)).min(1.0);
@@ -111,7 +111,7 @@ pub fn ratio_of_pieces(whole: &[f64], single: &[f64]) -> f64 {
     if ratio.is_finite() && ratio - 1.0 > 2.0 * error { ratio } else { 1.0 }
 }
 
-/// Quantile at 95 % of Student's t with so many degrees of freedom, at least 1 of them, over that of a normal variable.
+/// Quantile at 95 % of Student's t with these degrees of freedom, at least 1, over a normal variable's.
 ///
 /// With t = sqrt(nu) tan a its density is cos(a)^(nu - 1) over (-pi / 2, pi / 2): the integral up to the quantile is nine tenths of
 /// that over the half.

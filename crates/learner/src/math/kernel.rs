@@ -87,7 +87,7 @@ impl Profile {
 
 /// k(x, x') = v0 profile((x - x')' Omega (x - x')) + b + sum_j s_j f_j(x) f_j(x')              \[JS09, eq. 18\], (K6)
 ///
-/// The first two terms are what a dictionary spans ([`Kernel::eval`], [`Kernel::block`], [`Kernel::diagonal`]). The sum is that of
+/// The first two terms are what a dictionary spans ([`Kernel::eval`], [`Kernel::block`], [`Kernel::diagonal`]). The sum is over
 /// the [columns](super::columns), which are exact and need no dictionary; [`Kernel::covariance`] and [`Kernel::prior`] have it too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
@@ -101,7 +101,7 @@ pub struct Kernel {
     #[serde(default)]
     pub profile: Profile,
     /// What each state variable is (D,); empty if all are real, which [`Kernel::with_kinds`] sees to. Differences x - x' are
-    /// those of the [embedding](super::embedding), each variable with its one relevance; directions of a factor model go along
+    /// taken in the [embedding](super::embedding), each variable with its one relevance; directions of a factor model go along
     /// real variables alone, what they say of others is not read.
     #[serde(default)]
     pub kinds: Vec<StateKind>,
@@ -113,10 +113,10 @@ pub struct Kernel {
 /// Correlation of the reward noise along a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum NoiseModel {
-    /// Sigma = sigma0^2 H H': the noise is that of the returns. Right for stochastic transitions.
+    /// Sigma = sigma0^2 H H': the noise is on the returns. Right for stochastic transitions.
     #[default]
     Correlated,
-    /// Sigma = sigma0^2 I: the noise is that of single rewards. Right only where transitions are deterministic.
+    /// Sigma = sigma0^2 I: the noise is on single rewards. Right only where transitions are deterministic.
     White,
 }
 
@@ -298,7 +298,7 @@ impl Kernel {
         }
     }
 
-    /// Whether metric and kinds are those of states (`dim`,).
+    /// Whether metric and kinds fit states (`dim`,).
     pub(crate) fn is_of(&self, dim: usize) -> bool {
         self.metric.relevance(dim).len() == dim
             && self.metric.factors().iter().all(|factor| factor.len() == dim)
@@ -324,7 +324,7 @@ impl Kernel {
         self.signal_variance + self.bias_variance
     }
 
-    /// k(x, x) of a state whose coordinates are about as large as those of normalised states: where a grid of ridges begins.
+    /// k(x, x) of a state whose coordinates are about as large as a normalised state's: where a grid of ridges begins.
     pub fn typical(&self) -> f64 {
         self.columns.iter().fold(self.diagonal(), |sum, column| sum + column.variance)
     }

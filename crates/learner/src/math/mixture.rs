@@ -39,7 +39,7 @@ pub struct Mixtures {
 
 impl Mixtures {
     /// out (m, n) <- features of `inputs` (n, D), row-major, in the coordinates of the kernel, whose last `choices` are a
-    /// distribution. Cost of a mixture is that of as many inputs as it has actions above 0.
+    /// distribution. A mixture costs as much as one input for each of its actions above 0.
     ///
     /// # Panics
     /// If `out` is not (m, n).

@@ -138,7 +138,7 @@ pub struct Ascent {
 }
 
 impl Ascent {
-    /// One line for people: `names` are those of the parameters.
+    /// One line for people: `names` name the parameters.
     pub fn report(&self, names: &[String]) -> String {
         let bounds: Vec<String> = self
             .active

@@ -7,10 +7,10 @@
 //! Var u = s ratio (S + ratio I)^-1               targets taken as given                                   (V2)
 //! -2 log p = n log s + (n - m) log ratio + log|A| + (q - p' A^-1 p) / (s ratio) + n log 2 pi,   A = S + ratio I   (E7)
 //! ```
-//! Numbers are those of `docs/mathematics.md`, which writes kappa for ratio.
-//! Where rows are forgotten S, B, p and q are kept `unit` times as large ([`super::forgetting`]). With ratio so many times as
-//! large, too, u and Var u are the same, and the evidence but for its n, which is the effective number of rows, and for
-//! m log unit. It is then that of the likelihood in which each row has its weight for an exponent: no probability of the rows.
+//! Numbers refer to `docs/mathematics.md`, which writes kappa for ratio.
+//! Where rows are forgotten S, B, p and q are kept `unit` times as large ([`super::forgetting`]). With a ratio that is also `unit` times as
+//! large, u and Var u are the same, and the evidence but for its n, which is the effective number of rows, and for
+//! m log unit. It is then the evidence under the likelihood in which each row has its weight for an exponent: no probability of the rows.
 
 mod arrivals;
 mod cached;
@@ -199,7 +199,7 @@ pub struct SolveWork {
 }
 
 impl Posterior {
-    /// Solve for the weights with every cut chain, and those of `running`, at their fixed point. O(m^3).
+    /// Solve for the weights with every cut chain, and the chains of `running`, at their fixed point. O(m^3).
     ///
     /// # Errors
     /// If S + ratio I is not positive definite to working precision, or the fixed point does not exist.

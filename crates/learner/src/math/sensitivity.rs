@@ -1,14 +1,14 @@
 //! How much of a function's variation hangs on each of its variables: total Sobol indices over states that were visited.
 //!
 //! ```text
-//! T_d = E (f(x) - f(x'))^2 / (2 Var f(x))      x' is x but for x_d, which is that of another state      [Jan99]
+//! T_d = E (f(x) - f(x'))^2 / (2 Var f(x))      x' is x but for x_d, which another state gives      [Jan99]
 //! ```
 //! T_d is the share of the variance of f that would be left if all variables but the d-th were known. Variables count as
 //! independent, each with the distribution that it had: what two of them do only together is in the share of both, so that
 //! shares may add up to more than one.
 //!
 //! Pairs (x_d, x'_d) are not drawn: the k-th smallest x_d of S meets the one of rank k + S frac(k g), g the golden section. Such a
-//! lattice covers the square of pairs evenly, and the error of a share is about half of that of random pairs (measured on the functions
+//! lattice covers the square of pairs evenly, and the error of a share is about half of what random pairs give (measured on the functions
 //! of `tests/python/test_relevance.py`). Var f is over all x and x' for the same reason.
 //!
 //! \[Jan99\] M. J. W. Jansen, Analysis of variance designs for model output, Computer Physics Communications 117, 1999.

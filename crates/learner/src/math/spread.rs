@@ -8,7 +8,7 @@
 //! (sum z (phi - gamma^2 phi')' + ridge I) v = sum z (delta^2 - c (1 - gamma^2))                      (T3)
 //! z <- gamma^2 lambda rho z + rho phi
 //! ```
-//! gamma is 0 where a row terminates, rho is the importance ratio. Numbers are those of `docs/mathematics.md`.
+//! gamma is 0 where a row terminates, rho is the importance ratio. Numbers refer to `docs/mathematics.md`.
 
 use super::dense::{Matrix, Op, Singular, axpy, dot, multiply, solve_general};
 use super::raw;
@@ -100,7 +100,7 @@ impl Spreading {
         }
     }
 
-    /// A row with features phi (m,) arrives in the chain of `slot`: `discount` is that of the row before it, 0 where it starts
+    /// A row with features phi (m,) arrives in the chain of `slot`: `discount` is the discount of the row before it, 0 where it starts
     /// the chain; `carry` how much of a trace flows into it, `ratio` its weight.
     pub fn arrive(&mut self, slot: usize, features: &[f64], discount: f64, carry: f64, ratio: f64) {
         if self.trails.len() <= slot {

@@ -235,7 +235,7 @@ impl Statistics {
         self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset))
     }
 
-    /// What is kept is so many times what it stands for: the weight of the newest row. 1 where nothing is forgotten.
+    /// Stored sums = unit x true sums; the unit is the newest row's weight, 1 where nothing is forgotten.
     pub fn unit(&self) -> f64 {
         self.forgetting.map_or(1.0, |forgetting| forgetting.unit())
     }
@@ -327,7 +327,7 @@ impl Statistics {
     /// c <- gamma c;  d <- gamma^2 d + w;  e <- gamma e + w;  q <- q + 2 r c + r^2 d;  c <- c + r d;  t <- t + r e
     /// ```
     /// The second line is (S4). On chains that terminate the first gives \[JS09, eq. 12\].
-    /// gamma is the discount of the transition before this one, `discount` that of this one. phi is `features` (m,), r
+    /// gamma is the discount of the transition before this one, `discount` this one's. phi is `features` (m,), r
     /// `rewards` (H,), w `weight`, 1 where nothing is forgotten. Cost O(m H), no allocation.
     ///
     /// # Panics
@@ -509,7 +509,7 @@ impl Statistics {
         self.closed.grow();
     }
 
-    /// Add the statistics of another piece of stream with the same dictionary: the sum is that of one learner,
+    /// Add the statistics of another piece of stream with the same dictionary: the sum is as of one learner,
     /// docs/mathematics.md (S12). Where rows are forgotten this piece must have come as far as the other ([`Statistics::advance`]).
     ///
     /// # Panics
@@ -567,7 +567,7 @@ impl Statistics {
         }
     }
 
-    /// p + B u (m, H): the sum of z y, every cut chain and those of `running` closed by the value that u (m, H) gives.
+    /// p + B u (m, H): the sum of z y, every cut chain and each chain of `running` closed by the value that u (m, H) gives.
     pub(super) fn closed_response(&self, running: &Running, u: &Matrix, out: &mut Matrix) {
         out.assign(&self.response);
         if self.closed.chains > 0 {
@@ -585,7 +585,7 @@ impl Statistics {
         }
     }
 
-    /// Sum of squared targets of reward column h and their sum at weights u (m, H), every cut chain and those of `running` closed by the
+    /// Sum of squared targets of reward column h and their sum at weights u (m, H), every cut chain and each chain of `running` closed by the
     /// value that u gives, as sums are kept ([`Statistics::unit`]).
     pub fn closed_targets(&self, running: &Running, u: &Matrix, h: usize) -> (f64, f64) {
         let (u, closed) = (u.col(h), &self.closed);

@@ -32,7 +32,7 @@ pub const HORIZON_UNKNOWN: f64 = 100.0;
 const ENDS_MIN: u64 = 4;
 const CHAINS_MIN: f64 = 2.0;
 
-/// Bytes of trackers at most, of H rewards and m features over `explicit` columns and what goes before them, of so many start rows that
+/// Bytes of trackers at most, of H rewards and m features over `explicit` columns and what goes before them, of the start rows that
 /// are followed; and of each stream.
 pub fn bytes_max(features: usize, explicit: usize, rewards: usize, trials: usize) -> (usize, usize) {
     let (halves, number) = (HALF_LIVES.len(), size_of::<f64>());
@@ -55,8 +55,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of a critic with this `discount` whose refit saw `rows` rows with `ends` ends of chains, and whose m `features` begin with so
-    /// many explicit ones.
+    /// Of a critic with this `discount` whose refit saw `rows` rows with `ends` ends of chains, and whose m `features` begin with
+    /// `explicit` explicit ones.
     ///
     /// ```text
     /// h >= horizon   unless discount = 0         h <= rows         h >= 2 rows / ends   from 4 ends on, unless discount = 0
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// Of so many half-lives on q columns: on the constant alone, and on all q where those are more.
+/// Trackers of `half_lives` half-lives on q columns: on the constant alone, and on all q where those are more.
 fn trackers(half_lives: usize, columns: usize) -> usize {
     half_lives * KINDS * if columns > 1 { 2 } else { 1 }
 }
@@ -107,7 +107,7 @@ pub struct Work {
 
 /// The weights c of all trackers of one reward, and what they make of a state.
 ///
-/// Column k is that of tracker k: half-life by half-life, the constant before all columns, corrections before the one alone.
+/// Column k belongs to tracker k: half-life by half-life, the constant before all columns, corrections before the one alone.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Trackers {
     /// (q, K); zero beyond the columns that a tracker uses.
@@ -195,7 +195,7 @@ impl Trackers {
     }
 
     /// How far apart base and trackers are at a state whose features begin with phi (q,) and whose base value this is, value^2: the
-    /// variance over those of these weights (K + 1,), the base's first.
+    /// variance of their values under these weights (K + 1,), the base's first.
     pub fn scatter(&self, weights: &[f64], features: &[f64], base: f64) -> f64 {
         let (explicit, mean) = (&features[..self.blend.len()], self.addition(features, base));
         let square = |(k, weight): (usize, &f64)| {

@@ -8,7 +8,7 @@ const LARGE: usize = 1 << 17;
 /// raising the size up to which it keeps what is freed. Room that is not written to takes no memory.
 const APART: usize = (32 << 20) / size_of::<f64>() + 1;
 
-/// So many zeros, from `large` numbers on in memory of their own.
+/// `count` zeros, from `large` numbers on in memory of their own.
 pub(crate) fn numbers(count: usize, large: usize) -> Vec<f64> {
     let mut numbers = vec![0.0; if count < large { count } else { APART.max(count) }];
     numbers.truncate(count);

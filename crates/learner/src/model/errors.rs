@@ -81,7 +81,7 @@ impl Scatter {
         self.sum.is_some() && self.kind == VarianceKind::Clustered
     }
 
-    /// Whether scores are those of single rows.
+    /// Whether scores are of single rows.
     pub(super) fn takes_rows(&self) -> bool {
         self.sum.is_some() && self.kind == VarianceKind::Rows
     }
@@ -253,7 +253,7 @@ impl Errors {
         }
     }
 
-    /// The error of a row under white noise, whose `features` (m,) are those of its difference.
+    /// The error of a row under white noise, whose `features` (m,) are its difference's.
     pub(super) fn take_difference(
         &mut self,
         row: Settled<'_>,

@@ -69,7 +69,7 @@ impl History {
         }
     }
 
-    /// Whether noise and scale of heads, if there were any, would be chosen at a refresh after so many rows.
+    /// Whether noise and scale of heads, if there were any, would be chosen at a refresh after `rows` rows.
     pub(super) fn tuning_is_due(&self, rows: u64, half_life: Option<f64>) -> bool {
         tuning_is_due(self.tunings.last().copied().unwrap_or(0), rows, half_life)
     }
@@ -233,7 +233,7 @@ impl Model {
         self.history.as_ref().map(|history| history.first)
     }
 
-    /// The same where heads that come late can learn its rows, up to before offset `learned`: that of their first row.
+    /// The same where heads that come late can learn its rows, up to before offset `learned`: the offset of their first row.
     pub fn first_row_of_late_heads(&self, learned: u64) -> Option<u64> {
         self.history.as_ref().filter(|history| history.end == learned).map(|history| history.first)
     }

@@ -43,7 +43,7 @@ impl Learned {
         self.gaps <= GAPS_MAX
     }
 
-    /// One more feature counts, from the row on that was learned `before` rows before that of offset `offset`.
+    /// One more feature counts, from the row on that was learned `before` rows before the one at `offset`.
     pub(super) fn admit(&mut self, offset: u64, mut before: u64) {
         let mut from = offset;
         for range in self.offsets.ranges().iter().rev().filter(|range| range.start < offset) {

@@ -68,7 +68,7 @@ impl Model {
         self.level.unscaled
     }
 
-    /// Where no scale was known, take that of the first reward in these rows that is not 0: values may be as large as that.
+    /// Where no scale was known, take the first reward in these rows that is not 0: values may be that large.
     pub(super) fn find_scale(&mut self, rows: &Rows, block: Range<usize>) {
         let (rewards, rule) = (self.settings.rewards.len(), self.rule());
         let mut all = block.flat_map(|i| (0..rewards).map(move |h| rule.reward(rows, i, h).abs()));

@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 use std::hash::Hasher;
 use std::ops::Range;
 
-/// Sums of a model's rows. Those of models of one epoch ([`Model::epoch`]) add, where their rows are of different streams.
+/// Sums of a model's rows. Sums of models of one epoch ([`Model::epoch`]) add, where their rows are of different streams.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     /// The critic's, without the chains that run.
@@ -23,9 +23,9 @@ pub struct Sums {
     /// W (m, m), lower triangle, each score with the weights of when its row was learned; none where V has the variance that the model
     /// states.
     pub scatter: Option<Matrix>,
-    /// Those of its heads, if it has some.
+    /// The sums of its heads, if it has some.
     pub heads: Option<HeadSums>,
-    /// Those of the heads that have a kernel of their own.
+    /// The sums of the heads that have a kernel of their own.
     pub branch: Option<Box<Sums>>,
 }
 
@@ -212,7 +212,7 @@ impl Model {
     }
 
     /// W (m, m), lower triangle, of `rows`, each with the offset of its first row, under the weights of `solved`, a model of this epoch:
-    /// that of rows learned by several adds, docs/mathematics.md (V4). None where V has the variance that the model states.
+    /// the W of rows learned by several adds, docs/mathematics.md (V4). None where V has the variance that the model states.
     pub fn scatter_of<'a>(
         &self,
         solved: &Self,

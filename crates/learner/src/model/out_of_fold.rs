@@ -7,7 +7,7 @@
 //! factor = lo / 1.645 if that is above 1, hi / 1.645 if that is below 1, else 1; within [1/4, 4]; 1 if n_e < 8           (Q7)
 //! ```
 //! A return counts where the chain terminates, or goes on until its weight is below a twentieth; what is behind is valued by u_k.
-//! Numbers are those of `docs/mathematics.md`.
+//! Numbers refer to `docs/mathematics.md`.
 
 use super::Model;
 use super::pieces::{BLOCK, Flow, ROWS_MAX, Walk, chains_from, piece};

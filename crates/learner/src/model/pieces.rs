@@ -93,7 +93,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// That of a chain before its first row, for m features.
+    /// The flow of a chain before its first row, for m features.
     pub(super) fn new(m: usize) -> Self {
         Self { trace: vec![0.0; m], discount: 0.0, reach: 0.0 }
     }
@@ -281,7 +281,7 @@ impl Walk<'_> {
         let count = part.len();
         let mut states = Vec::with_capacity((count + 1) * rows.dim);
         part.iter().for_each(|&i| model.basis.inputs.normalise_into(rows.state(i), &mut states));
-        // Where the state behind a row is: that of the next one, or one of its own.
+        // Where the state behind a row is: the state of the next one, or one of its own.
         let (mut behind, mut nodes) = (Vec::with_capacity(count), count);
         for (k, &i) in part.iter().enumerate() {
             let goes_on = part.get(k + 1).is_some_and(|&next| rows.state(next) == rows.next_state(i));

@@ -8,11 +8,11 @@ use crate::math::statistics::Running;
 use crate::snapshot::Snapshot;
 
 impl Model {
-    /// The value function, that of the base, and the heads for evaluation by others. `generation`, `revision`, `offset` and `time` are the
+    /// The value function, the base's, and the heads for evaluation by others. `generation`, `revision`, `offset` and `time` are the
     /// caller's.
     ///
     /// # Errors
-    /// If a system cannot be solved or the weights are not finite, those of a head among them.
+    /// If a system cannot be solved or the weights are not finite, a head's weights among them.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
         let running = self.running();
         let mut snapshot = self.closed_snapshot(&running, variance, false)?;

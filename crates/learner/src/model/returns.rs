@@ -87,7 +87,7 @@ impl Returns {
         self.verification.cut(slot, pace, |h| answers.value(features, h));
     }
 
-    /// As snapshots have it, for so many rewards; `signal` is the model's scale of its base kernel, the dictionary's.
+    /// As snapshots have it, for `rewards` rewards; `signal` is the model's scale of its base kernel, the dictionary's.
     pub(super) fn publish(&self, dictionary: &Dictionary, signal: f64, rewards: usize) -> Option<ReturnSpread> {
         let spread = self.spread.as_ref()?;
         let mut weights = dictionary.kernel_weights(&spread.weights);
@@ -104,7 +104,7 @@ impl Returns {
         })
     }
 
-    /// Whether everything fits m features, so many rewards and slots.
+    /// Whether everything fits m features, `rewards` rewards and `slots` slots.
     pub(super) fn is_consistent(&self, m: usize, rewards: usize, dim: usize, slots: usize) -> bool {
         self.spread.as_ref().is_none_or(|spread| spread.is_consistent(m, rewards))
             && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)

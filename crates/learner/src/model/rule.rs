@@ -38,7 +38,7 @@ impl Rule<'_> {
 
     /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.
     pub(super) fn ratio(&self, rows: &Rows, i: usize) -> f64 {
-        // Ratios weight the rows of the critic, and not those of heads.
+        // Ratios weight the rows of the critic, and not the rows of heads.
         if self.noise == NoiseModel::White || self.settings.heads_alone {
             1.0
         } else {

@@ -31,7 +31,7 @@ pub(super) struct Slot {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     pub(super) chains: Vec<Chain>,
-    /// As many.
+    /// One for each chain.
     pub(super) slots: Vec<Slot>,
     /// Slot of each stream number; `u32::MAX` where it has none.
     pub(super) slot_of: Vec<u32>,
@@ -43,7 +43,7 @@ impl Streams {
         self.chains.len()
     }
 
-    /// Slot of a stream: a new one, for m features and so many rewards, if it has none yet.
+    /// Slot of a stream: a new one, for m features and `rewards` rewards, if it has none yet.
     pub(super) fn slot(&mut self, stream: u32, m: usize, rewards: usize, clusters: bool) -> usize {
         let stream = stream as usize;
         if stream >= self.slot_of.len() {
@@ -66,7 +66,7 @@ impl Streams {
         self.chains.iter().enumerate().filter(|(_, chain)| chain.rows > 0)
     }
 
-    /// Whether all have sizes that fit m features, so many rewards and states (dim,).
+    /// Whether all have sizes that fit m features, `rewards` rewards and states (dim,).
     pub(super) fn is_consistent(&self, m: usize, rewards: usize, dim: usize, clusters: bool) -> bool {
         let slots = self.slots.len();
         self.chains.len() == slots

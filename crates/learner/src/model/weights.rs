@@ -33,7 +33,7 @@ impl Tuned {
 pub(super) struct Tuning<'a> {
     /// Whether they are.
     pub(super) wanted: bool,
-    /// Least noise variance relative to that of the targets.
+    /// Least noise variance relative to the targets' variance.
     pub(super) noise_floor: f64,
     /// The base kernel.
     pub(super) kernel: &'a Kernel,
@@ -42,7 +42,7 @@ pub(super) struct Tuning<'a> {
 /// The posterior of the last refresh, and the rows since.
 #[derive(Clone, Debug)]
 pub(super) struct Weights {
-    /// The model's kernel is `scale.signal` times that of the dictionary.
+    /// The model's kernel is `scale.signal` times the dictionary's.
     pub(super) scale: Scale,
     pub(super) posterior: Option<Posterior>,
     /// Rows since then that the posterior may gain, where rows are followed.

@@ -62,7 +62,7 @@ pub struct Judged {
     pub rows: Rows,
     /// (n,) number of the episode of each row, from 0.
     pub episodes: Vec<u32>,
-    /// Actions and probabilities, those of the policy that is judged filled in ([`Policy::fill`]).
+    /// Actions and probabilities, with the probabilities of the policy that is judged filled in ([`Policy::fill`]).
     pub columns: ActionColumns,
     /// The policy, where a Q is fitted.
     pub policy: Option<Policy>,
@@ -79,7 +79,7 @@ pub struct Fitted {
     pub estimate: Estimate,
     /// Part of the square of that error that comes from the rows, and not from the states where episodes begin.
     open: f64,
-    /// Mean square of the TD errors of episodes that were left out over that of the episodes fitted to, at least 1.
+    /// Mean square of the TD errors of episodes that were left out over the mean square of the episodes fitted to, at least 1.
     unseen_ratio: f64,
     /// What the dictionary leaves open, nats.
     pub trace_gap: f64,

@@ -15,7 +15,7 @@ pub enum Policy {
     Actions {
         /// (n, A).
         taken: Column,
-        /// Whether there are so many actions, of which it takes one for certain.
+        /// Whether there is a number of actions, of which it takes one for certain.
         discrete: bool,
     },
 }

@@ -110,7 +110,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// The best structure with its hyperparameters; `before` is that of the round before.
+    /// The best structure with its hyperparameters; `before` is the best of the round before.
     fn ascend(&self, before: Option<Found>, tried: &mut Tried) -> Result<Found, RefitError> {
         let Self { search, present, number, keep_going, time_left, .. } = *self;
         let Prepared { job, inputs, .. } = self.prepared;

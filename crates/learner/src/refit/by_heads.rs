@@ -35,7 +35,7 @@ struct Kernels {
     /// Of the values, with the signal variance 1.
     found: Hyperparameters,
     structure: String,
-    /// Those of the critic, with the heads that share this kernel.
+    /// The critic's settings, with the heads that share this kernel.
     settings: Settings,
     /// Heads that have a kernel of their own, if there are any.
     apart: Option<Apart>,
@@ -49,7 +49,7 @@ struct Kernels {
 /// Heads that have a kernel of their own.
 struct Apart {
     settings: Settings,
-    /// With the signal variance 1; the noise is that of the median head.
+    /// With the signal variance 1; the noise is the median head's.
     hyperparameters: Hyperparameters,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn select(
     let given = Given { settings: &kernels.settings, rows, inputs, hyperparameters, lambda, first };
     let mut model = rebuild_for(job, &given, noise, &mut rule, keep_going)?;
     if chosen.rewards == 0 {
-        // Nothing tells the scale of the values: that of the first model.
+        // Nothing tells the scale of the values: take the first model's.
         model.set_signal(initial_hyperparameters(rows, settings, None).1.kernel.signal_variance);
     } else if own.selection.is_some() {
         model.match_scale()?;
@@ -215,7 +215,7 @@ fn own(
         report,
         ..
     } = choice;
-    // The ridge is that of values beside the columns, where these were chosen.
+    // The ridge is for values beside the columns, where these were chosen.
     let kernel = if with_columns.columns() > 0 { with_columns } else { kernel.clone() };
     Ok(Own { lambda, ridge, kernel, selection: Some(report) })
 }
@@ -232,7 +232,7 @@ fn report(
     let Chosen { search, found, heads, structures, ascents, .. } = chosen;
     let alike = |d: usize| dependence.duplicates_of(d);
     let support = || search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left);
-    // The evidence is that of all heads, and says nothing of a kernel for some of them.
+    // The evidence is of all heads, and says nothing of a kernel for some of them.
     let support = if kernels.apart.is_none() { support() } else { None };
     Ok(RefitReport {
         evidence_rows: search.rows(EvidenceKind::Exact),

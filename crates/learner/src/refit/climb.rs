@@ -1,4 +1,4 @@
-//! The search under way: from structure to structure, and from the evidence of few rows to that of all.
+//! The search under way: from structure to structure, and from the evidence of few rows to the evidence of all.
 
 use super::error::{DeadEnd, RefitError};
 use super::search::{EvidenceKind, Found, JITTER, PARAMETER_WORTH, Search, Structure, StructureReport, without};
@@ -335,7 +335,7 @@ impl Climb<'_> {
 
     fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {
         let both = || (self.keep_going)() && (self.time_left)();
-        // Ascents may run beside each other: as many evaluators as do.
+        // Ascents may run beside each other: one evaluator for each that does.
         let idle: Mutex<Vec<Evaluator>> = Mutex::default();
         maximise(
             |x| {
@@ -409,7 +409,7 @@ fn inside(Bounds { lower, upper }: &Bounds, parameters: &[f64]) -> Vec<f64> {
     parameters.iter().zip(lower).zip(upper).map(|((x, lower), upper)| x.max(*lower).min(*upper)).collect()
 }
 
-/// Parameters of an isotropic model as those of an ARD one with the same covariance.
+/// Parameters of an isotropic model as an ARD one's with the same covariance.
 fn one_for_each(isotropic: &[f64], dim: usize) -> Vec<f64> {
     let (scales, relevance) = isotropic.split_at(3);
     scales.iter().copied().chain(std::iter::repeat_n(relevance[0], dim)).collect()

@@ -20,7 +20,7 @@ use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
 use nalgebra::DMatrix;
 
-/// Heads that choose the kernel, those of the critic's rewards among them.
+/// Heads that choose the kernel, the critic's rewards among them.
 const SAMPLE: usize = 16;
 /// Rows that the evidence is computed on.
 const ROWS: usize = 600;
@@ -49,7 +49,7 @@ pub struct HeadSelection {
 }
 
 impl HeadSelection {
-    /// The best point that a search has found by so many heads, each of which is at its best there.
+    /// The best point that a search has found by `heads` heads, each of which is at its best there.
     pub(super) fn of(found: &Found, search: &Search, inputs: &Inputs, heads: usize, bests: &[Best]) -> Self {
         let noise_variance = median(bests.iter().map(|best| best.ratio).collect());
         Self {
@@ -130,7 +130,7 @@ struct Sample {
 }
 
 impl Asked<'_> {
-    /// Choose the kernel with the largest sum of evidences: that of the rewards and of heads for which every row counts once. Where none
+    /// Choose the kernel with the largest sum of evidences: the evidence of the rewards and of heads for which every row counts once. Where none
     /// of these varies, the heads choose for which most rows count, by these rows.
     ///
     /// # Errors
@@ -244,7 +244,7 @@ impl Sample {
         Some(Self { heads: Vec::new(), own: 0, rows }.with(settings, &numbers, |head| head))
     }
 
-    /// Beside as many of the heads of these numbers as there is room for, evenly spaced, their noise and scale left open.
+    /// Beside the heads of these numbers, evenly spaced ones where there is no room for all, their noise and scale left open.
     fn with(mut self, settings: &Settings, numbers: &[usize], of: impl Fn(Head) -> Head) -> Self {
         let room = (SAMPLE - self.heads.len()).min(numbers.len());
         self.heads.extend((0..room).map(|k| {
@@ -286,7 +286,7 @@ pub fn targets(heads: &[Head], rows: &Rows, snapshot: &Snapshot) -> Matrix {
     returns(heads, &(0..heads.len()).collect::<Vec<_>>(), rows, snapshot, &snapshot.places_of_heads(heads))
 }
 
-/// [`targets`] of the heads of these numbers alone, column by column. `places` are those of all `heads` in the snapshot.
+/// [`targets`] of the heads of these numbers alone, column by column. `places` are the places of all `heads` in the snapshot.
 pub(super) fn returns(
     heads: &[Head],
     numbers: &[usize],

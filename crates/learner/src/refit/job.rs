@@ -20,7 +20,7 @@ use std::ops::Range;
 
 /// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
 const HALF_LIVES: f64 = 8.0;
-/// Rows that a candidate is caught up with at once at most: so many, or this many times those that it was made of. With the rows of a
+/// Rows that a candidate is caught up with at once at most: this number, or a multiple of the rows that it was made of. With the rows of a
 /// stream that is faster the next refit, which is due then, is soon made.
 const FOLLOWED_MAX: u64 = 16_384;
 const FOLLOWED_TIMES: u64 = 4;
@@ -46,7 +46,7 @@ pub struct RefitJob {
     pub second: Option<SecondKernel>,
     /// Rows from before the window that end episodes, and those that led there: improvement looks at them too.
     pub endings: Rows,
-    /// What its rewards are about, where they stand behind those of the window.
+    /// What its rewards are about, where they stand behind the window's own.
     pub about: Option<About>,
     /// Names of the state variables, if they have names.
     pub names: Option<Vec<String>>,
@@ -58,7 +58,7 @@ pub struct RefitJob {
     pub seed: u64,
 }
 
-/// A kernel that some heads have instead of that of the values.
+/// A kernel that some heads have instead of the values' kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SecondKernel {
     /// In the normalised coordinates of the present model.
@@ -68,7 +68,7 @@ pub struct SecondKernel {
 }
 
 impl SecondKernel {
-    /// That of a model; none where all heads share one.
+    /// The second kernel of a model; none where all heads share one.
     pub(crate) fn of(model: &Model) -> Option<Self> {
         let of = |branch: &Model| Self {
             hyperparameters: branch.hyperparameters(),
@@ -206,9 +206,9 @@ impl RefitJob {
         self.window.behind(first, before + 1) - 1
     }
 
-    /// Offset of the first row that it looks at: none before [`RefitJob::from`]. Where rows are forgotten it is that of
-    /// the last [`HALF_LIVES`] half-lives: all of those count alike while hyperparameters are selected, and by their age when
-    /// the model is rebuilt.
+    /// Offset of the first row that it looks at: none before [`RefitJob::from`]. With forgetting: the first row
+    /// of the last [`HALF_LIVES`] half-lives, whose rows count alike in the selection, and by their age when the model is
+    /// rebuilt.
     pub(super) fn first(&self) -> u64 {
         let (start, end) = (self.window.start(), self.window.end());
         let least = self.settings.warmup_rows.max(ROWS_MIN) as u64;

@@ -81,7 +81,7 @@ pub(super) fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going:
         (rows, part, offset)
     }));
     if keep_going() {
-        // Where a system has no solution its deviations are those of single rows.
+        // Where a system has no solution its deviations come from single rows.
         let _ = model.look_at_pieces(rows, first);
     }
     model.reset_score();

@@ -60,7 +60,7 @@ impl RefitTrigger {
 pub struct RefitReport {
     /// Why it was started.
     pub trigger: RefitTrigger,
-    /// Rows that it looked at: those of the window, or the last of them where rows are forgotten.
+    /// Rows that it looked at: the window's, or the last of them where rows are forgotten.
     pub rows: u64,
     /// Effective number of rows of the rebuilt model, where rows are forgotten.
     pub rows_effective: Option<f64>,
@@ -162,7 +162,7 @@ impl DictionaryReport {
 pub struct TrialReport {
     /// Rows compared.
     pub rows: usize,
-    /// Mean square error of the present model on them, less that of the new one, in units of the variance of the targets.
+    /// Mean square error of the present model on them, less the new one's, in units of the variance of the targets.
     pub gain: f64,
     /// Standard error of that over parts of the rows.
     pub standard_error: f64,
@@ -224,7 +224,7 @@ pub struct AscentReport {
 }
 
 impl AscentReport {
-    /// Those of one structure in one round, on so many rows.
+    /// The reports of one structure in one round, on `rows` rows.
     pub(super) fn of<'a>(
         round: usize,
         structure: &'a Structure,
@@ -377,7 +377,7 @@ pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'
     out.extend(report.dictionary.as_ref().and_then(by_another_rule));
     let gap = report.trace_gap;
     let full = elements * 10 >= about.dictionary_max * 9;
-    // The optimum of all rows differs from that of a subset, so some evidence is always lost.
+    // The optimum of all rows differs from a subset's, so some evidence is always lost.
     match report.evidence_loss.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
         Some(nats) => out.push(Diagnostic::EvidenceLost { elements, nats }),
         None if gap <= GAP_TOO_LARGE => {}

@@ -7,7 +7,7 @@ use crate::math::kernel::{Hyperparameters, Metric};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 
-/// Standard deviation that a hundredth of the rows has made so much larger than that of the others is not a scale.
+/// If 1 % of the rows inflates the standard deviation by more than this factor, the others give the scale.
 const OUTLYING_STATES: f64 = 20.0;
 /// Standard deviation of a state variable below which it has no scale: slopes of V would be beyond what numbers can be.
 const SMALLEST_SCALE: f64 = 1e-290;
@@ -140,8 +140,8 @@ pub(super) fn sampled(rows: usize) -> impl Iterator<Item = usize> {
     (0..rows).step_by(rows.div_ceil(SAMPLE).max(1))
 }
 
-/// Median of some numbers, and a standard deviation from those left without the lowest and the highest hundredth: without two at
-/// either end at least, if so many are few.
+/// Median of some numbers, and a standard deviation without the lowest and the highest hundredth: without two at either end at
+/// least.
 fn median_and_inner_deviation(values: &mut [f64]) -> (f64, f64) {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len() - 1;

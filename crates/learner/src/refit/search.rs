@@ -116,7 +116,7 @@ pub(super) struct Data<'a> {
     /// Most elements of a dictionary.
     pub(super) room: usize,
     pub(super) seed: u64,
-    /// Least noise variance relative to that of the targets, where each column of them has its best noise and scale.
+    /// Least noise variance relative to the targets' variance, where each column of them has its best noise and scale.
     pub(super) profiled: Option<f64>,
     /// Variance of linear columns over v0, 0 for none: for the exact evidence alone.
     pub(super) linear: f64,
@@ -211,7 +211,7 @@ impl Search {
             // Deterministic rewards may be all the same; their size is then the only scale there is.
             if spread > 0.0 { spread } else { square.max(f64::MIN_POSITIVE) }
         } else {
-            // The noise is that of a row of weight 1.
+            // The noise is of a row of weight 1.
             variance * weights.map_or(1.0, |weights| weights.iter().sum::<f64>() / weights.len() as f64)
         };
         let total = square_of_mean + variance;
@@ -345,7 +345,7 @@ impl Search {
 
     /// Evidence lost if a state variable were left out, all else as it is (D,), nats, and which evidence. `alike` gives a
     /// variable with its copies: they go together, since any of them stands for the others. If the time is used up, it is the
-    /// exact one, which takes less, and that of the most relevant variables alone, as many as [`PRODUCTS_PER_SECOND`] allows: one
+    /// exact one, which takes less, and of the most relevant variables alone, within what [`PRODUCTS_PER_SECOND`] allows: one
     /// for each variable would take most of a refit's time where there are hundreds. None if stopped, or if it cannot be computed.
     pub(super) fn support(
         &self,
@@ -385,7 +385,7 @@ impl Search {
     }
 }
 
-/// When a dictionary for these hyperparameters and so many rewards has enough elements.
+/// When a dictionary for these hyperparameters and `rewards` rewards has enough elements.
 pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> StoppingRule {
     StoppingRule {
         tolerance: TOLERANCE_MIN * hyper.kernel.signal_variance,
@@ -449,7 +449,7 @@ pub(super) fn median_steps(rows: &Rows, inputs: &Inputs, kinds: &[StateKind]) ->
         .collect()
 }
 
-/// About `count` of n rows, in runs of `run`, one of them in each of as many stretches.
+/// About `count` of n rows, in runs of `run`, one of them in each of equally many stretches.
 pub(super) fn chosen_rows(n: usize, count: usize, run: usize, seed: u64) -> Vec<usize> {
     if n <= count {
         return (0..n).collect();

@@ -17,7 +17,7 @@ pub const WORTH: f64 = 0.02;
 /// What two kernels that are in force have to gain over one in order to stay, nats for each row and head: heads must not change
 /// between one kernel and two with every refit.
 pub const STAYS: f64 = 0.01;
-/// Heads that divide themselves, those of the critic's rewards among them.
+/// Heads that divide themselves, the critic's rewards among them.
 const SAMPLE: usize = 32;
 /// Rows that evidences are computed on.
 const ROWS: usize = 600;
@@ -25,7 +25,7 @@ const ROWS: usize = 600;
 const ROUNDS: usize = 2;
 /// Heads whose returns are computed at a time.
 const AT_ONCE: usize = 64;
-/// Parameters of a kernel before its relevances: its two variances, and that of the noise.
+/// Parameters of a kernel before its relevances: its two variances, and the noise variance.
 const VARIANCES: usize = 3;
 
 /// Two groups of heads, each with a kernel of its own.
@@ -50,17 +50,17 @@ pub enum Attempt {
     Together(f64),
 }
 
-/// The rewards of a critic and then those of its heads for which every row counts once, and the kernel that all share. The other heads stay
-/// in the first group: their evidence is not that of the same rows.
+/// The rewards of a critic and then its heads for which every row counts once, and the kernel that all share. The other heads stay
+/// in the first group: their evidence is of other rows.
 pub(super) struct Asked<'a> {
     settings: Settings,
-    /// Numbers of these heads among those of the critic, rising.
+    /// Numbers of these heads among the critic's heads, rising.
     numbers: Vec<usize>,
     rows: &'a Rows,
     shared: &'a HeadSelection,
     /// State variables that cannot matter beside the others.
     left_out: &'a [usize],
-    /// The kernels in force, first that of the values, if there are two. They are in the coordinates of `shared`, at unit scale.
+    /// The kernels in force, first the values' kernel, if there are two. They are in the coordinates of `shared`, at unit scale.
     in_force: Option<[Hyperparameters; 2]>,
     rewards: usize,
 }
@@ -223,7 +223,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Two kernels that follow the heads of the `sample`, and heads that follow these. The search begins with these `sides`, or with
-    /// those of the gradients where they are all the same. None where no two kernels come about.
+    /// the gradients' sides where they are all the same. None where no two kernels come about.
     fn pair(
         &self,
         problem: &Problem,
@@ -253,7 +253,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Returns (r, H) of the heads of these numbers in the rows of these numbers, in units of their root mean square over all rows,
-    /// and which heads vary (H,). Those of a head that does not are 0.
+    /// and which heads vary (H,). Returns of a head that does not vary are 0.
     fn returns(
         &self,
         heads: &[usize],
@@ -392,7 +392,7 @@ fn fits(
 }
 
 /// On which side of the shared kernel each column of `problem` pulls: the sign of its gradient along the first principal direction
-/// of all gradients, those of the variances left out.
+/// of all gradients, without the variances.
 fn sides(problem: &Problem, kernel: &Kernel, keep_going: KeepGoing<'_>) -> Result<Vec<bool>, RefitError> {
     let gradients = profiled_gradients(problem, kernel, keep_going)?;
     let shapes: Vec<f64> = gradients.iter().flat_map(|gradient| gradient[VARIANCES..].iter().copied()).collect();

@@ -27,7 +27,7 @@ const LAMBDAS: [f64; 3] = [0.8, 0.95, 1.0];
 /// Parts of the trial's rows, one after the other, over which its standard error is taken, at most and at least.
 const PARTS_MAX: usize = 40;
 const PARTS_MIN: usize = 8;
-/// Rows of a part, unless there are too few parts of so many.
+/// Rows of a part, unless that leaves too few parts.
 const PART_ROWS: usize = 50;
 
 /// Number of the rows, out of `rows`, that may choose: those behind them are left to a trial, if there is to be one.
@@ -36,7 +36,7 @@ pub(super) fn choosing(job: &RefitJob, rows: usize) -> usize {
     if job.present.is_some() && tried >= ROWS_MIN { rows - tried } else { rows }
 }
 
-/// Compare `new` with the present model of the job on the last of `rows`, all those of the job. None where there is no present model
+/// Compare `new` with the present model of the job on the last of `rows`, which are all rows of the job. None where there is no present model
 /// to compare with, where it has not learned all of them, and where there are too few.
 ///
 /// # Errors

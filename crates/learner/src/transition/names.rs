@@ -37,11 +37,11 @@ impl Names {
         check(&self.rewards, "reward_names", "rewards", rewards)
     }
 
-    /// Check what actions are called that have so many numbers, 0 where rows have none: one number may be that of a discrete action,
+    /// Check what actions of `numbers` numbers are called, 0 where rows have none: one number may be a discrete action's,
     /// and how many of these there are a critic knows.
     ///
     /// # Errors
-    /// If the names are not as many, or as names of states may not be.
+    /// If there are not `numbers` names, or one is as names of states may not be.
     pub fn check_actions(&self, numbers: usize) -> Result<(), Invalid> {
         let Some(names) = &self.actions else { return Ok(()) };
         let (what, count) = match numbers {

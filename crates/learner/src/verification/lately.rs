@@ -116,7 +116,7 @@ impl Lately {
         self.excess
     }
 
-    /// The larger of T and X among those of the pairs of the last `rows` rows that count; 0 if none does.
+    /// The larger of T and X over the pairs of the last `rows` rows that count; 0 if none does.
     fn look(&self, rows: f64, normal: f64, horizon: f64, work: &mut Work) -> f64 {
         let Some(newest) = self.backwards().next().map(|pair| pair.start) else { return 0.0 };
         let recent = |pair: &Pair<'_>| newest.saturating_sub(pair.start) as f64 <= rows;
@@ -230,7 +230,7 @@ struct Work {
     /// Of that sum + I.
     factor: Cholesky,
     scratch: Scratch,
-    /// B (p, 1); what blocks add to it (p, blocks), and scratch of as many.
+    /// B (p, 1); what blocks add to it (p, blocks), and scratch of the same size.
     leaning: Matrix,
     scores: Matrix,
     images: Matrix,

@@ -33,7 +33,7 @@ impl Bank {
         }
     }
 
-    /// Let the chain in `slot` be that of `other` in its slot; none for one that does not run.
+    /// Put the chain that `other` has in its slot into `slot`; none for one that does not run.
     pub(crate) fn take_chain(&mut self, slot: usize, other: Option<(&Self, usize)>) {
         for (g, rule) in self.rules.iter_mut().enumerate() {
             let taken = other.and_then(|(of, slot)| of.statistics.groups[g].chains().get(slot));

@@ -49,7 +49,7 @@ pub(super) fn seen(block: &Block<'_>, k: usize, i: usize, decay: f64) -> Seen {
 }
 
 impl Bank {
-    /// Those of `warnings` that are about its heads; `places` is memory for where these are.
+    /// The `warnings` that are about its heads; `places` is memory for where these are.
     pub(super) fn warned<'a>(
         &self,
         warnings: Option<&'a mut Warnings>,

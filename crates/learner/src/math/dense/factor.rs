@@ -194,7 +194,7 @@ pub fn log_determinant(factor: &Matrix) -> f64 {
     2.0 * (0..factor.rows()).map(|i| factor.at(i, i).ln()).sum::<f64>()
 }
 
-/// `factor`, a lower triangular L, becomes the lower triangle of (L L')^-1, and that of `half` L^-1. Upper triangles are not
+/// `factor`, a lower triangular L, becomes the lower triangle of (L L')^-1, and the lower triangle of `half` L^-1. Upper triangles are not
 /// read and mean nothing afterwards.
 pub fn invert(factor: &mut Matrix, half: &mut Matrix) {
     half.resize(factor.rows(), factor.cols());

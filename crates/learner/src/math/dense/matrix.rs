@@ -5,7 +5,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Room to grow that a matrix from a file gets, in numbers, unless a quarter of it is in use: that of a dictionary of 4096.
+/// Room to grow that a matrix from a file gets, in numbers, unless a quarter of it is in use: the room for a dictionary of 4096.
 const ROOM_MAX: usize = 1 << 24;
 
 /// A column-major matrix whose columns stand `stride` apart, so that rows can be added without moving data.
@@ -394,7 +394,7 @@ impl<'a> ViewMut<'a> {
     /// `count` columns from number `first` on.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If there are fewer.
     pub fn columns(&mut self, first: usize, count: usize) -> ViewMut<'_> {
         assert!(first + count <= self.cols, "columns out of range");
         let (start, len) = (first * self.stride, span(self.rows, count, self.stride));

@@ -30,7 +30,7 @@ pub struct PanelInverses {
 }
 
 impl PanelInverses {
-    /// Those of l (m, m).
+    /// The inverses of the panels of l (m, m).
     pub fn of(l: &Matrix) -> Self {
         let mut out = Self::default();
         (0..l.rows()).for_each(|_| out.grow(l));
@@ -53,7 +53,7 @@ impl PanelInverses {
         self.size += 1;
     }
 
-    /// Whether [`PanelInverses::solve_lower`] is the faster way for so many columns.
+    /// Whether [`PanelInverses::solve_lower`] is the faster way for `cols` columns.
     pub fn are_worth_it(&self, cols: usize) -> bool {
         cols >= WIDE && self.size > PANEL / 2
     }

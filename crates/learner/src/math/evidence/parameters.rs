@@ -56,7 +56,7 @@ pub fn from_parameters(like: &Hyperparameters, parameters: &[f64]) -> Hyperparam
         }
     };
     let (signal_variance, bias_variance) = (parameters[0].exp(), parameters[1].exp());
-    // The variances of columns go with that of the signal.
+    // The variances of columns go with the signal's.
     let columns = like.kernel.scaled(signal_variance / like.kernel.signal_variance).columns;
     let kernel = Kernel { signal_variance, bias_variance, metric, columns, ..like.kernel.clone() };
     Hyperparameters { kernel, noise: like.noise, noise_variance: parameters[2].exp() }

@@ -50,7 +50,7 @@ impl Problem {
     }
 
     /// Row i of a regression counts `weights[i]` times, from 0 on: the variance of its noise is sigma0^2 / weight. Multiplied by the root
-    /// of its weight its noise is that of all others, and the evidence differs by a constant, docs/mathematics.md (E15).
+    /// of its weight its noise is as in all others, and the evidence differs by a constant, docs/mathematics.md (E15).
     ///
     /// # Panics
     /// If there is another number of weights, or the problem is none of correlated noise.

@@ -212,7 +212,7 @@ pub fn profiled_bests(
     Ok((0..problem.observed().cols()).map(|h| spectrum.best(problem, h, kernel.diagonal(), floor)).collect())
 }
 
-/// The gradient of the evidence of each column by the parameters of `kernel`: those of `profiled` one by one. O(n^3 H).
+/// The gradient of the evidence of each column by the parameters of `kernel`: as `profiled` one by one. O(n^3 H).
 ///
 /// # Errors
 /// As there.
@@ -330,7 +330,7 @@ mod tests {
             let difference = (at(1e-4) - at(-1e-4)) / 2e-4;
             assert!((difference - gradient).abs() < 1e-3 * (1.0 + gradient.abs()), "{i}: {gradient} {difference}");
         }
-        // That of the sum is the sum of those of each column, and so are the values.
+        // The gradient of the sum is the sum of the columns' gradients, and so are the values.
         let (bests, each) = (
             super::profiled_bests(&problem, &hyper.kernel, &|| true).unwrap(),
             super::profiled_gradients(&problem, &hyper.kernel, &|| true).unwrap(),

@@ -24,7 +24,7 @@ const LANES: usize = 4;
 /// log p = -1/2 [(n - m) log sigma0^2 + log|A| + (q - p' A^-1 p) / sigma0^2 + n log 2 pi]              (E6)
 ///         - 1/(2 sigma0^2) sum_i (k(i, i) - phi_i' phi_i)                                 [T09]   (E9)
 /// ```
-/// Numbers are those of `docs/mathematics.md`; (E10) is the gradient.
+/// Numbers refer to `docs/mathematics.md`; (E10) is the gradient.
 /// O(n m^2) time in blocks of rows, O(m^2) memory besides the problem. `jitter` is relative to v0; 0 for none. Give it
 /// 1e-6 where the dictionary stays while lengthscales grow, or K_mm becomes singular.
 ///

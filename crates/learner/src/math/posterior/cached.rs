@@ -39,7 +39,7 @@ impl CachedSolves {
             })
     }
 
-    /// Put the columns in the order of `running`, and leave out those of chains that have ended.
+    /// Put the columns in the order of `running`, and leave out the columns of chains that have ended.
     pub(super) fn arrange(&mut self, running: &Running, rewards: usize) {
         for (k, &slot) in running.slots().iter().enumerate() {
             let at = self.column_of(slot, rewards);

@@ -5,7 +5,7 @@ use crate::math::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, rank_k}
 use crate::math::raw;
 use serde::{Deserialize, Serialize};
 
-/// Chains that are closed together: one product for so many costs far less than one after the other, and their columns still
+/// Chains that are closed together: one product for all of them costs far less than one after the other, and their columns still
 /// fit into the processor's cache.
 pub(crate) const CLOSED_TOGETHER: usize = 256;
 
@@ -201,7 +201,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Take over `chains`, each with the number of its slot, as many as `Running::features` has columns, of `rewards` reward
+    /// Take over `chains`, each with the number of its slot, one for each column of `Running::features`, of `rewards` reward
     /// columns each. Sums lack h, E and a unless `targets` are asked for.
     pub fn close<'a>(&mut self, chains: impl Iterator<Item = (usize, &'a Chain)>, rewards: usize, targets: bool) {
         let (m, count) = (self.features.rows(), self.features.cols());
@@ -238,7 +238,7 @@ impl Running {
         }
     }
 
-    /// Whether so many chains are kept as sums over m features.
+    /// Whether `chains` chains are kept as sums over m features.
     pub(in crate::math) fn is_summed(m: usize, chains: usize) -> bool {
         chains > m
     }

@@ -71,7 +71,7 @@ struct Point {
 }
 
 impl Losses {
-    /// None yet, of a base and so many trackers.
+    /// None yet, of a base and `trackers` trackers.
     pub fn new(trackers: usize, half_life: f64, horizon: f64) -> Self {
         let count = trackers + 1;
         let weights = (0..count).map(|k| prior(k, count)).collect();
@@ -149,7 +149,7 @@ impl Losses {
         weights.iter_mut().for_each(|w| *w /= total);
     }
 
-    /// Whether its parts fit so many trackers.
+    /// Whether its parts fit `trackers` trackers.
     pub(crate) fn is_consistent(&self, trackers: usize) -> bool {
         let count = trackers + 1;
         (self.products.rows(), self.products.cols(), self.weights.len()) == (count, count, count)
@@ -203,7 +203,7 @@ impl Work {
         point.settle(scaled, prior);
     }
 
-    /// Memory for so many models, so that it does not matter how many take part.
+    /// Memory for `count` models, so that it does not matter how many take part.
     fn reserve(&mut self, count: usize) {
         let Self { taking, scaled, prior, point, next, gradient } = self;
         scaled.renew(count, count);
@@ -266,7 +266,7 @@ mod tests {
         (*state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
     }
 
-    /// Weights of a base that is off by `off` and trackers that are off by parts of it, after so many rows with this half-life: renewed
+    /// Weights of a base that is off by `off` and trackers that are off by parts of it, after `rows` rows with this half-life: renewed
     /// with each row where that is at most 32.
     fn learned(off: f64, parts: &[f64], rows: usize, half_life: f64) -> Losses {
         let (mut losses, mut state) = (Losses::new(parts.len(), half_life, 1.0), 3);

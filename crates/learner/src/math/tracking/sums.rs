@@ -12,7 +12,7 @@ pub(super) const WAITING_MAX: usize = 64;
 /// M_h <- f M_h + z (phi - gamma phi')'        p_h <- f p_h + z r        f = 2^(-1 / h)        M (q, m), p (q, H)
 /// A_h = M_h[:, :q]                            v_h = p_h - M_h u
 /// ```
-/// z are the first q numbers of the base's trace; phi' = 0 where the transition terminates. A, p and v are those of all rows so far.
+/// z are the first q numbers of the base's trace; phi' = 0 where the transition terminates. A, p and v are sums over all rows so far.
 /// M lacks the rows that wait, which only a change of u asks for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
@@ -96,7 +96,7 @@ impl Sums {
     /// are the base's weights, none before it has any. O(J q (q + H) + m H), no allocation.
     ///
     /// # Panics
-    /// If the features are not as many as m.
+    /// If there are not m features.
     pub fn absorb(
         &mut self,
         z: &[f64],
@@ -106,7 +106,7 @@ impl Sums {
         u: Option<&Matrix>,
     ) {
         let (q, m) = (self.columns(), self.features());
-        assert_eq!(phi.len(), m, "features are as many as those of the base");
+        assert_eq!(phi.len(), m, "as many features as the base has");
         self.traces.extend_from_slice(z);
         let from = self.differences.len();
         match next {

@@ -59,7 +59,7 @@ const FITTED: f64 = 0.8;
 const DECIDING: [f64; 3] = [0.8, 0.95, 1.0];
 /// Most elements of a dictionary of the comparison.
 const ELEMENTS: usize = 300;
-/// Rows for each element at least, unless that leaves fewer than so many: solving for more would take most of the time of a first selection.
+/// Rows for each element at least, unless that leaves fewer than the least below: solving for more would take most of the time of a first selection.
 const ROWS_PER_ELEMENT: usize = 4;
 const ELEMENTS_OF_FEW: usize = 50;
 /// States that it is chosen from.
@@ -130,7 +130,7 @@ impl Question<'_> {
         Shape { metric, profile: self.settings.profile, linear }
     }
 
-    /// Whether kernels of other kinds than that of the settings are compared. They pay where values are learned; for those of actions
+    /// Whether kernels of other kinds than that of the settings are compared. They pay where values are learned; for values of actions
     /// nobody has tried.
     fn has_other_kinds(&self) -> bool {
         self.settings.action_value.is_none()
@@ -159,7 +159,7 @@ impl Question<'_> {
         Hyperparameters { kernel, noise: self.settings.noise, noise_variance: 0.1 }
     }
 
-    /// Lambdas that are solved for: those that may be chosen, and those of the reference.
+    /// Lambdas that are solved for: the ones that may be chosen, and the reference's.
     fn lambdas(&self) -> Vec<f64> {
         match self.lambda {
             None => LAMBDAS.to_vec(),
@@ -202,7 +202,7 @@ impl Shape {
         Kind { directed: !self.metric.factors().is_empty(), profile: self.profile, linear: self.linear }
     }
 
-    /// `name` is that of the metric.
+    /// `name` is the metric's.
     fn name(&self, name: &str) -> String {
         if self.linear { format!("{name} + linear") } else { name.to_owned() }
     }
@@ -324,7 +324,7 @@ fn choose_with_pool<'a>(
     Ok((Choice { hyperparameters, lambda, report, found, structures }, pool))
 }
 
-/// Those of the proposals, the best first, that join the pool: where some have directions and some have none, the best of both.
+/// The proposals, the best first, that join the pool: where some have directions and some have none, the best of both.
 fn joining(proposals: Vec<Proposal>) -> impl Iterator<Item = Proposal> {
     let (directed, plain): (Vec<_>, Vec<_>) = proposals.into_iter().partition(|found| found.shape.kind().directed);
     let count = if directed.is_empty() || plain.is_empty() { JOINING } else { JOINING / 2 };
@@ -462,7 +462,7 @@ impl<'a> Pool<'a> {
         of_each.filter(as_good).min_by(|&a, &b| lambda(a).total_cmp(&lambda(b))).unwrap_or(best)
     }
 
-    /// The best of `among`, and those of its kind. It is of the kind of the present model, or the plain one, unless another is better by
+    /// The best of `among`, and the others of its kind. It is of the kind of the present model, or the plain one, unless another is better by
     /// more than chance: first it is decided whether there are linear columns, then, by [`OF_ANOTHER_KIND`], on the rest; what is more unlike
     /// must be so much better than what is less.
     fn of_one_kind(

@@ -15,7 +15,7 @@ pub(super) const FOLDS: usize = 4;
 const PIECE_MIN: usize = 50;
 /// ... and pieces that the rows would make if all were one chain: a longer chain is cut.
 const PIECES: usize = 20;
-/// Fewer rows than `PIECE_MIN` times this are cut into so many pieces nonetheless.
+/// Pieces at least: fewer rows than `PIECE_MIN` times this are cut into that number nonetheless.
 const PIECES_MIN: usize = 8;
 
 /// Rows and the states behind them as nodes, piece by piece and fold by fold, so that what follows a row is the next node.
@@ -56,7 +56,7 @@ pub(super) struct Source<'a> {
     pub(super) ratio_max: Option<f64>,
     /// Normalisation of the states.
     pub(super) inputs: &'a Inputs,
-    /// About as many rows are used at most.
+    /// Rows used at most, about.
     pub(super) rows_max: usize,
     /// Which pieces, where there are more rows.
     pub(super) seed: u64,

@@ -31,7 +31,7 @@ const ROWS: usize = 600;
 const ROWS_OF_MANY: usize = 1000;
 /// Number of state variables from which they are many.
 const MANY: usize = 8;
-/// A search needs at least so many rows of positive weight.
+/// Rows of positive weight that a search needs at least.
 const ROWS_MIN: usize = 16;
 /// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
 const EVALUATIONS: usize = 30;

@@ -11,7 +11,7 @@ use serde::Serialize;
 const TOLD_APART: f64 = 3.0;
 /// The same loss must exceed this share of the targets' variance: smaller losses come from the dictionary.
 const MATTERS: f64 = 0.005;
-/// Mean importance ratio above which the report warns: those of two policies average 1.
+/// Mean importance ratio above which the report warns: ratios of two policies average 1.
 const TOO_MUCH: f64 = 1.1;
 /// Effective share of weighted rows below which the report warns.
 const WORTH_LITTLE: f64 = 0.1;
@@ -66,7 +66,7 @@ pub struct LambdaReport {
     pub lambda: f64,
     /// Its best ridge, sigma0^2 / v0.
     pub ridge: f64,
-    /// Score over that of the best lambda: 1 for the best.
+    /// Score over the best lambda's score: 1 for the best.
     pub score: f64,
 }
 
@@ -138,7 +138,7 @@ impl About<'_> {
         }
         let Pieces { weight, rows, .. } = self.jury.pieces;
         let (sum, squares) = weight.iter().fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
-        // As many rows of equal weight would leave the same noise.
+        // This number of rows of equal weight would leave the same noise.
         let effective = sum * sum / squares.max(f64::MIN_POSITIVE);
         if effective < WORTH_LITTLE * *rows as f64 {
             out.push(Diagnostic::UnequalRatios { rows: *rows, effective });
