@@ -125,7 +125,7 @@ impl Axis {
 /// A function of two variables, in colour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heatmap {
-    /// Above the picture. What follows a line break stands below it in smaller letters, in as many lines as it takes.
+    /// Above the picture. What follows a line break stands below it in smaller letters, in all lines that it takes.
     pub title: String,
     /// To the right.
     pub x: Axis,
@@ -222,7 +222,7 @@ pub enum Marker {
 /// Functions of one variable, each with a band of two standard deviations if it has any.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves {
-    /// Above the picture, as that of a heat map.
+    /// Above the picture, as on a heat map.
     pub title: String,
     /// To the right.
     pub x: Axis,
@@ -258,7 +258,7 @@ pub struct Line {
 /// A number for each of a few names, as horizontal bars from zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// Above the picture, as that of a heat map.
+    /// Above the picture, as on a heat map.
     pub title: String,
     /// Name and unit of the numbers.
     pub label: String,
@@ -630,7 +630,7 @@ fn sharp(v: f32) -> f32 {
 }
 
 impl Heatmap {
-    /// Draw within `panel`, whose top and bottom are those of the plot; gives the frame of the plot.
+    /// Draw within `panel`, whose top and bottom are the plot's; gives the frame of the plot.
     fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
         let rows = self.values.len() / self.columns.max(1);
         assert!(rows > 0 && rows * self.columns == self.values.len(), "values are whole rows of cells");
@@ -817,7 +817,7 @@ mod tests {
         assert_eq!(svg.matches("<image ").count(), 2);
         assert_eq!(svg.matches("clip-path=").count(), 2);
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
-        // The bar of value 1 is longer than that of 0 and has the colour of curves.
+        // The bar of value 1 is longer than the bar of 0 and has the colour of curves.
         let canvas = drawn(&figure, 3);
         let blue = |x, y| u32::from(pixel(&canvas, x, y)[2]) > u32::from(pixel(&canvas, x, y)[0]) + 60;
         assert!(blue(1000, 56 + 36) && !blue(1000, 56 + 72 + 36));

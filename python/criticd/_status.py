@@ -323,7 +323,7 @@ class KernelStatus(TypedDict):
 
 
 class NoiseStatus(TypedDict):
-    """Noise of rewards: that of a snapshot."""
+    """Noise of rewards, as a snapshot has it."""
 
     model: str
     variance: float

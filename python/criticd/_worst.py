@@ -22,7 +22,7 @@ _NEIGHBOURS = 12
 """States that an error is a mean over."""
 
 _SCATTER = 48
-"""States whose scatter is that of a mean at least: of twelve errors it may be small by chance."""
+"""States that a scatter is taken over at least: of twelve errors it may be small by chance."""
 
 _REACH, _NO_CHANCE = 2.0, 4.0
 """Standard errors that are taken from a mean where states are ranked, and those above which it is no chance."""
@@ -94,7 +94,7 @@ def worst(states: Array, errors: Array, apart: float) -> list[Worst]:
 
 
 def _scattered(length: int, count: int) -> Any:
-    """Numbers (count,) below `length`, one from each of as many equal parts; its place there follows no period."""
+    """Numbers (count,) below `length`, one from each of `count` equal parts; its place there follows no period."""
     ends = np.arange(count + 1, dtype=np.uint64) * np.uint64(length) // np.uint64(count)
     spread = ends[:-1] * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
     return (ends[:-1] + spread % np.diff(ends)).astype(np.int64)

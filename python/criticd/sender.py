@@ -601,7 +601,7 @@ class Sender:
         elif self._shape != shape:
             (dim, rewards), (dim_before, rewards_before) = shape, self._shape
             if dim != dim_before:
-                raise Invalid("state", f"has {dim} numbers, those of the rows before had {dim_before}")
+                raise Invalid("state", f"has {dim} numbers, rows before had {dim_before}")
             said = _reward(rewards), _reward(rewards_before)
             raise Invalid("reward", f"is {said[0]}, those of the rows before were {said[1]}: send all in one form")
 

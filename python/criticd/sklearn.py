@@ -111,7 +111,7 @@ class GaussianProcess(RegressorMixin, _Learned):
     - `kernel`: "ard", a lengthscale for each variable, "isotropic", "factor" or "auto". `kernel_profile`: "matern52" or
       "gaussian". `state_kinds`: of each variable "real", "periodic:P" or "category"; by default all real.
     - `dictionary_max`: states that the posterior is spanned by, at most.
-    - `noise_floor`: smallest noise variance, relative to that of the targets; lower it for targets without noise.
+    - `noise_floor`: smallest noise variance, relative to the targets' variance; lower it for targets without noise.
     - `seed`, `refit_budget_s` (processor seconds on each thread) and `refit_threads` (default: all cores but one) are
       those of the search. `settings`: further settings of a critic, as `criticd.Learner` takes them.
 

@@ -20,7 +20,7 @@ const KEYS: [&str; 6] = ["actions", "mean", "std", "probability", "unknown", "de
 /// Choose an action in each state of a file, by a model of action values or by a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is that of the first state, and each further state is one step later. std is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob.\nWhere actions have names, --json has these as action_names beside the numbers in actions."
+    after_help = "Examples:\n  criticd act q.model states.csv\n  criticd act tcp://127.0.0.1:5751 states.csv --exploration epsilon_greedy --epsilon 0.1 --seed 7\n  criticd act q.model states.csv --exploration ucb --beta 2 --json\n\nStates are read as by `criticd value`, without actions. A decision is a function of the model, the seed, the episode and the\nstep: --step is the first state's, and each further state is one step later. std is the deviation of Q, probability that\nwith which the step's own randomness takes this action: send it with the transition as behavior_prob.\nWhere actions have names, --json has these as action_names beside the numbers in actions."
 )]
 pub(crate) struct Act {
     /// A model of action values, as `fit` writes it; or the control endpoint of a running daemon

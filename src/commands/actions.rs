@@ -23,7 +23,7 @@ pub(super) struct ActionOptions {
     /// action_0, action_1, ...)
     #[arg(long, value_name = "KIND", value_parser = action_kind)]
     actions: Option<ActionKind>,
-    /// Whose action follows a transition: sarsa (that of the episode's next one: the policy that acted), next_action or
+    /// Whose action follows a transition: sarsa (the next one's of the episode: the policy that acted), next_action or
     /// expected (next_action_0.. or next_action_probs_0.. of the transition: the policy that is judged) or improve (the best
     /// one, lambda is then 0) [default: sarsa]
     #[arg(long, value_name = "WHOSE")]
@@ -141,7 +141,7 @@ impl ActionOptions {
         Ok(Some(ActionValue { space, successor, trace: self.chosen_trace(successor, columns)? }))
     }
 
-    /// Kinds of the inputs (`dim`,): those of the state variables, and real ones for actions; none where all are real.
+    /// Kinds of the inputs (`dim`,): the state variables' kinds, and real ones for actions; none where all are real.
     pub(super) fn kinds(&self, states: &[StateKind], dim: usize) -> Vec<StateKind> {
         let mut kinds = states.to_vec();
         if self.inputs == InputsChoice::StateAction && !kinds.is_empty() && kinds.len() < dim {
@@ -150,7 +150,7 @@ impl ActionOptions {
         kinds
     }
 
-    /// Whether values are those of a policy other than the one that acted.
+    /// Whether values are of another policy than the one that acted.
     pub(super) fn leaves_chain(&self) -> bool {
         self.inputs == InputsChoice::StateAction
             && self.successor.is_some_and(|choice| choice.successor() != Successor::Sarsa)
@@ -236,7 +236,7 @@ impl TraceChoice {
     }
 }
 
-/// Names of the inputs of Q, from those of the state variables (D,), if they have any, and from texts that discrete actions are.
+/// Names of the inputs of Q, from the state variables' names (D,), if they have any, and from texts that discrete actions are.
 pub(super) fn input_names(
     names: Option<Vec<String>>,
     dim: usize,

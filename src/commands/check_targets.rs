@@ -142,7 +142,7 @@ fn said(ends: &Ends, terminated: bool) -> String {
     };
     let amount = match off {
         Some(off) => format!(
-            ". The targets of these rows are off by {}, and those of up to {reach} rows before each of them by more than a twentieth of \
+            ". The targets of these rows are off by {}, and the targets of up to {reach} rows before each of them by more than a twentieth of \
              their deviation",
             number(*off)
         ),

@@ -87,7 +87,7 @@ impl Connection {
         self.written(socket).unwrap_or(default)
     }
 
-    /// The control endpoint of the daemon whose ingest endpoint is `ingest`, by default that of the daemon meant; none if it is not
+    /// The control endpoint of the daemon whose ingest endpoint is `ingest`, by default the endpoint of the daemon meant; none if it is not
     /// known whose that is.
     pub(super) fn control_beside(&self, ingest: Option<&str>) -> Option<String> {
         let written = self.written("ingest").unwrap_or_else(|| ConfigParts::default().ingest);
@@ -175,7 +175,7 @@ impl Place {
         self.place.as_deref().or(self.data_dir.as_deref())
     }
 
-    /// The data directory. That of a daemon is asked for.
+    /// The data directory. A daemon is asked for its own.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         let Some(place) = self.given() else { return Ok(ConfigParts::default().data_dir) };
         if !place.contains("://") {

@@ -91,12 +91,12 @@ impl DictionaryOptions {
         Ok(Chosen { dictionary, selected, compared })
     }
 
-    /// Whether another dictionary than that of model selection is asked for, whatever the rows say.
+    /// Whether another dictionary than model selection's is asked for, whatever the rows say.
     pub(super) fn is_asked_for(&self) -> bool {
         self.dictionary.is_some() || !matches!(self.dictionary_by, None | Some(RuleChoice::Icd | RuleChoice::Auto))
     }
 
-    /// Whether another dictionary may take the place of that of model selection, which has so many elements.
+    /// Whether another dictionary may take the place of model selection's, which has `elements` elements.
     pub(super) fn is_open(&self, elements: usize) -> bool {
         let full = elements >= self.dictionary_max;
         self.dictionary.is_none()
@@ -154,7 +154,7 @@ pub(super) fn compared_to_json(compared: &[Compared]) -> Value {
 pub(super) fn compared_to_text(compared: &[Compared]) -> String {
     let error = |of: &Compared| of.error.map_or_else(|| "unknown".into(), digits);
     let one = |of: &Compared| format!("{} {} ({} elements)", of.by.name(), error(of), of.elements);
-    compared.iter().map(one).collect::<Vec<_>>().join(", ") + "; 1 is that of a constant"
+    compared.iter().map(one).collect::<Vec<_>>().join(", ") + "; a constant has 1"
 }
 
 /// The states of a file as a dictionary.

@@ -63,7 +63,7 @@ pub(crate) struct Fit {
     kernel: Option<KernelChoice>,
     /// Decay of the kernel with distance: matern52 (value functions with kinks, or gaussian where that predicts better) or
     /// gaussian (smooth ones)
-    /// [default: matern52; with --no-optimise that of the file]
+    /// [default: matern52; with --no-optimise the file's]
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,
     /// A constant and linear columns beside the kernel: auto (where held-out returns are predicted better with them), never or always
@@ -100,7 +100,7 @@ pub(crate) struct Fit {
     /// With --evidence auto: transitions of the exact evidence
     #[arg(long, value_name = "N", default_value_t = Settings::default().evidence_rows, value_parser = given::at_least_one)]
     evidence_rows: usize,
-    /// Smallest noise variance, relative to that of the targets; lower it only for deterministic transitions
+    /// Smallest noise variance, relative to the targets' variance; lower it only for deterministic transitions
     #[arg(long, value_name = "F", default_value_t = Settings::default().noise_floor, value_parser = given::positive)]
     noise_floor: f64,
     #[command(flatten)]
@@ -108,7 +108,7 @@ pub(crate) struct Fit {
     #[command(flatten)]
     dictionary: DictionaryOptions,
     /// lambda of the lambda-returns: 0 (one reward and the value of the next state) to 1 (whole returns), or auto:
-    /// selected with the kernel [default: auto; with --no-optimise that of the file, else 1]
+    /// selected with the kernel [default: auto; with --no-optimise the file's, else 1]
     #[arg(long, value_name = "L", value_parser = given::lambda)]
     lambda: Option<Lambda>,
     /// Largest importance ratio: a transition has the weight target_prob / behavior_prob, clipped at this limit
@@ -116,7 +116,7 @@ pub(crate) struct Fit {
     rho_max: f64,
     /// Forget: the weight of a transition k rows ago, rows of all streams counted, is F^k, F above 0 and at most 1. The prior
     /// keeps its weight. off, or 1, weights all rows equally. The last 8 half-lives select the model. The reported evidence
-    /// is that of weighted transitions: it is no probability, and values for different F cannot be compared
+    /// counts weighted transitions: it is no probability, and values for different F cannot be compared
     #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
     forgetting: f64,
     /// Learn the value of this policy from its rows alone, by its name in the column `policy` [default: where there is such a
@@ -135,7 +135,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "WHICH")]
     selection: Option<SelectionChoice>,
     /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
-    /// chains, if the state may hide something) or model (that of the Gaussian process, too small if transitions are
+    /// chains, if the state may hide something) or model (the Gaussian process's own, too small if transitions are
     /// noisy) [default: rows; with --no-optimise model]
     #[arg(long, value_name = "WHICH")]
     variance: Option<VarianceChoice>,
@@ -156,7 +156,7 @@ pub(crate) struct Fit {
     /// Use the given hyperparameters without model selection
     #[arg(long, requires = "hyperparameters")]
     no_optimise: bool,
-    /// Share of the episodes held out to test the predictions; 0 for none. The figures are those of a second model, which the
+    /// Share of the episodes held out to test the predictions; 0 for none. The figures are of a second model, which the
     /// other episodes alone select and teach. All episodes select and teach the written model, so the search runs twice
     /// [default: 0.1; with --no-optimise 0]
     #[arg(long, value_name = "F", value_parser = given::share)]
@@ -442,7 +442,7 @@ impl Fit {
         Ok(())
     }
 
-    /// The rows of the table that are learned: all of them, or those of one policy.
+    /// The rows of the table that are learned: all of them, or one policy's.
     fn of_policy(&self, mut table: Table) -> Result<Table, Failure> {
         if self.policy.is_none() && self.action.leaves_chain() {
             // What another policy would do does not change with the one that acted.
@@ -463,7 +463,7 @@ impl Fit {
         let count = acted.iter().filter(|&&policy| policy == wanted).count();
         if count < acted.len() {
             note(&format!(
-                "the value is that of policy {}: its {count} rows of {} are learned (--policy names another)",
+                "the value is of policy {}: its {count} rows of {} are learned (--policy names another)",
                 names[wanted],
                 acted.len()
             ));
@@ -640,7 +640,7 @@ impl Fit {
     fn improve(&self, fitted: &mut Fitted, rows: &Rows, of: &ActionValue) -> Result<Improved, Failure> {
         if rows.rewards_per_row > 1 {
             return Err(Failure::usage(
-                "--successor improve: the best action is that of one reward, the table has several",
+                "--successor improve: an action is the best for one reward, the table has several",
             ));
         }
         if self.forgetting.is_finite() {
@@ -702,6 +702,6 @@ fn look_back(model: &mut Model, rows: &Rows) {
 /// The same, with deviations and an interval of returns as wide as pieces of the chains say.
 fn finish(model: &mut Model, rows: &Rows) {
     look_back(model, rows);
-    // Where a system has no solution deviations are those of single rows.
+    // Where a system has no solution deviations come from single rows.
     let _ = model.look_at_pieces(rows, 0);
 }

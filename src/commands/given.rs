@@ -133,7 +133,7 @@ pub(super) struct ColumnOptions {
     /// Columns to ignore
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     ignore: Vec<String>,
-    /// Names of the state variables [default: those of their columns]
+    /// Names of the state variables [default: their columns' names]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     names: Vec<String>,
     /// Their units, shown beside their names
@@ -145,7 +145,7 @@ pub(super) struct ColumnOptions {
 }
 
 impl TableOptions {
-    /// Read the table as that of a model was, where no option says otherwise.
+    /// Read the table as a model's table was, where no option says otherwise.
     pub(super) fn as_that_of(&mut self, mapping: Mapping) {
         self.reading.known = Some(Box::new(mapping));
     }
@@ -286,12 +286,12 @@ pub(super) fn texts(table: &Table) -> Vec<(usize, String)> {
     table.texts().map(|d| (d, name_of(table, d))).collect()
 }
 
-/// The texts of the state variables of a model that hold texts, and behind them those of its actions.
+/// The texts of the state variables of a model that hold texts, and behind them the texts of its actions.
 pub(super) fn categories(model: &Snapshot, path: &Path) -> Result<Categories, Failure> {
     Ok(mapping(model, path)?.map(|mapping| mapping.columns.categories).unwrap_or_default())
 }
 
-/// Put texts in the place of codes: into rows of cells, of which the first are those of states (n, D).
+/// Put texts in the place of codes: into rows of cells, of which the first are states (n, D).
 pub(super) fn write_texts(rows: &mut [Vec<String>], states: &[f64], dim: usize, categories: &Categories) {
     for (row, state) in rows.iter_mut().zip(states.chunks_exact(dim)) {
         for (d, &code) in state.iter().enumerate() {
@@ -732,7 +732,7 @@ pub(super) fn states_as(path: &Path, columns: &Columns, dim: usize, whose: &str)
     let (states, found) = table::read_states_as(path, columns, &mut |progress| shown.show(progress))?;
     shown.finish((states.len() / found) as u64);
     if found != dim {
-        let message = format!("states have {found} numbers, those of the {whose} have {dim}");
+        let message = format!("states have {found} numbers, the {whose}'s have {dim}");
         return Err(TableError { path: path.to_owned(), fault: table::Fault::Content(message) });
     }
     Ok(states)

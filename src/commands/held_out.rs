@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 
 /// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
 pub(super) const CLOSED: f64 = 0.2;
-/// An error without a variable of this one with it is as good: those of few episodes scatter by more.
+/// Error without a variable over the error with it up to which it is as good: errors of few episodes scatter by more.
 const SPARED: f64 = 1.01;
 /// Fewer returns than this say nothing.
 const ROWS_MIN: usize = 10;
-/// Nine of ten of a normal distribution lie within so many standard deviations.
+/// Standard deviations within which nine of ten of a normal distribution lie.
 const NINE_TENTHS: f64 = 1.644_853_626_951_472_2;
 
 /// How well the returns of held-out episodes were predicted.
@@ -213,7 +213,7 @@ pub(super) fn hold_out(
         Figures { order: ValueOrder::of(&values, &held, &of_held, h), ..figures(&seen, h, &compared, weights, &model) }
     };
     let heads = (0..seen.returns.len()).map(head).collect();
-    // Returns that are mostly the model's own values verify nothing, and those of one episode count as one.
+    // Returns that are mostly the model's own values verify nothing, and returns of one episode count as one.
     let factor = if enough && weights.is_none() { factor(&seen, &compared, episodes_held as f64) } else { 1.0 };
     Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads, factor }))
 }

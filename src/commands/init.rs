@@ -114,7 +114,7 @@ fn ask(guess: &mut Guess, looks: &[Look]) -> Result<(), Failure> {
     let proposed = columns.state.clone();
     many("State variables, separated by commas", &mut columns.state, &known)?;
     if columns.state != proposed {
-        // They were those of the variables proposed.
+        // They belonged to the variables proposed.
         columns.next_state.clear();
     }
     many("Action", &mut columns.action, &known)?;

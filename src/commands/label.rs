@@ -45,7 +45,7 @@ pub(crate) struct Label {
     folds: usize,
     #[command(flatten)]
     countdown: Countdown,
-    /// Discount of transitions without one of their own [default: that of the model, else that of `fit`]
+    /// Discount of transitions without one of their own [default: the model's, else `fit`'s]
     #[arg(long, value_name = "G", value_parser = given::discount)]
     discount: Option<f64>,
     #[command(flatten)]
@@ -268,7 +268,7 @@ impl Label {
         if let Some(path) = &self.model {
             let model = read_model(path)?;
             if model.dim() != rows.dim {
-                let message = format!("its states have {} numbers, those of the table {}", model.dim(), rows.dim);
+                let message = format!("its states have {} numbers, the table's {}", model.dim(), rows.dim);
                 return Err(in_file(path, message));
             }
             // Codes of categories are as good in any order, since every group learns its own elements.

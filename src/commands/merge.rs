@@ -23,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// saw while it learned.
 ///
 /// Data directories: their rows are put into a new one, which has the settings of the first. A daemon that starts there learns them all
-/// again. Where every row has a time they stand in the order of their times, else in that of the directories.
+/// again. Where every row has a time they stand in the order of their times, else in the order of the directories.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd fit north.csv --sums --out north.model\n  criticd fit south.csv --like north.model --out south.model\n  criticd merge north.model south.model --out both.model\n  criticd merge /var/lib/criticd-a /var/lib/criticd-b --out /var/lib/criticd-both"
@@ -122,7 +122,7 @@ impl Merge {
         let United { rows, streams, by_time, settings_differ, left_out } = united;
         if settings_differ {
             note(&format!(
-                "the directories have different settings: those of {} were taken; a daemon that starts with others goes by them",
+                "the directories have different settings: the settings of {} were taken; a daemon that starts with others goes by them",
                 self.inputs[0].display()
             ));
         }

@@ -171,7 +171,7 @@ pub(super) fn in_file(path: &Path, fault: impl std::fmt::Display) -> Failure {
 pub(super) enum Lasts {
     /// Who knows.
     Unknown,
-    /// At most so much processor time on each of so many threads.
+    /// At most this processor time on each of this number of threads.
     AtMost(Duration, usize),
     /// About so long.
     About(Duration),
@@ -308,7 +308,7 @@ impl<'a> ReadProgress<'a> {
         bar.set_position((fraction * STEPS as f64) as u64);
     }
 
-    /// It is read, and has so many rows.
+    /// It is read, and has `rows` rows.
     pub(super) fn finish(self, rows: u64) {
         let elapsed = self.started.elapsed();
         match self.bar {

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Plan for a reward that need never have been observed: what would the robot do for it?
 ///
 /// From the rows of a table the command learns where actions lead, then the best values of actions for the reward, and writes them as
-/// a model like those of `fit`: `act`, `value`, `plot` and `export --onnx` take it. Kernels are chosen by how well held-out chains are
+/// a model as `fit` does: `act`, `value`, `plot` and `export --onnx` take it. Kernels are chosen by how well held-out chains are
 /// predicted.
 #[derive(Debug, clap::Args)]
 #[command(

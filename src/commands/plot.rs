@@ -49,7 +49,7 @@ const SAMPLES: usize = 1000;
 /// Over two state variables: heat maps, hatched where the value is not known. Over one: a curve with a band of two standard
 /// deviations, on hatched ground where the value is not known. The other variables are fixed at the medians of the dictionary, or
 /// by --at; the title names them, of more than twelve the twelve it depends on most. With --marginal the value is averaged over them. A
-/// model file has no states but those of its dictionary: --visited gives others. --against shows the difference from another model.
+/// model file has no states but its dictionary's: --visited gives others. --against shows the difference from another model.
 /// --errors shows where it is wrong, and prints the ten worst states. --trajectory shows the value along the newest rows of a stream.
 /// --head draws a head in place of the value.
 #[derive(Debug, clap::Args)]
@@ -75,14 +75,14 @@ pub(crate) struct Plot {
     /// Draw curves over one variable
     #[arg(long)]
     curve: bool,
-    /// Range of a drawn variable: NAME=FROM:TO [default: that of the dictionary]
+    /// Range of a drawn variable: NAME=FROM:TO [default: the dictionary's]
     #[arg(long, value_name = "NAME=FROM:TO", allow_hyphen_values = true)]
     range: Vec<String>,
     /// Value of a variable that is not drawn: NAME=VALUE [default: the median of the dictionary]
     #[arg(long, value_name = "NAME=VALUE", allow_hyphen_values = true)]
     at: Vec<String>,
-    /// Average over the other variables as visited states have them, in place of fixing them; without --visited as those of the
-    /// dictionary
+    /// Average over the other variables as visited states have them, in place of fixing them; without --visited as the states
+    /// of the dictionary
     #[arg(long, conflicts_with = "at")]
     marginal: bool,
     /// States that were visited: a table of states, or a data directory, of whose journal the newest rows are taken. Averages,
@@ -101,7 +101,7 @@ pub(crate) struct Plot {
     /// returns that came as far as they are known, the rewards, and where episodes ended
     #[arg(long, value_name = "TABLE|DATA_DIR", group = "tables", conflicts_with_all = ["against", "marginal", "errors", "visited", "x", "y", "curve", "range", "at"])]
     trajectory: Option<PathBuf>,
-    /// The stream of --trajectory [default: that of the newest row]
+    /// The stream of --trajectory [default: the newest row's]
     #[arg(long, value_name = "NAME", requires = "trajectory")]
     stream: Option<String>,
     /// Rows of --trajectory, at most; of a journal the newest 20000 of all streams are looked at

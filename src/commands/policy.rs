@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Longest wait for the connection to a policy's server.
 const CONNECTION: Duration = Duration::from_secs(5);
-/// Where `python -m criticd.policies` serves unless it is told otherwise.
+/// Where `python -m criticd.policies` serves by default.
 const SERVED: &str = "tcp://127.0.0.1:5760";
 
 /// Read the policy's answers from a table, one row for each transition, whose actions have `width` numbers, or are one of these texts.

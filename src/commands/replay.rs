@@ -49,7 +49,7 @@ pub(crate) struct Replay {
     table: TableOptions,
     #[command(flatten)]
     connection: Connection,
-    /// Target: the ingest endpoint, or with --ack the control endpoint [default: those of the running daemon]
+    /// Target: the ingest endpoint, or with --ack the control endpoint [default: the running daemon's]
     #[arg(long, value_name = "ENDPOINT")]
     to: Option<String>,
     /// Rows per second [default: as fast as the daemon reads them]
@@ -304,7 +304,7 @@ impl Pace {
         self.bar.set_position(self.done / 2);
     }
 
-    /// So many rows have arrived.
+    /// Note how many rows have arrived.
     fn reach(&mut self, rows: u64) {
         self.done = rows;
         self.bar.set_position(rows);

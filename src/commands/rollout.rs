@@ -25,14 +25,14 @@ const SHOWN: usize = 6;
 /// Rows of the printed table, about.
 const PRINTED: usize = 20;
 
-/// Predict the course of chosen variables: where will the robot be in so many steps, and how far ahead is that to be believed?
+/// Predict the course of chosen variables: where will the robot be in fifty steps, and how far ahead can that be believed?
 ///
 /// From the rows of a table the command learns where they lead, under the policy that acted or under another one. Beside each
 /// prediction stands how far such predictions missed held-out rows.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd rollout log.csv --steps 50                                  the policy that acted goes on\n  criticd rollout log.csv --show x,battery --from now.csv --out course.png\n  criticd rollout log.csv --show 'abs(angle)' --actions box --policy q.model    what a plan would do\n  criticd rollout log.csv --actions discrete:3 --policy probs.csv --json\n\nThe course is the mean over the states where episodes begin, or over the states of --from. Where rows terminate, it is the mean of what has not ended, and the share of that is shown. within is the magnitude that 90 % of the errors of predictions for single held-out rows stay below, so many steps ahead. A variable is within reach as long as the error of such predictions is at most half of the spread of what came.\n\n{TABLES}"
+        "Examples:\n  criticd rollout log.csv --steps 50                                  the policy that acted goes on\n  criticd rollout log.csv --show x,battery --from now.csv --out course.png\n  criticd rollout log.csv --show 'abs(angle)' --actions box --policy q.model    what a plan would do\n  criticd rollout log.csv --actions discrete:3 --policy probs.csv --json\n\nThe course is the mean over the states where episodes begin, or over the states of --from. Where rows terminate, it is the mean of what has not ended, and the share of that is shown. within is the magnitude that 90 % of the errors of predictions for single held-out rows stay below, that number of steps ahead. A variable is within reach as long as the error of such predictions is at most half of the spread of what came.\n\n{TABLES}"
     )
 )]
 pub(crate) struct Rollout {
@@ -300,7 +300,7 @@ impl Rollout {
             Acting::Model(actor, path) => {
                 let same = |a: &ActionSpace, b: &ActionSpace| (a.choices(), a.numbers()) == (b.choices(), b.numbers());
                 if !same(actor.space(), &of.space) {
-                    return Err(in_file(path, "its actions are others than those of --actions"));
+                    return Err(in_file(path, "its actions are others than --actions says"));
                 }
                 let mut taken = Column { width: of.space.numbers(), values: Vec::new() };
                 for state in states.chunks_exact(dim) {
@@ -322,7 +322,7 @@ impl Rollout {
     }
 }
 
-/// What is told of a course, whoever found it.
+/// What a reader sees of a course, whichever command found it.
 struct Told {
     facts: Vec<(String, String)>,
     /// What is shown, with its unit.

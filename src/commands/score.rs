@@ -73,7 +73,7 @@ impl Score {
             given::read_hyperparameters(&self.hyperparameters, rows.dim, &texts)?;
         if let Some(lambda) = lambda.filter(|&lambda| lambda < 1.0) {
             let path = self.hyperparameters.display();
-            note(&format!("{path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)"));
+            note(&format!("{path} names lambda {lambda}; the evidence is of whole returns (lambda 1)"));
         }
         let settings = Settings { centred, ..given::settings(&rows, self.discount) };
         let given = Given {
@@ -177,7 +177,7 @@ fn text(given: &Given<'_>, found: &Found, variables: Option<&[String]>) -> Strin
     format!("{}\n{}{next}", facts(&lines), columns(&["parameter", "value", "gradient, nats"], &table))
 }
 
-/// A parameter's name, with that of its state variable where it has one: `log_relevance[2]` is `log_relevance[battery]`.
+/// A parameter's name, with its state variable's name where it has one: `log_relevance[2]` is `log_relevance[battery]`.
 fn called(parameter: &str, variables: Option<&[String]>) -> String {
     let split = parameter.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
     let name = |(_, d): (&str, &str)| variables?.get(d.parse::<usize>().ok()?);

@@ -100,7 +100,7 @@ impl Bars {
 
 /// The terminal that the daemon was started from.
 struct Terminal {
-    /// Whether there is one, and its end is that of the daemon.
+    /// Whether there is one, and its end is the daemon's.
     watched: bool,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Status {
     /// Print the whole status as JSON; with --watch, one document per line
     #[arg(long)]
     json: bool,
-    /// The models of all critics as they were when so many rows had been stored, or at a time: @ and Unix seconds. They are learned again
+    /// The models of all critics as they were when this number of rows had been stored, or at a time: @ and Unix seconds. They are learned again
     /// from the data directory, whether the daemon runs or not
     #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment, conflicts_with = "watch")]
     as_of: Option<Moment>,
@@ -151,14 +151,14 @@ struct Room {
 impl Room {
     const ALL: Self = Self { variables: usize::MAX, findings: usize::MAX, streams: STREAMS };
 
-    /// On a screen of so many lines.
+    /// On a screen of `lines` lines.
     fn of_screen(lines: usize) -> Self {
         let share = |of: usize, least: usize, most: usize| (lines / of).clamp(least, most);
         Self { variables: share(6, 3, 8), findings: share(16, 1, 3), streams: share(8, 2, STREAMS) }
     }
 }
 
-/// A status and its past on a screen of so many lines: the last lines are always the past; a line counts the critics without room above.
+/// A status and its past on a screen of `lines` lines: the last lines are always the past; a line counts the critics without room above.
 fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> String {
     let room = Room::of_screen(lines);
     let foot = past.lines(status.critics.len() == 1) + "\nCtrl-C ends this\n";
@@ -204,7 +204,7 @@ fn warning(critics: &[CriticStatus]) -> String {
     out
 }
 
-/// The first lines of a text, at most so many; the last one shows where there are more.
+/// The first lines of a text, at most `most`; the last one shows where there are more.
 fn beginning(text: &str, most: usize) -> String {
     let cut = text.lines().count() > most;
     let mut out = text.lines().take(most).collect::<Vec<_>>().join("\n");
@@ -212,7 +212,7 @@ fn beginning(text: &str, most: usize) -> String {
     if out.is_empty() { out } else { out + "\n" }
 }
 
-/// A row for each of many critics, those that need attention first, in so many lines.
+/// A row for each of many critics, those that need attention first, in `lines` lines.
 fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
     let score = |critic: &CriticStatus| critic.model.as_ref().and_then(|model| model.score_recent);
     let fallen = |critic: &CriticStatus| {
@@ -417,7 +417,7 @@ fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
     out
 }
 
-/// The lines that do not repeat for each critic, but for so many of those that say least.
+/// Lines about the daemon, without its `spared` least important ones.
 fn overview(status: &wire::Status, endpoint: &str, spared: usize) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
     let window = &status.window;
@@ -509,7 +509,7 @@ fn learned(critic: &CriticStatus, room: Room) -> String {
         let [median, most] = [pause.p50, pause.max].map(short);
         lines.push(said("pauses", format!("{median} ms (median), {most} ms (longest) at an adoption")));
     }
-    // Those of a candidate that was rejected are not those of the model in use.
+    // What holds for a candidate that was rejected does not hold for the model in use.
     let found = critic.refit.last.as_ref().and_then(LastRefit::adopted);
     if let Some(found) = found {
         lines.extend(found.selection.iter().flat_map(|selection| selected(selection, found.heads)));
@@ -615,7 +615,7 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
         ),
         match (model.log_evidence, critic.held_out_error) {
             (Some(evidence), _) => said("evidence", format!("{} nats", digits(evidence))),
-            (None, Some(error)) => said("held-out error", format!("{}; 1 is that of a constant", digits(error))),
+            (None, Some(error)) => said("held-out error", format!("{}; a constant has 1", digits(error))),
             (None, None) => said("held-out error", "none: no refit has selected a model since the start"),
         },
         said("score", format!("{} nats per row, recently {}", short(model.score), short(model.score_recent))),
@@ -687,7 +687,7 @@ fn changed(alarm: &DriftAlarm, drift: &DriftStatus) -> (String, String) {
 }
 
 /// How held-out returns chose the model: what the other lambdas lose, the kernels compared, and why the present one stayed or went.
-/// Where so many `heads` chose the kernel, the rest of it.
+/// Where a number of `heads` chose the kernel, the rest of it.
 fn selected(selection: &SelectionFound, heads: Option<u64>) -> Vec<(String, String)> {
     let of_lambda = |l: &LambdaFound| {
         let loss = 100.0 * (l.score - 1.0);
@@ -865,7 +865,7 @@ mod tests {
             "checkpoint  could not be written: over quota",
             "rejected: too late",
             "held-out error  none: no refit has selected a model since the start",
-            "held-out error  0.381; 1 is that of a constant",
+            "held-out error  0.381; a constant has 1",
             "lambda          0.5 best, 1 +12.1 %",
             "ard 1: held-out error 0.379 at lambda 0.5, ridge 0.3, 270 states",
             "stays: the best errs less by 0.002, with a standard error of 0.003",

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value walk.model states.csv\n  criticd value walk.model plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value walk.model states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value /var/lib/criticd states.csv --as-of 120000    what was answered when 120000 rows had been stored\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nstd is the standard deviation of the value, return std that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the signal's prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
+    after_help = "Examples:\n  criticd value walk.model states.csv\n  criticd value walk.model plans.csv --samples 1000 --seed 1 --json    how often is one plan better than another?\n  criticd value walk.model states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value /var/lib/criticd states.csv --as-of 120000    what was answered when 120000 rows had been stored\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare as in the fitted table.\n\nstd is the standard deviation of the value, return std of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the signal's prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance, return_variance}}.\n--covariance adds covariance (n, n), --samples adds samples (K, n)."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it; or a running daemon: its data directory or its control endpoint
@@ -44,10 +44,10 @@ pub(crate) struct Value {
     critic: Vec<String>,
     #[command(flatten)]
     then: Then,
-    /// Also print the covariance of the values of the states: that of V(a) - V(b) is Cov_aa + Cov_bb - 2 Cov_ab
+    /// Also print the covariance of the values of the states: V(a) - V(b) has the variance Cov_aa + Cov_bb - 2 Cov_ab
     #[arg(long, conflicts_with = "head")]
     covariance: bool,
-    /// Also print joint samples of the values of the states, so many: how often is plan A better than plan B?
+    /// Also print K joint samples of the values of the states: how often is plan A better than plan B?
     #[arg(long, value_name = "K", value_parser = at_least_one, conflicts_with = "head")]
     samples: Option<usize>,
     /// Seed of the samples
@@ -106,7 +106,7 @@ impl Value {
         if let Some(endpoint) = live {
             if self.covariance || self.samples.is_some() {
                 return Err(Failure::usage(
-                    "--covariance and --samples are for a MODEL that is a file: `criticd snapshot` writes that of a daemon",
+                    "--covariance and --samples are for a MODEL that is a file: `criticd snapshot` writes a daemon's",
                 ));
             }
             if let Some(head) = &self.head {
@@ -130,7 +130,7 @@ impl Value {
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
             note(&format!(
-                "{} carries no variance: models that `fit` writes do, those of a daemon once a reward other than 0 has come",
+                "{} carries no variance: models that `fit` writes do, a daemon's once a reward other than 0 has come",
                 self.model.display()
             ));
         }
@@ -239,7 +239,7 @@ struct HeadValues {
 }
 
 impl HeadValues {
-    /// Those of no states yet.
+    /// The values of no states yet.
     fn of(name: &str) -> Self {
         Self { name: name.to_owned(), mean: Vec::new(), variance: None, return_variance: None }
     }

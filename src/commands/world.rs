@@ -131,7 +131,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Of a table with these actions; without a `kind` there is one action, and the model is that of the policy that acted. `discount`
+    /// Of a table with these actions; without a `kind` there is one action, and the model is of the policy that acted. `discount`
     /// is the one that counts, if one does.
     pub(super) fn of(
         options: &TableOptions,

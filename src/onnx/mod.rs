@@ -1,7 +1,7 @@
 //! A value function as an ONNX graph, for runtimes that know nothing of `criticd`.
 //!
 //! The input is `states` (n, D), 64-bit floats in the units of the rows; the graph normalises them. The outputs are `mean`,
-//! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and that of a single return. Each is
+//! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and the standard deviation of a single return. Each is
 //! (n,), or (n, H) with several rewards, but `std` is always (n,). The answers of heads are the outputs `heads`, `heads_std` and
 //! `heads_return_std`, a column for each, in the order of their names in the metadata. The Python client's `Snapshot.to_onnx` has this file written.
 
@@ -38,7 +38,7 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
     let fact = |(key, value): (&str, String)| Message::default().text(1, key).text(2, &value);
     let names: Vec<&str> = snapshot.all_heads().map(|head| head.name.as_str()).collect();
     let heads = (!names.is_empty()).then(|| ("heads", serde_json::json!(names).to_string()));
-    // Their coordinates stand behind those of the state in the input.
+    // Their coordinates stand behind the state's in the input.
     let actions = snapshot.actions.as_ref().map(|of| ("actions", wire::action_space_to_json(&of.space).to_string()));
     let facts: Vec<Message> = facts(snapshot).into_iter().chain(heads).chain(actions).map(fact).collect();
     // A `ModelProto`.

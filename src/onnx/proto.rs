@@ -8,7 +8,7 @@ const VARINT: u64 = 0;
 /// Wire type of texts, bytes and messages.
 const LENGTH_DELIMITED: u64 = 2;
 
-/// A message that grows field by field. The numbers of fields are those of `onnx.proto`.
+/// A message that grows field by field. The numbers of fields are as in `onnx.proto`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Message(Vec<u8>);
 

@@ -5,7 +5,7 @@ use super::{Align, Axis, Bar, Bars, Canvas, Frame, GRID, LINES, PANEL_WIDTH, Plo
 use tiny_skia::PathBuilder;
 
 impl Bars {
-    /// As that of a heat map.
+    /// As for a heat map.
     pub(super) fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
         let widest = self.bars.iter().map(|bar| canvas.width(&bar.name, TICK_SIZE)).fold(0.0, f32::max);
         let left = (panel.left + 30.0 + widest).min(panel.left + 0.6 * PANEL_WIDTH).ceil();

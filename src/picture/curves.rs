@@ -5,7 +5,7 @@ use crate::colour::{GROUND, HATCHED, PALE, is_hatch};
 use tiny_skia::PathBuilder;
 
 impl Curves {
-    /// As that of a heat map.
+    /// As for a heat map.
     pub(super) fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
         let n = self.at.len();
         for line in &self.lines {

@@ -815,7 +815,7 @@ fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
         ("plot m.msgpack --out x.png --errors narrow.csv", 1, "states of 2 numbers, this table has 1"),
         ("plot m.msgpack --out x.png --errors t.csv --against n.msgpack", 2, "cannot be used with"),
         ("plot m.msgpack --out x.png --errors t.csv --range state_0=50:60", 1, "a wider --range"),
-        ("plot m.msgpack --out x.png --visited one.csv", 1, "states have 1 numbers, those of the model have 2"),
+        ("plot m.msgpack --out x.png --visited one.csv", 1, "states have 1 numbers, the model's have 2"),
         ("plot m.msgpack --out x.png --columns c.toml", 2, "--visited"),
         ("plot m.msgpack", 2, "--out"),
         ("plot m.msgpack --out x.jpg", 2, ".png or .svg"),

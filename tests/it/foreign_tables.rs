@@ -121,7 +121,7 @@ fn names_and_units_stay_with_the_states() {
     assert_eq!(understood.ignored, ["operator"]);
     let role = |what: &str| understood.roles.iter().find(|role| role.0 == what).map(|role| role.1.as_str());
     assert_eq!((role("state"), role("reward"), role("episode")), (Some("x, battery"), Some("-cost"), Some("mission")));
-    assert!(role("next state").unwrap().starts_with("that of the next row"));
+    assert!(role("next state").unwrap().starts_with("the state of the next row"));
     assert_eq!(table.episode_names().len(), 3);
     let too_many = Columns { units: list(&["m"]), ..missions() };
     assert!(read(&fixture("missions.csv"), STRICT, &too_many).unwrap_err().to_string().contains("2 state variables"));

@@ -78,7 +78,7 @@ def test_a_daemon_of_other_states_is_refused(start: Start, tmp_path: Path) -> No
     daemon = start("state_dim=3")
     done = demo(f"--into={daemon.directory / 'data'}", folder=tmp_path)
     assert done.returncode == 1
-    assert "the states of this daemon have 3 numbers, those of the simulator 2" in done.stderr
+    assert "the states of this daemon have 3 numbers, the simulator's 2" in done.stderr
 
 
 def test_no_daemon_is_said(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def append(control: Control, first: int, rows: int) -> None:
 
 
 def model(control: Control, rows: int) -> Array:
-    """Everything that the model says, once it has learned so many rows."""
+    """Everything that the model says, once it has learned `rows` rows."""
     control.ask("value", states=STATES[:1], min_offset=rows)
     snapshot = control.ask("snapshot", variance=True)
     assert snapshot["offset"] == rows, snapshot["offset"]

@@ -76,7 +76,7 @@ impl PyCritic {
         PyBytes::new(py, &self.critic.written())
     }
 
-    /// Learn rows. With `single` each array is that of one row, without the axis of rows.
+    /// Learn rows. With `single` each array holds one row, without the axis of rows.
     #[pyo3(signature = (stream, single, columns))]
     fn learn(&mut self, py: Python<'_>, stream: &str, single: bool, columns: Columns<'_>) -> PyResult<()> {
         let parts = columns.fill(py, self.critic.memory(), stream, single)?;

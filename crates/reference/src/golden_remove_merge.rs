@@ -163,7 +163,7 @@ pub fn mean(case: &Value, model: &Model) -> Vec<f64> {
     found.mean.as_slice().to_vec()
 }
 
-/// What is known of a model whose scatter is that of its weights.
+/// What is known of a model whose scatter is its weights'.
 pub fn found(case: &Value, model: &Model) -> Value {
     let (closed, solved) = (model.sums().closed(), model.solve().unwrap());
     let (unit, u) = (closed.unit(), solved.feature_weights());
@@ -220,7 +220,7 @@ fn removal(case: &Value) -> Map<String, Value> {
     ])
 }
 
-/// Sums of one worker, of each head: those of rows, and what closing running chains adds.
+/// Sums of one worker, of each head: over rows, and what closing running chains adds.
 fn sums(of: &[Sums]) -> [Value; 2] {
     let (m, first) = (of[0].statistics.features(), &of[0].statistics);
     let list = |value: &dyn Fn(&Sums) -> Value| Value::Array(of.iter().map(value).collect());

@@ -9,7 +9,7 @@
 //! space, terminates once the pendulum stands nearly still near the top, and is truncated after [`STEPS_MAX`] steps.
 //!
 //! The paper leaves reward, step and start distribution open and uses the optimal policy; ours is a rule of two parts:
-//! drive the energy to that of standing upright, and hold with a linear controller once that can succeed.
+//! drive the energy to the level of standing upright, and hold with a linear controller once that can succeed.
 
 use super::Step;
 use rand::{RngExt, SeedableRng};

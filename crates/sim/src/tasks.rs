@@ -1,7 +1,7 @@
 //! Tasks for a learner that acts: an agent starts with no knowledge of them, and chooses every action.
 //!
-//! Equations, limits and rewards are those of the environments of the same name in Gymnasium and bsuite, so that results can
-//! be put beside those of other agents. Everything random is a function of the seed with which an episode starts.
+//! Equations, limits and rewards are as in the environments of the same name in Gymnasium and bsuite, so that results can
+//! be put beside results of other agents. Everything random is a function of the seed with which an episode starts.
 
 use criticd_learner::action::ActionSpace;
 use criticd_learner::random::{mix, uniform};
@@ -30,7 +30,7 @@ pub trait Task {
     fn space(&self) -> ActionSpace;
     /// Begin an episode. The state that it starts in.
     fn start(&mut self, seed: u64) -> Vec<f64>;
-    /// Take one step of the episode. Of a discrete action the first number counts; those of a box are limited to it.
+    /// Take one step of the episode. Of a discrete action the first number counts; the numbers of a box are limited to it.
     fn step(&mut self, action: &[f64]) -> Outcome;
 }
 

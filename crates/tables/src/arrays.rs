@@ -250,7 +250,7 @@ pub(super) fn sources(shapes: &[(String, Option<Vec<usize>>)], job: &Job<'_>) ->
 const CUTS: &str = "indices";
 const ENDED: &str = "terminal";
 
-/// Whether arrays are those of imitation's rollouts.
+/// Whether arrays are imitation's rollouts.
 fn is_cut(shapes: &[(String, Option<Vec<usize>>)]) -> bool {
     let length = |wanted: &str| {
         let (_, shape) = shapes.iter().find(|(name, _)| name == wanted)?;
@@ -277,7 +277,7 @@ enum At {
     From,
     /// There: the state that the row leads to.
     To,
-    /// Of flags of which each trajectory has one, which says how it ended: that of its trajectory in the last row, false before it.
+    /// Of flags of which each trajectory has one, which says how it ended: its trajectory's flag in the last row, false before it.
     End,
 }
 
@@ -528,7 +528,7 @@ impl Piece {
         self.arrays[placed.array].1.cell(row, placed.k)
     }
 
-    /// Hand the rows over to a builder whose columns are those of this piece. They are `part` of the file, from and to.
+    /// Hand the rows over to a builder whose columns are this piece's. They are `part` of the file, from and to.
     ///
     /// # Errors
     /// The first fault found in a row, or arrays of different lengths.

@@ -29,7 +29,7 @@ const PIECE_ROWS: usize = 8192;
 enum Part<'a> {
     /// All: there are no more.
     All,
-    /// Those before the first one that may yet get a successor, of streams with so many rows in the file.
+    /// The rows before the first one that may yet get a successor, of streams with these numbers of rows in the file.
     First(&'a [u64]),
     /// Those that no later row can change, in whatever order.
     Settled,

@@ -60,7 +60,7 @@ pub(super) enum Learns {
 }
 
 impl Coder {
-    /// Of so many state variables, and numbers of an action; `given`: of each its texts, of the state or of both, or nothing at all.
+    /// Of `states` state variables, and `numbers` numbers of an action; `given`: of each its texts, of the state or of both, or nothing at all.
     pub(super) fn new(given: &Categories, (states, numbers): (usize, usize), learns: Learns) -> Self {
         let dim = states + numbers;
         let of = |d: usize| given.of(d).iter().cloned().enumerate().map(|(code, text)| (text, code)).collect();
@@ -254,7 +254,7 @@ mod tests {
         let listed = Categories(vec![vec!["idle".into(), "none".into()]]);
         let found = Coder::new(&listed, (1, 0), Learns::Yes).read(0, Cell::Written("none"), true);
         assert_eq!(found, Ok(Some(1.0)));
-        // Numbers stay numbers, and what stands behind them is told as before.
+        // Numbers stay numbers, and what stands behind them is read as before.
         assert_eq!(coder.read(1, Cell::Written("True"), false), Ok(Some(1.0)));
         assert!(coder.read(1, Cell::Written("ERR"), false).unwrap_err().contains("\"ERR\" is not a number"));
     }

@@ -28,9 +28,9 @@ pub enum Missing {
 pub struct Columns {
     /// The state variables, in order. If any is named, columns that nothing needs are left alone.
     pub state: Vec<String>,
-    /// Those of the successor, as many; empty: see `next_prefix`.
+    /// The successor's variables, one for each of the state's; empty: see `next_prefix`.
     pub next_state: Vec<String>,
-    /// What stands before a state variable's name in that of its successor. None: `next_`, if the table has such columns.
+    /// What stands before a state variable's name in its successor's name. None: `next_`, if the table has such columns.
     pub next_prefix: Option<String>,
     /// The numbers of the action, in order.
     pub action: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Columns {
     pub missing: Missing,
     /// The format, where the name of the file does not tell it: csv, jsonl, npz, parquet or hdf5.
     pub format: Option<String>,
-    /// The texts of the state variables that hold texts, and behind them those of the action.
+    /// The texts of the state variables that hold texts, and behind them the action's.
     #[serde(skip_serializing_if = "Categories::is_empty")]
     pub categories: Categories,
 }
@@ -254,7 +254,7 @@ pub struct Understood {
 pub struct Summary {
     /// Rows of the file.
     pub rows: usize,
-    /// Those of them that are exact copies of others, and are left out.
+    /// The rows that are exact copies of others, and are left out.
     pub copies: usize,
     /// Those that lack a number, and are left out.
     pub dropped: usize,

@@ -286,7 +286,7 @@ impl Contradictions {
         !self.keep
     }
 
-    /// Begin again, in another order than that of the file; copies stay counted.
+    /// Begin again, in another order than the file's; copies stay counted.
     pub(super) fn restart(&mut self) {
         (self.last, self.differing, self.beyond, self.repeats) = Default::default();
         (self.back, self.followed, self.again, self.newest, self.current) = Default::default();

@@ -204,7 +204,7 @@ fn fault(error: ::csv::Error, skipped: u64) -> Fault {
 pub struct TableWriter {
     path: PathBuf,
     writer: ::csv::Writer<File>,
-    /// Names of the columns, those of the first batch.
+    /// Names of the columns, as in the first batch.
     columns: Option<Vec<String>>,
 }
 

@@ -63,7 +63,7 @@ impl RowColumns {
     /// Provide for the rows of `batch`.
     ///
     /// # Errors
-    /// If its actions or probabilities have another number of numbers than those of rows before: one table cannot hold both.
+    /// If its actions or probabilities have another number of numbers than in rows before: one table cannot hold both.
     pub fn include(&mut self, batch: &Batch) -> Result<(), String> {
         let length = |row: Option<&[f64]>| row.map_or(0, <[f64]>::len);
         let found = [
@@ -149,7 +149,7 @@ impl RowColumns {
 }
 
 impl Field {
-    /// Its name in CSV, JSONL and Parquet, and that of the array in NPZ.
+    /// Its name in CSV, JSONL and Parquet, and the array's name in NPZ.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Stream => ("stream", "streams"),

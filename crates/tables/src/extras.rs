@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Numbers of each row, as many in each; NaN all of them where a row has none.
+/// Numbers of each row, equally many in each; NaN all of them where a row has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wide {
     /// Numbers per row; 0: the table has no such column.
@@ -42,7 +42,7 @@ pub(super) struct Extras {
     pub(super) target_probs: Wide,
     pub(super) next_actions: Wide,
     pub(super) next_action_probs: Wide,
-    /// (n, 1) seconds; heads that look so many seconds ahead learn from them.
+    /// (n, 1) seconds; heads that look seconds ahead learn from them.
     pub(super) times: Wide,
     /// (n, 1): number of the policy that acted, in the order of their names.
     pub(super) policies: Wide,

@@ -122,7 +122,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Whether as many numbers and lists are there as states have coordinates; `next`: those of successors.
+    /// Whether there is a number or a list for each coordinate of states; `next`: for each of successors.
     fn check_lengths(&self, next: usize) -> Result<(), Fault> {
         let (dim, listed) = (self.dim, self.categories.0.len());
         // A table without actions may be read by the lists of one that has them.

@@ -20,7 +20,7 @@ use super::{Fault, Reading};
 pub(super) struct Judge {
     /// Whether every row is kept, whatever it contradicts.
     keeps_all: bool,
-    /// Whether rows have to do with each other at all: those of a regression may be equal, and so may states.
+    /// Whether rows have to do with each other at all: rows of a regression may be equal, and so may states.
     judges: bool,
     contradictions: Contradictions,
     runs: Runs,
@@ -72,7 +72,7 @@ impl Judge {
         }
     }
 
-    /// What the columns hold beside these `lists`, in so many rows, and what there is to tell.
+    /// What the columns hold beside these `lists`, in `rows` rows, and what there is to say.
     pub(super) fn into_looked(mut self, lists: Vec<String>, rows: u64) -> Looked {
         self.one_hot.found().into_iter().enumerate().for_each(|(k, at)| self.looks[at].one_hot = Some(k));
         let mut looked = Looked::of(self.looks, lists, rows, self.told);

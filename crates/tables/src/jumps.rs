@@ -10,7 +10,7 @@ const STEPS_MIN: usize = 30;
 const ROWS_MIN: usize = 3;
 /// A jump is longer than the usual step by this factor, ...
 const JUMP: f64 = 5.0;
-/// ... or, where no column says why, by this one, in every variable, at so many rows.
+/// ... or, where no column says why, by this one, in every variable, at enough rows.
 const ALONE: f64 = 20.0;
 const ALONE_MIN: usize = 3;
 

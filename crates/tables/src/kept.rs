@@ -6,7 +6,7 @@ use super::sidecar::Values;
 use super::{Columns, Fault, Format, Progress, TableError, Want};
 use std::path::Path;
 
-/// The columns called `names` at the rows that stand at these `places` of a file, those of lists number by number. `columns` says its
+/// The columns called `names` at the rows that stand at these `places` of a file, lists number by number. `columns` says its
 /// format, where its name does not.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use criticd_learner::transition::Batch;
 use std::path::{Path, PathBuf};
 
 /// A table that is read from its file whenever it is needed and never kept, however large it is. Rows wait in memory only
-/// for their successors: as many as lie between two rows of one stream. The arrays of NPZ and D4RL are read whole.
+/// for their successors: the rows between two rows of one stream. The arrays of NPZ and D4RL are read whole.
 #[derive(Clone, Debug)]
 pub struct LargeTable {
     path: PathBuf,

@@ -178,12 +178,12 @@ pub(super) fn within(folder: &Path, file: &Path, fault: Fault) -> Fault {
     }
 }
 
-/// Whether a folder is that of a dataset.
+/// Whether a folder is a dataset.
 pub(super) fn is_dataset(path: &Path) -> bool {
     path.join(INFO).is_file()
 }
 
-/// The files that hold the rows of a table, in their order: those of a dataset, else the file itself.
+/// The files that hold the rows of a table, in their order: the files of a dataset, else the file itself.
 ///
 /// # Errors
 /// If the folder cannot be read, or holds none.

@@ -15,12 +15,12 @@
 //! | `truncated` | the same, but left out: false |
 //! | `done` | an end of which [`Reading`] says whether it terminated or truncated |
 //! | `discount` | in \[0, 1\]; left out or empty: the critic's own |
-//! | `time` | seconds; only heads that look so many seconds ahead learn from it |
+//! | `time` | seconds; only heads that look seconds ahead learn from it |
 //! | `seq` | position in the stream, rising; a step other than one starts a new chain; left out or empty: one more than before |
 //! | `session` | the run of the producer; another one starts a new chain and may count `seq` from 0 again |
 //! | `offset`, `received` | of `criticd export`: the row's position in the journal, Unix seconds when it came; skipped |
 //! | `starts_chain` | true: the row does not continue the one before it in its stream, as if `seq` left a number out; left out or empty: false |
-//! | `policy` | name of the policy that acted, 1 to 256 bytes; left out or empty: that of the row before |
+//! | `policy` | name of the policy that acted, 1 to 256 bytes; left out or empty: the policy of the row before |
 //! | `behavior_prob` | above 0: probability or density under which the action was taken |
 //! | `target_prob` | from 0: the same under the policy that is judged |
 //! | `next_action`, or `next_action_k` | the action that this policy takes in the next state, as long as `action` |
@@ -349,7 +349,7 @@ pub struct Reading {
     pub assume_terminated: Option<AssumeTerminated>,
     /// What a column `done` means; none: a table with one is refused.
     pub done: Option<Done>,
-    /// Whether rows have nothing to do with each other, so that each ends where it stands: those of a regression.
+    /// Whether rows have nothing to do with each other, so that each ends where it stands: the rows of a regression.
     pub independent: bool,
     /// Whether every row is a step, in the order of the file: also one that has the episode and time of another, or follows the
     /// end of its episode. Else exact copies are left out, and what contradicts itself is refused.
@@ -415,7 +415,7 @@ pub struct Table {
 
 impl Table {
     /// Read a file whose name ends in `.csv`, `.jsonl`, `.npz`, `.hdf5` (or `.h5`) or `.parquet`; the last two if the
-    /// features of these names were built. `progress` is told now and then how far that is.
+    /// features of these names were built. `progress` hears now and then how far that is.
     ///
     /// # Errors
     /// The first fault found, with its row and column and what to do about it.
@@ -449,7 +449,7 @@ impl Table {
         &self.told
     }
 
-    /// The texts of the state variables that hold texts, and behind them those of actions; the rows have their codes.
+    /// The texts of the state variables that hold texts, and behind them the texts of actions; the rows have their codes.
     pub fn categories(&self) -> &Categories {
         &self.categories
     }
@@ -576,7 +576,7 @@ impl Table {
         &self.policies
     }
 
-    /// Number of the policy that acted in each row (n,): the one that the row names, else that of the row before in the file;
+    /// Number of the policy that acted in each row (n,): the one that the row names, else the policy of the row before in the file;
     /// before the first name, that one. Empty where no row names one.
     pub fn policy_of_rows(&self) -> Vec<usize> {
         let mut present = (0..self.rows.len()).find_map(|i| self.extras.policy(i));

@@ -75,7 +75,7 @@ impl Looked {
                 told.push(format!("column {name}: texts that hold lists; {LIST}"));
             }
             if all(has_unit) {
-                // Where no comma has been seen it may be that of thousands or of decimals: such a cell is left empty.
+                // Where no comma has been seen it may separate thousands or decimals: such a cell is left empty.
                 let grouped = column.values.iter().any(|value| value.contains(','));
                 let commas = if grouped { ".str.replace(\",\", \"\")" } else { "" };
                 told.push(format!(

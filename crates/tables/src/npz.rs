@@ -11,7 +11,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 use zip::ZipArchive;
 
-/// Headers of arrays are a line of text; those of numbers and texts are never longer.
+/// Headers of arrays are a line of text; arrays of numbers and texts never have longer ones.
 const HEADER_MAX: usize = 4096;
 /// Arrays in one file, at most.
 const ARRAYS_MAX: usize = 1024;

@@ -473,7 +473,7 @@ impl Finder<'_> {
         Ok(self.terms.len() - 1)
     }
 
-    /// The successors of states that the user names: by name, by prefix, or beside arrays of states those of successors.
+    /// The successors of states that the user names: by name, by prefix, or beside arrays of states the arrays of successors.
     fn successors(&mut self, variables: &[(usize, Option<usize>)]) -> Result<(), Fault> {
         let columns = self.columns;
         if !columns.next_state.is_empty() {
@@ -769,7 +769,7 @@ impl Finder<'_> {
                 text = "the state behind it: each trajectory has one more than rows".into();
             }
             if what == "next state" && text.is_empty() && self.want != Want::States {
-                text = "that of the next row; the last row of an episode gives only its state, unless it terminated"
+                text = "the state of the next row; the last row of an episode gives only its state, unless it terminated"
                     .into();
             }
             if what == "done" && !text.is_empty() {

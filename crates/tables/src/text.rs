@@ -237,7 +237,7 @@ struct Lines<R> {
     at: usize,
 }
 
-/// Whether a record stands in the place of a comment, in a table with so many columns.
+/// Whether a record stands in the place of a comment, in a table with `names` columns.
 pub(super) fn is_comment(record: &::csv::StringRecord, names: usize) -> bool {
     record.get(0) == Some("#") && record.len() > names + 1
 }
@@ -332,7 +332,7 @@ fn tabbed(line: &[u8], header: bool) -> Vec<u8> {
 }
 
 impl Dialect {
-    /// That of a text that begins like this.
+    /// The dialect of a text that begins like this.
     fn of(head: &str, encoding: &'static Encoding) -> Self {
         let end = if head.contains('\r') && !head.contains('\n') { '\r' } else { '\n' };
         let lines: Vec<&str> = head.trim_start_matches('\u{feff}').split(end).take(LINES + FRONT).collect();
@@ -420,7 +420,7 @@ impl Dialect {
         said.into_iter().flatten().map(|argument| format!(", {argument}")).collect()
     }
 
-    /// What is not as usual, in words; so many lines stand before the header.
+    /// What is not as usual, in words; `before` lines stand before the header.
     fn say(&self, before: usize) -> Vec<String> {
         let mut told = Vec::new();
         if self.encoding != UTF_8 {
@@ -551,7 +551,7 @@ fn cells(line: &str, separator: u8) -> Vec<String> {
     record.iter().map(str::to_owned).collect()
 }
 
-/// What separates the columns: what makes as many cells of the first row as of the header, and the most of them.
+/// What separates the columns: what makes equally many cells of the first row and of the header, and the most of them.
 fn separator(header: &str, row: Option<&str>) -> u8 {
     let columns = |&(separator, _): &(u8, &str)| {
         let count = cells(header, separator).len();

@@ -28,7 +28,7 @@ const BLOCK: usize = 256;
 const STREAM_ROWS: usize = 4096;
 /// Rows learned before anything is measured.
 const WARMUP_ROWS: usize = 4096;
-/// Rows that are learned one by one, and states that are asked for: twice as many as enter the sums together.
+/// Rows that are learned one by one, and states that are asked for: twice the number that enters the sums together.
 const SINGLES: usize = 128;
 /// Snapshots that are made.
 const SNAPSHOTS: usize = 3;
@@ -66,7 +66,7 @@ impl HeadRun {
     }
 }
 
-/// Heads of `timescales` timescales, 0.1 s times powers of two, and so many cumulants that there are `count`: each state variable,
+/// Heads of `timescales` timescales, 0.1 s times powers of two, and enough cumulants to make `count`: each state variable,
 /// each of the next state, and the crossings of thresholds.
 fn heads(count: usize, timescales: usize, dim: usize) -> Vec<Head> {
     let cumulant = |k: usize| match k {
@@ -96,7 +96,7 @@ pub(super) fn measure(
         let all = heads(count, timescales, case.dim).into_iter().enumerate();
         all.filter(|(number, _)| is_wanted(*number)).map(|(_, head)| head).collect()
     };
-    // What a run takes goes with it: its memory is that of one model and its snapshots.
+    // What a run takes goes with it: its memory is what one model and its snapshots take.
     let measured = |lambda: &'static str, of: Settings| -> Result<HeadRun, Failure> {
         let (dictionary_max, heads) = (case.size, of_kernel(false));
         let settings = Settings { discount: 0.95, dictionary_max, tolerance: 1e-6, heads, ..of };

@@ -230,7 +230,7 @@ fn episode(task: &mut dyn Task, actor: Option<&Actor>, number: u64, first_seq: u
     Batch::new(parts).map_err(|e| Failure::new(e.to_string()))
 }
 
-/// Wait until so many rows are learned and nothing is due.
+/// Wait until `rows` rows are learned and nothing is due.
 fn wait(requester: &mut Requester, rows: u64) -> Result<(), Failure> {
     let started = Instant::now();
     let mut quiet = 0;

@@ -70,7 +70,7 @@ pub(crate) struct Demo {
     /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
-    /// Rows per second of all copies together, slow enough to watch; 0 for as many as the daemon learns, which leaves little time for refits
+    /// Rows per second of all copies together, slow enough to watch; 0 for the most that the daemon learns, which leaves little time for refits
     #[arg(long, value_name = "HZ", default_value_t = 400)]
     rate: u64,
     /// How long to stream [default: 30, and until a first model selection has ended; on a terminal the dashboard then stays until Ctrl-C]
@@ -296,13 +296,13 @@ fn parts(directory: &Path, names: Vec<String>, critic: Settings) -> ConfigParts 
     }
 }
 
-/// These settings with those of the command line, which count more.
+/// These settings with the command line's, which count more.
 fn with_options(parts: ConfigParts, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
     let config = Config::new(parts)?;
     if set.is_empty() {
         return Ok(config);
     }
-    // Through a file, which is how settings count less than those of the command line.
+    // Through a file, which is how settings count less than the command line's.
     let file = directory.join("demo.toml");
     std::fs::write(&file, config.print())?;
     Config::load(&Options { config: Some(file), set, ..Options::default() }).map_err(Failure::usage)

@@ -57,7 +57,7 @@ impl Place {
         let hello = requester.ask("hello", json!({}), CONNECT)?;
         if let Some(known) = hello["state_dim"].as_u64().filter(|known| *known != dim as u64) {
             return Err(Failure::new(format!(
-                "the states of this daemon have {known} numbers, those of the simulator {dim}: start another one, with \
+                "the states of this daemon have {known} numbers, the simulator's {dim}: start another one, with \
                  another --data-dir"
             )));
         }

@@ -10,7 +10,7 @@ use crate::wire::status::RefitStatus;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A variable whose lengthscale is so many times its range does not matter.
+/// Lengthscale over range from which on a variable does not matter.
 const IRRELEVANT: f64 = 3.0;
 
 /// 1234567 as `1 234 567`.

@@ -124,7 +124,7 @@ impl Show {
     }
 }
 
-/// Whether a model is being selected, or when one will be at so many rows per second.
+/// Whether a model is being selected, or when one will be at `pace` rows per second.
 fn selection(view: &View, pace: f64) -> String {
     if view.refitting {
         return " · selecting a model …".into();

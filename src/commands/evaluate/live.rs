@@ -84,7 +84,7 @@ impl LiveOptions {
                 let wanted = self.rows.unwrap_or(ROWS);
                 if wanted > fits {
                     note(&format!(
-                        "the answers in {fits} states fill a message of the daemon: it judges by so many rows"
+                        "the answers in {fits} states fill a message of the daemon: it judges by these rows alone"
                     ));
                 }
                 json!({"last": wanted.min(fits)})

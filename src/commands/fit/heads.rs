@@ -36,7 +36,7 @@ pub(super) struct HeadOptions {
     /// one of their own, and write that model to this file
     #[arg(long, value_name = "FILE", requires = "heads", conflicts_with = "no_optimise")]
     split: Option<PathBuf>,
-    /// Those of the file.
+    /// The heads of the file.
     #[arg(skip)]
     list: Vec<Head>,
     /// Rewards of a row of the table, without those that heads have brought.
@@ -78,7 +78,7 @@ impl HeadOptions {
         Ok(files)
     }
 
-    /// The heads, which `rows`, those of the file `table`, can answer.
+    /// The heads, which `rows`, read from the file `table`, can answer.
     pub(super) fn checked(&self, rows: &Rows, table: &Path) -> Result<Vec<Head>, Failure> {
         let Some(path) = &self.heads else { return Ok(Vec::new()) };
         let columns = Columns { states: rows.dim, rewards: rows.rewards_per_row, actions: rows.actions_per_row };
@@ -87,7 +87,7 @@ impl HeadOptions {
         Ok(self.list.clone())
     }
 
-    /// Rewards of a row that the critic learns: those of the table.
+    /// Rewards of a row that the critic learns: the table's own.
     pub(super) fn own_rewards(&self, rows: &Rows) -> usize {
         self.own.unwrap_or(rows.rewards_per_row)
     }

@@ -48,7 +48,7 @@ pub(super) struct Report<'a> {
     /// Where it is the value of actions.
     pub(super) of_actions: Option<&'a OfActions>,
     pub(super) improved: Option<&'a Improved>,
-    /// How far values of single rewards and those of whole returns are apart.
+    /// How far values of single rewards and values of whole returns are apart.
     pub(super) hidden: Option<Sign>,
     /// From the table to the model.
     pub(super) seconds: f64,
@@ -275,7 +275,7 @@ impl Report<'_> {
     }
 }
 
-/// What is strange about the ends of episodes: time limits that are told as terminations, and states behind resets as next states.
+/// What is strange about the ends of episodes: time limits that rows call terminations, and states behind resets as next states.
 fn strange_ends(rows: &Rows) -> Vec<String> {
     let streams = rows.streams.iter().max().map_or(0, |&last| last as usize + 1);
     let (mut lengths, mut before) = (vec![0usize; streams], vec![None; streams]);

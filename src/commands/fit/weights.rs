@@ -10,7 +10,7 @@ const LEAST: f64 = 1e-9;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct WeightOptions {
-    /// With --target: how often each row counts, above 0. The variance of its noise is that of the model (the ridge) divided by its
+    /// With --target: how often each row counts, above 0. The variance of its noise is the model's (the ridge) divided by its
     /// weight; the evidence of the weighted rows selects kernel and ridge
     #[arg(long, value_name = "COLUMN", requires = "target", conflicts_with_all = [
         "cost", "heads", "inputs", "actions", "noise", "rho_max", "drift_sensitivity", "dictionary_by"

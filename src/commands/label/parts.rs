@@ -37,7 +37,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Those of the file `out`, if this program made them of this `work`; others are removed.
+    /// The parts of the file `out`, if this program made them of this `work`; others are removed.
     pub(super) fn open(out: &Path, work: &str) -> Result<Self, Failure> {
         // Two builds of one version may come to other values. The link leads to a file that was replaced meanwhile, too.
         let program = fs::read("/proc/self/exe").map(|bytes| print(&bytes)).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Parts {
         self.folder.join(format!("group-{group:04}"))
     }
 
-    /// Group number `group`, of so many rows, if it is done. What is damaged is not.
+    /// Group number `group`, of `rows` rows, if it is done. What is damaged is not.
     pub(super) fn get(&self, group: usize, rows: usize) -> Option<Group> {
         let bytes = fs::read(self.path(group)).ok()?;
         let group: Group = packed::read(SEAL.open(&bytes).ok()?).ok()?;

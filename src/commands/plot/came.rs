@@ -1,4 +1,4 @@
-//! Rows that came: those of a table, or the newest of a data directory.
+//! Rows that came: from a table, or the newest of a data directory.
 
 use crate::commands::Failure;
 use crate::commands::given::{NO_CODES, refuse_texts};
@@ -87,7 +87,7 @@ impl Came {
         if self.first.is_some() { "offset" } else { "row" }
     }
 
-    /// The number of the stream called `name`; without a name, that of the newest row.
+    /// The number of the stream called `name`; without a name, the newest row's.
     pub(super) fn stream_number(&self, path: &Path, name: Option<&str>) -> Result<u32, Failure> {
         let newest = self.rows.streams[self.rows.len() - 1];
         let Some(name) = name else { return Ok(newest) };

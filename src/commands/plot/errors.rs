@@ -34,7 +34,7 @@ struct Bad {
 }
 
 impl Errors {
-    /// Those of the rows whose returns are known, as far as the picture reaches.
+    /// The errors of the rows whose returns are known, as far as the picture reaches.
     pub(super) fn of(path: &Path, came: &Came, model: &Evaluator, view: &View) -> Result<Self, Failure> {
         let (rows, rewards) = (&came.rows, &came.rewards);
         let column = rewards.column(view.reward).map_err(Failure::usage)?;

@@ -25,12 +25,12 @@ pub(super) struct States {
 }
 
 impl States {
-    /// Those of the dictionary (m, D), unit of the states.
+    /// The states of the dictionary (m, D), unit of the states.
     pub(super) fn of_dictionary(dictionary: &[Vec<f64>]) -> Self {
         Self { all: dictionary.to_vec(), visited: false }
     }
 
-    /// Those of a table, or of the newest rows of a data directory.
+    /// The states of a table, or of the newest rows of a data directory.
     pub(super) fn read(path: &Path, columns: &Columns, snapshot: &Snapshot) -> Result<Self, Failure> {
         if snapshot.actions.is_some() {
             return Err(Failure::usage("--visited takes states, and this model has values of actions"));
@@ -40,7 +40,7 @@ impl States {
             let found = archive::newest(path, ROWS).map_err(|e| in_file(path, e))?.rows;
             if !found.is_empty() && found.dim != dim {
                 let other = found.dim;
-                return Err(in_file(path, format!("states have {other} numbers, those of the model have {dim}")));
+                return Err(in_file(path, format!("states have {other} numbers, the model's have {dim}")));
             }
             found.states.chunks_exact(dim).map(<[f64]>::to_vec).collect()
         } else {
@@ -53,7 +53,7 @@ impl States {
         Ok(Self::sample(states))
     }
 
-    /// Some of these at random: every so many of them would always be the same step of episodes of one length.
+    /// Some of these at random: evenly spaced ones would always be the same step of episodes of one length.
     fn sample(states: Vec<Vec<f64>>) -> Self {
         let order = shuffled(states.len(), SEED);
         Self { all: order.into_iter().take(KEPT).map(|k| states[k].clone()).collect(), visited: true }

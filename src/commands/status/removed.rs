@@ -5,7 +5,7 @@ use crate::commands::given::plural;
 use crate::wire::Status;
 use crate::wire::status::{InfluenceStatus, RemovalStatus};
 
-/// Removals that are told of, the last ones.
+/// Removals shown, the last ones.
 const SHOWN: usize = 4;
 
 /// A line for each of the last removals.

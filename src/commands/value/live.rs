@@ -13,7 +13,7 @@ use nalgebra::DMatrix;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
 
-/// Keys of an answer that are those of a model's document.
+/// Keys of an answer that a model's document has too.
 const ANSWERS: [&str; 5] = ["mean", "variance", "return_variance", "known", "extrapolates"];
 /// Values that one request asks for, which all fit into one message.
 const VALUES_PER_REQUEST: usize = 8192;

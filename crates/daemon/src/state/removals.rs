@@ -5,7 +5,7 @@ use crate::learner::Learner;
 use crate::learner::removal::{Offsets, Selector};
 use serde::{Deserialize, Serialize};
 
-/// Removals that are told of, the last ones.
+/// Removals kept, the last ones.
 const TOLD: usize = 64;
 
 /// All removals so far.

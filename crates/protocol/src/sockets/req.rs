@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 const GREETING_BYTES: usize = 64;
-/// Bytes of all commands together, those of the handshake and those about an answer each.
+/// Bytes of all commands together, of the handshake and about an answer each.
 const COMMANDS_BYTES: u64 = 4096;
 /// What a frame counts beside its bytes.
 const FRAME_BYTES: u64 = 16;
@@ -88,7 +88,7 @@ impl Req {
         Ok(socket)
     }
 
-    /// The answer to `question`, of at most so many bytes; `None` if it does not come within `timeout`. Then, and after an error, the
+    /// The answer to `question`, of at most `bytes_max` bytes; `None` if it does not come within `timeout`. Then, and after an error, the
     /// socket can only be dropped.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Req {
         if answer.flags & MORE == 0 { Ok(answer.body) } else { Err(Fault::Foreign) }
     }
 
-    /// The next frame, of at most so many bytes.
+    /// The next frame, of at most `bytes_max` bytes.
     fn frame(&mut self, bytes_max: u64, deadline: Instant) -> Result<Frame, Fault> {
         let flags = self.read(1, deadline)?[0];
         if flags & !(MORE | LONG | COMMAND) != 0 {
@@ -175,7 +175,7 @@ impl Req {
         self.write(body, deadline)
     }
 
-    /// So many bytes, in memory that grows as they come.
+    /// Read a number of bytes, into memory that grows as they come.
     fn read(&mut self, bytes: u64, deadline: Instant) -> Result<Vec<u8>, Fault> {
         let (mut found, bytes) = (Vec::new(), usize::try_from(bytes).map_err(|_| Fault::TooLong)?);
         while found.len() < bytes {

@@ -34,7 +34,7 @@ pub enum ErrorCode {
     Fenced,
     /// More bytes or rows than one message may hold.
     TooLarge,
-    /// The daemon knows as many streams as it may.
+    /// The daemon may know no more streams.
     TooManyStreams,
     /// Try again after `retry_after_ms`.
     Overloaded,

@@ -17,7 +17,7 @@ pub(super) const EVALUATED: u64 = 10_000;
 pub enum Span {
     /// Those from this offset on.
     From(u64),
-    /// So many, the last ones.
+    /// This number of rows, the last ones.
     Last(u64),
 }
 

@@ -263,7 +263,7 @@ pub fn heads_from_list(list: Value, discount: f64) -> Result<Vec<Head>, String> 
         let name = form.name.clone();
         let head = match &form.cumulant {
             CumulantForm::Label { name, .. } => Err(format!(
-                "cumulant.kind: the labels {name} are those of a running daemon; `change_heads` adds heads that learn from them"
+                "cumulant.kind: the labels {name} belong to a running daemon; `change_heads` adds heads that learn from them"
             )),
             _ => form.head(discount),
         };
@@ -308,7 +308,7 @@ pub(super) fn label_part(field: Field<'_>, most: usize) -> Result<LabelPart, Wir
         let what = format!("at most {most} labels go into a message, these are {}", offsets.len());
         return Err(WireError::of(ErrorCode::TooLarge, "labels.offsets", what));
     }
-    // Offsets above are not exact as floating point numbers, and no journal has as many rows.
+    // Offsets above are not exact as floating point numbers, and no journal gets there.
     let whole = |offset: &f64| (0.0..9_007_199_254_740_992.0).contains(offset) && offset.fract() == 0.0;
     if let Some(i) = offsets.iter().position(|offset| !whole(offset)) {
         return Err(WireError::of(ErrorCode::OutOfRange, "labels.offsets", "must be whole numbers from 0").at(i));
@@ -567,7 +567,7 @@ pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, Wire
     })
 }
 
-/// What `heads.pairs` and `heads.coverage` say of so many heads, in the order of these factors.
+/// What `heads.pairs` and `heads.coverage` say of the heads, in the order of these factors.
 fn verified(
     factors: Vec<f64>,
     pairs: Option<Field<'_>>,

@@ -141,7 +141,7 @@ pub enum Answering {
 /// A moment of the past.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moment {
-    /// When so many rows had been stored.
+    /// When this number of rows had been stored.
     Offset(u64),
     /// At this time, Unix seconds.
     Time(f64),
@@ -208,7 +208,7 @@ pub enum Op {
     Status,
     /// Where streams stand.
     Streams {
-        /// Those of these names, at most [`STREAMS_PER_PAGE`]; all, page by page, if left out.
+        /// The streams of these names, at most [`STREAMS_PER_PAGE`]; all, page by page, if left out.
         names: Option<Vec<String>>,
         /// Where the page begins, as the page before said; 0 for the first.
         from: u64,

@@ -405,7 +405,7 @@ fn with_returns(
     Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs, coverage })))
 }
 
-/// The base of a mixture, of a dictionary of this size and so many rewards, and how far the mixture is let in.
+/// The base of a mixture, of a dictionary of this size and `rewards` rewards, and how far the mixture is let in.
 fn tracked(field: Field<'_>, size: usize, rewards: usize) -> Result<Tracked, WireError> {
     let map = nested(field, &TRACKED_KEYS, "tracked.")?;
     let base_field = map.require("tracked.base")?;

@@ -25,9 +25,9 @@ pub enum Head<'a> {
     Bin(&'a [u8]),
     /// An extension type, which is passed over.
     Ext,
-    /// So many values follow; there are at least as many bytes.
+    /// This number of values follows; there are no fewer bytes.
     Array(usize),
-    /// So many pairs follow; there are at least twice as many bytes.
+    /// This number of pairs follows; there are at least two bytes for each.
     Map(usize),
 }
 

@@ -424,7 +424,7 @@ pub struct TrustReason {
 pub struct ActionsStatus {
     /// `discrete` or `box`.
     pub kind: String,
-    /// Names of the discrete actions: those of the setting or of rows, or their numbers; empty for a box.
+    /// Names of the discrete actions: from the setting or from rows, or their numbers; empty for a box.
     pub names: Vec<String>,
     /// Least of each number of an action; empty if they are discrete.
     pub low: Vec<f64>,
@@ -485,7 +485,7 @@ pub struct HeadsStatus {
     pub verified: u64,
     /// Mean coverage of the verified heads, 0 to 1; nil if there are none.
     pub coverage: Option<f64>,
-    /// Largest unexplained variance of a verified head, over that of its returns; nil where none vary.
+    /// Largest unexplained variance of a verified head, over the variance of its returns; nil where none vary.
     pub unexplained_max: Option<f64>,
     /// Of the verified heads the ten whose coverage is farthest from 0.9.
     pub worst: Vec<VerifiedHead>,
@@ -517,7 +517,7 @@ pub struct VerifiedHead {
     pub coverage: f64,
     /// Mean of the returns less the predicted values, in the unit of the return.
     pub bias: f64,
-    /// Variance of these differences over that of the returns, from 0; nil where returns do not vary.
+    /// Variance of these differences over the variance of the returns, from 0; nil where returns do not vary.
     pub unexplained: Option<f64>,
     /// What deviations of returns are multiplied by, 0.25 to 4.
     pub factor: f64,
@@ -663,7 +663,7 @@ pub struct ModelStatus {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct ReturnsStatus {
-    /// Factor on deviations of returns; that of the last refit below 16 pairs.
+    /// Factor on deviations of returns; the last refit's below 16 pairs.
     pub factor: f64,
     /// Pairs of prediction and return behind it.
     pub pairs: u64,
@@ -855,7 +855,7 @@ impl Default for Relevance {
 }
 
 impl Relevance {
-    /// That of a state variable; 0 beyond the last.
+    /// The relevance of a state variable; 0 beyond the last.
     pub fn of(&self, variable: usize) -> f64 {
         match self {
             Self::Common(relevance) => *relevance,
@@ -864,7 +864,7 @@ impl Relevance {
     }
 }
 
-/// Noise of rewards: that of a snapshot.
+/// Noise of rewards, as a snapshot has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -1190,7 +1190,7 @@ pub struct LambdaFound {
     pub lambda: f64,
     /// Its best ridge: noise variance over signal variance.
     pub ridge: f64,
-    /// Its error over that of the best lambda: 1 for the best.
+    /// Its error over the best lambda's: 1 for the best.
     pub score: f64,
 }
 

@@ -172,7 +172,7 @@ pub struct Draft<'a> {
 /// Look at what came on the control socket.
 ///
 /// # Errors
-/// The first fault found, with the request's id if that was readable; those of single values are found by [`Draft::decode`].
+/// The first fault found, with the request's id if that was readable; faults of single values are found by [`Draft::decode`].
 pub fn read_request<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Draft<'a>, RequestError> {
     check_size(bytes, limits).map_err(|error| RequestError { id: Id::nil(), error })?;
     let mut message = Fields::new(&KEYS, "");
@@ -449,7 +449,7 @@ fn name(field: Option<Field<'_>>) -> Result<Option<String>, WireError> {
     Ok(Some(name.to_owned()))
 }
 
-/// Whether a name may have so many bytes.
+/// Whether a name may have `bytes` bytes.
 fn check_name(field: &'static str, bytes: usize) -> Result<(), WireError> {
     if bytes <= NAME_BYTES_MAX {
         return Ok(());
@@ -463,7 +463,7 @@ fn names(field: Field<'_>, most: usize, what: &str) -> Result<Vec<String>, WireE
     texts(field, (most, NAME_BYTES_MAX), what)
 }
 
-/// At most so many texts, of at most so many bytes each.
+/// At most `most` texts, of at most `bytes_max` bytes each.
 fn texts(field: Field<'_>, (most, bytes_max): (usize, usize), what: &str) -> Result<Vec<String>, WireError> {
     let mut reader = field.reader();
     let count = match reader.head()? {
@@ -510,7 +510,7 @@ fn answering(message: &Message<'_>) -> Result<Answering, WireError> {
 fn asked_heads(message: &Message<'_>, critics: &Answering, limits: &Limits) -> Result<Option<HeadNames>, WireError> {
     let Some(field) = field!(message, "heads") else { return Ok(None) };
     if matches!(critics, Answering::Each(_)) {
-        let text = "are those of one critic: name it as `critic`, not in `critics`";
+        let text = "belong to one critic: name it as `critic`, not in `critics`";
         return Err(WireError::of(ErrorCode::WrongShape, "heads", text));
     }
     match field.string() {
@@ -523,14 +523,14 @@ fn asked_heads(message: &Message<'_>, critics: &Answering, limits: &Limits) -> R
     }
 }
 
-/// Whether a reply may hold so many answers: the limit on states is one on states times critics.
+/// Whether a reply may hold the answers to these rows: the limit on states is one on states times critics.
 fn check_answers(rows: usize, critics: usize, limits: &Limits) -> Result<(), WireError> {
     let most = limits.query_rows_max;
     if rows.saturating_mul(critics) <= most {
         return Ok(());
     }
     let text =
-        format!("a request asks for at most {most} values, this one for those of {rows} states by {critics} critics");
+        format!("a request asks for at most {most} values, this one for {rows} states by {critics} critics");
     Err(WireError::of(ErrorCode::TooLarge, "states", text))
 }
 

@@ -120,7 +120,7 @@ pub fn diagnostic(of: &Diagnostic) -> String {
              of values, and adds bias"
         ),
         Diagnostic::LargeRatios { mean } => format!(
-            "importance ratios average {mean:.3e}, but those of two policies average 1: check behavior_prob and target_prob"
+            "importance ratios average {mean:.3e}, but ratios of two policies average 1: check behavior_prob and target_prob"
         ),
         Diagnostic::HiddenState { loss } => format!(
             "one-step values (lambda 0) miss {:.1} % of the variance of returns: the state may hide something that matters, \

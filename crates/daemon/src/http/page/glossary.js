@@ -19,7 +19,7 @@ const MEANINGS = {
   dictionary: ['dictionary', 'The states through which the model represents the value.'],
   generation: ['generation', 'Number of the model. It rises with every model that is adopted.'],
   selection: ['model selection', 'A background search for kernel, lambda and dictionary. It adopts a model that predicts better.'],
-  heldout: ['held-out error', 'Squared error on episodes that the candidate has not learned; 1 is that of a constant.'],
+  heldout: ['held-out error', 'Squared error on episodes that the candidate has not learned; a constant has 1.'],
   error: ['error (rms)', 'Root mean square of return minus prediction.'],
   evidence: ['log evidence', 'How probable the model makes the returns it has learned. It grows with the number of rows.'],
   nats: ['nats', 'Unit of log evidence: one nat makes the data e = 2.7 times as probable.'],

@@ -21,7 +21,7 @@ const NOTHING = 0.001;
 let answer = { key: '', since: 0, at: 0, shares: null, tried: 0 };
 let asking = false;
 
-/** The shares of the chosen critic, null for variables that were not examined, of values of actions that of the action last; null before they are known. */
+/** The shares of the chosen critic, null for variables that were not examined, of values of actions the action's last; null before they are known. */
 export const shares = () => (answer.key.startsWith(`${critic()?.name} ${chosen.head} `) ? answer.shares : null);
 /** Whether to go on without them: the daemon is too busy to give them. */
 export const withoutShares = () => answer.tried > 3;

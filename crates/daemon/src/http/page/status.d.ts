@@ -312,7 +312,7 @@ export interface ActionsStatus {
   kind: string;
   /** Least of each number of an action; empty if they are discrete. */
   low: number[];
-  /** Names of the discrete actions: those of the setting or of rows, or their numbers; empty for a box. */
+  /** Names of the discrete actions: from the setting or from rows, or their numbers; empty for a box. */
   names: string[];
   /** Rows that were not learned since nothing named the action that follows them. */
   rows_unnamed: number;
@@ -430,7 +430,7 @@ export interface HeadsStatus {
   groups: number;
   /** Heads that are not ready: the critic's rebuild learns them, and its `rebuild` has the progress. */
   learning: number;
-  /** Largest unexplained variance of a verified head, over that of its returns; nil where none vary. */
+  /** Largest unexplained variance of a verified head, over the variance of its returns; nil where none vary. */
   unexplained_max: number | null;
   /** Heads that the model has learned and its newest snapshot lacks: it is not made yet, or they cannot be solved for. */
   unsolved: number;
@@ -480,7 +480,7 @@ export interface KernelStatus {
   unscaled?: boolean;
 }
 
-/** Noise of rewards: that of a snapshot. */
+/** Noise of rewards, as a snapshot has it. */
 export interface NoiseStatus {
   /** `correlated` or `white`. */
   model: string;
@@ -522,7 +522,7 @@ export interface RefitStatus {
 export interface ReturnsStatus {
   /** Share of these returns in the 90 % interval before the factor, 0 to 1; nil before the first pair. */
   coverage: number | null;
-  /** Factor on deviations of returns; that of the last refit below 16 pairs. */
+  /** Factor on deviations of returns; the last refit's below 16 pairs. */
   factor: number;
   /** Pairs of prediction and return behind it. */
   pairs: number;
@@ -670,7 +670,7 @@ export interface VerifiedHead {
   name: string;
   /** Returns that were compared with what had been predicted, 40 to 256: the last ones. */
   pairs: number;
-  /** Variance of these differences over that of the returns, from 0; nil where returns do not vary. */
+  /** Variance of these differences over the variance of the returns, from 0; nil where returns do not vary. */
   unexplained: number | null;
 }
 
@@ -908,6 +908,6 @@ export interface LambdaFound {
   lambda: number;
   /** Its best ridge: noise variance over signal variance. */
   ridge: number;
-  /** Its error over that of the best lambda: 1 for the best. */
+  /** Its error over the best lambda's: 1 for the best. */
   score: number;
 }
