@@ -76,7 +76,7 @@ impl Laws {
     const BEFORE: Self =
         Self { right: 0.5, gravity: 9.81, gains: (18.0, 4.0, 1.0), offset: 0.0, reward: 1.0, noise: 1.0 };
 
-    /// So many rows after a change.
+    /// Rows after a change.
     fn after(kind: Kind, change: Change, rows: u64) -> Self {
         let (before, ramp) = (Self::BEFORE, (rows as f64 / 20_000.0).min(1.0));
         match (kind, change) {

@@ -1,4 +1,4 @@
-//! The log evidence with its gradient, beside what a matrix product of as many operations takes on this machine.
+//! The log evidence with its gradient, beside what a matrix product of equally many operations takes on this machine.
 //!
 //! `cargo bench --bench evidence`
 
@@ -24,7 +24,7 @@ fn problem(n: usize, dim: usize) -> (Problem, Hyperparameters) {
     (Problem::correlated(dim, states, Matrix::from_columns(n, 1, targets)), hyper)
 }
 
-/// n^3 multiplications with as many additions: the unit that goals are stated in.
+/// n^3 multiplications and n^3 additions: the unit that goals are stated in.
 fn matrix_product(c: &mut Criterion) {
     let mut group = c.benchmark_group("matrix product");
     for n in [200, 1000] {

@@ -88,7 +88,7 @@ fn warm(settings: &Settings, m: usize, refresh_rows: usize) -> (Learner, Window,
     (learner, window, walk)
 }
 
-/// n^3 multiplications with as many additions: the unit that goals are stated in.
+/// n^3 multiplications and n^3 additions: the unit that goals are stated in.
 fn matrix_product(c: &mut Criterion) {
     let mut group = c.benchmark_group("matrix product");
     let n = 1000;

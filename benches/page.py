@@ -4,7 +4,7 @@
     PYTHONPATH=tests/python target/python/bin/python benches/page.py [--turns 5] [--seconds 600]
     PYTHONPATH=tests/python target/python/bin/python benches/page.py --shapes [NAME...] [--seconds 60]
 
-Starts the daemon of CRITICD_BIN (to be measured: target/dist/criticd) and sends it as many rows of four numbers as it
+Starts the daemon of CRITICD_BIN (to be measured: target/dist/criticd) and sends it all rows of four numbers that it
 takes. In turns of ten seconds with and without a page: rows per second, and rows per second of processor time of the
 core's thread, which other programs on the machine do not change. Then the time until the first paint of ten fresh
 pages, and memory of browser and daemon while a page stays open. With --shapes: many variables, critics, streams or heads at
@@ -34,7 +34,7 @@ PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ??
 
 
 class Flood(threading.Thread):
-    """As many rows as the daemon takes, in batches of 256."""
+    """All rows that the daemon takes, in batches of 256."""
 
     def __init__(self, daemon: Daemon) -> None:
         super().__init__(daemon=True)
@@ -162,7 +162,7 @@ def thread_seconds(daemon: Daemon, wanted: str) -> float:
 
 
 def measure_shapes(folder: Path, seconds: float, names: list[str]) -> None:
-    """Print what a page costs for each shape, or for those of these names."""
+    """Print what a page costs for each shape, or for the shapes of these names."""
     print("shape                       bytes/s   largest message   browser CPU   watcher CPU   history")
     for shape, (config, dim, streams) in shapes().items():
         if names and shape not in names:

@@ -13,7 +13,7 @@ class Platform(BuildHookInterface[Any]):
     """Takes the files that the environment names.
 
     CRITICD_WHEEL_BINARY is the program, CRITICD_WHEEL_LEARNER the module that crates/python makes, and
-    CRITICD_WHEEL_PLATFORM the wheel's platform tag, by default that of this machine.
+    CRITICD_WHEEL_PLATFORM the wheel's platform tag, by default this machine's.
     """
 
     PLUGIN_NAME = "custom"

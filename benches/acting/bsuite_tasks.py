@@ -135,7 +135,7 @@ class Bsuite(gymnasium.Env[Any, Any]):
         self.log: list[dict[str, Any]] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode. The seed is that of the task, not of the episode."""
+        """Begin an episode. The seed is the task's, not the episode's."""
         super().reset(seed=seed)
         return self.task.observe(self.inner.reset().observation), {}
 
@@ -150,7 +150,7 @@ class Bsuite(gymnasium.Env[Any, Any]):
 
 
 def demonstrate(agent: Agent, bsuite_id: str, task: Task, count: int) -> float:
-    """Teach the agent so many episodes of the controller, in a copy of the task: their mean return."""
+    """Teach the agent `episodes` episodes of the controller, in a copy of the task: their mean return."""
     env, totals = Bsuite(bsuite_id, task), []
     for _ in range(count):
         state, _ = env.reset()

@@ -1,10 +1,10 @@
-"""Other learners at as many episodes as `episodes.py`, with the same lines.
+"""Other learners at the number of episodes of `episodes.py`, with the same lines.
 
     python benches/acting/peers.py sac Pendulum-v1 --seeds 10 --episodes 25
     python benches/acting/peers.py dqn CartPole-v1 --seeds 10 --episodes 100 [--every-step]
     python benches/acting/peers.py gp-sarsa CartPole-v1 --seeds 10 --episodes 100
 
-`sac` and `dqn` are those of Stable-Baselines3, with the settings that its RL Zoo has tuned for the task. The Zoo's
+`sac` and `dqn` are Stable-Baselines3's, with the settings that its RL Zoo has tuned for the task. The Zoo's
 DQN for CartPole-v1 trains 128 times after 256 steps; with `--every-step` it trains once after each step from step 100
 on, and explores about as much as the agent does. `gp-sarsa` is in `gp_sarsa.py`, with a kernel by hand.
 

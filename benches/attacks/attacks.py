@@ -19,7 +19,7 @@ Attack = Callable[[Ends], None]
 
 DIM = 4
 STREAMS = 65_000
-# Of one `act` request: about as many as its bound on work allows with a dictionary of 260 elements.
+# Of one `act` request: about what its bound on work allows with a dictionary of 260 elements.
 CANDIDATES = 500
 
 
@@ -54,7 +54,7 @@ def endpoint(ends: Ends, name: str) -> str:
 
 
 def rows(seq: int, count: int) -> list[list[float]]:
-    """The states of so many rows, and the one behind them."""
+    """The states of `count` rows, and the one behind them."""
     return [[((seq + k) * (7919 * j + 3) % 10_007) / 10_007 for j in range(DIM)] for k in range(count + 1)]
 
 
@@ -326,7 +326,7 @@ def reach(ends: Ends, name: str) -> socket.socket:
 def commands(
     name: str, kind: bytes, command: bytes = b"\x04\x01\x00", count: int = 10, again: bool = False, reads: bool = False
 ) -> Attack:
-    """Commands on so many connections, empty ones of three bytes unless given; answers are read with `reads`.
+    """Commands on a number of connections, empty ones of three bytes unless given; answers are read with `reads`.
 
     With `again` a connection that the daemon closes is replaced.
     """

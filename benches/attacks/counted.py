@@ -29,11 +29,11 @@ class Tally:
         self.made_, self.answered_ = (context.Value("Q", 0, lock=False) for _ in range(2))
 
     def make(self, count: int = 1) -> None:
-        """So many more were made."""
+        """Note how many more were made."""
         self.made_.value += count
 
     def answer(self, count: int = 1) -> None:
-        """So many more were answered, or closed by the daemon."""
+        """Note how many more were answered, or closed by the daemon."""
         self.answered_.value += count
 
     @property
@@ -72,7 +72,7 @@ def ask(requests: Callable[[], Iterable[bytes]]) -> Make:
 
 
 def never_read(requests: Callable[[], Iterable[bytes]], clients: int = 1, ahead: int = 0) -> Make:
-    """The requests of clients that never read a reply, each at most so many `ahead` of the daemon (0: all)."""
+    """The requests of clients that never read a reply, each at most `ahead` of the daemon (0: all)."""
 
     def run(ends: Ends, tally: Tally) -> None:
         asking = [dealer(ends, SNDHWM=ahead, RCVHWM=1) for _ in range(clients)]
@@ -266,7 +266,7 @@ def visits(sent: Callable[[], Iterable[tuple[str, bytes]]], **options: Any) -> M
 
 
 def cycle(count: int, *contents: bytes, names: tuple[str, ...] = tuple(SOCKETS)) -> Iterator[tuple[str, bytes]]:
-    """So many connections that send these, in turns to the sockets."""
+    """`count` connections that send these, in turns to the sockets."""
     for number in range(count):
         yield names[number % len(names)], contents[number // len(names) % len(contents)]
 
@@ -385,7 +385,7 @@ def empty_messages(ends: Ends, tally: Tally) -> None:
 
 
 def silence(ends: Ends, tally: Tally) -> None:
-    """2100 connections that say nothing, then as many that say half a greeting."""
+    """2100 connections that say nothing, then 2100 that say half a greeting."""
     for data in (b"", greeting()[:30]):
         visit(ends, cycle(2100, data), tally, at_once=2100)
 
@@ -447,7 +447,7 @@ def keep_alive(ends: Ends, tally: Tally) -> None:
 
 
 def noise(name: str, command: bytes, count: int, reads: bool = False) -> Make:
-    """Commands on so many connections, without end; those that the daemon closes are replaced."""
+    """Commands on a number of connections, without end; those that the daemon closes are replaced."""
 
     def run(ends: Ends, tally: Tally) -> None:
         tally.make(count)

@@ -346,7 +346,7 @@ def go(number: int, ends: Ends, tally: Tally) -> None:
 
 
 def measure(binary: str, number: int, seconds: float) -> dict[str, Any]:
-    """What an attack costs, made as often as the review made it, or for so many seconds."""
+    """What an attack costs, made as often as the review made it, or for a number of seconds."""
     row, context = REVIEWED[number], multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         config, more = keys(binary, Path(folder)) if row.curve else (ADVISOR, {})

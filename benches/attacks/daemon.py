@@ -46,7 +46,7 @@ outputs = [{ mean = 0.0, deviation = 1.0 }, { mean = 0.0, deviation = 1.0 }]
 
 
 def without_refits(dictionary: int) -> list[str]:
-    """Settings of a daemon with as many streams as there may be, which selects no model by itself."""
+    """Settings of a daemon with the most streams there may be, which selects no model by itself."""
     settings = [f"critic.dictionary_max={dictionary}", "critic.tolerance=1e-6", "critic.refit_first_rows=0"]
     return [*settings, "critic.refit_score_drop=0.0", "sync=os", "streams_max=65536"]
 
@@ -166,7 +166,7 @@ class Daemon:
         self.ask("value", states=[[0.5] * DIM], min_offset=2048, **({"actions": [0.5]} if acts else {}))
 
     def know(self, streams: int) -> None:
-        """Wait until it knows so many."""
+        """Wait until it knows `streams` streams."""
         while self.ask("status").get("streams", streams) < streams:
             time.sleep(0.5)
 

@@ -2,7 +2,7 @@
 
     python benches/attacks/rebuild.py [--rows N] [--window N] [--dictionary M] [--binary PATH]
 
-A daemon stores so many rows of four numbers, and stops. It starts with another discount: the model is set aside, and
+A daemon stores rows of four numbers, and stops. It starts with another discount: the model is set aside, and
 the critic is learned again from the journal. Measured from this start on: the seconds until the daemon is ready; the
 longest `ping`, and the longest `append` of one row, of a client that sends them in turns every 10 ms; the longest time
 between two signs of life to the service manager; the seconds until the critic has been learned again; the most memory.
@@ -45,7 +45,7 @@ def settings(window: int, dictionary: int, discount: float) -> list[str]:
 
 
 def store(daemon: Daemon, rows: int) -> None:
-    """Append so many rows of a random walk, two pieces ahead of the replies."""
+    """Append rows of a random walk, two pieces ahead of the replies."""
     chance, asking = np.random.default_rng(1), dealer(daemon.ends)
     state, sent, replied, told = np.zeros(DIM), 0, 0, time.monotonic()
     while replied < rows:

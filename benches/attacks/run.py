@@ -15,8 +15,8 @@ states, or than one queue may where an attack fills only that; or it gives no si
 longer than 10 s.
 
 With `--floods` a producer pushes rows as fast as they are taken, and the table has, for each of the worst floods of
-valid requests, rows learned per second of processor time of the thread that learns, beside those of a daemon next to a
-process that computes and asks for nothing: caches and clock are shared in both cases (for two of them: that has as
+valid requests, rows learned per second of processor time of the thread that learns, beside the rows of a daemon next to
+a process that computes and asks for nothing: caches and clock are shared in both cases (for two of them: that has as
 many streams, that multiplies matrices as a refit does). With a dictionary of `--dictionary` the thread learns about
 50 000 rows a second. Exit status 1: a flood leaves less than 0.9 of them, takes more memory than the daemon states, the
 daemon gives no sign of life for 30 s, or SIGTERM takes longer than 10 s.
@@ -75,7 +75,7 @@ ACTS = {UCB, UCB_REFUSED}
 
 
 def run(given: argparse.Namespace, name: str, dictionary: int, with_rows: bool) -> dict[str, Any]:
-    """Figures of an attack on a daemon, beside a producer if `with_rows`. The dictionary may have so many elements."""
+    """Figures of an attack on a daemon, beside a producer if `with_rows`. `dictionary` is the most elements it may have."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         acts = name in ACTS

@@ -6,8 +6,8 @@
 A daemon gets the rows of the first run at `faster` times the speed at which they were recorded, and refits by itself. Then
 it answers for the states of the later run. For each timescale: the share of later returns inside the 90 % interval, with
 deviations of single returns as the daemon rescales them by what it has verified, and without that; and the unexplained
-variance. A return counts where at most 1 % of its weight is missing at an end of its chain. `criticd` is that of CRITICD_BIN
-or the path.
+variance. A return counts where at most 1 % of its weight is missing at an end of its chain. `criticd` is the program in
+CRITICD_BIN or on the path.
 """
 
 import argparse

@@ -84,7 +84,7 @@ def measure(split: str, rows: int, heads: int, dictionary_max: int, budget: floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=6000, help="before the refit, and as many behind it")
+    parser.add_argument("--rows", type=int, default=6000, help="before the refit, and the same number behind it")
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--dictionary-max", type=int, default=300)
     parser.add_argument("--budget", type=float, default=20.0, help="the setting refit_budget_s")

@@ -51,7 +51,7 @@ def cases():
 def learners(kind, name):
     """The rows of one lambda: with 1 what the peers compute, below it a system of its own on top."""
     for size in (100, 300):
-        # As many rows as take a second or so.
+        # The rows that take a second or so.
         ours, slow = 400_000 if size == 100 else 100_000, 60_000 if size == 100 else 6_000
         for refresh in (256, 64):
             yield (

@@ -25,7 +25,7 @@ LOOK_EVERY = 1000
 """Rows between two looks at held-out states, of streams whose values are known."""
 FIT_EVERY = 4000
 FRESH_ROWS = 4000
-"""After the change, every so many rows the model is compared with a fit of so many rows before."""
+"""After the change, at this interval the model is compared with a fit of this number of rows before."""
 FITTED = ("linear/ramp", "linear/bias", "walk/slow")
 """Streams on which it is."""
 PATIENCE_S = 1800.0
@@ -63,7 +63,7 @@ class Asked:
             raise ours.Failed("the daemon did not learn the rows, or end its refit, within half an hour")
 
     def ask(self, states, learned, **quantities):
-        """The answer of a model that has learned so many rows, unless rows come at a rate; None before the first."""
+        """The answer of a model that has learned `rows` rows, unless rows come at a rate; None before the first."""
         from criticd import Refused
 
         exact = not isinstance(self.pace, float)
@@ -224,7 +224,7 @@ def error(said, stream, window):
 
 
 def coverages(mean, deviation, stream, horizons):
-    """Share of returns in their 90 % interval, in each piece of so many horizons; the last is at least half full."""
+    """Share of returns in their 90 % interval, in each piece of this number of horizons; the last is at least half full."""
     there = ~np.isnan(stream.returns) & ~np.isnan(deviation)
     hit = (np.abs(mean - stream.returns) <= scores.NINETY * deviation)[there]
     size = round(horizons * stream.horizon)

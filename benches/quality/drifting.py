@@ -197,7 +197,7 @@ class Laws:
     phase: object = 0.0
 
     def at(self, rows):
-        """Those of some rows, where a law is a function of the row."""
+        """The laws of some rows, where a law is a function of the row."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Laws(**{name: law(rows) if callable(law) else law for name, law in fields.items()})
 

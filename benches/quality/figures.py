@@ -36,7 +36,7 @@ def rival(result):
 
 
 def ratio(result, figures):
-    """Our error in the second window over that of the best rival, or None."""
+    """Our error in the second window over the best rival's, or None."""
     best, ours = rival(result), figures["errors"][1]
     return None if best is None or ours is None else ours / best[1][1]
 
@@ -153,7 +153,7 @@ def look_goals(results):
         for look in f["looks"]
         if "fresh" in look and look["row"] >= (r["change"] or 0)
     }
-    yield from most("error after the change over that of a fit of the last 4000 rows", fitted, 2.0)
+    yield from most("error after the change over the error of a fit of the last 4000 rows", fitted, 2.0)
     held = {
         f"{r['stream']} {pace} row {look['row']}": look["coverage"]
         for r, pace, f in each(results)
@@ -192,15 +192,15 @@ def stationary_lines(results, extra):
 
 def text(stationary, extra, drifting, command):
     """The page, as lines of Markdown."""
-    lines = ["# Values beside those of other learners", "", f"`{command}`", ""]
+    lines = ["# Values beside other learners' values", "", f"`{command}`", ""]
     groups = {name: [r for r in drifting if kind(r) == name] for name in ("series", "worlds")}
     if drifting:
         lines += [
             "Every learner is asked for the value of a state before it learns that row. Errors are root mean squares",
             "over the deviation of the returns that came, at discount 0 mean absolute errors: in the first and in the",
-            "second half of a series, before and after the change of a world. `/ best` is ours over that of the best",
-            "rival in the second. `each 200` and `each 100` are the least and the largest share of returns in their",
-            "90 % interval, in pieces of so many horizons.",
+            "second half of a series, before and after the change of a world. `/ best` is ours over the best",
+            "rival's in the second. `each 200` and `each 100` are the least and the largest share of returns in their",
+            "90 % interval, in pieces of these horizons.",
             "",
         ]
     for title, name in (("## Series", "series"), ("## Worlds that change at row 30 000", "worlds")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The held-out figures of `criticd fit` beside those of the written model on episodes that came later.
+"""The held-out figures of `criticd fit` beside the figures of the written model on episodes that came later.
 
     benches/quality/held_out.py target/release/criticd [--seeds 3]      with numpy, gymnasium and the Python client
 

@@ -289,7 +289,7 @@ def running(values):
 
 
 NORMAL_ROWS = 1000
-"""From so many rows on the inputs are no longer normalised anew: a scale that moves is drift of its own making."""
+"""Rows from which on the inputs are no longer normalised anew: a scale that moves is drift of its own making."""
 
 
 def inputs(stream):

@@ -177,7 +177,7 @@ def judged(result, stream):
 class Watch:
     """Asks a daemon five times a second for the values of the held-out states, to see what each adoption does.
 
-    `adoptions` are those of a model that came after another one: the rows learned, and the error of the last answer of
+    `adoptions` are of a model that came after another one: the rows learned, and the error of the last answer of
     the old model and of the first one of the new.
     """
 

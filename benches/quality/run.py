@@ -163,7 +163,7 @@ def shortly(result):
 
 
 def measured(tasks, options, identity):
-    """The results of (stream, seed) in their order; what fails or is missing is told."""
+    """The results of (stream, seed) in their order; what fails or is missing is printed."""
     found, reasons = {}, {}
     with ProcessPoolExecutor(options.jobs) as pool:
         running = {pool.submit(measure, *task, options, identity): task for task in tasks}

@@ -38,7 +38,7 @@ def truth_error(stream):
 
 
 def noise(stream):
-    """Deviation of returns at one state over that of the truth over states."""
+    """Deviation of returns at one state over the deviation of the truth over states."""
     return float(stream.returns.std(axis=1).mean() / stream.truth.std())
 
 

@@ -70,7 +70,7 @@ class Dynamics:
 
 
 def side_by_side(dynamics, copies, limit, rng):
-    """Chains of so many copies that start together: a list of raw (states, rewards, next states, terminated)."""
+    """Chains of `copies` copies that start together: a list of raw (states, rewards, next states, terminated)."""
     states = dynamics.reset(copies, rng)
     running = np.ones(copies, bool)
     lengths = np.zeros(copies, int)

@@ -28,7 +28,7 @@ pub(crate) struct Model {
     pub(crate) selected: Selected,
     /// Mean squared error of the value over the 121 states.
     pub(crate) on_states: f64,
-    /// And over those of them that the sample has visited.
+    /// And over the states that the sample has visited.
     pub(crate) on_visited: f64,
     /// And over a grid ten times finer.
     pub(crate) between: f64,

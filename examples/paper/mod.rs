@@ -120,7 +120,7 @@ impl Data {
     }
 }
 
-/// From the coordinates of the world to those of the kernel.
+/// From the coordinates of the world to the kernel's.
 #[derive(Clone, Copy)]
 pub(crate) struct Scaling {
     pub(crate) shift: [f64; 2],
@@ -140,7 +140,7 @@ impl Scaling {
         states.iter().enumerate().map(|(k, v)| (v - self.shift[k % 2]) / self.scale[k % 2]).collect()
     }
 
-    /// From the coordinates of the kernel to those of the world, up to rounding.
+    /// From the coordinates of the kernel to the world's, up to rounding.
     pub(crate) fn back(&self, states: &[f64]) -> Vec<f64> {
         states.iter().enumerate().map(|(k, v)| v * self.scale[k % 2] + self.shift[k % 2]).collect()
     }

@@ -174,7 +174,7 @@ pub(crate) struct Run {
     /// Completed episodes.
     pub(crate) episodes: usize,
     /// Mean squared difference between the returns of the sample and the optimal value: value iteration interpolates, so
-    /// neither is its policy quite the best nor its value quite that of its policy.
+    /// neither is its policy quite the best nor its value quite its policy's.
     pub(crate) returns_error: f64,
     /// (I), (II), (III).
     pub(crate) models: [Model; 3],

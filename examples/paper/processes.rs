@@ -94,7 +94,7 @@ fn k(x: f64, other: f64) -> f64 {
 /// A function of the prior at `at`: a root of K times normal numbers.
 fn drawn(at: &[f64], seed: u64) -> Vec<f64> {
     let mut covariance = gram(&kernel(TAU_OF_KERNEL), 1, at);
-    // Of so many places K has no rank to spare.
+    // K has no rank to spare for this number of places.
     (0..at.len()).for_each(|i| *covariance.at_mut(i, i) += 1e-8);
     let root = Cholesky::new(covariance).expect("the jitter makes it definite");
     let z: Vec<f64> = (0..at.len() as u64).map(|k| normal(mix(&[seed, k]))).collect();

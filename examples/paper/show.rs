@@ -44,7 +44,7 @@ impl Out {
 }
 
 impl Options {
-    /// Apply `work` to each seed on as many threads as there are processors; results in the order of the seeds.
+    /// Apply `work` to each seed on a thread for each processor; results in the order of the seeds.
     pub(crate) fn for_each_seed<T: Send>(&self, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(self.seeds);
         let started = Instant::now();

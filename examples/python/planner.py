@@ -18,7 +18,7 @@ from criticd import Sender, Snapshot, Subscriber
 from criticd.gym import wrap
 
 DISCOUNT = 0.99
-"""That of the daemon's critic, unless its settings say otherwise."""
+"""The discount of the daemon's critic, unless its settings say otherwise."""
 
 
 def simulate(states: np.ndarray, torques: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ REST = 0.02
 
 
 class Pace:
-    """So many steps a second, by a clock that stands still while the daemon waits for a processor that others use.
+    """A number of steps a second, by a clock that stands still while the daemon waits for a processor that others use.
 
     Linux counts it for each thread. Elsewhere it is the clock of the wall.
     """
@@ -108,7 +108,7 @@ class Watch(BaseCallback):
             self.steps[name].append(values)
 
     def moments(self, discount: float, seconds: float) -> list[dict[str, float]]:
-        """How well both critics foretold the returns in each so many seconds."""
+        """How well both critics foretold the returns, piece by piece of the seconds."""
         seen = {name: np.array(values) for name, values in self.steps.items()}
         cut, zeros = seen["cut"], np.zeros_like(seen["rewards"])
         cut[-1] |= ~seen["terminated"][-1]

@@ -463,7 +463,7 @@ static SMALL_JOURNAL: LazyLock<Vec<StoredGroup>> = LazyLock::new(|| {
 
 // ---- panics
 
-/// Call `work`. What panics within the program and is caught there is none of our business: only what gets here is told.
+/// Call `work`. What panics within the program and is caught there is none of our business: only what gets here counts.
 fn aloud(work: impl FnOnce()) {
     static LAST: Mutex<String> = Mutex::new(String::new());
     static HOOK: Once = Once::new();

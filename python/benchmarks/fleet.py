@@ -50,7 +50,7 @@ def streams(workers: int, number: int) -> list[str]:
 
 
 def produce(producer: Producer, workers: int, number: int, rows: int, block: int) -> None:
-    """Send so many rows."""
+    """Send rows."""
     names, columns = streams(workers, number), drive(number, block)
     for k in range(rows // block):
         producer.learn(**columns, stream=names[(k + number) % workers])

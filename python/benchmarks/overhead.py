@@ -2,7 +2,7 @@
 
     python benchmarks/overhead.py [--steps 20000]
 
-Prints medians in microseconds: those of steps alone, and by how much those of wrapped steps are more.
+Prints medians in microseconds: of steps alone, and by how much wrapped steps take more.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def decisions_of(reply: Mapping[str, Any], single: bool) -> Decisions:
 
 
 def single_of(found: Decisions) -> Decisions:
-    """Those of one state, without the axis of states."""
+    """The decision of one state, without the axis of states."""
 
     def first(values: Any) -> Any:
         return None if values is None else values[0]

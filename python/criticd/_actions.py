@@ -30,11 +30,11 @@ class Actions:
 
     @property
     def width(self) -> int:
-        """Coordinates that an action adds to those of its state."""
+        """Coordinates that an action adds to its state's."""
         return self.count or len(self.low)
 
     def with_rows(self, rows: int) -> Actions:
-        """With copies of so many rows: those that are new have no weight."""
+        """With copies of `rows` rows: new ones have no weight."""
         copies = np.zeros((rows, self.copies.shape[1]))
         known = min(rows, len(self.copies))
         copies[:known] = self.copies[:known]
@@ -43,7 +43,7 @@ class Actions:
     def inputs(self, states: npt.ArrayLike, actions: npt.ArrayLike) -> Array:
         """States (n, D) with the coordinates of their actions, (n,) or (n, A): (n, D + width).
 
-        One state (D,) goes with one action; several actions of one state are as many inputs. Raises `Invalid` for what
+        One state (D,) goes with one action; several actions of one state are an input each. Raises `Invalid` for what
         is no action of the model.
         """
         points, chosen = numbers(states, "states"), numbers(actions, "actions")

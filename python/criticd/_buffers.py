@@ -37,7 +37,7 @@ def columns_of(buffer: Any) -> Columns | None:
 
 
 def _flat(values: Any) -> npt.NDArray[Any]:
-    """(n, k) of numbers, those of a dict in the order of its keys, as Gymnasium flattens them."""
+    """(n, k) of numbers, a dict's in the order of its keys, as Gymnasium flattens them."""
     if isinstance(values, Mapping):
         return np.hstack([_flat(values[key]) for key in sorted(values)])
     if isinstance(values, tuple):
@@ -65,7 +65,7 @@ def _of_replay(buffer: Any) -> Columns:
     order = np.arange(buffer.pos, buffer.pos + size) % size if buffer.full else np.arange(buffer.pos)
     following = getattr(buffer, "next_observations", None)
     if following is None:
-        # Memory is saved: the next observation is the one in the next place, and the newest took that of the oldest.
+        # Memory is saved: the next observation is the one in the next place, and the newest took the oldest's.
         order = order[1:] if buffer.full else order
     if not len(order):
         raise Invalid("table", "is an empty buffer")

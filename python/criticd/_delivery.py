@@ -190,7 +190,7 @@ class Ledger:
         return self.stop or self.flushes > 0
 
     def refused(self, rows: int) -> None:
-        """So many rows were refused so far, as far as is known without acknowledgements."""
+        """Note how many rows were refused so far, as far as is known without acknowledgements."""
         self.counters.refused = rows
 
     def nudge(self) -> None:
@@ -298,7 +298,7 @@ class Thread(threading.Thread):
         return Batch(stream, run.index, Rows(layout, count, data))
 
     def finish(self, stream: Stream, rows: int) -> None:
-        """So many rows of the stream have come to their end, good or bad."""
+        """Note how many rows of the stream have come to their end, good or bad."""
         stream.finished += rows
 
     def give_up(self, stream: Stream, rows: int, why: str) -> None:

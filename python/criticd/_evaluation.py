@@ -87,8 +87,8 @@ def ask(policy: Policy, states: npt.ArrayLike) -> Array:
     """Answers of `policy` in `states` (n, D): probabilities (n, C) or actions (n, A).
 
     An ONNX file runs in a process of its own: it may take 30 s to load and for each 4096 states, and 4 GiB of memory.
-    Raises `Invalid` where the answers are not as many rows of finite numbers, `CriticdError` where a network or a
-    server fails; where one is late, that is a TimeoutError too.
+    Raises `Invalid` where the answers are not a row of finite numbers for each state, `CriticdError` where a network or
+    a server fails; where one is late, that is a TimeoutError too.
     """
     at = np.ascontiguousarray(states, dtype=np.float64)
     if isinstance(policy, Network):

@@ -136,7 +136,7 @@ def fit(
       `kernel="auto"`, `lambda_=0.9`, `target="y"` for regression, `heads=[{...}]`. `criticd fit --help` lists them.
 
     The program of the package does the work, on all cores, and writes nothing but temporary files. Its mathematics and
-    its report are those of the command. Progress is shown where standard error is a terminal.
+    its report are the command's. Progress is shown where standard error is a terminal.
 
     Raises `Invalid` with the column or the option at fault, `CriticdError` if the program fails, FileNotFoundError with
     the remedy where there is none.

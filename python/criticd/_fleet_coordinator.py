@@ -20,7 +20,7 @@ from criticd.learner import _learner
 
 _STATE = "coordinator.state"
 _GROWTH = 4
-"""Rows of a selection as a multiple of those of the one before."""
+"""Rows of a selection as a multiple of the rows of the one before."""
 
 
 @dataclass

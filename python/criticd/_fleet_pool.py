@@ -1,7 +1,7 @@
-"""The chains that a selection sees: of all that every worker has learned, those of the smallest hashes.
+"""The chains that a selection sees: of all that every worker has learned, the ones of the smallest hashes.
 
 A hash is a function of stream and sequence number, so that the chains drawn do not depend on how streams are spread
-over workers, and each worker gives as many as it has of all rows.
+over workers, and each worker gives its share of all rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Piece:
 
 
 class Pool:
-    """Pieces of the smallest hashes, as many as `rows_max` rows hold: the same ones in whatever order they came."""
+    """Pieces of the smallest hashes, within `rows_max` rows: the same ones in whatever order they came."""
 
     def __init__(self, rows_max: int) -> None:
         self.rows_max, self.rows = rows_max, 0
@@ -129,7 +129,7 @@ class Pool:
 
 
 def drawn(pools: Iterable[list[Message]], rows_max: int) -> list[Message]:
-    """Of the pieces of several pools, those of the smallest hashes that `rows_max` rows hold; one at least."""
+    """Of the pieces of several pools, the ones of the smallest hashes that `rows_max` rows hold; one at least."""
     pieces = sorted(
         (piece for pool in pools for piece in pool), key=lambda each: (each["priority"], each["stream"], each["seq"])
     )

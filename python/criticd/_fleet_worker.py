@@ -89,7 +89,7 @@ class Worker:
     done = worker.call("append", {"stream": "arm", "seq": 0, "columns": rows})
     ```
 
-    It is number `number` of `workers`. `settings` are those of a `Learner`. A `Fleet` makes its workers itself; a
+    It is number `number` of `workers`. `settings` are as of a `Learner`. A `Fleet` makes its workers itself; a
     program of one's own may make some to carry the calls another way.
 
     Rows are durable in its directory when `append` returns. A worker that starts there again has all of them.
@@ -239,7 +239,7 @@ class Worker:
         return {}
 
     def _op_message(self, generations: list[int], have: dict[str, int]) -> Message:
-        """What the rows add up to in each of these epochs, unless the caller has that of so many rows."""
+        """What the rows add up to in each of these epochs, unless the caller has the sum over that number of rows."""
         messages: dict[str, Any] = {}
         for generation in generations:
             learned = self._learned.get(generation)

@@ -186,7 +186,7 @@ def listed(names: Iterable[str]) -> str:
 def like(table: Table, columns: Mapping[str, npt.NDArray[Any]]) -> Any:
     """These columns as a table of the kind of `table`; a dict of arrays where that is an array or a file.
 
-    A frame of pandas keeps its index where it has as many rows.
+    A frame of pandas keeps its index where it has a row for each.
     """
     if _is_pandas(table):
         frame = import_module("pandas").DataFrame(dict(columns))

@@ -46,10 +46,11 @@ class Values:
     print(answer.mean, answer.std, answer.return_interval(0.9), answer.known)
     ```
 
-    `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is that of V, `return_variance`, shaped like
-    `mean`, that of the return to come: what is not known of V and how returns scatter about it, together. `known` (n,)
-    is the share of the signal's prior variance that data removed, 0 far from all of them; `extrapolates` (n,) is true
-    where no dictionary state is near. For a single state all of them have one axis less.
+    `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is the variance of V, `return_variance`, shaped
+    like
+    `mean`, the variance of the return to come: what is not known of V and how returns scatter about it, together.
+    `known` (n,) is the share of the signal's prior variance that data removed, 0 far from all of them; `extrapolates`
+    (n,) is true where no dictionary state is near. For a single state all of them have one axis less.
     """
 
     mean: Array
@@ -163,7 +164,7 @@ class Model:
         `states` is (n, D), raw as the environment gives them, or one state (D,). In a table (a frame, a dict) they are
         the columns of the model's `names`, in any order: `snapshot({"x": 1.0, "battery": 12.0})`. The result is (n,),
         or a single number for one state; with several rewards it has one more axis of length H, the standard deviation
-        never: all rewards share one kernel. The deviation is that of V, not of the returns, which scatter by noise as
+        never: all rewards share one kernel. The deviation is of V, not of the returns, which scatter by noise as
         well: `returns` asks for theirs, `known` for how much of V is known and where it is extrapolated.
 
         Raises `Invalid` if the states have another dimension or are not finite, with the name of a column that is
@@ -203,7 +204,8 @@ class Model:
         The variance is None if it was not wanted.
 
         With `policy`, `states` is a table of transitions, and the result is what that other policy would earn in this
-        world, by `criticd.policies.evaluate`, with the discount and the actions of this model. `options` are those of
+        world, by `criticd.policies.evaluate`, with the discount and the actions of this model. `options` are the
+        options of
         `criticd evaluate`, with underscores. A model of `fit` reads the table as it read its own.
         """
         if not isinstance(variance, bool | np.bool_):
@@ -267,7 +269,7 @@ class Model:
         return policies.evaluate(table, policy, actions=actions, discount=discount, options=asked)
 
     def _reading(self) -> Mapping[str, Any]:
-        """Options by which tables like that of this model are read, where they are known."""
+        """Options by which tables like this model's are read, where they are known."""
         return {}
 
     def inputs(self, states: States, actions: npt.ArrayLike) -> Array:

@@ -28,7 +28,7 @@ _OUTPUTS = {f"tensor({name})" for name in ("float16", "float", "double", "bool")
     f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 _NUMBERS_PER_STATE = 2048
-"""As many as the replies of a `PolicyServer` have room for."""
+"""Numbers for which the replies of a `PolicyServer` have room."""
 
 
 def write(stream: IO[bytes], kind: bytes, body: bytes) -> None:

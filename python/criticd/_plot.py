@@ -21,7 +21,7 @@ _POINTS = 200
 
 
 _AVERAGED = 40
-"""Points along each side of a map of averages, and states that an average goes over: each cell takes as many."""
+"""Points along each side of a map of averages, and states that an average goes over, in each cell."""
 
 _UNKNOWN = 0.25
 """Share of the signal's prior variance that is left from which on a value counts as not known."""
@@ -452,7 +452,7 @@ def _states(snapshot: Model, visited: Any) -> Array:
     states = states_of(visited, snapshot.names, "visited", snapshot.categories)
     if states.ndim != 2 or states.shape[1] != snapshot.dim or len(states) == 0:
         raise Invalid("visited", f"must be (n, {snapshot.dim}), not {states.shape}")
-    # Every so many of them would always be the same step of episodes of one length.
+    # Evenly spaced ones would always be the same step of episodes of one length.
     return np.random.default_rng(0).permutation(states)
 
 
@@ -504,12 +504,12 @@ def shares(snapshot: Model, states: Any, seed: int, samples: int, reward: int | 
     """As `Snapshot.shares` says."""
     drawn = _reward(snapshot, reward)
     if snapshot.actions is not None:
-        raise Invalid("states", "are those of values of states, and this is a model of values of actions")
+        raise Invalid("states", "are for values of states, and this is a model of values of actions")
     visited = states_of(states, snapshot.names, categories=snapshot.categories)
     if visited.ndim != 2 or visited.shape[1] != snapshot.dim or len(visited) == 0 or not np.isfinite(visited).all():
         raise Invalid("states", f"must be finite states (n, {snapshot.dim}), not {visited.shape}")
     if samples < 2:
         raise Invalid("samples", f"must be at least 2, not {samples}")
-    # Every so many of them would always be the same step of episodes of one length.
+    # Evenly spaced ones would always be the same step of episodes of one length.
     mixed = np.random.default_rng(seed).permutation(visited)
     return total_indices(mixed, lambda some: _values(snapshot, some, drawn), samples)

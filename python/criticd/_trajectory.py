@@ -58,7 +58,7 @@ def checked(names: Sequence[str] | None, dim: int, trajectory: Any, rewards: Any
 
 
 def panels(ax: Any, count: int) -> Any:
-    """`count` axes (count,): those given, or those of a new figure."""
+    """`count` axes (count,): the given ones, or a new figure's."""
     from matplotlib import pyplot
 
     if ax is None:

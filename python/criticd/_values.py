@@ -1,4 +1,4 @@
-"""Numbers and flags as programs have them: numpy's, Python's and those of other libraries.
+"""Numbers and flags as programs have them: numpy's, Python's and other libraries'.
 
 What is neither is refused by name.
 """

@@ -120,7 +120,7 @@ class Agent:
         return self._envs
 
     def run(self, episodes: int) -> Iterator[Episode]:
-        """Act for so many episodes; yield each when it has ended."""
+        """Act for `episodes` episodes; yield each when it has ended."""
         yield from self._run_copies(episodes) if self._vector else self._run_one(episodes)
 
     def _run_one(self, episodes: int) -> Iterator[Episode]:

@@ -101,7 +101,7 @@ class Client:
     append = _awaited(_client.Client.append)
 
     async def _ask(self, steps: Steps[_T], timeout_s: float | None = None) -> _T:
-        """As that of `criticd.Client`, with which the methods above end."""
+        """As in `criticd.Client`, with which the methods above end."""
         try:
             ask = next(steps)
             while True:

@@ -196,7 +196,7 @@ def of_then(as_of: Moment | None, asked: Steps[_T]) -> Steps[_T]:
 
 
 def model_pages(critic: str | None, variance: bool, head: str | None, as_of: Moment | None = None) -> Steps[Snapshot]:
-    """Fetch a model page by page; that of a head comes at once.
+    """Fetch a model page by page; a head's comes at once.
 
     All pages belong to one revision. If the daemon has dropped that in between, it starts again.
     """
@@ -226,7 +226,7 @@ def model_pages(critic: str | None, variance: bool, head: str | None, as_of: Mom
 
 
 def position_pages(names: Sequence[str]) -> Steps[dict[str, Position]]:
-    """Ask where streams stand: those of `names`, or all of them, page by page, if there are none."""
+    """Ask where streams stand: the streams `names`, or all of them, page by page, if there are none."""
     found: dict[str, Position] = {}
     for first in range(0, len(names), STREAMS_PER_REQUEST):
         found |= positions_of((yield Ask("streams", {"names": list(names[first : first + STREAMS_PER_REQUEST])})))
@@ -266,12 +266,12 @@ class HeadValues:
     print(told.by_name["energy"], told.learning)
     ```
 
-    `return_variance` (n, H), if asked for, is that of a single return: 90 % of returns should lie within 1.645 of its
+    `return_variance` (n, H), if asked for, is a single return's: 90 % of returns should lie within 1.645 of its
     root. How far that has been verified comes with it: `pairs` (H,) are predictions whose return has come since, 0
     below 40, `coverage` (H,) the share of these returns in the 90 % interval as it was predicted, before deviations
     were rescaled, NaN without pairs. Both are None of an older daemon.
     `learning` has the heads that are not ready, each with the share of the rows that it has learned. `by_name["a"]` is
-    the mean of head a at every state (n,). `generation` and `offset` are those of the model that answered.
+    the mean of head a at every state (n,). `generation` and `offset` are the ones of the model that answered.
     """
 
     names: tuple[str, ...]
@@ -628,14 +628,15 @@ class Client:
         ```
 
         `std` asks for the standard deviation of V, as of a `Snapshot`; `variance`, the key of the protocol, is the same
-        question. `returns` asks for that of the return to come, `known` for how much of V is known and where it is
-        extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
+        question. `returns` asks for the variance of the return to come, `known` for how much of V is known and where it
+        is extrapolated. With `min_offset` it answers only when this number of rows has been learned: take the
         `offset` of an `append` there to see its effect. `base` asks for the mean without what tracks the stream: for
         states far from those that the stream visits now.
 
-        `as_of` asks for the answer of then, bit for bit: an offset (int), when so many rows had been stored, or a time,
-        Unix seconds (float) or a datetime. The daemon learns the model of then again, which takes as long as its start
-        from the checkpoint before: `timeout_s` must allow for that. Further questions about the same moment are fast.
+        `as_of` asks for the answer of then, bit for bit: an offset (int), when this number of rows had been stored, or
+        a time, Unix seconds (float) or a datetime. The daemon learns the model of then again, which takes as long as
+        its start from the checkpoint before: `timeout_s` must allow for that. Further questions about the same moment
+        are fast.
 
         `critic` names the critic that answers, by default the first. With `critics`, up to 64 names, each of these
         answers, in one request: the result is a dictionary by name. n times the number of critics is at most 65536.
@@ -714,7 +715,7 @@ class Client:
           answers in the states of the rows as an array: probabilities (n, C) or actions (n,) or (n, A). Without it the
           rows must have been sent with `target_prob`.
         - `rows`: the last ones, 10000 by default and at most 65536; or those from the offset `first` on.
-        - `critic`: its rewards, discount and kernel are meant, by default those of the first. Where it learns action
+        - `critic`: its rewards, discount and kernel are meant, by default the first critic's. Where it learns action
           values, a Q of the policy is fitted ("fqe", "dr").
         - `rho_max`, `ess_min`, `folds`, `seed`: as options of `criticd evaluate`.
 
@@ -900,7 +901,7 @@ class Client:
     def rebuild(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
         """Learn a critic again from all rows that the journal retains; it answers meanwhile.
 
-        The outcome is that of `refit`. With `wait`, return when the rebuild has ended; `timeout_s` must allow for that.
+        The outcome is as of `refit`. With `wait`, return when the rebuild has ended; `timeout_s` must allow for that.
         A critic that has failed learns again.
         """
         return self._ask(once("rebuild", {"wait": wait, **optional(critic=critic)}, refit_outcome_of), timeout_s)

@@ -8,7 +8,7 @@ with Fleet(2, discount=0.95) as fleet:
     value, deviation = fleet([[0.0], [0.5]], std=True)
 ```
 
-Sums of different streams add up exactly, so that the model is that of one learner which has learned all rows. `Fleet`
+Sums of different streams add up exactly, so that the model is the one of a learner that has learned all rows. `Fleet`
 has each part in a process of its own on this machine, `criticd.ray.start` on the machines of a Ray cluster.
 """
 
@@ -123,9 +123,9 @@ class FleetStatus:
     ```
 
     - `generation` counts epochs: selections that all workers learn in; `epoch` is the fingerprint of the one in force,
-      0 before the first. `coming` is that of an epoch which workers still learn their rows in, else 0; `selecting` says
-      whether one is being selected.
-    - `revision` and `age_s` are those of the model; None while there is none.
+      0 before the first. `coming` is the number of an epoch which workers still learn their rows in, else 0;
+      `selecting` says whether one is being selected.
+    - `revision` and `age_s` are the model's; None while there is none.
     - `rows` acknowledged, `merged` in the model. `lost`: rows that were in the model, and in no journal any more.
     - `moved`: streams that are not at the worker of their hash, with that worker; `moving` are on their way.
     - `fault`: why there is no newer model.
@@ -214,7 +214,7 @@ class Producer:
     ) -> int:
         """Send rows of one stream; return how many rows of it have been acknowledged in all.
 
-        The arguments are those of `Learner.learn`. Returns when the rows are on the disk of their worker. Raises
+        The arguments are as of `Learner.learn`. Returns when the rows are on the disk of their worker. Raises
         `Invalid` with the field at fault, and `RemoteError` where the worker has been away for too long: those rows may
         be durable or not; where they are, sending them again counts them twice. A stream has one producer at a time:
         after another one `Refused` says that its numbers are taken, and a new `Producer` goes on.
@@ -285,9 +285,9 @@ class Fleet:
     - `workers`: how many. The streams are spread over them by their names.
     - `directory`: where journals and epochs are kept. A fleet that starts there again has all rows. Without it they are
       in a temporary directory, which is removed at the end.
-    - `settings` are those of a `Learner`. Rows cannot be forgotten, and drift is not watched.
+    - `settings` are as of a `Learner`. Rows cannot be forgotten, and drift is not watched.
     - `pool_rows`: rows that a selection sees at most. The first selection comes with `select_rows` rows, further ones
-      each time that rows are four times as many; None leaves them to `select`.
+      each time that rows are four times their number; None leaves them to `select`.
     - `patience`: all that depends on the clock.
     - `parts`: where the parts run, if not in processes of this machine: what `criticd.ray` passes.
 
@@ -381,8 +381,8 @@ class Fleet:
     def select(self, *, wait: bool = True) -> FleetStatus:
         """Select a model by chains of all workers, in which they learn all their rows anew.
 
-        With `wait`, return when it is in force, with all rows of workers that are there. Until then answers are those
-        of the model before. Raises `CriticdError` if no model can be selected.
+        With `wait`, return when it is in force, with all rows of workers that are there. Until then answers come
+        from the model before. Raises `CriticdError` if no model can be selected.
         """
         before = self.status().generation
         self._asked("select")

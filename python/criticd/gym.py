@@ -294,9 +294,9 @@ def wrap(
     """An environment whose steps are sent by `sender`, as `stream` or as the sender's own.
 
     `names`: what the numbers of an observation are called, a unit in brackets: `["angle [rad]", "speed [rad/s]"]`; by
-    default the sender's names, or the keys of a dictionary of observations. `reward_names` and `action_names` are those
-    of the numbers of a reward and of actions, as for `Sender`; actions have by default the sender's names, or the ones
-    that the environment tells as `action_names` or `get_action_meanings`, as those of Atari games do. () is for none.
+    default the sender's names, or the keys of a dictionary of observations. `reward_names` and `action_names` name
+    the numbers of a reward and the actions, as for `Sender`; actions have by default the sender's names, or the ones
+    that the environment gives as `action_names` or `get_action_meanings`, as Atari games do. () is for none.
 
     Observations that are boxes become vectors; dictionaries, tuples and discrete ones are flattened as
     `gymnasium.spaces.utils.flatten` does. TypeError for what has no length of its own, or more than 1024 numbers. Put

@@ -1,4 +1,4 @@
-"""The learner in this process: no daemon, no socket, no thread but those of a refit while it runs."""
+"""The learner in this process: no daemon, no socket, no thread but a refit's while it runs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ class Learner:
     value, deviation = learner([[0.0], [0.5]], std=True)
     ```
 
-    `settings` are those of a `[[critic]]` in the daemon's configuration, by the same names and with the same meaning,
-    such as `dictionary_max=100`, `lambda`, as `**{"lambda": 0.9}`, `heads=[{...}]`, `inputs="state_action"`; further
+    `settings` are the settings of a `[[critic]]` in the daemon's configuration, by the same names and with the same
+    meaning, such as `dictionary_max=100`, `lambda`, as `**{"lambda": 0.9}`, `heads=[{...}]`, `inputs="state_action"`;
+    further
     `state_dim`, `state_names`, `reward_names`, `window_rows`, `refit_threads`, `streams_max` and `streams_idle_rows`.
     `criticd serve --print-config` lists them. None leaves a setting at its default. `discount` is in [0, 1].
 
@@ -191,7 +192,7 @@ class Learner:
 
     @property
     def heads(self) -> Heads:
-        """The other predictions by name, `learner.heads["contact"](states)`, those of a `Snapshot` of this moment."""
+        """The other predictions by name, `learner.heads["contact"](states)`, as in a `Snapshot` of this moment."""
         return self.snapshot().heads
 
     def inputs(self, states: States, actions: npt.ArrayLike) -> Array:

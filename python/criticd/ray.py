@@ -9,7 +9,8 @@ producer.learn(states, rewards, next_states, stream="arm-7")
 print(fleet.status())
 ```
 
-The parts are those of `criticd.fleet`, as actors. Ray starts an actor again that has died, and it reads its journal. So
+The parts are the parts of `criticd.fleet`, as actors. Ray starts an actor again that has died, and it reads its
+journal. So
 `directory` must be on a disk of the node that outlives the actor. An actor that Ray starts on another node has no
 journal there: its rows are counted as lost.
 """

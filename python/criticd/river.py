@@ -18,7 +18,7 @@ from criticd.learner import Learner
 __all__ = ["Regressor"]
 
 ROWS_FIRST = 64
-"""Rows of the first model selection; the next ones come with twice as many."""
+"""Rows of the first model selection; the next ones come each time that rows have doubled."""
 
 
 class Regressor(base.Regressor):
@@ -35,7 +35,7 @@ class Regressor(base.Regressor):
     are categories. A feature that a row lacks has the last value that it had; features that come later are ignored.
     Nothing needs to be scaled.
 
-    - `kernel`, `kernel_profile`, `dictionary_max`, `noise_floor`, `seed`: as those of a critic.
+    - `kernel`, `kernel_profile`, `dictionary_max`, `noise_floor`, `seed`: as of a critic.
     - `forgetting`: "off", or the half-life in rows after which a row counts half, for a world that changes.
     - `background`: whether model selection runs beside the stream. Without it the row that it falls due at waits for
       it, and the same rows give the same model, bit for bit.

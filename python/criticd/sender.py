@@ -37,7 +37,7 @@ _SINGLE = "a sender with a spool, or one that resumes a session, cannot be used 
 
 
 class Full(CriticdError):
-    """A reliable sender holds as many rows as it may, and the daemon has not taken any in the time allowed.
+    """A reliable sender may hold no more rows, and the daemon has not taken any in the time allowed.
 
     ```python
     try:
@@ -77,7 +77,7 @@ class Sender:
       differs from the one before announces another policy from that row on: critics then follow their setting
       `on_new_policy`.
     - `names`: what the state variables are called, a unit in brackets behind a name: `["x [m]", "battery [V]"]`. The
-      daemon keeps the first names that it is told, and shows them wherever it shows states.
+      daemon keeps the first names that it gets, and shows them wherever it shows states.
     - `reward_names`: the same of the rewards: `["energy [J]"]`. `action_names`: of the discrete actions by their
       numbers, `["left", "right"]`, or of the numbers of an action.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
@@ -239,8 +239,8 @@ class Sender:
         one is `state` of the next. Arrays are copied.
 
         For learning about another policy than the one that acts: `behavior_prob` is the probability, or density, under
-        which the action was taken, `target_prob` that of the same action under the policy to be judged; `next_action`,
-        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`.
+        which the action was taken, `target_prob` the probability of the same action under the policy to be judged;
+        `next_action`, or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`.
         `policy` names the one that acts.
 
         Raises `Invalid` for rows that the daemon would refuse, `Full` if a reliable sender has no room in time, and
@@ -603,7 +603,7 @@ class Sender:
             if dim != dim_before:
                 raise Invalid("state", f"has {dim} numbers, rows before had {dim_before}")
             said = _reward(rewards), _reward(rewards_before)
-            raise Invalid("reward", f"is {said[0]}, those of the rows before were {said[1]}: send all in one form")
+            raise Invalid("reward", f"is {said[0]}, rows before had {said[1]}: send all in one form")
 
     def _check(self, books: Sequence[Stream]) -> None:
         if self._closed:
@@ -641,7 +641,7 @@ def _checked_names(names: Sequence[str], field: str = "names") -> tuple[str, ...
 
 
 def _reward(count: int) -> str:
-    """What a reward of so many numbers is, as `Layout.rewards` counts them."""
+    """What a reward of `count` numbers is, as `Layout.rewards` counts them."""
     if not count:
         return "a plain number"
     return f"an array of {count} number{'s' if count > 1 else ''}"

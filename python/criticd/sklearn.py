@@ -87,8 +87,8 @@ class _Learned(BaseEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803
         """Means (n,) at `X` (n, D), with `return_std` also their standard deviations (n,).
 
-        `return_std` is scikit-learn's name for the standard deviation of V; `Values.return_std` of a model is that of a
-        single return. With several targets means are (n, H). Raises NotFittedError before `fit`.
+        `return_std` is scikit-learn's name for the standard deviation of V; `Values.return_std` of a model is a
+        single return's. With several targets means are (n, H). Raises NotFittedError before `fit`.
         """
         check_is_fitted(self)
         states = validate_data(self, X, reset=False, dtype=np.float64)
@@ -106,14 +106,14 @@ class GaussianProcess(RegressorMixin, _Learned):
     ```
 
     It is `criticd fit --target` in this process: the marginal likelihood selects lengthscales, signal and noise, and
-    the deviation is that of the mean, without the noise of a single measurement. Inputs need no scaling.
+    the deviation is of the mean, without the noise of a single measurement. Inputs need no scaling.
 
     - `kernel`: "ard", a lengthscale for each variable, "isotropic", "factor" or "auto". `kernel_profile`: "matern52" or
       "gaussian". `state_kinds`: of each variable "real", "periodic:P" or "category"; by default all real.
     - `dictionary_max`: states that the posterior is spanned by, at most.
     - `noise_floor`: smallest noise variance, relative to the targets' variance; lower it for targets without noise.
     - `seed`, `refit_budget_s` (processor seconds on each thread) and `refit_threads` (default: all cores but one) are
-      those of the search. `settings`: further settings of a critic, as `criticd.Learner` takes them.
+      the search's. `settings`: further settings of a critic, as `criticd.Learner` takes them.
 
     After `fit` there are `learner_`, a `criticd.Learner`, and `model_`, a `criticd.Snapshot`.
     """
@@ -145,8 +145,8 @@ class ValueFunction(_Learned):
     value, deviation = critic.predict(states, return_std=True)
     ```
 
-    `discount` is in [0, 1]. `lambda_` in [0, 1] is that of the lambda-returns, by default selected with the kernel. The
-    other parameters are those of `GaussianProcess`. Held-out returns select the model, as in `criticd fit`.
+    `discount` is in [0, 1]. `lambda_` in [0, 1] is the lambda of the lambda-returns, by default selected with the
+    kernel. The other parameters are as of `GaussianProcess`. Held-out returns select the model, as in `criticd fit`.
     """
 
     def __init__(

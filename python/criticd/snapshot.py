@@ -39,16 +39,17 @@ class Snapshot(Model):
     ```
 
     `generation` rises with every model that the daemon adopts, `offset` is the number of rows learned,
-    `transitions` that of the rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is that
-    of the rewards' noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is
-    (m, H) for H rewards, the first q of them of the kernel's `columns`, `dictionary` (m - q, D), `covariance` the
-    (m, m) matrix C of the protocol or None, in which case there is no standard deviation to be had. `lambda_` in
-    [0, 1] is what the weights were learned with, `returns` how returns scatter, where that is known. While it is
+    `transitions` the number of rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is the
+    variance of the rewards' noise, `log_evidence` and `score` say how well the model explains what it has seen.
+    `weights` is (m, H) for H rewards, the first q of them of the kernel's `columns`, `dictionary` (m - q, D),
+    `covariance` the (m, m) matrix C of the protocol or None, in which case there is no standard deviation to be had.
+    `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns scatter, where that is known. While
+    it is
     `provisional`, model selection has not chosen it yet. With `actions` it is the value of actions: D counts their
     coordinates too, and `inputs` puts states and actions together. `heads` has the critic's other predictions by
     name. Those that have a kernel and a dictionary of their own are the heads of `branch`, a snapshot without
-    values, or None. `reward_names` are those of the H rewards, a unit in brackets behind the name, as in `"energy
-    [J]"`. `table` says how the table was read that it was fitted to. With `tracked` the weights are those of a
+    values, or None. `reward_names` are the names of the H rewards, a unit in brackets behind the name, as in `"energy
+    [J]"`. `table` says how the table was read that it was fitted to. With `tracked` the weights belong to a
     mixture that follows the newest rows. `level` (H,) is added to what the weights say; it is empty for 0.
     """
 
@@ -103,7 +104,8 @@ class Snapshot(Model):
         labelled by a model that has not learned from it, with kernel, noise, lambda and discount of this one. There is
         a row for each transition: rows that only give the next state of the one before have no labels.
 
-        `options` are those of `criticd label`, with underscores, such as `state`, `reward`, `episode` and `terminated`;
+        `options` are the options of `criticd label`, with underscores, such as `state`, `reward`, `episode` and
+        `terminated`;
         `keep=["task_index"]` copies columns of the table. A model of `fit` reads the table as it read its own, unless
         they say otherwise. A file, a folder or a list of them gives a dict of arrays.
 
@@ -148,7 +150,7 @@ class Snapshot(Model):
         unknown_above: float | None = None,
         fallback: npt.ArrayLike | None = None,
     ) -> Decisions:
-        """Decisions in raw `states` (n, D), without actions, or one state: those of the daemon, without a daemon.
+        """Decisions in raw `states` (n, D), without actions, or one state: the daemon's decisions, without a daemon.
 
         ```python
         actions = q.act([[0.2, 0.0]]).actions
@@ -249,12 +251,12 @@ class Snapshot(Model):
         their ranks on it.
         `td_error` are states (n, D), rewards (n,) and next states (n, D): the same picture of reward plus discounted
         next value minus value. A fourth array has the discount (n,) of each row, 0 after a terminal state; without it
-        all are those of the model. `ax` are axes to draw in.
+        all are the model's. `ax` are axes to draw in.
         `trajectory` are states (n, D) in their order: a line with arrows joins them from start to end, a second panel
         has the value along them with two standard deviations, and a third one `rewards` (n,), if they are given. `ends`
         (n,) says after which rows an episode terminated: lines stop there, and where rewards are given the second panel
-        has the discounted return that came, from each row to the end of its episode. `ax` are then as many axes as
-        there are panels, and all of them are returned, that of the map first.
+        has the discounted return that came, from each row to the end of its episode. `ax` are then an axes object
+        for each panel, and all of them are returned, the map's first.
         `snapshot.heads[NAME].plot()` draws a head.
         Raises `Invalid` for what cannot be drawn, ImportError without matplotlib.
         """
@@ -284,7 +286,7 @@ class Snapshot(Model):
     ) -> list[Worst]:
         """Where this model errs most: at most ten states, the worst first, as the dashboard finds them.
 
-        `error` or `td_error` are those of `plot`, with rows in the order in which they came.
+        `error` or `td_error` are as of `plot`, with rows in the order in which they came.
         Each error is a mean over a state and the eleven nearest to it. A state is `no_chance` where that mean is more
         than four of its standard errors. Raises `Invalid` for what does not fit the model.
         """
@@ -299,7 +301,7 @@ class Snapshot(Model):
 
         The relevance that the dashboard and `criticd status` show, from half as many samples. What two variables do
         only together is in the share of both, so that shares may add up to more than 1. A variable without a say has 0.
-        It is estimated at `samples` states, drawn from those given, and as many for each variable; the same `seed`
+        It is estimated at `samples` states, drawn from those given, and at as many for each variable; the same `seed`
         gives the same shares. `reward` is a number or a name. `relevance` is something else: how fast V changes. Raises
         `Invalid` for states of another dimension, and for values of actions, whose coordinates do not vary by
         themselves.
@@ -357,8 +359,8 @@ class Heads(Mapping[str, "Snapshot"]):
     value, deviation = model.heads["energy"]([[0.0], [0.5]], std=True)
     ```
 
-    Its kernel is that of the critic times the scale of the head, so that calling, gradients, pictures and ONNX files
-    are those of any snapshot. `discount` is the head's, 1 where it has a timescale. Its reward is called like the head,
+    Its kernel is the critic's times the scale of the head, so that calling, gradients, pictures and ONNX files
+    are as of any snapshot. `discount` is the head's, 1 where it has a timescale. Its reward is called like the head,
     with the unit of what it sums, where that is a state variable or a reward.
     """
 

@@ -137,7 +137,7 @@ class Follower:
     def publication(self, message: Message) -> bool:
         """Take a published message; whether `latest` is another now. Raises `Malformed`."""
         kind = message.get("type")
-        # Topics are compared by prefix: "snapshot.default" gets those of a critic called "default2" as well.
+        # Topics are compared by prefix: "snapshot.default" gets the ones of a critic called "default2" as well.
         if (message.get("critic"), message.get("head")) != (self.critic, self.head):
             return False
         if kind == "snapshot":

@@ -127,7 +127,7 @@ def _is_finished(stream: BinaryIO) -> bool:
 
 
 class _Whole:
-    """A file that gives as many bytes as it is asked for, or none: a record that is cut off is none."""
+    """A file that gives all bytes that it is asked for, or none: a record that is cut off is none."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -303,7 +303,7 @@ def read_lerobot(directory: str | os.PathLike[str], *, episodes: Iterable[int] |
     Returns what the dataset has under its own names, sorted by episode and frame: `observation.state` (n, D), `action`
     (n, A), `next.reward` (n,), `next.done` (n,), `episode_index` (n,), `frame_index` (n,), `timestamp` (n,) in
     seconds, and the other features of numbers. Many datasets have no reward: add `next.reward` before you write them.
-    `criticd fit` knows these names; `state_names` has those of the state's numbers.
+    `criticd fit` knows these names; `state_names` names the state's numbers.
 
     Raises FileNotFoundError if the directory holds no LeRobot dataset, ImportError without the package pyarrow.
     """

@@ -129,7 +129,7 @@ class Route:
             self.whole = True
 
     def wait_for_bytes(self, count: int) -> None:
-        """Until so many bytes have gone towards the daemon, since the beginning."""
+        """Until this number of bytes has gone towards the daemon, since the beginning."""
         with self.more:
             assert self.more.wait_for(lambda: self.passed >= count, PATIENCE_S)
 
@@ -209,7 +209,7 @@ class Catcher:
         self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
 
     def batches(self, rows: int) -> list[dict[str, Any]]:
-        """Messages until there are so many rows, and whatever else is there."""
+        """Messages until there are enough rows, and whatever else is there."""
         found: list[dict[str, Any]] = []
         while True:
             wait = round(1000 * PATIENCE_S) if sum(len(batch["rewards"]) for batch in found) < rows else 0
@@ -245,7 +245,7 @@ def catcher() -> Iterator[Catcher]:
 
 
 class Puppet(threading.Thread):
-    """A control socket that answers as it is told: `reply` gets each request and returns the keys of its reply.
+    """A control socket that answers by rule: `reply` gets each request and returns the keys of its reply.
 
     `requests` keeps all but the `hello` and `streams` that a sender opens with, which it answers on its own.
     """

@@ -1,6 +1,6 @@
 """As much of Stable-Baselines3 as its callbacks see, for where it is not installed: it would bring PyTorch.
 
-The loops are those of `OnPolicyAlgorithm.collect_rollouts` and `OffPolicyAlgorithm.collect_rollouts`, in the same
+The loops are as in `OnPolicyAlgorithm.collect_rollouts` and `OffPolicyAlgorithm.collect_rollouts`, in the same
 order: what a callback finds in its `locals`, when the last observation is replaced, how rewards of steps that a time
 limit cut are changed after the callback was called, and how a `DummyVecEnv` reports ends. Values and policies are
 arbitrary functions.

@@ -141,7 +141,7 @@ def test_spaces_that_cannot_be_acted_in_are_refused() -> None:
 
 
 def probabilities(agent: Agent) -> npt.NDArray[Any]:
-    """Those of all rows; NaN where none was sent."""
+    """The actions of all rows; NaN where none was sent."""
     rows = agent.client.status()["offset"]
     return np.array(agent.client.request("rows", last=rows)["behavior_probs"], np.float64)
 

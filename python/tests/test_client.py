@@ -1,4 +1,4 @@
-"""Requests get their answers, and whoever gets none is told what to do."""
+"""Requests get their answers, and a caller without one hears what to do."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_the_same_messages_give_the_same_bits_in_any_order(tmp_path: Path) -> No
     expected = None
     for order in itertools.islice(itertools.permutations(range(6)), 0, 720, 31):
         gathered = _learner.Gathered(epoch)
-        # Each comes twice, and those of before also late.
+        # Each comes twice, and earlier ones also late.
         for k in [*order, *order]:
             gathered.take(messages[k])
         bits = gathered.snapshot(2, 1, 0.0, True)

@@ -1,4 +1,4 @@
-"""What environments do is what the daemon is told: every step once, no reset, the true successor at every end."""
+"""What environments do is what the daemon gets: every step once, no reset, the true successor at every end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cartpoles(mode: AutoresetMode, copies: int, vectorised: str) -> VectorEnv[An
 
 
 def drive(envs: StreamedVector, rows: int, generator: np.random.Generator) -> int:
-    """Push at random until so many transitions have happened; how many episodes ended."""
+    """Push at random until enough transitions have happened; how many episodes ended."""
     envs.reset(seed=7)
     ended = 0
     while envs.rows < rows:

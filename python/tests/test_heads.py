@@ -213,7 +213,7 @@ def test_a_weighted_head_is_cost_regularised_kernel_regression(tmp_path: Path) -
     run(tmp_path, f"fit table.jsonl --heads heads.json {GIVEN}")
     mean, std = Snapshot.load(tmp_path / "model.msgpack").heads["action"](np.linspace(0, 1, 5)[:, None], std=True)
     np.testing.assert_allclose(mean, [0.855131, 0.490929, 1.729276, 0.533156, 0.820289], atol=1e-5)
-    # The regression states the deviation of a sample, and not that of its mean.
+    # The regression states the deviation of a sample, and not of its mean.
     np.testing.assert_allclose(
         np.sqrt(std**2 + 1), [1.050510, 1.018591, 1.017991, 1.018591, 1.050510], rtol=0, atol=1e-5
     )

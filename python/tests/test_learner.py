@@ -72,7 +72,7 @@ def bits(model: Snapshot) -> bytes:
 
 
 def published(client: Client, rows: int, generation: int) -> Snapshot:
-    """The daemon's model of so many rows."""
+    """The daemon's model of `rows` rows."""
     found: list[Snapshot] = []
 
     def is_there() -> bool:
@@ -307,7 +307,7 @@ def test_no_thread_outlives_it(refit_threads: int) -> None:
     before = threads().keys()
 
     def are_over() -> bool:
-        # Those of tests before may end, too.
+        # Refits of tests before may end, too.
         return threads().keys() <= before
 
     with Learner(discount=0.9, refit_first_rows=400, refit_threads=refit_threads) as learner:

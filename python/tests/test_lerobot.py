@@ -136,7 +136,7 @@ def test_demonstrations_without_a_reward_teach_the_time_that_remains(tmp_path: P
     frames = {number: np.sum(labels["episode"] == number) for number in range(30)}
     truth = np.array([frames[e] - f for e, f in zip(labels["episode"], labels["frame"], strict=True)]) / FPS
     assert np.abs(labels["remaining_time_s"] - truth).max() < 0.3
-    # A file is refused what the options are, but for that of the same reward.
+    # A file is refused what the options are, but for the one of the same reward.
     columns = tmp_path / "columns.toml"
     for key in ("reward", "terminated", "truncated", "done", "discount"):
         columns.write_text(f'{key} = "timestamp"')

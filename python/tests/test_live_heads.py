@@ -38,7 +38,7 @@ def send(daemon: Daemon, first: int, rows: int) -> None:
 
 
 def learned(client: Client, rows: int) -> HeadValues:
-    """The answers of all heads once they are ready and have learned so many rows."""
+    """The answers of all heads once they are ready and have learned `rows` rows."""
     client.value(STATES, min_offset=rows)
     found: list[HeadValues] = []
 
@@ -169,7 +169,7 @@ def test_a_subscriber_follows_one_head(start: Start) -> None:
         mean, deviation = later(STATES, std=True)
         np.testing.assert_allclose(mean, found.mean[:, 0], rtol=1e-3, atol=1e-3)
         assert found.std is not None and found.return_variance is not None
-        # Between whole models the deviation is that of the last one: of half as many rows at worst.
+        # Between whole models the deviation is the last one's: of half as many rows at worst.
         np.testing.assert_allclose(deviation, found.std[:, 0], rtol=0.5)
         asked = client.snapshot(head="given")
         expected = asked(STATES, std=True, returns=True)

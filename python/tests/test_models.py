@@ -181,7 +181,7 @@ def test_onnx_has_values_of_actions(tmp_path: Path, discrete: bool) -> None:
     snapshot = replace(model(), actions=space)
     snapshot.to_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    # The coordinates of an action stand behind those of its state.
+    # The coordinates of an action stand behind its state's.
     inputs = snapshot.inputs([0.3], [0, 1] if discrete else [[-0.5, 0.2], [0.7, 1.9]])
     assert inputs.shape == (2, 3)
     np.testing.assert_allclose(session.run(["mean"], {"states": inputs})[0], snapshot(inputs), rtol=1e-9)

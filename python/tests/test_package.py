@@ -176,7 +176,7 @@ def test_the_examples_of_the_reference_run(start: Start, tmp_path: Path, monkeyp
         world = {**vars(criticd), **locals(), "np": np, "points": states, "heights": rewards, "criticd": criticd}
         world |= {"Learner": criticd.Learner, "critic": daemon.subscriber(), "gymnasium": gymnasium, "q": None}
         chapters = described()
-        # Decisions are those of a plan.
+        # Decisions follow a plan.
         exec(examples(chapters["criticd.plan"])[0], world)
         for name, thing in chapters.items():
             for part in [] if name.startswith(ELSEWHERE) else [thing, *methods(thing)]:

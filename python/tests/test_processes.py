@@ -28,7 +28,7 @@ def send(sender: Sender, first: int, last: int) -> None:
 
 
 def learned(client: Client, rows: int) -> dict[str, int]:
-    """Rows of each stream, once the daemon has taken so many."""
+    """Rows of each stream, once the daemon has taken `rows` rows."""
     client.value([0.0], min_offset=rows, timeout_s=PATIENCE_S)
     return {name: position.rows for name, position in client.streams().items()}
 

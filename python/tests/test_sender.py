@@ -277,7 +277,7 @@ def test_what_is_said_of_wrong_values_has_a_remedy() -> None:
             ({"reward": 1j}, r"reward: must hold numbers, and has complex numbers"),
             ({"state": [np.datetime64("2020-01-01")]}, r"state: must hold numbers, and has dates"),
             ({"reward": 10**400}, r"reward: must hold numbers"),
-            ({"reward": [0.0]}, r"reward: is an array of 1 number, those of the rows before were a plain number"),
+            ({"reward": [0.0]}, r"reward: is an array of 1 number, rows before had a plain number"),
             ({"state": [1.0, 2.0], "next_state": [1.0, 2.0]}, r"state: has 2 numbers, rows before had 1"),
         ):
             row: dict[str, Any] = {"state": [1.0], "reward": 0.0, "next_state": [1.0], **change}

@@ -105,7 +105,7 @@ def test_states_are_known_together(rewards: int) -> None:
     alone, variance = snapshot.evaluate(states)
     assert variance is not None
     assert (mean == alone).all() and np.allclose(np.diag(joint), variance) and (joint == joint.T).all()
-    # The variance of a sum is that of a value whose kernel row is the sum.
+    # The variance of a sum is the variance of a value whose kernel row is the sum.
     assert np.linalg.eigvalsh(joint).min() > -1e-9
     samples = snapshot.sample(states, 20_000, seed=1)
     assert samples.shape == (20_000, 5) if rewards == 1 else samples.shape == (20_000, 5, rewards)

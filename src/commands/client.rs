@@ -87,8 +87,8 @@ impl Connection {
         self.written(socket).unwrap_or(default)
     }
 
-    /// The control endpoint of the daemon whose ingest endpoint is `ingest`, by default the endpoint of the daemon meant; none if it is not
-    /// known whose that is.
+    /// The control endpoint of the daemon whose ingest endpoint is `ingest`, by default the endpoint of the daemon meant; none
+    /// if it is not known whose that is.
     pub(super) fn control_beside(&self, ingest: Option<&str>) -> Option<String> {
         let written = self.written("ingest").unwrap_or_else(|| ConfigParts::default().ingest);
         match (self.named(), ingest) {

@@ -150,8 +150,9 @@ fn directory_document(found: &Survey) -> Value {
 /// Which model of a daemon: for commands whose MODEL may be a data directory.
 #[derive(Debug, clap::Args)]
 pub(super) struct Then {
-    /// MODEL is a daemon: take the model as it was when this number of rows had been stored, or at a time: @ and Unix seconds. It is
-    /// learned again from the data directory, whether a daemon runs there or not, or by the daemon itself where MODEL is its endpoint
+    /// MODEL is a daemon: take the model as it was when this number of rows had been stored, or at a time: @ and Unix seconds.
+    /// It is learned again from the data directory, whether a daemon runs there or not, or by the daemon itself where MODEL is
+    /// its endpoint
     #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment)]
     as_of: Option<Moment>,
 }

@@ -25,8 +25,8 @@ pub(crate) struct Snapshot {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
-    /// The model as it was when this number of rows had been stored, or at a time: @ and Unix seconds. It is learned again from the data
-    /// directory, by the daemon itself where -d is an endpoint
+    /// The model as it was when this number of rows had been stored, or at a time: @ and Unix seconds. It is learned again from
+    /// the data directory, by the daemon itself where -d is an endpoint
     #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment)]
     as_of: Option<Moment>,
 }

@@ -61,8 +61,8 @@ pub(crate) struct Status {
     /// Print the whole status as JSON; with --watch, one document per line
     #[arg(long)]
     json: bool,
-    /// The models of all critics as they were when this number of rows had been stored, or at a time: @ and Unix seconds. They are learned again
-    /// from the data directory, whether the daemon runs or not
+    /// The models of all critics as they were when this number of rows had been stored, or at a time: @ and Unix seconds. They
+    /// are learned again from the data directory, whether the daemon runs or not
     #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment, conflicts_with = "watch")]
     as_of: Option<Moment>,
 }
@@ -158,7 +158,8 @@ impl Room {
     }
 }
 
-/// A status and its past on a screen of `lines` lines: the last lines are always the past; a line counts the critics without room above.
+/// A status and its past on a screen of `lines` lines: the last lines are always the past; a line counts the critics without
+/// room above.
 fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> String {
     let room = Room::of_screen(lines);
     let foot = past.lines(status.critics.len() == 1) + "\nCtrl-C ends this\n";

@@ -1,8 +1,9 @@
 //! A value function as an ONNX graph, for runtimes that know nothing of `criticd`.
 //!
 //! The input is `states` (n, D), 64-bit floats in the units of the rows; the graph normalises them. The outputs are `mean`,
-//! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and the standard deviation of a single return. Each is
-//! (n,), or (n, H) with several rewards, but `std` is always (n,). The answers of heads are the outputs `heads`, `heads_std` and
+//! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and the standard deviation of a
+//! single return. Each is (n,), or (n, H) with several rewards, but `std` is always (n,). The answers of heads are the outputs
+//! `heads`, `heads_std` and
 //! `heads_return_std`, a column for each, in the order of their names in the metadata. The Python client's `Snapshot.to_onnx` has this file written.
 
 mod graph;

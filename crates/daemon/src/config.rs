@@ -351,7 +351,8 @@ impl Config {
         if self.parts.reward_names.is_empty() { said.unwrap_or_default() } else { &self.parts.reward_names }
     }
 
-    /// (H,), names of a critic's rewards, out of the names of a row's rewards, a unit in brackets behind the name; empty if none of them has one.
+    /// (H,), names of a critic's rewards, out of the names of a row's rewards, a unit in brackets behind the name; empty if
+    /// none of them has one.
     pub fn reward_names(names: &[String], critic: &Settings) -> Vec<String> {
         if !critic.rewards.iter().any(|&column| column < names.len()) {
             return Vec::new();

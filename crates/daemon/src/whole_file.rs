@@ -1,4 +1,5 @@
-//! Files that are there whole or not at all: the files of a data directory ([`write()`]), and the files that commands make ([`Output`]).
+//! Files that are there whole or not at all: the files of a data directory ([`write()`]), and the files that commands make
+//! ([`Output`]).
 
 use rustix::fs::OFlags;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};

@@ -5,9 +5,10 @@
 //!
 //! A walk or a noisy pendulum gets a fault now and then: a further variable, the heat, rises over some thirty rows, then the failure
 //! costs 20. Some failures come without heat, and some heat passes without a failure. What drifts is named in each line. The alarm asks
-//! whether the discounted return falls below a value between those of rows before failures and the others. All figures are of the second
-//! half: `false` is the share of rows with the alarm on among those whose return stayed above, over the stated share; `hits` the share of failures
-//! with the alarm on at some row of the 60 before; `lead` the mean number of rows from the first of these to the failure.
+//! whether the discounted return falls below a value between the values of rows before failures and of the others. All figures
+//! are of the second half: `false` is the share of rows with the alarm on among those whose return stayed above, over the
+//! stated share; `hits` the share of failures with the alarm on at some row of the 60 before; `lead` the mean number of rows
+//! from the first of these to the failure.
 
 use criticd_learner::random::{mix, uniform};
 use criticd_learner::snapshot::{Ask, Evaluator};
@@ -19,7 +20,7 @@ use criticd_sim::{Step, pendulum::Pendulum, walk::Walk};
 use std::error::Error;
 
 const DISCOUNT: f64 = 0.95;
-/// Rows learned at once; values of a threshold on V are those of the model before them.
+/// Rows learned at once; values of a threshold on V come from the model before them.
 const GROUP: usize = 64;
 /// Rows before a failure in which an alarm counts as its own.
 const WINDOW: usize = 60;

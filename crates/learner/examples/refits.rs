@@ -5,8 +5,9 @@
 //!
 //! A learner with all its defaults but the discount is refitted whenever that is due, and twice more at the end. `--late N` rows come
 //! while each refit runs. `--untried` adopts every candidate, whatever its trial says. Columns: rows; error of V over its deviation before
-//! the verdict and after it, and in brackets that of the model and of the candidate without what tracks the stream; what the trial and the
-//! choice said, gain / standard error; processor seconds; what was chosen. `--once` selects a single model of all rows, as `fit` does.
+//! the verdict and after it, and in brackets the error of the model and of the candidate without what tracks the stream; what
+//! the trial and the choice said, gain / standard error; processor seconds; what was chosen. `--once` selects a single model of
+//! all rows, as `fit` does.
 
 use criticd_learner::model::Model;
 use criticd_learner::refit::{self, RefitReport};

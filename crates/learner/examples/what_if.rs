@@ -240,7 +240,7 @@ impl Planner<'_> {
         states.chunks_exact(self.of.lengths.len()).flat_map(of).collect()
     }
 
-    /// Probabilities (n, A) of the policy to be judged at states (n, D): those of the two candidates that its action lies between.
+    /// Probabilities (n, A) of the policy to be judged at states (n, D), of the two candidates that its action lies between.
     fn judged(&self, states: &[f64]) -> Vec<f64> {
         let actions: Vec<f64> =
             self.candidates.chunks_exact(self.space.width()).map(|a| self.space.action_of(a)[0]).collect();

@@ -232,7 +232,8 @@ pub struct Suggestion {
 pub enum SuggestError {
     /// A setting out of range: its name and the reason.
     Setting(&'static str, String),
-    /// A context has another number of entries than there are lengthscales, or one of them is not finite or beyond [`MAGNITUDE_MAX`].
+    /// A context has another number of entries than there are lengthscales, or one of them is not finite or beyond
+    /// [`MAGNITUDE_MAX`].
     Context {
         /// Numbers given.
         given: usize,

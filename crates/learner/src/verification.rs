@@ -135,8 +135,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pace of a critic with m features: a start takes a quadratic form, m^2 operations, where learning a row takes some 4 m^2. Starts
-    /// nearer to each other than a third of a horizon tell the tracker nothing more, rarer ones leave it behind.
+    /// The pace of a critic with m features: a start takes a quadratic form, m^2 operations, where learning a row takes some 4
+    /// m^2. Starts nearer to each other than a third of a horizon tell the tracker nothing more, rarer ones leave it behind.
     pub fn new(discount: f64, features: usize) -> Self {
         Self { discount, apart_min: (features as u64 / 48).max(4) }
     }

@@ -44,7 +44,8 @@ const STARTS: f64 = 16.0;
 const FOLLOWED_MAX: usize = 24;
 /// Rows that raised an alarm that are followed at once.
 const RAISED_MAX: usize = 16;
-/// A stream is silent when the others have brought the rows of this many returns' lengths, at least SILENT_ROWS, since its last row.
+/// A stream is silent when the others have brought the rows of this many returns' lengths, at least SILENT_ROWS, since its last
+/// row.
 const SILENT_LENGTHS: f64 = 16.0;
 const SILENT_ROWS: f64 = 1000.0;
 /// Most alarms of a critic: each is asked at every row.

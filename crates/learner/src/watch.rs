@@ -289,8 +289,8 @@ impl Watch {
         healthy.or_else(|| self.speaks().then(|| Box::new(self)))
     }
 
-    /// How far errors of some rows, for each of H rewards, are from what was normal, in standard deviations; the largest of all rewards.
-    /// None where that is not known.
+    /// How far errors of some rows, for each of H rewards, are from what was normal, in standard deviations; the largest of all
+    /// rewards. None where that is not known.
     pub(super) fn strangeness(&self, errors: &[Vec<f64>]) -> Option<f64> {
         let of = |(series, errors): (&Series, &Vec<f64>)| series.strangeness(errors.iter().copied());
         self.rewards.iter().zip(errors).map(of).try_fold(0.0, |worst: f64, z| Some(worst.max(z?)))

@@ -60,7 +60,8 @@ pub(super) enum Learns {
 }
 
 impl Coder {
-    /// Of `states` state variables, and `numbers` numbers of an action; `given`: of each its texts, of the state or of both, or nothing at all.
+    /// Of `states` state variables, and `numbers` numbers of an action; `given`: of each its texts, of the state or of both, or
+    /// nothing at all.
     pub(super) fn new(given: &Categories, (states, numbers): (usize, usize), learns: Learns) -> Self {
         let dim = states + numbers;
         let of = |d: usize| given.of(d).iter().cloned().enumerate().map(|(code, text)| (text, code)).collect();

@@ -70,7 +70,8 @@ pub(crate) struct Demo {
     /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
-    /// Rows per second of all copies together, slow enough to watch; 0 for the most that the daemon learns, which leaves little time for refits
+    /// Rows per second of all copies together, slow enough to watch; 0 for the most that the daemon learns, which leaves little
+    /// time for refits
     #[arg(long, value_name = "HZ", default_value_t = 400)]
     rate: u64,
     /// How long to stream [default: 30, and until a first model selection has ended; on a terminal the dashboard then stays until Ctrl-C]

@@ -36,8 +36,8 @@ const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
 /// Of that, what goes into requests that bring no rows.
 const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
-/// Bytes of replies waiting for the gate from which on the core answers no request that brings no rows. The gate passes them on in turns: the
-/// core would end up waiting for it, and rows and other clients for the core.
+/// Bytes of replies waiting for the gate from which on the core answers no request that brings no rows. The gate passes them on
+/// in turns: the core would end up waiting for it, and rows and other clients for the core.
 const REPLIES_AHEAD_BYTES: u64 = 2 << 20;
 /// How long it then waits at most for something else.
 const AHEAD_PAUSE: Duration = Duration::from_millis(1);
@@ -272,8 +272,8 @@ impl Learning {
         }
     }
 
-    /// Whether the core answers no request until replies have left, since too many wait for the gate. At a stop it answers all that it
-    /// can.
+    /// Whether the core answers no request until replies have left, since too many wait for the gate. At a stop it answers all
+    /// that it can.
     fn is_ahead(&self) -> bool {
         self.deadline.is_none() && self.outlets.replies.bytes() >= REPLIES_AHEAD_BYTES
     }

@@ -108,7 +108,8 @@ impl ModelFootprint {
         let white = settings.noise == NoiseModel::White;
         let vectors = if white { 0 } else { 4 + usize::from(settings.variance == VarianceKind::Rows) };
         // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, features of the
-        // block's rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
+        // block's rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified
+        // returns.
         let columns = (1 + vectors) * slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         // The two vectors of a cut grow with the dictionary, by doubling.
         let grown = if white { 0 } else { 2 * slots * (m.next_power_of_two() - m) };

@@ -245,8 +245,8 @@ pub fn recover_watched(
     read_back(storage, checkpoints, window_rows, None, watched)
 }
 
-/// Read one critic back, and let the others alone. None if that takes more than `rows_max` rows, or several times that number where it
-/// fails again and again.
+/// Read one critic back, and let the others alone. None if that takes more than `rows_max` rows, or several times that number
+/// where it fails again and again.
 ///
 /// # Errors
 /// Why it cannot be.

@@ -124,8 +124,8 @@ impl Source {
 
 /// Write the rows of the journals in `directories` into a new data directory `out`, with the settings of the first. The batches of one
 /// journal stay in their order. Where every row has a time, the batch comes first whose first row does, whatever the order of
-/// `directories`; else the rows of each stand behind the rows of the one before. Rows that were taken back are left out. With `prefixes`, one for each, streams are called that
-/// and what they were called.
+/// `directories`; else the rows of each stand behind the rows of the one before. Rows that were taken back are left out. With
+/// `prefixes`, one for each, streams are called that and what they were called.
 ///
 /// # Errors
 /// If a stream is in two of them, states or rewards are of different lengths, a journal is damaged, or `out` is not empty.

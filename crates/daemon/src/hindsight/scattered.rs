@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// At most `count` numbers of `range`, one from each of `count` equal parts, in their order. Where in its part a number lies follows no
-/// period: every twentieth row would always be the same step of episodes of twenty rows.
+/// At most `count` numbers of `range`, one from each of `count` equal parts, in their order. Where in its part a number lies
+/// follows no period: every twentieth row would always be the same step of episodes of twenty rows.
 pub fn scattered(range: Range<u64>, count: usize) -> impl Iterator<Item = u64> {
     let length = range.end.saturating_sub(range.start);
     let count = (count as u64).min(length);

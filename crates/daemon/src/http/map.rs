@@ -180,9 +180,9 @@ impl Grid {
     }
 
     /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then the number of `f32`, little endian,
-    /// that it says: value, standard deviation, and the standard deviation of returns where the model knows it, each from the lowest y up; of
-    /// the latter two the head tells the size, 0 without a variance. Of a value of actions the value is the largest Q, and the actions that
-    /// have it come last (`chosen`). `extrapolates` in the head has a 0 or 1 for each of its
+    /// that it says: value, standard deviation, and the standard deviation of returns where the model knows it, each from the
+    /// lowest y up; of the latter two the head tells the size, 0 without a variance. Of a value of actions the value is the
+    /// largest Q, and the actions that have it come last (`chosen`). `extrapolates` in the head has a 0 or 1 for each of its
     /// `known_columns` times `known_rows` cells, also of a model without a variance.
     /// `visited` are states (n, D), newest first: the first of them are shown, and averages go over all.
     ///

@@ -186,8 +186,8 @@ impl Pairs {
         }
     }
 
-    /// The newest pairs apart of the model of this generation; the pairs of all models while it has too few. Where these are too few
-    /// as well, their number.
+    /// The newest pairs apart of the model of this generation; the pairs of all models while it has too few. Where these are
+    /// too few as well, their number.
     pub(super) fn evidence(&self, generation: u64) -> Result<Evidence, usize> {
         let is_own = |pair: &&Pair| pair.generation == generation;
         let own = self.apart.iter().filter(is_own).count();
@@ -310,7 +310,8 @@ mod tests {
         calibration.to_json(false)[0]["generations"][1][5].clone()
     }
 
-    /// Whether `count` predictions are useless, of returns that are the `share` of them and noise of deviation 1; they differ by `differ`.
+    /// Whether `count` predictions are useless, of returns that are the `share` of them and noise of deviation 1; they differ
+    /// by `differ`.
     fn useless(seed: u64, count: usize, share: f64, differ: f64) -> bool {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut normal = move || {

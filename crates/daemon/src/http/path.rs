@@ -184,8 +184,8 @@ fn shown_end(query: &PathQuery, recent: &Recent, own: &[usize]) -> usize {
     query.until.map_or(own.len(), upto).min(own.len())
 }
 
-/// How many of the rows `own` are shown if the rows of some seconds are wanted: seconds before the newest, or before the one that is
-/// looked back on. None where that one is not kept, or nothing says when it came.
+/// How many of the rows `own` are shown if the rows of some seconds are wanted: seconds before the newest, or before the one
+/// that is looked back on. None where that one is not kept, or nothing says when it came.
 fn timed_rows(query: &PathQuery, recent: &Recent, own: &[usize], seconds: f64) -> Option<usize> {
     let upto = query.until.map_or(own.len(), |until| own.partition_point(|&i| recent.offset(i) <= until));
     let last = recent.time(recent.offset(*own[..upto].last()?))?;

@@ -98,7 +98,8 @@ impl Recent {
         self.end - (self.rows.as_ref().map_or(0, Rows::len) - i) as u64
     }
 
-    /// The Unix time at which the row of this offset came, about: the rows of a notice are spread over the time since the notice before.
+    /// The Unix time at which the row of this offset came, about: the rows of a notice are spread over the time since the
+    /// notice before.
     pub(super) fn time(&self, offset: u64) -> Option<f64> {
         let notice = self.notices.get(self.notices.partition_point(|notice| notice.to <= offset))?;
         let share = (offset.checked_sub(notice.from)? + 1) as f64 / (notice.to - notice.from) as f64;

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 const SAMPLES: usize = 8000;
 const SAMPLES_MIN: usize = 100;
 const PRODUCTS: usize = 80_000_000;
-/// Variables examined: of more than these, the ones along which the value is steepest over the visited states. Each costs an evaluation of all states.
+/// Variables examined: of more than these, the ones along which the value is steepest over the visited states. Each costs an
+/// evaluation of all states.
 const EXAMINED: usize = 40;
 const STEEP: usize = 200;
 const STEEP_MIN: usize = 20;

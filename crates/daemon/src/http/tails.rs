@@ -4,8 +4,8 @@
 //! R = r_i + gamma_i r_(i+1) + ...,   F = gamma_i gamma_(i+1) ...      over the rows of a stop
 //! G_k = R_k + F_k G_(k+1)                                             returns, however many rows a stop stands for
 //! ```
-//! A stop never goes beyond the end of a chain. A row has the time at which it came: the rows of one notice are spread over the second
-//! before it.
+//! A stop never goes beyond the end of a chain. A row has the time at which it came: the rows of one notice are spread over the
+//! second before it.
 
 use crate::hindsight::{Followed, Rewards, weight};
 use crate::learner::window::Window;
@@ -228,8 +228,9 @@ impl Tails {
         self.kinds.iter().position(|kind| *kind == Kind { discount, column })
     }
 
-    /// Take in the rows of `window` from offset `from` on, which have come by the Unix time `now`. Nothing says when the rows of the first
-    /// notice came: a start hands over rows of an earlier run. Otherwise this is the Unix time from which on they came, about.
+    /// Take in the rows of `window` from offset `from` on, which have come by the Unix time `now`. Nothing says when the rows
+    /// of the first notice came: a start hands over rows of an earlier run. Otherwise this is the Unix time from which on they
+    /// came, about.
     pub(super) fn take(&mut self, window: &Window, from: u64, names: &[(u32, String)], now: f64) -> Option<f64> {
         if self.dim != window.dim() {
             self.by_stream.clear();

@@ -26,7 +26,8 @@ const COVERAGE_SLACK: f64 = 0.05;
 const COVERAGE_REACH: f64 = 3.0;
 const BIAS_REACH: f64 = 3.0;
 const BIAS_SHARE: f64 = 0.4;
-/// Deviations over errors from which on deviations are wider than needed, if they are also more than this share of how returns differ.
+/// Deviations over errors from which on deviations are wider than needed, if they are also more than this share of how returns
+/// differ.
 const WIDE: f64 = 2.0;
 const WIDE_SHARE: f64 = 0.05;
 /// Seconds for which a change of single streams is a reason for care.

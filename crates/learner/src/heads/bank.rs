@@ -647,8 +647,8 @@ impl Bank {
         out
     }
 
-    /// Of each head the variance of verified returns less predictions over the variance of the returns (H,); none below 40 pairs, and where
-    /// returns do not vary.
+    /// Of each head the variance of verified returns less predictions over the variance of the returns (H,); none below 40
+    /// pairs, and where returns do not vary.
     pub fn unexplained(&self) -> Vec<Option<f64>> {
         let mut out = self.coverage();
         for (g, rule) in self.rules.iter().enumerate() {

@@ -34,8 +34,9 @@ impl Counts {
     }
 }
 
-/// Bytes of all heads under one or two `kernels` with a dictionary of at most m elements each, while recent `rows` of `row_bytes` each are kept for new elements
-/// and `block` rows are learned at once; chains left out. The first is of the model, the second of the snapshots that answer.
+/// Bytes of all heads under one or two `kernels` with a dictionary of at most m elements each, while recent `rows` of
+/// `row_bytes` each are kept for new elements and `block` rows are learned at once; chains left out. The first is of the model,
+/// the second of the snapshots that answer.
 pub fn bytes_max(
     heads: &[Head],
     kernels: usize,

@@ -128,7 +128,8 @@ impl Ring {
         }
     }
 
-    /// This ring, of `groups` groups, with the columns that `other` has of the same rows: the columns of its group k are in the group
+    /// This ring, of `groups` groups, with the columns that `other` has of the same rows: the columns of its group k are in the
+    /// group
     /// `places[k]` of both, behind those there are. Rows and cuts that either has forgotten are.
     pub(super) fn joined(mut self, mut other: Self, groups: usize, places: &[usize]) -> Self {
         let (first, cuts) = (self.first.max(other.first), self.cuts.len().min(other.cuts.len()));
@@ -192,8 +193,8 @@ impl Ring {
         self.cuts.len()
     }
 
-    /// Note what the chain of group number `g` was at cut number `number`, which then is the number of its next cut: groups take the same
-    /// cuts one after the other.
+    /// Note what the chain of group number `g` was at cut number `number`, which then is the number of its next cut: groups
+    /// take the same cuts one after the other.
     pub(super) fn cut_in_group(&mut self, g: usize, chain: Chain, features: &[f64], number: &mut usize) {
         if g == 0 {
             self.cuts.push_back(CutChains { chains: Vec::new(), features: features.to_vec() });

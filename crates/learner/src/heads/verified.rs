@@ -172,7 +172,8 @@ impl HeadVerification {
         }
     }
 
-    /// Follow a row that has just arrived for group number `g`, if one is due. `scale` gives the scales of its heads, column by column.
+    /// Follow a row that has just arrived for group number `g`, if one is due. `scale` gives the scales of its heads, column by
+    /// column.
     pub(super) fn start(&mut self, g: usize, row: Start<'_>, scale: impl Fn(usize) -> Scale) {
         let Self { forecast: Some(forecast), groups, work } = self else { return };
         let Some(trial) = groups[g].due(&row) else { return };
@@ -266,7 +267,8 @@ impl HeadVerification {
         })
     }
 
-    /// Variance of y - V over the variance of y, of the heads of group number `g`; none where returns do not vary, however few pairs there are.
+    /// Variance of y - V over the variance of y, of the heads of group number `g`; none where returns do not vary, however few
+    /// pairs there are.
     pub(super) fn unexplained(&self, g: usize) -> impl Iterator<Item = Option<f64>> {
         let figures = self.groups.get(g).map_or(&[][..], |group| &group.figures);
         figures.chunks_exact(FIGURES).map(|of| unexplained(of[1], of[3]))

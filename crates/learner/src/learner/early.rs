@@ -11,7 +11,8 @@ use crate::transition::Rows;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
 
-/// One over the share of the rows that it may lack, where they are more: else a long warm-up would make a model for each of its rows.
+/// One over the share of the rows that it may lack, where they are more: else a long warm-up would make a model for each of its
+/// rows.
 const LACKING: u64 = 16;
 
 /// What answers before the first model.

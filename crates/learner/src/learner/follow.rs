@@ -28,8 +28,8 @@ use crate::window::Window;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Rows up to the alarm that a fork begins with where no row divides the errors clearly: the rows that the change has probably lasted,
-/// between these.
+/// Rows up to the alarm that a fork begins with where no row divides the errors clearly: the rows that the change has probably
+/// lasted, between these.
 const BEFORE_ALARM_MIN: u64 = 128;
 const BEFORE_ALARM_MAX: u64 = 1024;
 /// Rows before the last one learned that the learner may have to look at again: the change is looked for among them.

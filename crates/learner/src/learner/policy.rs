@@ -4,9 +4,10 @@
 //! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).
 //!
 //! Where policies change often, no policy has rows enough for all that is made of them. So a model that has lost its rows answers once it
-//! has learned the rows of a warm-up, and the one before answers until then. A refit that runs while a policy changes goes through the change
-//! as the model does: what it selected serves the next policy. And where settings let former rows count less in common
-//! ([`crate::settings::Settings::carries_policies`]), a refit looks at the newest rows, though they be of several policies.
+//! has learned the rows of a warm-up, and the one before answers until then. A refit that runs while a policy changes goes
+//! through the change as the model does: what it selected serves the next policy. And where settings let former rows count less
+//! in common ([`crate::settings::Settings::carries_policies`]), a refit looks at the newest rows, though they be of several
+//! policies.
 
 use super::{Event, Learner, Rejection};
 use crate::model::{Made, Model, PolicyChange};
@@ -235,7 +236,8 @@ impl Learner {
             return;
         }
         match self.model.take() {
-            // Too few rows for a model: rows of the new policy make the first one, or all of them where each policy may have too few.
+            // Too few rows for a model: rows of the new policy make the first one, or all of them where each policy may have
+            // too few.
             None if self.settings.carries_policies() => {}
             None => (self.first_row, self.early) = (self.first_row.max(offset), None),
             Some(model) => {
@@ -265,8 +267,8 @@ impl Learner {
         events.push(Event::NewPolicy { offset, policy });
     }
 
-    /// The model for the policy that acts now, from the model of the policy `before`, and what the change made of it; nothing where it
-    /// is another policy's.
+    /// The model for the policy that acts now, from the model of the policy `before`, and what the change made of it; nothing
+    /// where it is another policy's.
     fn after_change(&mut self, mut model: Box<Model>, before: Option<String>) -> (Box<Model>, Option<Made>) {
         match self.settings.on_new_policy {
             OnNewPolicy::Restart => {

@@ -1,4 +1,5 @@
-//! Many predictions from one stream: sums that all of them share, that the heads of one discount share, and that each has for itself.
+//! Many predictions from one stream: sums that all of them share, that the heads of one discount share, and that each has for
+//! itself.
 //!
 //! A head is a sequence of cumulants r and one of discounts g. Heads whose rows have the same weights w share S ([`Gram`]),
 //! those that also have the same g share the traces and B ([`Group`]), and p and q are a column for each of them,

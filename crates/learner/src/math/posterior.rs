@@ -8,9 +8,10 @@
 //! -2 log p = n log s + (n - m) log ratio + log|A| + (q - p' A^-1 p) / (s ratio) + n log 2 pi,   A = S + ratio I   (E7)
 //! ```
 //! Numbers refer to `docs/mathematics.md`, which writes kappa for ratio.
-//! Where rows are forgotten S, B, p and q are kept `unit` times as large ([`super::forgetting`]). With a ratio that is also `unit` times as
-//! large, u and Var u are the same, and the evidence but for its n, which is the effective number of rows, and for
-//! m log unit. It is then the evidence under the likelihood in which each row has its weight for an exponent: no probability of the rows.
+//! Where rows are forgotten S, B, p and q are kept `unit` times as large ([`super::forgetting`]). With a ratio that is also
+//! `unit` times as large, u and Var u are the same, and the evidence but for its n, which is the effective number of rows, and for
+//! m log unit. It is then the evidence under the likelihood in which each row has its weight for an exponent: no probability of
+//! the rows.
 
 mod arrivals;
 mod cached;

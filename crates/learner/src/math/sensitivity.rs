@@ -8,8 +8,8 @@
 //! shares may add up to more than one.
 //!
 //! Pairs (x_d, x'_d) are not drawn: the k-th smallest x_d of S meets the one of rank k + S frac(k g), g the golden section. Such a
-//! lattice covers the square of pairs evenly, and the error of a share is about half of what random pairs give (measured on the functions
-//! of `tests/python/test_relevance.py`). Var f is over all x and x' for the same reason.
+//! lattice covers the square of pairs evenly, and the error of a share is about half of what random pairs give (measured on the
+//! functions of `tests/python/test_relevance.py`). Var f is over all x and x' for the same reason.
 //!
 //! \[Jan99\] M. J. W. Jansen, Analysis of variance designs for model output, Computer Physics Communications 117, 1999.
 

@@ -100,8 +100,8 @@ impl Spreading {
         }
     }
 
-    /// A row with features phi (m,) arrives in the chain of `slot`: `discount` is the discount of the row before it, 0 where it starts
-    /// the chain; `carry` how much of a trace flows into it, `ratio` its weight.
+    /// A row with features phi (m,) arrives in the chain of `slot`: `discount` is the discount of the row before it, 0 where it
+    /// starts the chain; `carry` how much of a trace flows into it, `ratio` its weight.
     pub fn arrive(&mut self, slot: usize, features: &[f64], discount: f64, carry: f64, ratio: f64) {
         if self.trails.len() <= slot {
             self.trails.resize_with(slot + 1, Trail::default);

@@ -585,8 +585,8 @@ impl Statistics {
         }
     }
 
-    /// Sum of squared targets of reward column h and their sum at weights u (m, H), every cut chain and each chain of `running` closed by the
-    /// value that u gives, as sums are kept ([`Statistics::unit`]).
+    /// Sum of squared targets of reward column h and their sum at weights u (m, H), every cut chain and each chain of `running`
+    /// closed by the value that u gives, as sums are kept ([`Statistics::unit`]).
     pub fn closed_targets(&self, running: &Running, u: &Matrix, h: usize) -> (f64, f64) {
         let (u, closed) = (u.col(h), &self.closed);
         let (mut energy, mut total) = (self.energy[h], self.target_sum[h]);

@@ -134,8 +134,8 @@ impl Nodes {
         self.owners.len() - 1
     }
 
-    /// Whether row i begins in the state that the row before it in its chain led to: the state of row `last`, or `known`, normalised, of
-    /// an earlier block.
+    /// Whether row i begins in the state that the row before it in its chain led to: the state of row `last`, or `known`,
+    /// normalised, of an earlier block.
     fn begins_there(&mut self, basis: &Basis, rows: &Rows, i: usize, known: &[f64], last: Option<usize>) -> bool {
         if let Some(last) = last {
             return rows.next_state(last) == rows.state(i);

@@ -8,8 +8,8 @@ use crate::math::statistics::Running;
 use crate::snapshot::Snapshot;
 
 impl Model {
-    /// The value function, the base's, and the heads for evaluation by others. `generation`, `revision`, `offset` and `time` are the
-    /// caller's.
+    /// The value function, the base's, and the heads for evaluation by others. `generation`, `revision`, `offset` and `time`
+    /// are the caller's.
     ///
     /// # Errors
     /// If a system cannot be solved or the weights are not finite, a head's weights among them.

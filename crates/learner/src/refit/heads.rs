@@ -130,8 +130,8 @@ struct Sample {
 }
 
 impl Asked<'_> {
-    /// Choose the kernel with the largest sum of evidences: the evidence of the rewards and of heads for which every row counts once. Where none
-    /// of these varies, the heads choose for which most rows count, by these rows.
+    /// Choose the kernel with the largest sum of evidences: the evidence of the rewards and of heads for which every row counts
+    /// once. Where none of these varies, the heads choose for which most rows count, by these rows.
     ///
     /// # Errors
     /// As [`select`].

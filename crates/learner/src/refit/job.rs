@@ -20,8 +20,8 @@ use std::ops::Range;
 
 /// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
 const HALF_LIVES: f64 = 8.0;
-/// Rows that a candidate is caught up with at once at most: this number, or a multiple of the rows that it was made of. With the rows of a
-/// stream that is faster the next refit, which is due then, is soon made.
+/// Rows that a candidate is caught up with at once at most: this number, or a multiple of the rows that it was made of. With
+/// the rows of a stream that is faster the next refit, which is due then, is soon made.
 const FOLLOWED_MAX: u64 = 16_384;
 const FOLLOWED_TIMES: u64 = 4;
 

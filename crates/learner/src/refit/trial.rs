@@ -36,8 +36,8 @@ pub(super) fn choosing(job: &RefitJob, rows: usize) -> usize {
     if job.present.is_some() && tried >= ROWS_MIN { rows - tried } else { rows }
 }
 
-/// Compare `new` with the present model of the job on the last of `rows`, which are all rows of the job. None where there is no present model
-/// to compare with, where it has not learned all of them, and where there are too few.
+/// Compare `new` with the present model of the job on the last of `rows`, which are all rows of the job. None where there is no
+/// present model to compare with, where it has not learned all of them, and where there are too few.
 ///
 /// # Errors
 /// Stopped.

@@ -88,8 +88,8 @@ impl Req {
         Ok(socket)
     }
 
-    /// The answer to `question`, of at most `bytes_max` bytes; `None` if it does not come within `timeout`. Then, and after an error, the
-    /// socket can only be dropped.
+    /// The answer to `question`, of at most `bytes_max` bytes; `None` if it does not come within `timeout`. Then, and after an
+    /// error, the socket can only be dropped.
     ///
     /// # Errors
     /// If the connection has gone, or what comes is no answer, or longer than it may be.

@@ -7,8 +7,8 @@ use crate::wire::status::{ActionsStatus, WorldStatus};
 use crate::wire::{ErrorCode, WireError};
 use serde_json::json;
 
-/// Whether each row has an action that these critics know, whether they know the next actions that it names, and whether the number of the
-/// names that come with the rows is the number of the actions.
+/// Whether each row has an action that these critics know, whether they know the next actions that it names, and whether the
+/// number of the names that come with the rows is the number of the actions.
 ///
 /// # Errors
 /// The first field at fault, with the critic that needs it.

@@ -30,7 +30,7 @@ export function summed() {
   return `expected ${discounted}return${ofActions() ? ' of the best action' : ''}`;
 }
 
-/** Whether the values of the chosen critic are those of another policy than the one whose returns come. */
+/** Whether the values of the chosen critic belong to another policy than the one whose returns come. */
 export const unverified = () => (critic()?.actions?.successor ?? 'sarsa') !== 'sarsa';
 
 /** The name of a discrete action, or the first coordinate of one of a box. @param {number} action @param {(v: number) => string} format */

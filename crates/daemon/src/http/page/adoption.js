@@ -1,11 +1,11 @@
-// Whether an adoption helped: the errors of its model beside those of the model before, as the daemon judges them.
+// Whether an adoption helped: the errors of its model beside the errors of the model before, as the daemon judges them.
 
 import { compared } from '/known.js';
 import { format } from '/words.js';
 
 /** How the newest separate returns of one model compare, and whether it has helped: 1, -1, 0; null of the first. @typedef {{generation: number, error: number, coverage: number, helped: ?number}} Verdict */
 
-/** Those of the chosen critic's models, oldest first; of models with too few returns there is none. @returns {Verdict[]} */
+/** The verdicts on the chosen critic's models, oldest first; of models with too few returns there is none. @returns {Verdict[]} */
 const verdicts = () =>
   (compared()?.generations ?? []).map(([generation, , error, , coverage, helped]) => ({ generation, error, coverage, helped }));
 

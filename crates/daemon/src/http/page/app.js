@@ -101,7 +101,7 @@ function seen() {
   learnErrors();
 }
 
-/** Show the map of a head, or that of the value. @param {?string} name */
+/** Show the map of a head, or the map of the value. @param {?string} name */
 function showHead(name) {
   chosen.named = name;
   if (name !== null) chosen.against = '';

@@ -89,7 +89,7 @@ export function standAt(state) {
 /** The variables that are on neither axis, the most relevant first. */
 const fixed = () => ranked().filter((k) => !axesNow().includes(k));
 
-/** The shown slice in words: where the variables stand that are on neither axis; of many the first, or as many as `most`. */
+/** The shown slice in words: where the variables stand that are on neither axis; of many the first, at most `most`. */
 export function sliceWords(most = SLICE) {
   const others = fixed();
   if (!others.length) return '';
@@ -100,7 +100,7 @@ export function sliceWords(most = SLICE) {
   return `at ${shown.join(', ')}${more > 0 ? ` and ${more} more as set below` : ''}`;
 }
 
-/** Where each of these variables stands, as columns of so many rows; empty where the value is averaged over them. @param {number} rows @returns {Record<string, number[]>} */
+/** Where each of these variables stands, as columns of `rows` rows; empty where the value is averaged over them. @param {number} rows @returns {Record<string, number[]>} */
 export const fixedColumns = (rows) =>
   chosen.average ? {} : Object.fromEntries(fixed().map((k) => [variable(k), Array(rows).fill(chosen.at[k])]));
 

@@ -44,7 +44,7 @@ function rgb(/** @type {string} */ colour) {
   return (colour.match(/[\d.]+/g) ?? []).slice(0, 3).map(Number);
 }
 
-/** The colours of signed numbers: one hue below zero, another above, and at zero that of the card. */
+/** The colours of signed numbers: one hue below zero, another above, and at zero the card's. */
 function diverging() {
   const [below, zero, above] = [inks.below, inks.card, inks.above].map(rgb);
   maps.signed = new Uint8Array(3 * 256);

@@ -88,7 +88,7 @@ function modelDetails() {
     typeof c.log_evidence === 'number'
       ? [term('evidence', 'log evidence'), format(c.log_evidence), small('nats')]
       : typeof c.held_out_error === 'number'
-        ? [term('heldout', 'held-out error'), format(c.held_out_error, 3), small('1 is that of a constant')]
+        ? [term('heldout', 'held-out error'), format(c.held_out_error, 3), small('a constant has 1')]
         : null,
     [term('score', 'log score'), format(c.score_recent), small('nats per row, recent')],
     [term('chain', 'running chains'), grouped(c.running_chains)],
@@ -112,7 +112,7 @@ function shape() {
 
 function modelSentence() {
   const c = critic();
-  const full = c.dictionary_size >= c.dictionary_max ? ', as many as it may' : '';
+  const full = c.dictionary_size >= c.dictionary_max ? ', its limit' : '';
   return [`Made of ${grouped(c.transitions)} rows; it remembers ${grouped(c.dictionary_size)} states${full}.`, ...shape()].join(' ');
 }
 

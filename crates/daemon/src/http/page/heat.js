@@ -53,7 +53,7 @@ export class HeatMap extends Picture {
   }
 
   /**
-   * `next`: field; bar: whether there is a colour bar, unless false; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; unit: that of the numbers, or none; fade (a field of 0 to 1) or null;
+   * `next`: field; bar: whether there is a colour bar, unless false; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; unit: the numbers' unit, or none; fade (a field of 0 to 1) or null;
    * points [{at: [[x, y]], kind}]; table and ticks: colours and ticks of their own, else null; blocks: whether cells are shown as such; generation; key, which changes where easing would mix what does not belong together.
    */
   show(/** @type {any} */ next) {

@@ -11,7 +11,7 @@ import { remembered } from '/dom.js';
 /** @typedef {{count: number, correlation: ?number, rms: ?number, bias: ?number, within_90: ?number}} Summary */
 
 /**
- * Columns and history are those of the daemon and of the chosen critic, marks those of that critic; quality is the newest error and coverage
+ * Columns and history are of the daemon and of the chosen critic, marks of that critic; quality is the newest error and coverage
  * of each critic.
  * @type {{number: number, status: ?Status, columns: string[], history: Record<string, (?number)[]>, quality: (?[number, number])[],
  * marks: Map<number, any>, cumulants: Map<string, any>, states: any, calibration: Compared[][], endpoints: any, stateDim: ?number, lost: ?number, kept: {generations: number[][], bytes: number}, episodes: [number, number, number[]][], truth: boolean, ended: ?string}}
@@ -81,7 +81,7 @@ export const ofHead = (name) => (chosen.head ? `${name}:${chosen.head}` : name);
 /** The newest error or coverage of a critic; null before there is one. @param {string} name @param {'error' | 'coverage'} which @returns {?number} */
 export const newest = (name, which) => known.quality[known.status?.critics.findIndex((each) => each.name === name) ?? -1]?.[which === 'error' ? 0 : 1] ?? null;
 
-/** Coordinates of an action, which stand behind those of the state in the inputs of a model of action values. */
+/** Coordinates of an action, which stand behind the state's in the inputs of a model of action values. */
 const actionWidth = () => critic()?.actions?.names.length || critic()?.actions?.low.length || 0;
 /** State variables. @returns {number} */
 export const dim = () => (critic()?.inputs ? critic().inputs.scale.length - actionWidth() : (known.status?.state_dim ?? 0));
@@ -115,7 +115,7 @@ export const ofReward = (words, h = chosen.head) => (rewardUnit(h) ? `${words} [
 
 /** The key of a head of the chosen critic among what heads sum. @param {string} name */
 export const headKey = (name) => `${critic()?.name} ${name}`;
-/** The unit of a head: that of the reward or state variable that it sums; empty where it sums anything else, or has not been heard of. @param {string} name */
+/** The unit of a head: the unit of the reward or state variable that it sums; empty where it sums anything else, or has not been heard of. @param {string} name */
 function headUnit(name) {
   const [kind, of] = Object.entries(known.cumulants.get(headKey(name)) ?? {})[0] ?? [];
   // A column of the rows, of which a critic learns some.

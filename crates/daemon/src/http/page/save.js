@@ -15,11 +15,11 @@ const BAR = 8;
 const SHARP = 2;
 
 /**
- * A picture of the page: its canvas, a function that paints it at once, and the lines above it; `height` where it is not that of the canvas.
+ * A picture of the page: its canvas, a function that paints it at once, and the lines above it; `height` where it is not the canvas's.
  * @typedef {{canvas: any, paint: () => void, title: string[], height?: number}} Part
  */
 
-/** Words as lines of so many pixels. @param {string} words @param {number} width @returns {string[]} */
+/** Words as lines of `width` pixels. @param {string} words @param {number} width @returns {string[]} */
 export function wrapped(words, width) {
   /** @type {string[]} */
   const lines = [];

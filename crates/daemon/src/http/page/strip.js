@@ -9,7 +9,7 @@ import { format, grouped, round, ticks } from '/words.js';
 const ENDS_LINED = 60;
 /** Seconds from which on the axis counts minutes. */
 const MINUTES = 180;
-/** Nothing has come where two rows are so many seconds apart, this share of what is shown, and so many times the usual step. */
+/** Nothing has come where two rows are this number of seconds apart, this share of what is shown, and this multiple of the usual step. */
 const SILENT_S = 2;
 const SILENT_SHARE = 0.05;
 const SILENT_STEPS = 5;

@@ -211,7 +211,7 @@ export function timeParts() {
   }));
 }
 
-/** The numbers over time of the chosen critic, and of the daemon; those of the time that is shown. */
+/** The numbers over time of the chosen critic, and of the daemon, over the time that is shown. */
 export function timeColumns() {
   const own = `${critic()?.name}.`;
   const [from] = spanNow();

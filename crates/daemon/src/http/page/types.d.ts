@@ -35,7 +35,7 @@ export interface Path {
   stream: string | null;
   rows: number;
   every: number;
-  /** Whether the returns that come are those of the values that are shown. */
+  /** Whether the returns that come belong to the values that are shown. */
   returns: boolean;
   last_terminated: number | null;
   /** Before the last row; null where rows are counted. */
@@ -70,7 +70,7 @@ export interface Worst {
   axes: number[];
 }
 
-/** An event as the page lists it: its other keys are those of its kind. */
+/** An event as the page lists it: its other keys depend on its kind. */
 export interface Mark {
   number: number;
   event: string;

@@ -21,8 +21,8 @@ const ROUNDS: usize = 6;
 const SETTLED_FROM: u64 = 1024;
 
 /// Whether scales that were chosen at `before` rows, 0 if never, are to be chosen again at `rows`: at twice `before`, and at four
-/// times `before` once they have settled. Where a row counts half after `half_life` others, one half-life does as well, and then two:
-/// as large a part of all weight is new.
+/// times `before` once they have settled. Where a row counts half after `half_life` others, one half-life does as well, and
+/// then two: as large a part of all weight is new.
 pub(crate) fn tuning_is_due(before: u64, rows: u64, half_life: Option<f64>) -> bool {
     let halvings: u32 = if before < SETTLED_FROM { 1 } else { 2 };
     let before = before.max(TUNED_FROM / 2);
@@ -44,9 +44,10 @@ impl Bank {
     }
 
     /// Choose noise and scale of each head, as far as it does not name them, by its evidence on a grid of ratios: the spectra that they
-    /// were chosen by. `take` gets the weights (m, H) at these, group by group, so that the weights of all heads need not be there at once.
-    /// `diagonal` is k(x, x) of the base kernel, `floor` the least noise variance relative to the targets' variance, `rows` how many
-    /// have been learned. A head that cannot be solved for keeps its scale.
+    /// were chosen by. `take` gets the weights (m, H) at these, group by group, so that the weights of all heads need not be
+    /// there at once.
+    /// `diagonal` is k(x, x) of the base kernel, `floor` the least noise variance relative to the targets' variance, `rows` how
+    /// many have been learned. A head that cannot be solved for keeps its scale.
     ///
     /// # Errors
     /// As [`Bank::solve`]; the scales are then as they were.

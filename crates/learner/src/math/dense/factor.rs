@@ -194,8 +194,8 @@ pub fn log_determinant(factor: &Matrix) -> f64 {
     2.0 * (0..factor.rows()).map(|i| factor.at(i, i).ln()).sum::<f64>()
 }
 
-/// `factor`, a lower triangular L, becomes the lower triangle of (L L')^-1, and the lower triangle of `half` L^-1. Upper triangles are not
-/// read and mean nothing afterwards.
+/// `factor`, a lower triangular L, becomes the lower triangle of (L L')^-1, and the lower triangle of `half` L^-1. Upper
+/// triangles are not read and mean nothing afterwards.
 pub fn invert(factor: &mut Matrix, half: &mut Matrix) {
     half.resize(factor.rows(), factor.cols());
     triangular_inverse::invert_lower_triangular(half.view_mut().faer(), factor.view().faer(), Par::Seq);

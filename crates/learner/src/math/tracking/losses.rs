@@ -266,8 +266,8 @@ mod tests {
         (*state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
     }
 
-    /// Weights of a base that is off by `off` and trackers that are off by parts of it, after `rows` rows with this half-life: renewed
-    /// with each row where that is at most 32.
+    /// Weights of a base that is off by `off` and trackers that are off by parts of it, after `rows` rows with this half-life:
+    /// renewed with each row where that is at most 32.
     fn learned(off: f64, parts: &[f64], rows: usize, half_life: f64) -> Losses {
         let (mut losses, mut state) = (Losses::new(parts.len(), half_life, 1.0), 3);
         for _ in 0..rows {

@@ -12,8 +12,8 @@ pub(super) const WAITING_MAX: usize = 64;
 /// M_h <- f M_h + z (phi - gamma phi')'        p_h <- f p_h + z r        f = 2^(-1 / h)        M (q, m), p (q, H)
 /// A_h = M_h[:, :q]                            v_h = p_h - M_h u
 /// ```
-/// z are the first q numbers of the base's trace; phi' = 0 where the transition terminates. A, p and v are sums over all rows so far.
-/// M lacks the rows that wait, which only a change of u asks for.
+/// z are the first q numbers of the base's trace; phi' = 0 where the transition terminates. A, p and v are sums over all rows
+/// so far. M lacks the rows that wait, which only a change of u asks for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     #[serde(with = "raw")]

@@ -59,7 +59,8 @@ const FITTED: f64 = 0.8;
 const DECIDING: [f64; 3] = [0.8, 0.95, 1.0];
 /// Most elements of a dictionary of the comparison.
 const ELEMENTS: usize = 300;
-/// Rows for each element at least, unless that leaves fewer than the least below: solving for more would take most of the time of a first selection.
+/// Rows for each element at least, unless that leaves fewer than the least below: solving for more would take most of the time
+/// of a first selection.
 const ROWS_PER_ELEMENT: usize = 4;
 const ELEMENTS_OF_FEW: usize = 50;
 /// States that it is chosen from.
@@ -130,8 +131,8 @@ impl Question<'_> {
         Shape { metric, profile: self.settings.profile, linear }
     }
 
-    /// Whether kernels of other kinds than that of the settings are compared. They pay where values are learned; for values of actions
-    /// nobody has tried.
+    /// Whether kernels of other kinds than that of the settings are compared. They pay where values are learned; for values of
+    /// actions nobody has tried.
     fn has_other_kinds(&self) -> bool {
         self.settings.action_value.is_none()
     }
@@ -462,9 +463,9 @@ impl<'a> Pool<'a> {
         of_each.filter(as_good).min_by(|&a, &b| lambda(a).total_cmp(&lambda(b))).unwrap_or(best)
     }
 
-    /// The best of `among`, and the others of its kind. It is of the kind of the present model, or the plain one, unless another is better by
-    /// more than chance: first it is decided whether there are linear columns, then, by [`OF_ANOTHER_KIND`], on the rest; what is more unlike
-    /// must be so much better than what is less.
+    /// The best of `among`, and the others of its kind. It is of the kind of the present model, or the plain one, unless
+    /// another is better by more than chance: first it is decided whether there are linear columns, then, by
+    /// [`OF_ANOTHER_KIND`], on the rest; what is more unlike must be so much better than what is less.
     fn of_one_kind(
         &self,
         jury: &Jury<'_>,
