@@ -682,7 +682,7 @@ fn wrong_usage_is_told_from_failure() {
         ("fit table.csv --out m --noise white --lambda 0.5".into(), 2, "white noise has no use for it"),
         ("fit table.csv --out m --lambda 1.5".into(), 2, "lambda lies in [0, 1]"),
         ("fit table.csv --out m --rho-max 0".into(), 2, "must be positive"),
-        ("value model.msgpack narrow.csv".into(), 1, "those of the model have 2"),
+        ("value model.msgpack narrow.csv".into(), 1, "the model's have 2"),
         ("value model.msgpack table.csv".into(), 1, "state_0, state_1, ... alone"),
         ("value table.csv query.csv".into(), 1, "not a model"),
         ("value absent query.csv".into(), 1, "absent"),

@@ -769,8 +769,9 @@ impl Finder<'_> {
                 text = "the state behind it: each trajectory has one more than rows".into();
             }
             if what == "next state" && text.is_empty() && self.want != Want::States {
-                text = "the state of the next row; the last row of an episode gives only its state, unless it terminated"
-                    .into();
+                text =
+                    "the state of the next row; the last row of an episode gives only its state, unless it terminated"
+                        .into();
             }
             if what == "done" && !text.is_empty() {
                 let all = || self.of.iter().flatten();

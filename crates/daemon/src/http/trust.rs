@@ -159,8 +159,7 @@ impl Case<'_> {
         let successor = self.critic.actions.as_ref().map(|of| of.successor.as_str());
         match (successor, self.came) {
             (Some("improve"), _) => Some(
-                "these are values of the best actions, and the returns that come follow the policy that acts"
-                    .into(),
+                "these are values of the best actions, and the returns that come follow the policy that acts".into(),
             ),
             (Some(other), _) if other != "sarsa" => {
                 Some("these are values of another policy than the one that acts, whose returns do not come".into())
@@ -833,12 +832,9 @@ mod tests {
                     of.model().kernel.unscaled = true;
                 },
             ),
-            (
-                "these are values of the best actions, and the returns that come follow the policy that acts",
-                &|of| {
-                    of.successor("improve");
-                },
-            ),
+            ("these are values of the best actions, and the returns that come follow the policy that acts", &|of| {
+                of.successor("improve");
+            }),
             ("these are values of another policy than the one that acts, whose returns do not come", &|of| {
                 of.successor("expected");
             }),

@@ -529,8 +529,7 @@ fn check_answers(rows: usize, critics: usize, limits: &Limits) -> Result<(), Wir
     if rows.saturating_mul(critics) <= most {
         return Ok(());
     }
-    let text =
-        format!("a request asks for at most {most} values, this one for {rows} states by {critics} critics");
+    let text = format!("a request asks for at most {most} values, this one for {rows} states by {critics} critics");
     Err(WireError::of(ErrorCode::TooLarge, "states", text))
 }
 
