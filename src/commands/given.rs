@@ -732,7 +732,7 @@ pub(super) fn states_as(path: &Path, columns: &Columns, dim: usize, whose: &str)
     let (states, found) = table::read_states_as(path, columns, &mut |progress| shown.show(progress))?;
     shown.finish((states.len() / found) as u64);
     if found != dim {
-        let message = format!("states have {found} numbers, the {whose}'s have {dim}");
+        let message = format!("states have {found} numbers, states of the {whose} have {dim}");
         return Err(TableError { path: path.to_owned(), fault: table::Fault::Content(message) });
     }
     Ok(states)

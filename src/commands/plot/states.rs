@@ -40,7 +40,7 @@ impl States {
             let found = archive::newest(path, ROWS).map_err(|e| in_file(path, e))?.rows;
             if !found.is_empty() && found.dim != dim {
                 let other = found.dim;
-                return Err(in_file(path, format!("states have {other} numbers, the model's have {dim}")));
+                return Err(in_file(path, format!("states have {other} numbers, states of the model have {dim}")));
             }
             found.states.chunks_exact(dim).map(<[f64]>::to_vec).collect()
         } else {

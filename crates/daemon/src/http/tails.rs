@@ -209,7 +209,7 @@ pub(super) struct Tails {
 }
 
 impl Tails {
-    /// No rows yet; returns will be those of these critics.
+    /// No rows yet; returns will be of these critics.
     pub(super) fn new(critics: &[Rewards]) -> Self {
         let mut kinds: Vec<Kind> = Vec::new();
         for rewards in critics {

@@ -181,7 +181,7 @@ fn kernels(
     })
 }
 
-/// What the settings leave to the critic's own returns, `ratios` being those of noise to scale of the heads that chose.
+/// What the settings leave to the critic's own returns, `ratios` being noise to scale of the heads that chose.
 fn own(
     prepared: Prepared<'_>,
     chosen: &Chosen,

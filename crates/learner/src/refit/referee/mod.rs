@@ -131,7 +131,7 @@ impl Question<'_> {
         Shape { metric, profile: self.settings.profile, linear }
     }
 
-    /// Whether kernels of other kinds than that of the settings are compared. They pay where values are learned; for values of
+    /// Whether kernels of other kinds than the settings' are compared. They pay where values are learned; for values of
     /// actions nobody has tried.
     fn has_other_kinds(&self) -> bool {
         self.settings.action_value.is_none()
