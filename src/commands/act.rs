@@ -8,6 +8,7 @@ use super::output::{columns, in_file, number, print, print_json};
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::snapshot::Evaluator;
 use crate::table::{Categories, Columns};
+use crate::transition::state_name;
 use crate::wire::Status;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -176,7 +177,7 @@ impl Act {
                 push(&mut found, key, reply[key][i].clone());
             }
         }
-        let names = (0..dim).map(|d| format!("state_{d}")).collect();
+        let names = (0..dim).map(state_name).collect();
         Ok(Decided { found, states, names, actions, categories: Categories::default() })
     }
 

@@ -7,7 +7,7 @@ use crate::learner::Lambda;
 use crate::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
 use crate::math::embedding::StateKind;
 use crate::table::{Categories, Columns, Table};
-use crate::transition::Rows;
+use crate::transition::{Rows, state_name};
 use crate::wire;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -243,7 +243,7 @@ pub(super) fn input_names(
     space: &ActionSpace,
     texts: &[String],
 ) -> Option<Vec<String>> {
-    let names = names.unwrap_or_else(|| (0..dim).map(|d| format!("state_{d}")).collect());
+    let names = names.unwrap_or_else(|| (0..dim).map(state_name).collect());
     let own = space.names().into_iter().enumerate();
     let named = own.map(|(a, own)| texts.get(a).map_or(own, |text| format!("action={text}")));
     Some(names.into_iter().chain(named).collect())
@@ -282,7 +282,7 @@ pub(super) fn read_inputs(
 ) -> Result<Vec<f64>, Failure> {
     let width = dim - space.width();
     let numbered_states = |form: fn(usize) -> String| (0..width).map(form).collect::<Vec<_>>();
-    let mut states = vec![numbered_states(|d| format!("state_{d}")), numbered_states(|d| format!("state[{d}]"))];
+    let mut states = vec![numbered_states(state_name), numbered_states(|d| format!("state[{d}]"))];
     states.insert(0, names.iter().take(width).map(|name| without_unit(name).to_owned()).collect());
     if !said.is_empty() {
         states = vec![said.to_vec()];

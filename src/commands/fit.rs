@@ -28,7 +28,7 @@ use crate::math::evidence::Evidence;
 use crate::math::kernel::{Metric, NoiseModel, Profile};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
-use crate::transition::Rows;
+use crate::transition::{Rows, state_name};
 use crate::whole_file::Output;
 use crate::wire;
 use choices::{
@@ -404,7 +404,7 @@ impl Fit {
     fn with_periods(&mut self, rows: &Rows, names: Option<&[String]>) -> Result<Settings, Failure> {
         let unknown = |choice: &KindChoice| *choice == KindChoice::Period;
         while let Some(d) = self.state_kinds.iter().position(unknown).filter(|&d| d < rows.dim) {
-            let name = names.map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+            let name = names.map_or_else(|| state_name(d), |names| names[d].clone());
             let Some(found) = period::period(rows, d, &self.kinds(), self.discount) else {
                 let message = format!(
                     "--state-kinds periodic: the returns show no period of {name}, which they must go through one and a half times or \
@@ -676,7 +676,7 @@ fn constants(rows: &Rows) -> Vec<usize> {
 
 /// Name the state variables whose effect no search can find.
 pub(super) fn mention_constants(rows: &Rows, names: Option<&[String]>) {
-    let name = |d: usize| names.map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+    let name = |d: usize| names.map_or_else(|| state_name(d), |names| names[d].clone());
     let constant: Vec<String> = constants(rows).into_iter().map(name).collect();
     if (1..rows.dim).contains(&constant.len()) {
         note(&format!("{} never changes: its effect cannot be learned", given::listed(&constant)));

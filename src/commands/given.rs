@@ -11,8 +11,8 @@ use crate::table::{
     self, AssumeTerminated, Categories, Columns, ENDS, Info, Mapping, Missing, Reading, Summary, Table, TableError,
     Values,
 };
-use crate::transition::Rows;
 pub(super) use crate::transition::without_unit;
+use crate::transition::{Rows, state_name};
 use crate::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -277,7 +277,7 @@ fn holds_texts(path: &Path, table: &Table, d: usize, why: &str) -> Failure {
 
 /// What a state variable of a table is called, or the action behind them.
 pub(super) fn name_of(table: &Table, d: usize) -> String {
-    let own = || if d < table.dim() { format!("state_{d}") } else { "action".to_owned() };
+    let own = || if d < table.dim() { state_name(d) } else { "action".to_owned() };
     table.names_with_units().and_then(|names| names.get(d).cloned()).unwrap_or_else(own)
 }
 
@@ -579,7 +579,7 @@ impl TableOptions {
         let mut rows = Vec::new();
         let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);
         for (d, ends) in summary.states.iter().enumerate() {
-            range(names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone()), *ends);
+            range(names.as_ref().map_or_else(|| state_name(d), |names| names[d].clone()), *ends);
         }
         for (what, ranges) in [("action", &summary.actions), ("reward", &summary.rewards)] {
             for (k, ends) in ranges.iter().enumerate() {

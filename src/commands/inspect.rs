@@ -15,6 +15,7 @@ use crate::learner::heads::HeadsSnapshot;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Metric};
 use crate::snapshot::Snapshot;
+use crate::transition::state_name;
 use crate::wire::{decode_snapshot, hyperparameters_to_json};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
@@ -213,7 +214,7 @@ pub(super) fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
 
 /// What the state variables are called.
 pub(super) fn names(snapshot: &Snapshot) -> Vec<String> {
-    let numbered = || (0..snapshot.dim()).map(|d| format!("state_{d}")).collect();
+    let numbered = || (0..snapshot.dim()).map(state_name).collect();
     snapshot.inputs.names.clone().unwrap_or_else(numbered)
 }
 

@@ -9,7 +9,7 @@ use crate::learner::off_policy::{count, folds};
 use crate::math::embedding::StateKind;
 use crate::math::returns::chains;
 use crate::table::{Categories, Table};
-use crate::transition::Rows;
+use crate::transition::{Rows, state_name};
 use crate::world::{
     Chained, Choice, Choosing, Dynamics, Expression, Known, LOST_MAX, Names, Normal, Part, Reach, Transitions, World,
 };
@@ -147,7 +147,7 @@ impl Given {
             None => ActionSpace::Box { low: vec![0.0], high: vec![0.0] },
         };
         let rows = table.into_rows();
-        let names = names.unwrap_or_else(|| (0..rows.dim).map(|d| format!("state_{d}")).collect());
+        let names = names.unwrap_or_else(|| (0..rows.dim).map(state_name).collect());
         let given = Self { rows, columns, space, names, categories, episodes };
         discount.iter().try_for_each(|discount| given.check_discounts(&options.table, *discount))?;
         Ok(given)

@@ -7,7 +7,7 @@ use criticd::config::Config;
 use criticd::daemon::warm_start::WarmStart;
 use criticd::daemon::{Daemon, StartupProgress};
 use criticd::sim::{self, Step, pendulum::Pendulum};
-use criticd::table::{Columns, Reading, TableWriter};
+use criticd::table::{Columns, Placed, Reading, RowColumns, RowWriter};
 use criticd::transition::Batch;
 use criticd::wire;
 use serde_json::{Value, json};
@@ -82,8 +82,12 @@ fn experience(names: [&str; 2], rows: usize) -> Vec<Batch> {
 }
 
 fn write(path: &Path, batches: &[Batch]) {
-    let mut writer = TableWriter::create(path).unwrap();
-    batches.iter().for_each(|batch| writer.append(batch).unwrap());
+    let mut columns = RowColumns::default();
+    batches.iter().for_each(|batch| columns.include(batch).unwrap());
+    let mut writer = RowWriter::create(path, &columns).unwrap();
+    for (batch, i) in batches.iter().flat_map(|batch| (0..batch.len()).map(move |i| (batch, i))) {
+        writer.push(batch, i, &Placed { offset: 0, received: 0.0, starts_chain: false }).unwrap();
+    }
     writer.finish().unwrap();
 }
 

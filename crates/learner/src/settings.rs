@@ -4,7 +4,7 @@ use crate::action::{ActionValue, Successor};
 use crate::heads::Head;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel, Profile};
-use crate::transition::Rows;
+use crate::transition::{Rows, state_name};
 use crate::warning::WarningSettings;
 use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
@@ -563,7 +563,7 @@ impl Settings {
 
     /// Names of the numbers of an input of Q, from the names of the state variables (`dim`,), if they have any.
     pub fn input_names(&self, names: Option<Vec<String>>, dim: usize) -> Vec<String> {
-        let mut names = names.unwrap_or_else(|| numbered_states(dim).collect::<Vec<_>>());
+        let mut names = names.unwrap_or_else(|| (0..dim).map(state_name).collect::<Vec<_>>());
         match &self.action_value {
             Some(of) if of.space.choices() > 0 => {
                 names.extend(self.action_names().iter().map(|name| format!("action={name}")));
@@ -584,15 +584,10 @@ impl Settings {
             return;
         }
         let of_actions = self.action_value.iter().flat_map(|of| of.space.names());
-        let numbered = numbered_states(own.len() - self.action_width()).chain(of_actions);
+        let numbered = (0..own.len() - self.action_width()).map(state_name).chain(of_actions);
         let unnamed = own.iter_mut().zip(numbered).zip(names).filter(|((own, numbered), _)| *own == numbered);
         unnamed.for_each(|((own, _), name)| own.clone_from(name));
     }
-}
-
-/// Default names of `dim` state variables: `state_0`, `state_1`, ...
-fn numbered_states(dim: usize) -> impl Iterator<Item = String> {
-    (0..dim).map(|d| format!("state_{d}"))
 }
 
 /// Rows that a model of m features needs for itself.

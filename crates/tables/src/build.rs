@@ -1,20 +1,20 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
+use super::annotations::{Annotations, mark_chains};
 use super::category::{Coder, Learns};
 use super::cell::{Cell, flag, is_missing, number, policy, position, session, stream};
 use super::codes;
-use super::columned::{Columned, mark_chains};
 use super::contradictions::{End, Sight};
 use super::extras::{Extras, Wide};
 use super::gaps::{At, Standing};
-use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
 use super::judge::Judge;
 use super::look::Looked;
 use super::moment::{self, Moment};
 use super::order::{self, Order, Place};
 use super::row::{OneRow, Said};
+use super::schema::Schema;
 use super::{AssumeTerminated, Fault, Progress, Reading, Table};
 use criticd_learner::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ enum Part<'a> {
 
 /// Takes rows of cells, checks them, and makes a table of them.
 pub(super) struct Builder {
-    header: Header,
+    schema: Schema,
     /// Whether NaN stands for a number that is left out: arrays have nothing else to say so.
     nan_is_blank: bool,
     /// Before the names of columns in faults: the part of the file that they come from.
@@ -68,22 +68,22 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(header: Header, nan_is_blank: bool) -> Self {
-        let (d, h) = (header.dim, header.rewards_per_row);
-        let (extras, mut extra) = (header.extras.clone(), header.extras.clone());
-        let (terms, in_pieces) = (header.terms, header.in_pieces);
-        let named = header.columns.contains(&Column::Episode);
-        let judge = Judge::new(&header);
-        let watched = header.watched.len();
-        let learns = match header.want {
+    pub(super) fn new(schema: Schema, nan_is_blank: bool) -> Self {
+        let (d, h) = (schema.dim, schema.rewards_per_row);
+        let (extras, mut extra) = (schema.extras.clone(), schema.extras.clone());
+        let (terms, in_pieces) = (schema.terms, schema.in_pieces);
+        let named = schema.columns.contains(&Column::Episode);
+        let judge = Judge::new(&schema);
+        let watched = schema.watched.len();
+        let learns = match schema.want {
             Want::States => Learns::No,
-            _ if header.in_pieces => Learns::Agreed,
+            _ if schema.in_pieces => Learns::Agreed,
             _ => Learns::Yes,
         };
-        let coder = Coder::new(&header.categories, (d, header.action_numbers()), learns);
+        let coder = Coder::new(&schema.categories, (d, schema.action_numbers()), learns);
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
-            header,
+            schema,
             nan_is_blank,
             prefix: String::new(),
             rows: Rows::new(d, h),
@@ -142,7 +142,7 @@ impl Builder {
     /// As [`Builder::advance`]; and what the table is refused for as a whole.
     pub(super) fn finish(mut self, mut pieces: Pieces<'_>) -> Result<(Vec<u64>, Vec<String>), Fault> {
         self.hand_over(Part::All, &mut pieces)?;
-        let told = self.judge.judge(&self.header, &self.order)?;
+        let told = self.judge.judge(&self.schema, &self.order)?;
         Ok((self.seen_of, told))
     }
 
@@ -151,10 +151,10 @@ impl Builder {
         // Lent for as long as it takes: there may be many names.
         table.streams = std::mem::take(&mut self.streams);
         table.policies = std::mem::take(&mut self.policies);
-        table.understood = std::mem::take(&mut self.header.understood);
+        table.understood = std::mem::take(&mut self.schema.understood);
         table.categories = std::mem::take(&mut self.row.coder.categories);
         let taken = (pieces.take)(&table);
-        (self.streams, self.policies, self.header.understood) = (table.streams, table.policies, table.understood);
+        (self.streams, self.policies, self.schema.understood) = (table.streams, table.policies, table.understood);
         self.row.coder.categories = table.categories;
         taken
     }
@@ -166,8 +166,8 @@ impl Builder {
 
     /// The file breaks here: where no column tells episodes apart, the rows behind do not continue those before. Whether that is so.
     pub(super) fn break_off(&mut self) -> bool {
-        let alone = matches!(self.header.want, Want::Transitions(Reading { independent: true, .. }));
-        let counts = !alone && !self.header.columns.contains(&Column::Episode);
+        let alone = matches!(self.schema.want, Want::Transitions(Reading { independent: true, .. }));
+        let counts = !alone && !self.schema.columns.contains(&Column::Episode);
         self.judge.breaks.add(counts);
         counts
     }
@@ -193,29 +193,29 @@ impl Builder {
 
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
-        if matches!(self.header.want, Want::Look | Want::Keep) {
-            self.judge.regard(place, &self.header.columns, cell);
+        if matches!(self.schema.want, Want::Look | Want::Keep) {
+            self.judge.regard(place, &self.schema.columns, cell);
             self.seen += 1;
             return Ok(());
         }
         let mut said = Said { discount: f64::NAN, ..Said::default() };
-        for k in 0..self.header.columns.len() {
-            let column = self.header.columns[k];
+        for k in 0..self.schema.columns.len() {
+            let column = self.schema.columns[k];
             let cell = if column == Column::Skipped { Cell::Empty } else { cell(k) };
-            let taken = match &self.header.conditions[k] {
+            let taken = match &self.schema.conditions[k] {
                 Some(condition) => condition.met(cell).and_then(|met| self.take(column, Cell::Flag(met), &mut said)),
                 None => self.take(column, cell, &mut said),
             };
             taken.map_err(|message| {
-                let message = self.judge.gaps.beside(self.header.want, column, cell, message);
-                self.fault(place, &self.header.names[k], message)
+                let message = self.judge.gaps.beside(self.schema.want, column, cell, message);
+                self.fault(place, &self.schema.names[k], message)
             })?;
         }
         if !said.named {
             self.row.name.clear();
             self.row.name.push_str("default");
         }
-        let (mut terminated, truncated) = said.ends(self.header.want);
+        let (mut terminated, truncated) = said.ends(self.schema.want);
         self.add_up(place)?;
         let bare = self.row.reward.iter().all(|value| value.is_nan());
         if bare && said.terminated && self.gives_state_alone() {
@@ -227,7 +227,7 @@ impl Builder {
         let id = self.stream_id(place);
         said.starts_chain |= self.judge.breaks.pass(id);
         let row = self.sight(place, id, End::of(terminated, truncated), &said);
-        if self.judge.read(id, &row, &self.row.session, said.seq, &self.header)? {
+        if self.judge.read(id, &row, &self.row.session, said.seq, &self.schema)? {
             self.seen += 1;
             self.seen_of[id as usize] += 1;
             return Ok(());
@@ -237,11 +237,11 @@ impl Builder {
             self.check_sortable(place)?;
         }
         let seq = self.number_row(place, id, said.seq, starts_chain)?;
-        let header = &self.header;
+        let schema = &self.schema;
         let standing = match said.absorbing {
             true => Standing::Terminal,
             false => {
-                self.judge.gaps.stand(place, said.lacks, || said.lacks.map_or_else(String::new, |c| header.name_of(c)))
+                self.judge.gaps.stand(place, said.lacks, || said.lacks.map_or_else(String::new, |c| schema.name_of(c)))
             }
         };
         if standing == Standing::Step && said.lacks.is_none() {
@@ -251,7 +251,7 @@ impl Builder {
         self.sessions[id as usize].1 = terminated || truncated;
         self.standings.push(standing);
         self.rows.states.extend_from_slice(&self.row.state);
-        if self.header.has_next {
+        if self.schema.has_next {
             self.rows.next_states.extend_from_slice(&self.row.next);
         }
         self.rows.rewards.extend_from_slice(&self.row.reward);
@@ -267,7 +267,7 @@ impl Builder {
         self.places.push(Place { line: place, seq: own });
         self.seen += 1;
         self.seen_of[id as usize] += 1;
-        if self.header.in_pieces {
+        if self.schema.in_pieces {
             self.hold(self.rows.len() - 1);
         }
         Ok(())
@@ -275,8 +275,8 @@ impl Builder {
 
     /// Whether a row that terminates and has no reward only says that the one before it led to the end.
     fn gives_state_alone(&self) -> bool {
-        let steps = matches!(self.header.want, Want::Transitions(Reading { independent: false, .. }));
-        steps && !self.header.has_next && !self.judge.gaps.allowed()
+        let steps = matches!(self.schema.want, Want::Transitions(Reading { independent: false, .. }));
+        steps && !self.schema.has_next && !self.judge.gaps.allowed()
     }
 
     /// Have the numbers that row i of those kept lacks repeat the ones of the row before it, or leave it out where there are none.
@@ -284,7 +284,7 @@ impl Builder {
         if self.standings[i] == Standing::Absent {
             return;
         }
-        let (d, rows) = (self.header.dim, &mut self.rows);
+        let (d, rows) = (self.schema.dim, &mut self.rows);
         let ended = rows.terminated[i] || rows.truncated[i];
         let (stream, episode, seq) = (rows.streams[i], self.order.episodes.get(i).copied(), self.seqs[i]);
         if !self.judge.gaps.hold(At { stream, episode, seq, ended }, &mut rows.states[i * d..(i + 1) * d]) {
@@ -298,7 +298,7 @@ impl Builder {
             cell = Cell::Empty;
         }
         let gaps = self.judge.gaps.allowed();
-        let d = self.header.dim;
+        let d = self.schema.dim;
         if gaps && column.is_of_reward() && is_missing(cell) {
             cell = Cell::Empty;
         }
@@ -312,7 +312,7 @@ impl Builder {
             Column::State(i) => {
                 let value = self.row.coder.read(i, cell, gaps)?;
                 if value.is_none() && !gaps {
-                    return Err(self.header.unstated());
+                    return Err(self.schema.unstated());
                 }
                 said.lacks = said.lacks.or_else(|| value.is_none().then_some(column));
                 self.row.state[i] = value.unwrap_or(f64::NAN);
@@ -333,7 +333,7 @@ impl Builder {
             Column::Time => {
                 let seconds = optional(f64::MAX)?;
                 self.row.extra.times.values[0] = seconds;
-                self.order.next.clock = if self.header.numbered { Moment::NONE } else { Moment::of(seconds) };
+                self.order.next.clock = if self.schema.numbered { Moment::NONE } else { Moment::of(seconds) };
             }
             Column::Session => session(cell, &mut self.row.session)?,
             Column::Seq if matches!(cell, Cell::Empty | Cell::Written("")) => {}
@@ -380,7 +380,7 @@ impl Builder {
             line: place,
             episode: self.order.episode(stream, place),
             moment: self.order.next.moment(),
-            print: self.row.print(self.header.has_next, end, said),
+            print: self.row.print(self.schema.has_next, end, said),
             end: end.or(said.absorbing.then_some(End::Terminated)),
             bare: self.row.reward.iter().all(|value| value.is_nan()),
             opens: said.starts_chain,
@@ -389,7 +389,7 @@ impl Builder {
 
     /// Whether the row has the successor that it needs; a terminated one gets its own state as a placeholder.
     fn check_successor(&mut self, place: u64, terminated: bool, said: &mut Said) -> Result<(), Fault> {
-        if !self.header.has_next {
+        if !self.schema.has_next {
             return Ok(());
         }
         if terminated && self.row.next.iter().all(|v| v.is_nan()) {
@@ -402,9 +402,9 @@ impl Builder {
                 Ok(())
             }
             Some(i) => {
-                let name = self.header.name_of(Column::NextState(i));
+                let name = self.schema.name_of(Column::NextState(i));
                 let message = "only terminated rows may omit their whole next state";
-                Err(self.fault(place, &name, format!("{}; {message}", self.header.blank())))
+                Err(self.fault(place, &name, format!("{}; {message}", self.schema.blank())))
             }
             None => Ok(()),
         }
@@ -412,7 +412,7 @@ impl Builder {
 
     /// Check what the row says about policies; the ratio of its probabilities.
     fn check_extras(&self, place: u64) -> Result<f64, Fault> {
-        let fault = |column, message| self.fault(place, &self.header.name_of(column), message);
+        let fault = |column, message| self.fault(place, &self.schema.name_of(column), message);
         let one = |column: &Wide| column.values.first().copied().filter(|value| !value.is_nan());
         let (behavior, target) = (one(&self.row.extra.behavior_probs), one(&self.row.extra.target_probs));
         if let Some(prob) = target {
@@ -426,7 +426,7 @@ impl Builder {
         let next_action = missing(&self.row.extra.next_actions).map(Column::NextAction);
         let next_prob = missing(&self.row.extra.next_action_probs).map(Column::NextActionProb);
         if let Some(column) = next_action.or(next_prob) {
-            return Err(fault(column, format!("{}; a row has all of these numbers or none", self.header.blank())));
+            return Err(fault(column, format!("{}; a row has all of these numbers or none", self.schema.blank())));
         }
         let probs = &self.row.extra.next_action_probs.values;
         if probs.first().is_some_and(|value| !value.is_nan()) {
@@ -438,7 +438,7 @@ impl Builder {
 
     /// The row's rewards, where they are sums.
     fn add_up(&mut self, place: u64) -> Result<(), Fault> {
-        for (h, sum) in self.header.sums.iter().enumerate() {
+        for (h, sum) in self.schema.sums.iter().enumerate() {
             let value =
                 sum.terms.iter().fold(sum.constant, |value, (factor, term)| value + factor * self.row.terms[*term]);
             if value.abs() > MAGNITUDE_MAX || value.is_infinite() {
@@ -452,8 +452,8 @@ impl Builder {
 
     /// Whether rows that are not in the order of their episodes can be sorted.
     fn check_sortable(&self, place: u64) -> Result<(), Fault> {
-        let (episode, numbered) = (self.header.name_of(Column::Episode), self.header.columns.contains(&Column::Seq));
-        if !self.header.in_pieces && !numbered {
+        let (episode, numbered) = (self.schema.name_of(Column::Episode), self.schema.columns.contains(&Column::Seq));
+        if !self.schema.in_pieces && !numbered {
             return Ok(());
         }
         let message = format!(
@@ -483,7 +483,7 @@ impl Builder {
         self.rows = Rows::new(rows.dim, rows.rewards_per_row);
         self.extras = extras.without_rows();
         for &i in &order {
-            if self.header.has_next {
+            if self.schema.has_next {
                 self.rows.extend(&rows, i..i + 1);
             } else {
                 // Successors are not there yet.
@@ -558,13 +558,13 @@ impl Builder {
     /// before it, or a chain or a run begins, one number more is left out.
     fn number_row(&mut self, place: u64, id: u32, seq: Option<u64>, starts_chain: bool) -> Result<u64, Fault> {
         let last = self.last_seq[id as usize];
-        let numbered = self.header.columns.contains(&Column::Session);
+        let numbered = self.schema.columns.contains(&Column::Session);
         let (run, ended) = &mut self.sessions[id as usize];
         let begins = self.row.session != *run && last.is_some();
         run.clone_from(&self.row.session);
         // Behind an end the next row starts a chain in any case.
         let marked = starts_chain;
-        let starts_chain = starts_chain && !(numbered && *ended && self.header.has_next && !begins);
+        let starts_chain = starts_chain && !(numbered && *ended && self.schema.has_next && !begins);
         // Numbers may begin again with a run; those that go on are higher than all before.
         let seq = match (last, seq) {
             (Some(last), Some(seq)) if numbered && (begins || (marked && seq <= last)) => {
@@ -576,7 +576,7 @@ impl Builder {
                 let message = format!(
                     "must rise within a stream, {seq} follows {last}; give another run another stream name, or drop seq"
                 );
-                return Err(self.fault(place, &self.header.name_of(Column::Seq), message));
+                return Err(self.fault(place, &self.schema.name_of(Column::Seq), message));
             }
             (_, Some(seq)) => seq,
             (last, None) => {
@@ -589,19 +589,19 @@ impl Builder {
         *left_out += u64::from(starts_chain && last.is_some());
         match seq.checked_add(*left_out).filter(|&seq| seq < u64::MAX) {
             Some(seq) => Ok(seq),
-            None => Err(self.fault(place, &self.header.name_of(Column::Seq), format!("{seq} is too large"))),
+            None => Err(self.fault(place, &self.schema.name_of(Column::Seq), format!("{seq} is too large"))),
         }
     }
 
     /// What the columns hold, rows of the file, and what there is to tell.
     pub(super) fn into_looks(self) -> Result<Looked, Fault> {
-        let (lists, rows) = (self.header.understood.ignored, self.seen);
+        let (lists, rows) = (self.schema.understood.ignored, self.seen);
         if rows == 0 { Err(Fault::Empty) } else { Ok(self.judge.into_looked(lists, rows)) }
     }
 
     /// The states (n, D) and D.
     pub(super) fn into_states(self) -> Result<(Vec<f64>, usize), Fault> {
-        if self.rows.is_empty() { Err(Fault::Empty) } else { Ok((self.rows.states, self.header.dim)) }
+        if self.rows.is_empty() { Err(Fault::Empty) } else { Ok((self.rows.states, self.schema.dim)) }
     }
 
     /// The transitions.
@@ -611,7 +611,7 @@ impl Builder {
         }
         (0..self.rows.len()).for_each(|i| self.hold(i));
         let mut table = self.resolve(Part::All)?;
-        let told = self.judge.judge(&self.header, &self.order)?;
+        let told = self.judge.judge(&self.schema, &self.order)?;
         if table.rows.is_empty() {
             return Err(Fault::Empty);
         }
@@ -622,13 +622,13 @@ impl Builder {
         table.episode_names = self.order.names;
         mark_chains(&mut table.rows, &table.seqs, table.streams.len());
         if self.order.named {
-            let (episode, row) = (self.header.name_of(Column::Episode), self.header.format.words().0);
+            let (episode, row) = (self.schema.name_of(Column::Episode), self.schema.format.words().0);
             table.told.extend(table.say_breaks(&episode, row));
         } else {
             table.number_chains();
         }
-        table.told.extend(codes::told(&self.header, &table.rows));
-        table.understood = self.header.understood;
+        table.told.extend(codes::told(&self.schema, &table.rows));
+        table.understood = self.schema.understood;
         table.categories = self.row.coder.categories;
         let said = table.categories.said(table.understood.names.as_deref(), table.rows.dim);
         table.understood.roles.extend(said.map(|said| ("categories", said)));
@@ -637,8 +637,8 @@ impl Builder {
 
     /// Whether rows without an end terminate where their piece ends.
     fn last_terminates(&self) -> bool {
-        !self.header.has_ends()
-            && matches!(self.header.want, Want::Transitions(reading)
+        !self.schema.has_ends()
+            && matches!(self.schema.want, Want::Transitions(reading)
                 if reading.assume_terminated == Some(AssumeTerminated::Last))
     }
 
@@ -646,7 +646,7 @@ impl Builder {
     fn within(&self, part: Part<'_>) -> Vec<bool> {
         let n = self.rows.len();
         let mut within = vec![true; n];
-        if matches!(part, Part::All) || (self.header.has_next && !self.last_terminates()) {
+        if matches!(part, Part::All) || (self.schema.has_next && !self.last_terminates()) {
             return within;
         }
         let mut followed = vec![false; self.streams.len()];
@@ -669,8 +669,8 @@ impl Builder {
     fn resolve(&mut self, part: Part<'_>) -> Result<Table, Fault> {
         let within = self.within(part);
         let last_terminates = self.last_terminates();
-        let (h, d) = (self.header.rewards_per_row, self.header.dim);
-        let (n, has_next) = (self.rows.len(), self.header.has_next);
+        let (h, d) = (self.schema.rewards_per_row, self.schema.dim);
+        let (n, has_next) = (self.rows.len(), self.schema.has_next);
         let (mut keep, mut cut) = (vec![true; n], Vec::new());
         let mut rows = std::mem::replace(&mut self.rows, Rows::new(d, h));
         if !has_next {
@@ -727,7 +727,7 @@ impl Builder {
         for i in 0..out.len() {
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()).filter(|_| out[i]) {
                 (out[i], keep[i]) = (false, false);
-                self.judge.gaps.drop(self.places[i].line, || self.header.name_of(Column::Reward(k)));
+                self.judge.gaps.drop(self.places[i].line, || self.schema.name_of(Column::Reward(k)));
             }
         }
     }
@@ -738,9 +738,9 @@ impl Builder {
             let blank = |column: Column| {
                 let message = format!(
                     "{}; only a row that gives just its state may omit it, or say --missing drop to leave such rows out",
-                    self.header.blank()
+                    self.schema.blank()
                 );
-                self.fault(self.places[i].line, &self.header.name_of(column), message)
+                self.fault(self.places[i].line, &self.schema.name_of(column), message)
             };
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Reward(k)));
@@ -758,7 +758,7 @@ impl Builder {
     fn hand_out(&mut self, rows: Rows, out: &[bool], keep: &[bool]) -> Table {
         let (n, d, h) = (out.len(), rows.dim, rows.rewards_per_row);
         let none = self.extras.without_rows();
-        let before = Columned {
+        let before = Annotations {
             extras: std::mem::replace(&mut self.extras, none),
             seqs: std::mem::take(&mut self.seqs),
             places: std::mem::take(&mut self.places),
@@ -791,7 +791,7 @@ impl Builder {
                 self.order.frames.extend(before.frames.get(i));
             }
         }
-        if !self.header.has_next {
+        if !self.schema.has_next {
             self.rows.next_states.clear();
         }
         table

@@ -1,8 +1,8 @@
 //! Numbers that some programs write where they have none: -999, 9999, 32767.
 
 use super::Format;
-use super::header::Header;
 use super::job::Column;
+use super::schema::Schema;
 use criticd_learner::transition::Rows;
 
 /// Rows that hold such a number, at least.
@@ -42,7 +42,7 @@ impl Ends {
 }
 
 /// What there is to tell of the state variables in which a number may say that there is none.
-pub(super) fn told(header: &Header, rows: &Rows) -> Option<String> {
+pub(super) fn told(schema: &Schema, rows: &Rows) -> Option<String> {
     let none = Ends { lowest: f64::INFINITY, rows: 0, second: f64::INFINITY, highest: f64::NEG_INFINITY };
     let mut ends = vec![[none; 2]; rows.dim];
     for state in rows.states.chunks_exact(rows.dim.max(1)) {
@@ -57,13 +57,13 @@ pub(super) fn told(header: &Header, rows: &Rows) -> Option<String> {
         () => None,
     });
     let (d, code, count, least, most) = found.next()?;
-    let name = header.name_of(Column::State(d));
+    let name = schema.name_of(Column::State(d));
     let others = match found.count() {
         0 => String::new(),
         1 => "; 1 further variable has such a number".to_owned(),
         more => format!("; {more} further variables have such numbers"),
     };
-    let how = match header.format {
+    let how = match schema.format {
         Format::Csv => format!(
             "leave the cell empty. In Python: pandas.read_csv(\"OLD.csv\", na_values={{{name:?}: [{code}]}}).to_csv(\"NEW.csv\", \
              index=False)"

@@ -1,6 +1,7 @@
 //! The meaning of a table's columns.
 
 use criticd_learner::math::embedding::StateKind;
+use criticd_learner::transition::state_name;
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
@@ -136,7 +137,7 @@ impl Categories {
     pub(super) fn said(&self, names: Option<&[String]>, dim: usize) -> Option<String> {
         let name = |d: usize| match names.and_then(|names| names.get(d)) {
             Some(name) => name.clone(),
-            None if d < dim => format!("state_{d}"),
+            None if d < dim => state_name(d),
             None => "action".to_owned(),
         };
         let of = |d: usize| {

@@ -3,14 +3,13 @@
 use super::build::Builder;
 use super::cell::Cell;
 use super::columns::Missing;
-use super::header::Header;
 use super::job::{Column, Job, Want};
 use super::roles::{Source, assign};
-use super::{Fault, TableError, text};
-use criticd_learner::transition::Batch;
+use super::schema::Schema;
+use super::{Fault, text};
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
@@ -31,7 +30,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let (columns, places) = roles.columns(&sources, job.format)?;
     // Rows of several streams that stand together go on in the next block.
     dialect.blocks &= columns.iter().all(|(_, column)| *column != Column::Stream);
-    let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
+    let mut builder = Builder::new(Schema::new(job, columns, roles)?, false);
     let (mut record, mut plain) = (::csv::StringRecord::new(), ::csv::StringRecord::new());
     let (mut units, mut remarks, mut headers) = (dialect.units.is_some(), Passed::default(), Passed::default());
     let (mut blocks, mut begun, mut apart) = (Passed::default(), false, false);
@@ -197,110 +196,6 @@ fn fault(error: ::csv::Error, skipped: u64) -> Fault {
         }
         _ => Fault::Csv(error),
     }
-}
-
-/// Writes a table that [`Table::read`](super::Table::read) reads back to the same rows. The session of a batch is not
-/// written.
-pub struct TableWriter {
-    path: PathBuf,
-    writer: ::csv::Writer<File>,
-    /// Names of the columns, as in the first batch.
-    columns: Option<Vec<String>>,
-}
-
-impl TableWriter {
-    /// Create the file, or empty it.
-    ///
-    /// # Errors
-    /// If the name does not end in `.csv` or the file cannot be created.
-    pub fn create(path: &Path) -> Result<Self, TableError> {
-        let wrong = |fault| TableError { path: path.to_owned(), fault };
-        if !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("csv")) {
-            return Err(wrong(Fault::Extension));
-        }
-        let file = File::create(path).map_err(|e| wrong(Fault::Io(e)))?;
-        Ok(Self { path: path.to_owned(), writer: ::csv::Writer::from_writer(file), columns: None })
-    }
-
-    /// Append the rows of a batch; the first one decides the columns.
-    ///
-    /// # Errors
-    /// If writing fails.
-    ///
-    /// # Panics
-    /// If the batch has other columns than the first one.
-    pub fn append(&mut self, batch: &Batch) -> Result<(), TableError> {
-        let columns = columns(batch);
-        let written = match &self.columns {
-            None => self.writer.write_record(&columns),
-            Some(first) => {
-                assert_eq!(*first, columns, "every batch of a table has the same columns");
-                Ok(())
-            }
-        };
-        self.columns = Some(columns);
-        written.and_then(|()| self.append_rows(batch)).map_err(|e| self.fault(Fault::Csv(e)))
-    }
-
-    fn append_rows(&mut self, batch: &Batch) -> ::csv::Result<()> {
-        for i in 0..batch.len() {
-            self.writer.write_field(batch.stream())?;
-            if let Some(policy) = batch.policy() {
-                self.writer.write_field(policy)?;
-            }
-            let numbers = batch.state(i).iter().chain(batch.next_state(i));
-            for value in numbers.chain(batch.action(i).unwrap_or(&[])).chain(batch.reward(i)) {
-                self.writer.write_field(value.to_string())?;
-            }
-            self.writer.write_field(batch.terminated(i).to_string())?;
-            self.writer.write_field(batch.truncated(i).to_string())?;
-            let one = [batch.discount(i), batch.behavior_prob(i), batch.target_prob(i)].into_iter().flatten();
-            let many = [batch.next_action(i), batch.next_action_probs(i)].into_iter().flatten();
-            for value in one.chain(many.flatten().copied()) {
-                self.writer.write_field(value.to_string())?;
-            }
-            if let Some(seq) = batch.seq() {
-                self.writer.write_field((seq + i as u64).to_string())?;
-            }
-            self.writer.write_record(None::<&[u8]>)?;
-        }
-        Ok(())
-    }
-
-    /// Write what is still buffered.
-    ///
-    /// # Errors
-    /// If writing fails.
-    pub fn finish(mut self) -> Result<(), TableError> {
-        self.writer.flush().map_err(|e| self.fault(Fault::Io(e)))
-    }
-
-    fn fault(&self, fault: Fault) -> TableError {
-        TableError { path: self.path.clone(), fault }
-    }
-}
-
-/// Names of the columns of a batch, in the order in which its cells are written.
-fn columns(batch: &Batch) -> Vec<String> {
-    let (d, h, a) = (batch.dim(), batch.rewards_per_row(), batch.action(0).map_or(0, <[f64]>::len));
-    let group = |name: &'static str, n: usize, bare: bool| {
-        (0..n).map(move |k| if bare && n == 1 { name.to_owned() } else { format!("{name}_{k}") })
-    };
-    let mut names = vec!["stream".to_owned()];
-    names.extend(batch.policy().map(|_| "policy".to_owned()));
-    names.extend(group("state", d, false).chain(group("next_state", d, false)));
-    names.extend(group("action", a, true).chain(group("reward", h, true)));
-    names.extend(["terminated", "truncated"].map(str::to_owned));
-    let one = [
-        ("discount", batch.discount(0)),
-        ("behavior_prob", batch.behavior_prob(0)),
-        ("target_prob", batch.target_prob(0)),
-    ];
-    names.extend(one.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name.to_owned()));
-    names.extend(group("next_action", batch.next_action(0).map_or(0, <[f64]>::len), true));
-    names.extend(group("next_action_probs", batch.next_action_probs(0).map_or(0, <[f64]>::len), false));
-    names.extend(batch.seq().map(|_| "seq".to_owned()));
-    names
 }
 
 #[cfg(test)]

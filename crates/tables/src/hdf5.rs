@@ -4,9 +4,9 @@
 use super::Fault;
 use super::arrays::{self, Array, Budget, Element, Kind, Piece};
 use super::build::Builder;
-use super::header::Header;
 use super::job::{Column, Job, Want};
 use super::roles::{Roles, assign, may_be_state};
+use super::schema::Schema;
 use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;
 use hdf5_reader::{ByteOrder, Dataset, Datatype, ExternalLinkResolver, FileStorage, Hdf5File, OpenOptions};
@@ -137,7 +137,7 @@ fn flat(
                        a successor; add one of them";
         return Err(Fault::column("timeouts", message));
     }
-    let mut builder = Builder::new(Header::new(job, layout, roles)?, true);
+    let mut builder = Builder::new(Schema::new(job, layout, roles)?, true);
     piece.push(&mut builder, job, (0.5, 1.0))?;
     Ok(builder)
 }
@@ -224,7 +224,7 @@ impl Together {
         let columns: Vec<Column> = layout.iter().map(|(_, column)| *column).collect();
         let (builder, before) = match &mut self.builder {
             Some(known) => known,
-            None => self.builder.insert((Builder::new(Header::new(job, layout, roles)?, false), columns.clone())),
+            None => self.builder.insert((Builder::new(Schema::new(job, layout, roles)?, false), columns.clone())),
         };
         if *before != columns {
             let message = "has other arrays, or rows of another length, than the episodes before it";

@@ -2,9 +2,9 @@
 
 use super::build::Builder;
 use super::cell::Cell;
-use super::header::Header;
 use super::job::{Column, Job, Want};
 use super::roles::{Role, Source, assign};
+use super::schema::Schema;
 use super::{Fault, is_pipe, text};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
@@ -71,7 +71,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         return Err(Fault::Cell { row: *line, column: name.clone(), message: message.clone() });
     }
     let (columns, places) = roles.columns(&sources, job.format).map_err(located)?;
-    let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
+    let mut builder = Builder::new(Schema::new(job, columns, roles)?, false);
     each_line(path, |line, object, fraction| {
         builder.push(line, |k| {
             let (at, k) = places[k];

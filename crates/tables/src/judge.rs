@@ -5,7 +5,6 @@ use super::breaks::Breaks;
 use super::cell::Cell;
 use super::contradictions::{Contradictions, Sight, Words};
 use super::gaps::Gaps;
-use super::header::Header;
 use super::job::{Column, Want};
 use super::jumps::Jumps;
 use super::kept::KeptColumns;
@@ -13,6 +12,7 @@ use super::look::{Look, Looked};
 use super::one_hot::OneHot;
 use super::order::Order;
 use super::runs::{Number, Runs};
+use super::schema::Schema;
 use super::{Fault, Reading};
 
 /// Looks at the rows of a table, and judges them.
@@ -43,29 +43,29 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(header: &Header) -> Self {
-        let named = header.columns.contains(&Column::Episode);
-        let (judges, keeps_all) = match header.want {
+    pub(super) fn new(schema: &Schema) -> Self {
+        let named = schema.columns.contains(&Column::Episode);
+        let (judges, keeps_all) = match schema.want {
             Want::Transitions(Reading { independent, keep_all, .. }) => (!independent, keep_all),
             Want::States | Want::Look | Want::Keep => (false, true),
         };
-        let watches = judges && !keeps_all && !named && !header.has_next;
+        let watches = judges && !keeps_all && !named && !schema.has_next;
         Self {
-            looks: if header.want == Want::Look {
-                header.watched.iter().map(|name| Look::new(name)).collect()
+            looks: if schema.want == Want::Look {
+                schema.watched.iter().map(|name| Look::new(name)).collect()
             } else {
                 Vec::new()
             },
-            one_hot: if header.want == Want::Look { OneHot::new(&header.watched) } else { OneHot::default() },
+            one_hot: if schema.want == Want::Look { OneHot::new(&schema.watched) } else { OneHot::default() },
             arguments: String::new(),
-            kept: KeptColumns::new(&header.columns, &header.names),
-            gaps: Gaps::new(header.missing),
+            kept: KeptColumns::new(&schema.columns, &schema.names),
+            gaps: Gaps::new(schema.missing),
             breaks: Breaks::default(),
-            jumps: watches.then(|| Jumps::new(header.watched.clone(), header.dim)),
+            jumps: watches.then(|| Jumps::new(schema.watched.clone(), schema.dim)),
             keeps_all,
             judges,
-            contradictions: Contradictions::new(named, keeps_all, header.numbered),
-            runs: Runs::new(header.in_pieces),
+            contradictions: Contradictions::new(named, keeps_all, schema.numbered),
+            runs: Runs::new(schema.in_pieces),
             streams: Alike::default(),
             calendar: false,
             told: Vec::new(),
@@ -109,7 +109,7 @@ impl Judge {
         row: &Sight,
         session: &str,
         seq: Option<u64>,
-        header: &Header,
+        schema: &Schema,
     ) -> Result<bool, Fault> {
         if !self.judges {
             return Ok(false);
@@ -122,7 +122,7 @@ impl Judge {
                 let message = format!(
                     "session {session} has had {seq} before; leave out rows that come twice, or give another run another session"
                 );
-                Err(Fault::Cell { row: row.line, column: header.name_of(Column::Seq), message })
+                Err(Fault::Cell { row: row.line, column: schema.name_of(Column::Seq), message })
             }
             (Number::Copied, _) => Ok(false),
             _ => Ok(self.contradictions.read(stream, row, self.calendar)),
@@ -171,13 +171,13 @@ impl Judge {
     ///
     /// # Errors
     /// What the table is refused for.
-    pub(super) fn judge(&self, header: &Header, order: &Order) -> Result<Vec<String>, Fault> {
+    pub(super) fn judge(&self, schema: &Schema, order: &Order) -> Result<Vec<String>, Fault> {
         let mut told = self.told.clone();
         for (alike, column, what) in
             [(&self.streams, Column::Stream, "streams"), (&order.alike, Column::Episode, "episodes")]
         {
             let Some((row, said)) = alike.said() else { continue };
-            let column = header.name_of(column);
+            let column = schema.name_of(column);
             if !self.keeps_all {
                 let message =
                     format!("{said}. Write each name in one way, or take them for different {what}: --order keep");
@@ -185,18 +185,18 @@ impl Judge {
             }
             told.push(format!("{column}: {said}"));
         }
-        let named = |column| Some(header.name_of(column)).filter(|name| !name.is_empty());
+        let named = |column| Some(schema.name_of(column)).filter(|name| !name.is_empty());
         let sorts = named(Column::Order).or_else(|| named(Column::Frame));
         told.extend(self.contradictions.judge(&Words {
-            row: header.format.words().0,
-            episode: header.name_of(Column::Episode),
+            row: schema.format.words().0,
+            episode: schema.name_of(Column::Episode),
             sorts: sorts.is_some(),
-            leads: sorts.is_some() && !header.has_next,
+            leads: sorts.is_some() && !schema.has_next,
             time: sorts.or_else(|| named(Column::Time)).unwrap_or_default(),
             calendar: self.calendar,
             episodes: &order.names,
         })?);
-        let row = header.format.words().0;
+        let row = schema.format.words().0;
         told.extend(self.breaks.say(row));
         told.extend(self.gaps.say(row));
         told.extend(self.jumps.as_ref().and_then(|jumps| jumps.say(row)));

@@ -59,15 +59,24 @@
 //! - or it is truncated: the row after it starts elsewhere. The row before it, if there is one, becomes the truncated one.
 //!
 //! Such a row is no transition; its reward, action and discount are not used and may be empty.
+//!
+//! # Floor plan
+//! - what is asked for: `job` (which columns, who takes the rows), `columns` (the user's word on what columns hold), `mapping` (the same as a
+//!   model's file keeps it), `moment`, `condition`, `composed`
+//! - formats, each with a `read`: `csv` with `text`, `jsonl`, `npz`, `hdf5`, `parquet`, `lerobot`; `arrays` for those that keep whole arrays
+//! - from names to columns: `roles` (which column holds what), then `schema` (all columns together, checked); `names`, `alike`, `category`, `one_hot`
+//! - from cells to rows: `cell`, `row`, `build` (shared by all formats), `order`, `runs`, `gaps`, `annotations` (what rows carry beside numbers), `extras`, `labels`
+//! - what is checked and reported: `judge` with `contradictions`, `breaks`, `jumps`, `codes`; `look` for `criticd init`
+//! - out: `export` (rows), `sidecar` (columns), `kept`, `large`, `fingerprint`
 
 mod alike;
+mod annotations;
 mod arrays;
 mod breaks;
 mod build;
 mod category;
 mod cell;
 mod codes;
-mod columned;
 mod columns;
 mod composed;
 mod condition;
@@ -79,7 +88,6 @@ mod fingerprint;
 mod gaps;
 #[cfg(feature = "hdf5")]
 mod hdf5;
-mod header;
 mod job;
 mod jsonl;
 mod judge;
@@ -100,11 +108,11 @@ mod parquet;
 mod roles;
 mod row;
 mod runs;
+mod schema;
 mod sidecar;
 mod text;
 
 pub use self::columns::{Categories, Columns, Missing, Summary, Understood};
-pub use self::csv::TableWriter;
 pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::fingerprint::{fingerprint, fingerprint_as};
 pub use self::kept::columns_at;
@@ -115,7 +123,7 @@ pub use self::mapping::Mapping;
 pub use self::sidecar::{Values, write_columns};
 use build::Builder;
 use criticd_learner::action::{ActionColumns, Column as ActionColumn};
-use criticd_learner::transition::{Batch, BatchParts, Names, Rows};
+use criticd_learner::transition::{Batch, BatchParts, Names, Rows, state_name};
 use extras::{Extras, Wide};
 use flate2 as _;
 use job::{Column, Job, Want};
@@ -678,7 +686,7 @@ impl Table {
     /// What its state variables are called (D,), with their units in brackets, if that is known.
     pub fn names_with_units(&self) -> Option<Vec<String>> {
         let (names, units) = (&self.understood.names, &self.understood.units);
-        let numbered = || units.as_ref().map(|units| (0..units.len()).map(|d| format!("state_{d}")).collect());
+        let numbered = || units.as_ref().map(|units| (0..units.len()).map(state_name).collect());
         let names: Vec<String> = names.clone().or_else(numbered)?;
         let unit = |d: usize| units.as_ref().and_then(|units| units.get(d)).filter(|unit| !unit.is_empty());
         let label = |(d, name): (usize, String)| match unit(d) {
@@ -1012,13 +1020,22 @@ mod tests {
         };
         let batch = Batch::new(parts).unwrap();
         let (_directory, path) = file("table.csv", "");
-        let mut writer = TableWriter::create(&path).unwrap();
-        writer.append(&batch).unwrap();
-        writer.finish().unwrap();
+        write(&path, std::slice::from_ref(&batch));
         let back: Vec<Batch> = open(&path, NEVER).unwrap().batches("", 10).collect();
         assert_eq!(back.len(), 1);
         assert_eq!((back[0].stream(), back[0].seq()), (batch.stream(), batch.seq()));
         assert!((0..2).all(|i| back[0].fingerprint(i) == batch.fingerprint(i)));
+    }
+
+    /// Write these batches as `criticd export` writes the rows of a journal.
+    fn write(path: &Path, batches: &[Batch]) {
+        let mut columns = RowColumns::default();
+        batches.iter().for_each(|batch| columns.include(batch).unwrap());
+        let mut writer = RowWriter::create(path, &columns).unwrap();
+        for (batch, i) in batches.iter().flat_map(|batch| (0..batch.len()).map(move |i| (batch, i))) {
+            writer.push(batch, i, &Placed { offset: 0, received: 0.0, starts_chain: false }).unwrap();
+        }
+        writer.finish().unwrap();
     }
 
     /// Two streams of a simulator, in pieces of up to five rows, the second with lost rows.
@@ -1037,9 +1054,7 @@ mod tests {
     fn a_table_is_replayed_as_it_was_recorded() {
         let recorded = simulated();
         let (_directory, path) = file("table.csv", "");
-        let mut writer = TableWriter::create(&path).unwrap();
-        recorded.iter().for_each(|batch| writer.append(batch).unwrap());
-        writer.finish().unwrap();
+        write(&path, &recorded);
         let table = open(&path, NEVER).unwrap();
         let content = |batch: &Batch| {
             (0..batch.len())

@@ -3,9 +3,9 @@
 use super::Fault;
 use super::arrays::{self, Array, Budget, Element, Kind, Piece};
 use super::build::Builder;
-use super::header::Header;
 use super::job::{Column, Job, Want};
 use super::roles::assign;
+use super::schema::Schema;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         found.push((used.clone(), array));
     }
     let piece = Piece::new(found, None, "", job.format)?;
-    let mut builder = Builder::new(Header::new(job, piece.layout(), roles)?, true);
+    let mut builder = Builder::new(Schema::new(job, piece.layout(), roles)?, true);
     piece.push(&mut builder, job, (0.5, 1.0))?;
     Ok(builder)
 }

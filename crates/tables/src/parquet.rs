@@ -3,10 +3,10 @@
 use super::Fault;
 use super::build::Builder;
 use super::cell::Cell;
-use super::header::Header;
 use super::job::Job;
 use super::lerobot;
 use super::roles::{Roles, Source, assign};
+use super::schema::Schema;
 use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
@@ -81,7 +81,7 @@ impl Reading {
         check_readable(&schema, &sources, &roles)?;
         let (columns, at) = roles.columns(&sources, job.format)?;
         let used: Vec<bool> = roles.of.iter().map(|roles| !roles.is_empty()).collect();
-        let builder = Builder::new(Header::new(job, columns, roles)?, false);
+        let builder = Builder::new(Schema::new(job, columns, roles)?, false);
         Ok(Self { schema, sources, used, at, builder, row: 0 })
     }
 

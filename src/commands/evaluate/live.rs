@@ -8,6 +8,7 @@ use crate::commands::client::{Connection, with_critic};
 use crate::commands::output::{Progress, note, write_file};
 use crate::commands::{given, policy};
 use crate::learner::off_policy::Policy;
+use crate::transition::state_name;
 use crate::wire::{EVALUATED_MAX, Status};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -202,7 +203,7 @@ fn write_states(
     let mut text = String::new();
     for (offset, state) in (rows.from..).zip(rows.states.chunks_exact(rows.dim.max(1))) {
         if text.is_empty() {
-            let names: Vec<String> = (0..rows.dim).map(|d| format!("state_{d}")).collect();
+            let names: Vec<String> = (0..rows.dim).map(state_name).collect();
             writeln!(text, "offset,{}", names.join(",")).expect("a string grows");
         }
         let numbers: Vec<String> = state.iter().map(|number| json!(number).to_string()).collect();

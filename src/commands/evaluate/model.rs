@@ -7,6 +7,7 @@ use crate::commands::world::Given;
 use crate::learner::action::ActionSpace;
 use crate::learner::off_policy::{Estimate, Judged, Policy};
 use crate::table::Categories;
+use crate::transition::state_name;
 use crate::world::{Valued, Wanted, WorldError};
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ pub(super) fn add(
         return Err(Failure::usage("--by model needs what the policy does in the state of each transition: --policy"));
     };
     let given = Given {
-        names: names.unwrap_or_else(|| (0..judged.rows.dim).map(|d| format!("state_{d}")).collect()),
+        names: names.unwrap_or_else(|| (0..judged.rows.dim).map(state_name).collect()),
         rows: judged.rows.clone(),
         columns: judged.columns.clone(),
         space,

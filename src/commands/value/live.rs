@@ -9,6 +9,7 @@ use crate::commands::given::read_states_as;
 use crate::commands::output::{columns, print, print_json};
 use crate::snapshot::Evaluation;
 use crate::table::{Categories, Columns};
+use crate::transition::state_name;
 use nalgebra::DMatrix;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
@@ -57,7 +58,7 @@ pub(super) fn run(endpoint: &str, path: &Path, said: Columns, critics: &[String]
         }
         return print_json(&if critics.len() == 1 { answers[0].clone() } else { by_name(critics, answers) });
     }
-    let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
+    let names = if said.state.is_empty() { (0..dim).map(state_name).collect() } else { said.state };
     let (mut titles, mut rows) = (names.clone(), states.chunks_exact(dim).map(|_| Vec::new()).collect::<Vec<_>>());
     for (i, (critic, answer)) in critics.iter().zip(&answers).enumerate() {
         let (found_titles, found_rows) = table(&names, &states, &evaluation(answer));
@@ -99,7 +100,7 @@ pub(super) fn run_head(
         return Err(Failure::new(message));
     }
     let Some(values) = heads.pop() else { return Err(Failure::new(format!("no answer for head {head}"))) };
-    let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
+    let names = if said.state.is_empty() { (0..dim).map(state_name).collect() } else { said.state };
     values.print(&names, &states, &Categories::default(), json)
 }
 

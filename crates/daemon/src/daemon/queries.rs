@@ -354,8 +354,7 @@ impl Control {
             && let (Some(found), Some(dim)) = (draft.dim(&self.config.limits.wire()), self.state_dim())
             && found != dim
         {
-            let message = format!("states have {dim} numbers here, these have {found}");
-            return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
+            return Err(WireError::other_dimension("state", (dim, ""), found));
         }
         Ok(())
     }
@@ -719,11 +718,8 @@ fn piece(caller: &Caller, bytes: &[u8], revision: u64, page: u64) -> Result<Repl
 
 /// Whether states have the dimension of the model's.
 fn check_dim(dim: usize, snapshot: &Snapshot) -> Result<(), WireError> {
-    if dim == snapshot.dim() {
-        return Ok(());
-    }
-    let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
-    Err(WireError::of(ErrorCode::WrongDimension, "states", message))
+    let known = snapshot.dim();
+    if dim == known { Ok(()) } else { Err(WireError::other_dimension("states", (known, ""), dim)) }
 }
 
 #[cfg(test)]

@@ -398,11 +398,7 @@ fn answer(space: &ActionSpace, answers: &Answers, i: usize) -> (Vec<f64>, Vec<f6
 
 fn check_width(field: &'static str, given: &Given, known: &Known<'_>) -> Result<(), WireError> {
     let dim = known.dynamics.after().dim();
-    if given.width == dim {
-        return Ok(());
-    }
-    let message = format!("states have {dim} numbers here, these have {}", given.width);
-    Err(WireError::of(ErrorCode::WrongDimension, field, message))
+    if given.width == dim { Ok(()) } else { Err(WireError::other_dimension(field, (dim, ""), given.width)) }
 }
 
 /// What a request is refused with.

@@ -5,6 +5,11 @@ use super::{Invalid, InvalidCode};
 /// Most discrete actions.
 pub const CHOICES_MAX: usize = 256;
 
+/// What the state variable of this number is called where nothing names it: `state_0`, `state_1`, ...
+pub fn state_name(variable: usize) -> String {
+    format!("state_{variable}")
+}
+
 /// Check the name of a policy.
 ///
 /// # Errors

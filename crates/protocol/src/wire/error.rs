@@ -139,6 +139,13 @@ impl WireError {
         Self { index: Some(index), ..self }
     }
 
+    /// States of `found` numbers came where states have `expected`, which the setting of this name says; no name where rows do.
+    pub fn other_dimension(field: &'static str, (expected, setting): (usize, &str), found: usize) -> Self {
+        let why = if setting.is_empty() { String::new() } else { format!(" (setting {setting})") };
+        let message = format!("states have {expected} numbers here{why}, these have {found}");
+        Self::of(ErrorCode::WrongDimension, field, message)
+    }
+
     /// Rows are missing before the one that came.
     pub fn sequence_gap(expected_seq: u64) -> Self {
         let error = Self::of(ErrorCode::SequenceGap, "seq", format!("the next row must have seq {expected_seq}"));

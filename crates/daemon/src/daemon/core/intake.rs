@@ -397,10 +397,8 @@ impl Intake {
     /// `wrong_dimension`, if they are not like the rows before them, or the settings forbid them.
     pub(super) fn check_shape(&self, state_dim: usize, found: usize) -> Result<(), WireError> {
         let expected = self.shape.map(|(dim, _)| (dim, "")).or(self.config.expected_dim());
-        if let Some((dim, key)) = expected.filter(|&(dim, _)| dim != state_dim) {
-            let why = if key.is_empty() { String::new() } else { format!(" (setting {key})") };
-            let message = format!("states have {dim} numbers here{why}, these have {state_dim}");
-            return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
+        if let Some(expected) = expected.filter(|&(dim, _)| dim != state_dim) {
+            return Err(WireError::other_dimension("state", expected, state_dim));
         }
         if let Some((_, rewards)) = self.shape.filter(|&(_, h)| h != found) {
             let message = format!("rows have {rewards} rewards here, these have {found}");

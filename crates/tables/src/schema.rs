@@ -10,7 +10,7 @@ use super::{Done, Fault, Format, Reading};
 use std::collections::HashSet;
 
 /// The columns of a table, understood.
-pub(super) struct Header {
+pub(super) struct Schema {
     pub(super) format: Format,
     pub(super) want: Want,
     pub(super) names: Vec<String>,
@@ -42,7 +42,7 @@ pub(super) struct Header {
     pub(super) understood: Understood,
 }
 
-impl Header {
+impl Schema {
     /// `columns` with their names, in the order in which rows will give their cells.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Header {
         let missing = job.missing();
         let numbered = placed || columns.contains(&Column::Seq);
         let terms = sums.iter().flat_map(|sum| &sum.terms).map(|(_, term)| term + 1).max().unwrap_or(0);
-        let mut header = Self {
+        let mut schema = Self {
             format,
             want,
             names,
@@ -87,39 +87,39 @@ impl Header {
             understood,
         };
         if matches!(want, Want::Look | Want::Keep) {
-            return Ok(header);
+            return Ok(schema);
         }
-        header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
-        let next = header.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
-        header.extras = header.extras()?;
-        header.rewards_per_row = header.width("reward", |c| if let Column::Reward(k) = c { Some(k) } else { None })?;
-        if !header.sums.is_empty() {
-            header.rewards_per_row = header.sums.len();
+        schema.dim = schema.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
+        let next = schema.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
+        schema.extras = schema.extras()?;
+        schema.rewards_per_row = schema.width("reward", |c| if let Column::Reward(k) = c { Some(k) } else { None })?;
+        if !schema.sums.is_empty() {
+            schema.rewards_per_row = schema.sums.len();
         }
-        header.has_next = next > 0;
+        schema.has_next = next > 0;
         if want == Want::States {
             let foreign = |c: &Column| !matches!(c, Column::State(_) | Column::Skipped);
-            if let Some(k) = header.columns.iter().position(foreign) {
+            if let Some(k) = schema.columns.iter().position(foreign) {
                 let all = if format.has_arrays() { "the array states" } else { "the columns state_0, state_1, ..." };
                 return Err(Fault::column(
-                    &header.names[k],
+                    &schema.names[k],
                     format!("a table of states has {all} alone; drop this one"),
                 ));
             }
         }
-        if header.dim == 0 {
+        if schema.dim == 0 {
             let message = "missing; a state has at least one coordinate (name its columns with --state)";
             return Err(Fault::column(format.name(Column::State(0)), message));
         }
-        header.check_lengths(next)?;
+        schema.check_lengths(next)?;
         if let Want::Transitions(reading) = want {
-            if header.rewards_per_row == 0 {
+            if schema.rewards_per_row == 0 {
                 let message = "missing; a transition has at least one reward (name its column, such as --reward=-cost)";
                 return Err(Fault::column(format.name(Column::Reward(0)), message));
             }
-            header.check_ends(reading)?;
+            schema.check_ends(reading)?;
         }
-        Ok(header)
+        Ok(schema)
     }
 
     /// Whether there is a number or a list for each coordinate of states; `next`: for each of successors.

@@ -6,7 +6,7 @@ use super::order::Place;
 use criticd_learner::transition::Rows;
 
 /// What belongs to rows beside [`Rows`].
-pub(super) struct Columned {
+pub(super) struct Annotations {
     pub(super) extras: Extras,
     pub(super) seqs: Vec<u64>,
     pub(super) places: Vec<Place>,
@@ -14,7 +14,7 @@ pub(super) struct Columned {
     pub(super) frames: Vec<u64>,
 }
 
-impl Columned {
+impl Annotations {
     pub(super) fn into_table(self, table: &mut Table) {
         (table.extras, table.seqs, table.places) = (self.extras, self.seqs, self.places);
         (table.episodes, table.frames) = (self.episodes, self.frames);
