@@ -83,6 +83,81 @@ const COMMON: [&str; 30] = [
     "to",
 ];
 
+/// Options of long commands under a heading of their own; no command stands for any. An option that is not here stays under the
+/// heading of the options before it.
+const SECTIONS: [(Option<&str>, &str, &[&str]); 10] = [
+    (Some("plan"), "What is learned", &["discount", "actions", "critic"]),
+    (Some("rollout"), "The course", &["steps", "show", "from", "policy", "policy_timeout", "actions", "critic"]),
+    (
+        Some("replay"),
+        "The daemon",
+        &["data_dir", "control", "timeout", "to", "rate", "ack", "stream_prefix", "session"],
+    ),
+    (Some("check-targets"), "Targets", &["returns", "advantages", "values", "discount"]),
+    (
+        Some("evaluate"),
+        "The policy",
+        &["policy", "policy_timeout", "actions", "by", "discount", "rho_max", "ess_min", "grow_max"],
+    ),
+    (
+        None,
+        "What is learned",
+        &[
+            "discount",
+            "lambda",
+            "policy",
+            "rho_max",
+            "forgetting",
+            "remaining_time",
+            "target",
+            "weight",
+            "cost",
+            "heads",
+            "split",
+            "variance",
+        ],
+    ),
+    (
+        None,
+        "Kernel and noise",
+        &[
+            "kernel",
+            "kernel_profile",
+            "linear_columns",
+            "state_kinds",
+            "noise",
+            "noise_floor",
+            "hyperparameters",
+            "no_optimise",
+        ],
+    ),
+    (None, "Dictionary", &["dictionary", "tolerance", "dictionary_by", "dictionary_max"]),
+    (
+        None,
+        "Model selection",
+        &[
+            "selection",
+            "evidence",
+            "evidence_rows",
+            "drift_sensitivity",
+            "hold_out",
+            "folds",
+            "model",
+            "like",
+            "seed",
+            "budget",
+            "threads",
+        ],
+    ),
+    (None, "Output", &["out", "sums", "keep", "verbose", "json", "print_config"]),
+];
+
+/// The heading of an option of a long command; none where it keeps the one it has.
+fn section(command: &str, option: &str) -> Option<&'static str> {
+    let fits = |of: &Option<&str>| of.is_none_or(|of| of == command);
+    SECTIONS.iter().find(|(of, _, options)| fits(of) && options.contains(&option)).map(|(_, heading, _)| *heading)
+}
+
 /// The program as its command line is read.
 pub(super) fn program() -> Command {
     let mut program = Arguments::command();
@@ -107,7 +182,11 @@ pub(super) fn program() -> Command {
             }
             command.mut_args(|arg| {
                 let common = COMMON.contains(&arg.get_id().as_str());
-                arg.hide_short_help(!common)
+                // The heading of flattened options goes over to those behind them.
+                let strays = arg.get_help_heading().is_some() && !arg.is_positional();
+                let section = section(&name, arg.get_id().as_str()).filter(|_| strays);
+                let arg = arg.hide_short_help(!common);
+                if let Some(section) = section { arg.help_heading(section) } else { arg }
             })
         });
     }
@@ -148,7 +227,9 @@ fn heading(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::given::TableOptions;
     use super::*;
+    use clap::{Arg, Args as _};
 
     #[test]
     fn each_command_is_in_one_group() {
@@ -156,6 +237,20 @@ mod tests {
         for command in program.get_subcommands().map(Command::get_name) {
             let groups = GROUPS.iter().filter(|(_, names)| names.contains(&command)).count();
             assert_eq!(groups, 1, "groups of {command:?}");
+        }
+    }
+
+    /// Options that are not about the table do not stand under its heading, whatever they follow.
+    #[test]
+    fn options_stand_under_a_heading_of_what_they_are_about() {
+        let of_table = TableOptions::augment_args(Command::new("table"));
+        let of_table: Vec<_> = of_table.get_arguments().map(|arg| arg.get_id().clone()).collect();
+        let program = program();
+        for command in LONG.iter().filter_map(|name| program.find_subcommand(name)) {
+            let under = |arg: &&Arg| arg.get_help_heading() == Some("Columns of the table");
+            for arg in command.get_arguments().filter(under) {
+                assert!(of_table.contains(arg.get_id()), "{} --{}", command.get_name(), arg.get_id());
+            }
         }
     }
 
