@@ -1,8 +1,8 @@
 //! Where the model is wrong: errors over the states that were visited, in cells, and the states where they are largest.
 
-use super::history::number;
 use super::map::View;
-use super::recent::Recent;
+use super::row_buffer::Recent;
+use super::time_series::number;
 use crate::hindsight::{Kind, Neighbours, Rewards, Worst, affordable, has_returns, samples, spacing};
 use crate::snapshot::Evaluator;
 use crate::transition::Rows;
@@ -96,7 +96,7 @@ fn to_json(worst: &Worst, recent: &Recent, rows: &Rows) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::calibration::tests::model;
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::hindsight::WORST;
     use crate::learner::window::Window;

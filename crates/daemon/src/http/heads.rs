@@ -5,7 +5,7 @@
 //! ```
 //! Near 0 the values of a head differ between states by far more than its deviation; near 1 they hardly differ.
 
-use super::history::number;
+use super::time_series::number;
 use crate::learner::heads::Head;
 use crate::snapshot::Evaluator;
 use serde::Deserialize;

@@ -26,39 +26,39 @@
 //! host name that it does not know (a page from elsewhere could otherwise reach it under its own name), and lets no other
 //! site read or frame its answers.
 
-mod answers;
 mod calibration;
+mod connection_slots;
 mod episodes;
 mod errors;
+mod event_log;
 mod guard;
 mod heads;
-mod history;
-mod kept;
 mod map;
-mod marks;
 mod metrics;
-mod newest;
-mod news;
+mod model_archive;
 mod page;
+mod page_delta;
 mod pairs;
-mod past;
 mod path;
-mod places;
-mod recent;
+mod persistence;
+mod query_budget;
 mod refused;
 mod relevance;
+mod response_budget;
+mod row_buffer;
 mod server;
 mod starting;
-mod tails;
+mod state_sample;
+mod stream_positions;
+mod time_series;
+mod trajectories;
 mod trust;
 mod truth;
-mod visited;
-mod waiting;
 mod watcher;
 
-pub use self::past::Shelf;
+pub use self::persistence::Shelf;
+use self::response_budget::WAITING_BYTES;
 pub use self::truth::Truth;
-use self::waiting::WAITING_BYTES;
 use crate::board::Board;
 use crate::config::Config;
 use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};

@@ -1,6 +1,6 @@
 //! Predictions of one reward's value and the returns that came: the newest of them, and how they compare.
 
-use super::history::number;
+use super::time_series::number;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -270,7 +270,7 @@ fn written(pair: &Pair) -> Value {
 mod tests {
     use super::super::calibration::Calibration;
     use super::super::calibration::tests::model;
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::tests::{Row, push};
     use super::{Pair, Pairs};
     use crate::learner::Settings;
     use crate::learner::window::Window;

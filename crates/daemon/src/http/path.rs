@@ -2,9 +2,9 @@
 //!
 //! The last rows come one by one, the last minutes in stops that each stand for some rows ([`super::tails`]).
 
-use super::history::number;
-use super::recent::Recent;
-use super::tails::Tail;
+use super::row_buffer::Recent;
+use super::time_series::number;
+use super::trajectories::Tail;
 use crate::hindsight::{Along, Followed, Rewards, Single, Stretch, has_returns};
 use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Rows;
@@ -363,7 +363,7 @@ fn thinned(count: usize, (points, asked): (usize, Option<usize>), edge: impl Fn(
 #[cfg(test)]
 mod tests {
     use super::super::calibration::tests::model;
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::window::Window;
 

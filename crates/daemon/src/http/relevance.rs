@@ -1,7 +1,7 @@
 //! How much of the value hangs on each state variable: shares of the variance of V over visited states.
 
-use super::history::number;
-use super::recent::Recent;
+use super::row_buffer::Recent;
+use super::time_series::number;
 use crate::hindsight::{At, action, here, inputs, scattered};
 use crate::learner::action::ActionSpace;
 use crate::learner::influence::influence;

@@ -1,12 +1,12 @@
 //! The routes, and the connections that lead to them.
 
-use super::answers::{Question, Refusal};
+use super::connection_slots::{Places, Spare};
 use super::guard::{Guard, Local, protect};
 use super::metrics::Metrics;
 use super::page;
-use super::places::{Places, Spare};
+use super::query_budget::{Question, Refusal};
+use super::response_budget::{HEAD_BYTES, Waiting, busy, count};
 use super::trust::parts_of_read_only;
-use super::waiting::{HEAD_BYTES, Waiting, busy, count};
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
 use crate::clock::has_http_date;

@@ -3,8 +3,8 @@
 use super::guard::{Guard, protect};
 use super::metrics::none_rejected;
 use super::page;
+use super::response_budget::busy;
 use super::server::Routers;
-use super::waiting::busy;
 use crate::telemetry::StartProgress;
 use axum::Router;
 use axum::extract::{Extension, State};

@@ -472,7 +472,7 @@ mod tests {
     use super::super::calibration::Calibration;
     use super::super::calibration::tests::model;
     use super::super::pairs::Verdict;
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::Settings;
     use crate::learner::window::Window;

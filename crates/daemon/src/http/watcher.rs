@@ -1,24 +1,24 @@
 //! The thread that keeps what the page shows, and draws its heat maps.
 
-use super::answers::{Answers, Question, Refusal};
 use super::calibration::{Calibration, REWARDS};
 use super::episodes::Episodes;
 use super::errors::errors;
+use super::event_log::{Marks, concerns};
 use super::heads::heads;
-use super::history::{History, number};
-use super::kept::Kept;
 use super::map::Of;
-use super::marks::{Marks, concerns};
-use super::newest::newest;
-use super::news::{News, apart, brief};
-use super::past::{Past, PastFile, Shelf};
+use super::model_archive::Kept;
+use super::page_delta::{News, apart, brief};
 use super::path::along;
-use super::recent::Recent;
+use super::persistence::{Past, PastFile, Shelf};
+use super::query_budget::{Answers, Question, Refusal};
 use super::refused::REFUSED_S;
 use super::relevance::{RelevanceQuery, relevance};
+use super::row_buffer::Recent;
+use super::state_sample::Visited;
+use super::stream_positions::newest;
+use super::time_series::{History, number};
 use super::trust::{Came, Case, split};
 use super::truth::Told;
-use super::visited::Visited;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::colour::Colours;

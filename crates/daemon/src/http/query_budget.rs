@@ -2,9 +2,9 @@
 
 use super::heads::HeadsQuery;
 use super::map::{Of, View};
-use super::newest::NewestQuery;
 use super::path::PathQuery;
 use super::relevance::RelevanceQuery;
+use super::stream_positions::NewestQuery;
 use crate::snapshot::Snapshot;
 use crate::telemetry;
 use bytes::Bytes;

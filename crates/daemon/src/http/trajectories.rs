@@ -311,8 +311,8 @@ impl Tails {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recent::Recent;
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::Recent;
+    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::hindsight::followed;
 

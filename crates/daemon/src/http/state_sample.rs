@@ -1,6 +1,6 @@
 //! A sample of the states that were visited last.
 
-use super::history::number;
+use super::time_series::number;
 use crate::hindsight::scattered;
 use crate::learner::window::Window;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ impl Visited {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::tests::{Row, push};
     use super::*;
 
     #[test]

@@ -3,9 +3,9 @@
 //! The model does not depend on it. The file is written once a minute and at a stop, more seldom where it is large, and not at
 //! all while rows cannot be stored. A file that cannot be read is ignored, with a line in the log.
 
-use super::history::KeptHistory;
-use super::marks::Marks;
+use super::event_log::Marks;
 use super::pairs::KeptPairs;
+use super::time_series::KeptHistory;
 use crate::packed;
 use crate::sealed::Seal;
 use crate::whole_file;
@@ -112,7 +112,7 @@ fn read(path: &std::path::Path) -> Result<Option<Past>, Box<dyn std::error::Erro
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::History;
+    use super::super::time_series::History;
     use super::*;
 
     fn file(directory: &tempfile::TempDir) -> PastFile {

@@ -1,6 +1,6 @@
 //! Answers that wait for browsers, bounded in bytes.
 
-use super::places::PLACES;
+use super::connection_slots::PLACES;
 use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};

@@ -1,7 +1,7 @@
 //! Where each stream is now.
 
-use super::history::number;
-use super::recent::Recent;
+use super::row_buffer::Recent;
+use super::time_series::number;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(super) fn newest(query: &NewestQuery, recent: &Recent, dim: usize) -> Result
     }
     let tails = recent.tails();
     let named = tails.named().into_iter().filter(|(_, tail)| tail.newest.len() == dim);
-    let one = |(name, tail): (&str, &super::tails::Tail)| {
+    let one = |(name, tail): (&str, &super::trajectories::Tail)| {
         let at: Vec<Value> = axes.iter().map(|&axis| number(tail.newest[axis])).collect();
         json!({"stream": name, "at": at, "silent": tails.is_silent(tail)})
     };
@@ -35,7 +35,7 @@ pub(super) fn newest(query: &NewestQuery, recent: &Recent, dim: usize) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::recent::tests::{Row, push};
+    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::window::Window;
 

@@ -1,6 +1,6 @@
 //! The last rows and the returns that followed them.
 
-use super::tails::Tails;
+use super::trajectories::Tails;
 use crate::hindsight::Rewards;
 use crate::learner::window::Window;
 use crate::transition::Rows;
