@@ -25,7 +25,7 @@ use trajectory::Trajectory;
 
 /// Cells of a map, and points of a curve.
 const COLUMNS: usize = 175;
-const ROWS: usize = 150;
+const CELLS_DOWN: usize = 150;
 const CURVE: usize = 300;
 /// The same of an average, whose cells are dear, and states that it goes over; of those, the ones that variances are taken at.
 const COLUMNS_AVERAGED: usize = 70;
@@ -482,7 +482,7 @@ impl View {
 
     /// Cells of a map.
     fn cells(&self) -> (usize, usize) {
-        if self.marginal { (COLUMNS_AVERAGED, ROWS_AVERAGED) } else { (COLUMNS, ROWS) }
+        if self.marginal { (COLUMNS_AVERAGED, ROWS_AVERAGED) } else { (COLUMNS, CELLS_DOWN) }
     }
 
     /// The model over two variables.

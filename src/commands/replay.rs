@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// An overloaded daemon that does not say how long to wait.
 const RETRY: Duration = Duration::from_millis(50);
 /// Interval of the questions how many rows are learned.
-const LOOK: Duration = Duration::from_millis(50);
+const ASK_INTERVAL: Duration = Duration::from_millis(50);
 /// Rows that have not been learned this long after the one before, while none waits, were refused. The daemon announces refusals
 /// and counts what waits once a second.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -244,7 +244,7 @@ impl Arrivals {
             if since.elapsed() > SETTLED && self.status()?.queues.ingest.waiting == 0 {
                 return Ok(learned);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(ASK_INTERVAL);
         }
     }
 
@@ -259,7 +259,9 @@ impl Arrivals {
             }
         }
         let mut messages = BTreeSet::new();
-        while let Some((_, payload)) = self.events.as_ref().and_then(|events| events.receive(LOOK).ok().flatten()) {
+        while let Some((_, payload)) =
+            self.events.as_ref().and_then(|events| events.receive(ASK_INTERVAL).ok().flatten())
+        {
             let event = wire::to_json(&payload)?;
             let streams = event["streams"].as_array().into_iter().flatten();
             let ours = streams.filter(|refused| refused["session"] == self.session.as_str());

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 /// Numbers of a sparkline.
 const PAST: usize = 60;
 /// Interval of the check for Ctrl-C.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Columns of a narrow terminal.
 const WIDTH: usize = 80;
 /// Streams that are shown.
@@ -263,7 +263,7 @@ fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
 fn pause(next: &mut Instant, interval: f64, over: &AtomicBool) {
     *next = (*next + Duration::from_secs_f64(interval)).max(Instant::now());
     while Instant::now() < *next && !over.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
+        std::thread::sleep(LOOK_INTERVAL.min(next.saturating_duration_since(Instant::now())));
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 /// Interval of the check whether it has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// End a daemon on this machine, and wait until it has ended
 ///
@@ -47,7 +47,7 @@ impl Stop {
                     format!("process {number} has not ended within {seconds} s; it may yet"),
                 ));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOK_INTERVAL);
         }
         drop(progress);
         let seconds = started.elapsed().as_secs_f64();

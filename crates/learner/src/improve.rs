@@ -26,12 +26,12 @@ use std::ops::Range;
 const BLOCK: usize = 256;
 /// Kernel values that are kept from one sweep to the next; where there are more they are worked out again.
 const KEPT_MAX: usize = 1 << 25;
-/// Most sweeps below the discount [`FAR`].
+/// Most sweeps below the discount [`FAR_DISCOUNT`].
 const SWEEPS: usize = 40;
 /// Most sweeps from that discount on, which carries rewards farther.
 const SWEEPS_FAR: usize = 100;
 /// Discount from which on rewards reach far.
-const FAR: f64 = 0.99;
+const FAR_DISCOUNT: f64 = 0.99;
 /// Mean change of the maxima, in parts of their range, below which a sweep is the last.
 const SETTLED: f64 = 3e-4;
 /// Fits whose mean acts where sweeps do not come to rest: the last ones, which they swing about.
@@ -255,7 +255,8 @@ impl Improvement<'_> {
         let posterior = self.model.solve()?;
         let system = posterior.factor(self.model.statistics())?;
         let scale = posterior.scale();
-        let sweeps_max = if discount_max(self.rows, self.model.settings()) >= FAR { SWEEPS_FAR } else { SWEEPS };
+        let sweeps_max =
+            if discount_max(self.rows, self.model.settings()) >= FAR_DISCOUNT { SWEEPS_FAR } else { SWEEPS };
         let kept = self.keep(keep_going)?;
         let common = Common {
             bounds: Bounds::of(self.rows, self.model.settings()),

@@ -568,13 +568,13 @@ impl Model {
         if let Some(mut foretold) = self.hearers.foretold.take_if(|_| self.settings.leaves_chain()) {
             let nothing = Matrix::zeros(self.basis.len(), self.settings.rewards.len());
             let weights = self.posterior().map_or(&nothing, Posterior::feature_weights);
-            self.foretell(rows, block, weights, &mut foretold);
+            self.predict(rows, block, weights, &mut foretold);
             self.hearers.foretold = Some(foretold);
         }
     }
 
     /// Append what weights (m, H) state of rows `range` and their successors.
-    pub(super) fn foretell(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
+    pub(super) fn predict(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
         let features = |of: &[f64]| {
             let states = &of[range.start * rows.dim..range.end * rows.dim];
             self.basis.features(&self.basis.inputs.normalise(states))

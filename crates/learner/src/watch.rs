@@ -254,13 +254,13 @@ impl Watch {
         std::mem::swap(self, &mut healthy);
         std::mem::swap(&mut self.alarms, &mut healthy.alarms);
         self.inflation = healthy.inflation;
-        healthy.calm();
+        healthy.reset();
         self.healthy = Some(Box::new(healthy));
     }
 
     /// Keep what is normal, and nothing of what has happened: for a model that is set aside.
-    fn calm(&mut self) {
-        self.rewards.iter_mut().chain(&mut self.variables).for_each(Series::calm);
+    fn reset(&mut self) {
+        self.rewards.iter_mut().chain(&mut self.variables).for_each(Series::reset);
         self.streams.clear();
         (self.rows, self.inflation, self.healthy) = (0, 1.0, None);
     }
@@ -284,7 +284,7 @@ impl Watch {
     /// What is normal for the model: as it was before the last alarm, or as it is now, where it is known.
     pub(super) fn into_healthy(mut self) -> Option<Box<Watch>> {
         let healthy = self.healthy.take();
-        self.calm();
+        self.reset();
         self.alarms.clear();
         healthy.or_else(|| self.speaks().then(|| Box::new(self)))
     }

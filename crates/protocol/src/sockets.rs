@@ -31,7 +31,7 @@ const MESSAGE_BYTES: usize = 64;
 /// Received messages that the caller has not read yet.
 const UNREAD: usize = 1024;
 /// At a close, how often a look is taken whether everything has been written.
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why there is no connection, or none any more.
 #[derive(Debug)]
@@ -230,7 +230,7 @@ async fn wait_for_tasks(stopped: &mut oneshot::Receiver<()>) -> bool {
     let metrics = tokio::runtime::Handle::current().metrics();
     while metrics.num_alive_tasks() > 0 {
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
             _ = &mut *stopped => return false,
         }
     }

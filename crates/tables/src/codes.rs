@@ -6,9 +6,9 @@ use super::schema::Schema;
 use criticd_learner::transition::Rows;
 
 /// Rows that hold such a number, at least.
-const ROWS: usize = 2;
+const CODE_ROWS_MIN: usize = 2;
 /// How far it lies from the others, in ranges of those.
-const FAR: f64 = 3.0;
+const CODE_DISTANCE_MIN: f64 = 3.0;
 
 /// The lowest of some numbers, how many there are of it, the one above it, and the highest.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl Ends {
         let known =
             (2..10).any(|digits| size == 10_f64.powi(digits) - 1.0) || [32767.0, 32768.0, 65535.0].contains(&size);
         let (range, distance) = (self.highest - self.second, self.second - self.lowest);
-        known && self.rows >= ROWS && range > 0.0 && distance > FAR * range
+        known && self.rows >= CODE_ROWS_MIN && range > 0.0 && distance > CODE_DISTANCE_MIN * range
     }
 }
 

@@ -9,7 +9,7 @@ use super::one_hot::is_whole;
 use std::collections::{BTreeMap, HashSet};
 
 /// Rows that are looked at, at most.
-const ROWS: u64 = 100_000;
+const LOOKED_ROWS_MAX: u64 = 100_000;
 /// Different values that are counted, and those that are named.
 const DISTINCT: usize = 10_000;
 const NAMED: usize = 8;
@@ -156,7 +156,7 @@ impl Look {
     }
 
     pub(super) fn take(&mut self, cell: Cell<'_>) {
-        if self.rows == ROWS {
+        if self.rows == LOOKED_ROWS_MAX {
             return;
         }
         self.rows += 1;

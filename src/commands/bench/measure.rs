@@ -20,7 +20,7 @@ const WARMUP_ROWS: usize = 1 << 14;
 /// States of one batch of queries.
 const QUERY_ROWS: usize = 1024;
 /// Times that a daemon is left idle and then made to select a model.
-const ROUNDS: u32 = 4;
+const SELECTIONS: u32 = 4;
 /// Seconds of queries between two looks whether the model is there.
 const SLICE: f64 = 0.005;
 /// Seconds of one round of queries in the library.
@@ -219,13 +219,13 @@ fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Re
     }
     let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
     let states = case.states(1);
-    let learned = json!({"states": [states], "min_offset": super::workload::ROWS});
+    let learned = json!({"states": [states], "min_offset": super::workload::STREAM_ROWS});
     requester.ask("value", learned, PATIENCE)?;
     let (mut idle, mut selecting) = (Vec::new(), Vec::new());
     // In turns, so that whatever else the machine does meets both.
-    for _ in 0..ROUNDS {
-        query(&mut requester, &states, seconds / f64::from(ROUNDS), &mut idle)?;
-        let mut left = seconds / f64::from(ROUNDS);
+    for _ in 0..SELECTIONS {
+        query(&mut requester, &states, seconds / f64::from(SELECTIONS), &mut idle)?;
+        let mut left = seconds / f64::from(SELECTIONS);
         while left > 0.0 {
             let since = Instant::now();
             let refit = requester.post("refit", json!({"wait": true}))?;

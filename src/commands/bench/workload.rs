@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Rows of the stream; it is sent again and again.
-pub(super) const ROWS: usize = 1 << 14;
+pub(super) const STREAM_ROWS: usize = 1 << 14;
 /// Steps of one episode.
 const EPISODE: usize = 200;
 /// Seconds from one row to the next, where times count: ten rows a second.
@@ -61,7 +61,7 @@ impl Case {
         Ok(Config::new(parts)?)
     }
 
-    /// [`ROWS`] rows in messages of `rows` rows each, arrays as numpy's, or each row as a message of its own, as a producer
+    /// [`STREAM_ROWS`] rows in messages of `rows` rows each, arrays as numpy's, or each row as a message of its own, as a producer
     /// sends every step as soon as it is made.
     pub(super) fn messages(&self, rows: Option<usize>) -> Vec<Vec<u8>> {
         let batches = self.batches(rows.unwrap_or(EPISODE));
@@ -76,8 +76,8 @@ impl Case {
         let mut state = vec![0.0_f64; self.dim];
         let mut row = 0;
         let mut batches = Vec::new();
-        while row < ROWS {
-            let count = rows.min(ROWS - row);
+        while row < STREAM_ROWS {
+            let count = rows.min(STREAM_ROWS - row);
             let (mut states, mut next_states, mut rewards, mut truncated) = (vec![], vec![], vec![], vec![]);
             for _ in 0..count {
                 states.extend_from_slice(&state);
@@ -209,7 +209,7 @@ mod tests {
             messages.iter().map(|message| wire::decode_ingest(message, &limits).unwrap()).collect()
         };
         let (batches, steps) = (decode(case.messages(Some(256))), decode(case.messages(None)));
-        assert_eq!((batches.len(), steps.len()), (ROWS / 256, ROWS));
+        assert_eq!((batches.len(), steps.len()), (STREAM_ROWS / 256, STREAM_ROWS));
         let rows = batches.iter().flat_map(|batch| (0..batch.len()).map(move |i| (batch, i)));
         for ((batch, i), step) in rows.zip(&steps) {
             assert_eq!(

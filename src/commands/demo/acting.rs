@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 /// How long the daemon may take to improve after an episode.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the agent looks whether it has.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Episodes whose mean return says whether the task is solved.
 const MEAN_OF: usize = 10;
 /// Cells of a picture.
 const COLUMNS: usize = 90;
-const ROWS: usize = 75;
+const CELLS_DOWN: usize = 75;
 /// Longest bar of a return.
 const BAR: usize = 40;
 
@@ -242,7 +242,7 @@ fn wait(requester: &mut Requester, rows: u64) -> Result<(), Failure> {
             .first()
             .is_some_and(|critic| critic.learned >= rows && !critic.refit.running && !critic.refit.due);
         quiet = if rests { quiet + 1 } else { 0 };
-        std::thread::sleep(LOOK);
+        std::thread::sleep(LOOK_INTERVAL);
     }
     Ok(())
 }
@@ -324,7 +324,7 @@ impl Learned {
         let actor = Actor::new(Evaluator::new(self.snapshot.clone())).map_err(refused)?;
         let (x, y) = self.task.plane();
         let (mut values, mut actions) = (Vec::new(), Vec::new());
-        for at in Heatmap::centres(&x, &y, COLUMNS, ROWS) {
+        for at in Heatmap::centres(&x, &y, COLUMNS, CELLS_DOWN) {
             let question = Question {
                 state: &self.task.state(at),
                 exploration: Exploration::Greedy,

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the thread looks whether it should end.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What has been seen so far.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +120,7 @@ struct Member {
 impl Member {
     fn run(mut self, subscriber: &Subscriber, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            match subscriber.receive(LOOK) {
+            match subscriber.receive(LOOK_INTERVAL) {
                 Ok(Some((topic, payload))) => {
                     if let Err(e) = self.take(&topic, &payload) {
                         self.say(&format!("a publication was of no use: {e}"));

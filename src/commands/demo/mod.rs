@@ -47,7 +47,7 @@ const SECONDS: u64 = 30;
 /// How much longer, at most, until a first selection has ended.
 const FIRST_SELECTION: Duration = Duration::from_secs(60);
 /// How often a demo that stays looks for Ctrl-C.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Rows that the daemon retains for refits.
 const WINDOW_MIN: usize = 20_000;
@@ -178,7 +178,7 @@ impl Demo {
         if self.stays(std::io::stderr().is_terminal()) && !interrupted.load(Ordering::Relaxed) {
             print(&format!("The dashboard stays at {page} until Ctrl-C\n"))?;
             while !interrupted.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(LOOK_INTERVAL);
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ const STATES: usize = 300;
 const ROLLOUTS: u64 = 16;
 /// Cells of a picture.
 const COLUMNS: usize = 175;
-const ROWS: usize = 150;
+const CELLS_DOWN: usize = 150;
 /// Cells of the picture of rollouts, and rollouts in each.
 const COARSE_COLUMNS: usize = 70;
 const COARSE_ROWS: usize = 60;
@@ -223,7 +223,7 @@ fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
     let axes =
         || (Axis::angle("angle φ [rad], 0 is upright", -PI, PI), Axis::new("speed φ' [rad/s]", -SPEED_MAX, SPEED_MAX));
     let (x, y) = axes();
-    let (mean, deviation) = evaluate(snapshot, &Heatmap::centres(&x, &y, COLUMNS, ROWS));
+    let (mean, deviation) = evaluate(snapshot, &Heatmap::centres(&x, &y, COLUMNS, CELLS_DOWN));
     let title = format!("Value learned\n{}", learned_from(snapshot));
     let mut value = Heatmap::new(title, x, y, COLUMNS, mean, "discounted sum of rewards");
     // Before a refit has selected the model, its deviations are the prior's and say nothing about places.

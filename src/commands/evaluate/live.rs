@@ -19,7 +19,7 @@ use std::time::Duration;
 const EVALUATION: Duration = Duration::from_secs(3600);
 
 /// How many rows are meant where nothing says so.
-const ROWS: u64 = 10_000;
+const ROWS_DEFAULT: u64 = 10_000;
 /// Bytes of a number in a request, of an array of them beside these, and of all that is neither, at most.
 const NUMBER_BYTES: u64 = 9;
 const ROW_BYTES: u64 = 5;
@@ -82,7 +82,7 @@ impl LiveOptions {
         let span = match self.from {
             Some(from) => json!({"from": from}),
             None => {
-                let wanted = self.rows.unwrap_or(ROWS);
+                let wanted = self.rows.unwrap_or(ROWS_DEFAULT);
                 if wanted > fits {
                     note(&format!(
                         "the answers in {fits} states fill a message of the daemon: it judges by these rows alone"

@@ -12,7 +12,7 @@ use crate::transition::Rows;
 use std::path::Path;
 
 /// Rows of a journal that are looked at, the newest.
-pub(super) const ROWS: u64 = 20_000;
+pub(super) const JOURNAL_ROWS_MAX: u64 = 20_000;
 
 /// Rows, and what the model's values are sums of.
 pub(super) struct Came {
@@ -38,7 +38,7 @@ impl Came {
         let all = |rows: &Rows| (rows.rewards_per_row == heads).then(|| (0..heads).collect());
         let (what, rows, streams, first, of_model): (_, _, _, _, Option<Vec<usize>>) =
             if path.is_dir() && holds_journal(path) {
-                let found = archive::newest(path, ROWS).map_err(|e| in_file(path, e))?;
+                let found = archive::newest(path, JOURNAL_ROWS_MAX).map_err(|e| in_file(path, e))?;
                 let critic = found.critics.into_iter().find(|critic| critic.name == snapshot.critic);
                 let fits = |columns: &Vec<usize>| {
                     columns.len() == heads && columns.iter().all(|&column| column < found.rows.rewards_per_row)

@@ -1,6 +1,6 @@
 //! The states that averages, medians and shares are taken over.
 
-use super::came::ROWS;
+use super::came::JOURNAL_ROWS_MAX;
 use crate::commands::Failure;
 use crate::commands::given::{plural, read_states_as};
 use crate::commands::output::in_file;
@@ -37,7 +37,7 @@ impl States {
         }
         let dim = snapshot.state_dim();
         let states: Vec<Vec<f64>> = if path.is_dir() && holds_journal(path) {
-            let found = archive::newest(path, ROWS).map_err(|e| in_file(path, e))?.rows;
+            let found = archive::newest(path, JOURNAL_ROWS_MAX).map_err(|e| in_file(path, e))?.rows;
             if !found.is_empty() && found.dim != dim {
                 let other = found.dim;
                 return Err(in_file(path, format!("states have {other} numbers, states of the model have {dim}")));

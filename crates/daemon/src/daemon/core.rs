@@ -447,12 +447,12 @@ impl Core {
 
     /// A rebuild has come back. It is judged in this turn.
     pub fn rebuild_done(&mut self, done: RebuildDone) {
-        self.rebuilds.came_back(done);
+        self.rebuilds.take_result(done);
     }
 
     /// A refit has come back. It is judged in this turn, behind the rows that were taken in before.
     pub fn refit_done(&mut self, done: RefitDone) {
-        self.refits.came_back(done);
+        self.refits.take_result(done);
     }
 
     /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
@@ -518,7 +518,7 @@ impl Core {
         self.advised = self.intake.take_advised();
         self.changed_heads.extend(self.intake.acknowledge_heads());
         if !self.changed_heads.is_empty() {
-            self.publisher.hurry();
+            self.publisher.request_refresh();
         }
         true
     }
@@ -536,7 +536,7 @@ impl Core {
         let mut other_models = Vec::new();
         for (critic, event) in applied.events {
             if matches!(event, Event::Swapped { .. } | Event::Returned { .. }) {
-                self.publisher.hurry();
+                self.publisher.request_refresh();
             }
             if matches!(event, Event::Swapped { .. } | Event::Returned { .. } | Event::NewPolicy { .. }) {
                 other_models.push(critic);
@@ -552,7 +552,7 @@ impl Core {
         }
         self.to_rebuild.extend(applied.skipped.into_iter().map(|skipped| skipped.critic));
         if self.refits.applied(&self.state, now, &mut self.out) {
-            self.publisher.hurry();
+            self.publisher.request_refresh();
         }
         if let Some(index) = self.rebuilds.applied(&self.state, now, &mut self.out) {
             self.given_up[index] = None;
@@ -560,7 +560,7 @@ impl Core {
             if self.refits.is_waited_for(index) {
                 self.state.request_refit(index);
             }
-            self.publisher.hurry();
+            self.publisher.request_refresh();
             // Others may have come while it ran.
             self.want_missing_heads(index);
         }

@@ -47,9 +47,9 @@ const WORK_AT_ONCE: u64 = 10_000_000;
 /// While rows wait, their share of the learner's time beside such requests: this to one.
 const PARTS_OF_ROWS: f64 = 15.0;
 /// Most row-time debt of requests, seconds.
-const OWED_MAX_S: f64 = 2.0;
+const ROW_DEBT_MAX_S: f64 = 2.0;
 /// Share of the most that was owed below which rows are again as fast as without the requests.
-const STILL_OWED: f64 = 0.125;
+const STILL_IN_DEBT: f64 = 0.125;
 /// For so long rows get the learner at most before such a request, whatever is owed.
 const WAITED_MAX: Duration = Duration::from_secs(4);
 /// Rows of a group at least, if that number waits.
@@ -205,7 +205,7 @@ impl Learning {
     fn receive(&mut self) -> bool {
         // Heard before what else waits: a long message may take seconds to learn, and a stop would wait for several.
         if let Ok(command) = self.inbox.commands.try_recv() {
-            self.obey(command);
+            self.handle(command);
             return true;
         }
         // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
@@ -251,16 +251,16 @@ impl Learning {
                 self.core.checkpoint_done(&done, now);
             },
             recv(self.inbox.commands) -> command => match command {
-                Ok(command) => self.obey(command),
+                Ok(command) => self.handle(command),
                 // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
-            default(self.nap()) => self.pace.rest(begun.elapsed()),
+            default(self.poll_timeout()) => self.pace.rest(begun.elapsed()),
         }
         true
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Reload(config) => match self.core.reload(Arc::clone(&config)) {
                 Ok(()) => self.config = config,
@@ -280,11 +280,11 @@ impl Learning {
 
     /// How long to wait for something: not at all where requests are left over, but for those that owe time to rows, or wait for the
     /// gate.
-    fn nap(&self) -> Duration {
+    fn poll_timeout(&self) -> Duration {
         match self.inbox.calls.is_empty() {
             true => POLL_INTERVAL,
             false if self.pace.only_long_replies => AHEAD_PAUSE,
-            false if self.pace.only_owing => POLL_INTERVAL.min(Duration::from_secs_f64(self.pace.owed_to_rows)),
+            false if self.pace.only_in_debt => POLL_INTERVAL.min(Duration::from_secs_f64(self.pace.row_debt_s)),
             false => Duration::ZERO,
         }
     }
@@ -408,7 +408,7 @@ impl Learning {
         let storable = self.core.read_only().is_none();
         let most = self.pace.group_rows(self.config.batch_rows_max as u64);
         let mut answering = Duration::ZERO;
-        (self.pace.only_owing, self.pace.only_long_replies) = (false, false);
+        (self.pace.only_in_debt, self.pace.only_long_replies) = (false, false);
         for _ in 0..most {
             let (of_requests, of_rows) = self.core.waiting_work();
             let is_long = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
@@ -432,7 +432,7 @@ impl Learning {
             let is_ahead = self.is_ahead();
             let may_answer = answering < ANSWER_AT_ONCE && !is_ahead;
             // At a stop all are answered that can be.
-            let may_work = (self.pace.owed_to_rows == 0.0 || self.deadline.is_some()) && of_requests < WORK_AT_ONCE;
+            let may_work = (self.pace.row_debt_s == 0.0 || self.deadline.is_some()) && of_requests < WORK_AT_ONCE;
             let is_wanted = |call: &Forwarded| brings_rows(call) || (may_answer && (may_work || !works_later(call)));
             if let Some(call) = self.inbox.calls.next_of(is_wanted) {
                 let (is_answer, is_work, begun) = (!brings_rows(&call), works_later(&call), Instant::now());
@@ -441,12 +441,12 @@ impl Learning {
                     answering += begun.elapsed();
                 }
                 if is_work {
-                    self.pace.owe(begun.elapsed().as_secs_f64());
+                    self.pace.add_debt(begun.elapsed().as_secs_f64());
                 }
                 idle = false;
             }
             if idle {
-                (self.pace.only_owing, self.pace.only_long_replies) = (may_answer, is_ahead);
+                (self.pace.only_in_debt, self.pace.only_long_replies) = (may_answer, is_ahead);
                 break;
             }
         }
@@ -547,15 +547,15 @@ struct Pace {
     /// The same of storing it.
     stored_seconds: f64,
     /// Seconds that rows get at their pace, if some wait, before another request is taken whose work is done when its group is applied.
-    owed_to_rows: f64,
+    row_debt_s: f64,
     /// The most that it was since nothing was owed.
-    owed_most: f64,
+    largest_debt_s: f64,
     /// The rows since the last request.
     since_request: Learned,
     /// How long nothing has waited since the last rows.
     rested: Duration,
     /// Whether the requests that are left over are those that owe time to rows.
-    only_owing: bool,
+    only_in_debt: bool,
     /// Whether they wait until the gate has passed replies on.
     only_long_replies: bool,
     /// The last turn has left its snapshot to this one.
@@ -582,14 +582,14 @@ impl Pace {
         }
         if self.row_seconds == 0.0 {
             // Nothing can be told apart yet.
-            self.owed_to_rows = 0.0;
-        } else if has_requests || self.owed_to_rows > 0.0 {
-            self.owe(spent.as_secs_f64() - of_rows);
-            self.owed_to_rows = (self.owed_to_rows - of_rows).max(0.0);
+            self.row_debt_s = 0.0;
+        } else if has_requests || self.row_debt_s > 0.0 {
+            self.add_debt(spent.as_secs_f64() - of_rows);
+            self.row_debt_s = (self.row_debt_s - of_rows).max(0.0);
         }
         if !has_requests && rows > 0 {
             // The pace is that without requests: what they make slow is over when most is paid back.
-            if self.owed_to_rows <= self.owed_most * STILL_OWED {
+            if self.row_debt_s <= self.largest_debt_s * STILL_IN_DEBT {
                 note_rows(&mut self.stored_seconds, storing.as_secs_f64() / rows as f64);
                 note_rows(&mut self.row_seconds, applying.as_secs_f64() / rows as f64);
             }
@@ -597,22 +597,22 @@ impl Pace {
             (*all, *stored, *applied) = (*all + rows, *stored + storing, *applied + applying);
         }
         let Learned { rows, storing, applying } = self.since_request;
-        if self.owed_to_rows > 0.0 && storing + applying >= WAITED_MAX {
+        if self.row_debt_s > 0.0 && storing + applying >= WAITED_MAX {
             // Rows have become slower for another reason: this is their pace now.
             self.stored_seconds = storing.as_secs_f64() / rows as f64;
             self.row_seconds = applying.as_secs_f64() / rows as f64;
-            self.owed_to_rows = 0.0;
+            self.row_debt_s = 0.0;
         }
-        if self.owed_to_rows == 0.0 {
-            self.owed_most = 0.0;
+        if self.row_debt_s == 0.0 {
+            self.largest_debt_s = 0.0;
         }
     }
 
     /// Nothing waited for so long. Gaps within a fast stream pay back as rows do; where none has come for a while no row has to wait.
     fn rest(&mut self, idle: Duration) {
         self.rested += idle;
-        let left = if self.has_rested() { 0.0 } else { self.owed_to_rows - idle.as_secs_f64() };
-        self.owed_to_rows = left.max(0.0);
+        let left = if self.has_rested() { 0.0 } else { self.row_debt_s - idle.as_secs_f64() };
+        self.row_debt_s = left.max(0.0);
     }
 
     fn has_rested(&self) -> bool {
@@ -620,12 +620,12 @@ impl Pace {
     }
 
     /// Requests took `seconds` of the learner's time: rows may take that long before the next of them.
-    fn owe(&mut self, seconds: f64) {
+    fn add_debt(&mut self, seconds: f64) {
         if self.has_rested() {
             return;
         }
-        self.owed_to_rows = (self.owed_to_rows + PARTS_OF_ROWS * seconds).min(OWED_MAX_S);
-        self.owed_most = self.owed_most.max(self.owed_to_rows);
+        self.row_debt_s = (self.row_debt_s + PARTS_OF_ROWS * seconds).min(ROW_DEBT_MAX_S);
+        self.largest_debt_s = self.largest_debt_s.max(self.row_debt_s);
     }
 
     /// Rows that are taken at once, of at most `most`. It depends on the clock, as everything does that cuts the stream into
@@ -771,27 +771,27 @@ mod tests {
         let is_near = |owed: f64, milliseconds: f64| (owed - 1e-3 * milliseconds).abs() < 1e-9;
         pace.note(100, false, [Duration::ZERO, ms(1)]);
         pace.note(100, true, [Duration::ZERO, ms(21)]);
-        assert!(is_near(pace.owed_to_rows, 15.0 * 20.0 - 1.0), "{}", pace.owed_to_rows);
+        assert!(is_near(pace.row_debt_s, 15.0 * 20.0 - 1.0), "{}", pace.row_debt_s);
         // Storing counts as well, and taking requests in.
-        pace.owe(1e-3);
+        pace.add_debt(1e-3);
         pace.note(0, true, [ms(2), ms(1)]);
-        assert!(is_near(pace.owed_to_rows, 299.0 + 15.0 * 4.0), "{}", pace.owed_to_rows);
-        pace.owed_to_rows = 0.179;
+        assert!(is_near(pace.row_debt_s, 299.0 + 15.0 * 4.0), "{}", pace.row_debt_s);
+        pace.row_debt_s = 0.179;
         (0..17).for_each(|_| pace.note(1000, false, [Duration::ZERO, ms(10)]));
-        assert!(is_near(pace.owed_to_rows, 9.0));
+        assert!(is_near(pace.row_debt_s, 9.0));
         pace.note(1000, false, [Duration::ZERO, ms(10)]);
-        assert_eq!(pace.owed_to_rows, 0.0);
+        assert_eq!(pace.row_debt_s, 0.0);
         // Short gaps of the stream pay as well.
-        pace.owed_to_rows = 0.179;
+        pace.row_debt_s = 0.179;
         pace.rest(ms(1));
-        assert!(is_near(pace.owed_to_rows, 178.0));
+        assert!(is_near(pace.row_debt_s, 178.0));
         pace.rest(POLL_INTERVAL);
-        assert_eq!(pace.owed_to_rows, 0.0);
+        assert_eq!(pace.row_debt_s, 0.0);
         // Nor does a request that comes where no rows do owe anything.
         pace.note(0, true, [ms(1), ms(1)]);
-        assert_eq!(pace.owed_to_rows, 0.0);
+        assert_eq!(pace.row_debt_s, 0.0);
         pace.note(1000, true, [ms(1), ms(10)]);
-        assert!(is_near(pace.owed_to_rows, 15.0 - 10.0), "{}", pace.owed_to_rows);
+        assert!(is_near(pace.row_debt_s, 15.0 - 10.0), "{}", pace.row_debt_s);
     }
 
     #[test]
@@ -800,17 +800,17 @@ mod tests {
         pace.note(1000, false, [Duration::ZERO, ms(10)]);
         pace.note(0, true, [Duration::ZERO, ms(10)]);
         pace.note(1000, false, [Duration::ZERO, ms(20)]);
-        assert!((pace.owed_to_rows - 0.29).abs() < 1e-9, "{}", pace.owed_to_rows);
+        assert!((pace.row_debt_s - 0.29).abs() < 1e-9, "{}", pace.row_debt_s);
         // Where one group is slow and the next as much faster, nothing is owed for that.
-        let mut uneven = Pace { row_seconds: 1e-5, owed_to_rows: 1.0, owed_most: 1.0, ..Pace::default() };
+        let mut uneven = Pace { row_seconds: 1e-5, row_debt_s: 1.0, largest_debt_s: 1.0, ..Pace::default() };
         (0..10).for_each(|k| uneven.note(1000, false, [Duration::ZERO, ms(if k % 2 == 0 { 15 } else { 5 })]));
-        assert!((0.8..0.95).contains(&uneven.owed_to_rows), "{}", uneven.owed_to_rows);
+        assert!((0.8..0.95).contains(&uneven.row_debt_s), "{}", uneven.row_debt_s);
         // However often requests come, what they make slow is not taken for the pace of rows.
         for _ in 0..1000 {
-            pace.owed_to_rows = 0.0;
+            pace.row_debt_s = 0.0;
             pace.note(0, true, [Duration::ZERO, ms(1)]);
             (0..5).for_each(|_| pace.note(1000, false, [Duration::ZERO, ms(12)]));
-            while pace.owed_to_rows > 0.0 {
+            while pace.row_debt_s > 0.0 {
                 pace.note(1000, false, [Duration::ZERO, ms(10)]);
             }
         }
@@ -820,7 +820,7 @@ mod tests {
         let wait = |pace: &mut Pace| {
             let owes = |_: &u32| {
                 pace.note(1000, false, [Duration::ZERO, ms(30)]);
-                pace.owed_to_rows > 0.0
+                pace.row_debt_s > 0.0
             };
             (0..10_000).take_while(owes).count()
         };
@@ -834,12 +834,12 @@ mod tests {
     #[test]
     fn nothing_is_owed_before_the_pace_of_rows_is_known() {
         let (mut pace, ms) = (Pace::default(), Duration::from_millis);
-        pace.owe(0.1);
+        pace.add_debt(0.1);
         pace.note(4096, true, [ms(1), ms(100)]);
-        assert_eq!(pace.owed_to_rows, 0.0);
+        assert_eq!(pace.row_debt_s, 0.0);
         pace.note(1000, false, [Duration::ZERO, ms(10)]);
         pace.note(1000, true, [Duration::ZERO, ms(12)]);
-        assert!((pace.owed_to_rows - (0.03 - 0.01)).abs() < 1e-9, "{}", pace.owed_to_rows);
+        assert!((pace.row_debt_s - (0.03 - 0.01)).abs() < 1e-9, "{}", pace.row_debt_s);
     }
 
     #[test]
@@ -886,7 +886,7 @@ mod tests {
         learning.core.step(now);
         println!("{work} multiplications took {:?}", before.elapsed());
         // While rows wait they are taken, and no such request.
-        learning.pace.owed_to_rows = 1.0;
+        learning.pace.row_debt_s = 1.0;
         let mut pendulum = Pendulum::new(1, 0.3);
         let steps: Vec<Step> = (0..10_000).map(|_| pendulum.step()).collect();
         for batch in steps.chunks(16).flat_map(|some| sim::batches("p", "", some)) {

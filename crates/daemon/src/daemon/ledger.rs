@@ -231,7 +231,7 @@ impl Ledger {
     /// Number below which groups may be dropped with the next commit: oldest first, while there are more rows or bytes than are
     /// kept, and never what a start from one of the checkpoints needs.
     fn truncate_before(&mut self, group: &StoredGroup) -> Result<u64, StoreError> {
-        const AT_ONCE: usize = 8;
+        const GROUPS_AT_ONCE: usize = 8;
         let LedgerSettings { rows_max, bytes_max, .. } = self.settings;
         let needed = match self.kept.iter().map(|&(_, oldest)| oldest).min() {
             Some(needed) => needed,
@@ -245,7 +245,7 @@ impl Ledger {
             return Ok(0);
         }
         let mut below = first.id;
-        for head in self.storage.headers(first.id, AT_ONCE)? {
+        for head in self.storage.headers(first.id, GROUPS_AT_ONCE)? {
             if head.id >= needed || !excess(head.first_offset, self.bytes) {
                 break;
             }

@@ -15,7 +15,7 @@ use nalgebra::DMatrix;
 use std::collections::HashMap;
 
 /// Inputs that are evaluated at once.
-const AT_ONCE: usize = 4096;
+const INPUTS_AT_ONCE: usize = 4096;
 
 /// A state, and the action there if one is known.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ pub fn values(model: &Evaluator, places: &[At], successor: Option<Successor>) ->
         Some(Successor::Improve) => {
             let candidates = of.space.candidates();
             let choices = candidates.len() / of.space.width();
-            let together = (AT_ONCE / choices).max(1);
+            let together = (INPUTS_AT_ONCE / choices).max(1);
             for (first, some) in places.chunks(together).enumerate() {
                 let each = some.iter().flat_map(|place| {
                     candidates.chunks_exact(of.space.width()).flat_map(|action| [place.state, action].concat())

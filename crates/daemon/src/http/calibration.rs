@@ -32,7 +32,7 @@ pub(super) const CUT: f64 = 0.3;
 /// Returns that were cut too early, one after the other, from which on it is said that none can be known.
 const CUT_TOO_EARLY: u32 = 30;
 /// Rows for which a state is followed at most.
-const ROWS: u32 = 100_000;
+const FOLLOWED_ROWS_MAX: u32 = 100_000;
 /// A state that is being followed.
 #[derive(Clone, Debug)]
 struct Sample {
@@ -226,7 +226,7 @@ impl Calibration {
                     let rows = samples.iter().map(|sample| sample.rows).max().unwrap_or(0);
                     self.too_early = (count.saturating_add(samples.len() as u32), longest.max(rows));
                 }
-                samples.retain(|sample| sample.rows <= ROWS && !rows.truncated[i]);
+                samples.retain(|sample| sample.rows <= FOLLOWED_ROWS_MAX && !rows.truncated[i]);
                 if samples.is_empty() {
                     self.chains.remove(&stream);
                 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Cells of a map; fewer where a large dictionary makes each of them dear.
 const COLUMNS: usize = 96;
-const ROWS: usize = 72;
+const CELLS_DOWN: usize = 72;
 /// Cells of the coarsest map of the standard deviation.
 const COARSE: (usize, usize) = (12, 9);
 /// Points of a curve.
@@ -237,7 +237,7 @@ impl Grid {
         if self.at.len() != truth.dim() {
             return Err(format!("the truth is known of states of {} numbers", truth.dim()));
         }
-        let (columns, rows) = if self.y.is_some() { (COLUMNS, ROWS) } else { (CURVE, 1) };
+        let (columns, rows) = if self.y.is_some() { (COLUMNS, CELLS_DOWN) } else { (CURVE, 1) };
         let places = self.places((columns, rows));
         let chosen = if self.average { evenly(visited, AVERAGED) } else { Vec::new() };
         let others = if chosen.is_empty() { self.at.clone() } else { chosen.concat() };
@@ -267,7 +267,7 @@ impl Grid {
     }
 
     fn size(&self) -> (usize, usize) {
-        if self.y.is_some() { (COLUMNS, ROWS) } else { (CURVE, 1) }
+        if self.y.is_some() { (COLUMNS, CELLS_DOWN) } else { (CURVE, 1) }
     }
 
     /// The model where the other variables stand.
@@ -401,11 +401,11 @@ pub(super) mod tests {
         let side = |name: &str| head[name].as_u64().unwrap() as usize;
         let coarse = side("deviation_columns") * side("deviation_rows");
         assert!((108..300).contains(&coarse), "{coarse}");
-        assert_eq!(numbers.len(), COLUMNS * ROWS + coarse);
+        assert_eq!(numbers.len(), COLUMNS * CELLS_DOWN + coarse);
 
         let without = Evaluator::new(Snapshot { variance: None, ..model(5) });
         let (head, numbers) = parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, &[]).unwrap());
-        assert_eq!((&head["deviation_columns"], numbers.len()), (&json!(0), COLUMNS * ROWS));
+        assert_eq!((&head["deviation_columns"], numbers.len()), (&json!(0), COLUMNS * CELLS_DOWN));
     }
 
     #[test]

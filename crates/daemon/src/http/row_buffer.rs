@@ -7,7 +7,7 @@ use crate::transition::Rows;
 use std::collections::{HashMap, VecDeque};
 
 /// Rows kept, and the bytes that they may take about.
-const ROWS: usize = 20_000;
+const ROWS_MAX: usize = 20_000;
 const BYTES: usize = 8 << 20;
 /// Rows kept of states of any dimension.
 const ROWS_MIN: usize = 256;
@@ -61,7 +61,7 @@ impl Recent {
         while self.notices.front().is_some_and(|notice| notice.until < now - TIMED_S) {
             self.notices.pop_front();
         }
-        let most = (BYTES / Rows::bytes_per_row(window.dim(), window.rewards_per_row())).clamp(ROWS_MIN, ROWS);
+        let most = (BYTES / Rows::bytes_per_row(window.dim(), window.rewards_per_row())).clamp(ROWS_MIN, ROWS_MAX);
         let alike = |rows: &Rows| (rows.dim, rows.rewards_per_row) == (window.dim(), window.rewards_per_row());
         if self.end < window.start() || !self.rows.as_ref().is_some_and(alike) {
             // Rows are missing: what followed those before is unknown.
@@ -204,9 +204,9 @@ pub(super) mod tests {
             (0..4096).for_each(|_| push(&mut window, &row(0, false, f64::from(round), false)));
             recent.take(&window.from_offset(recent.end()), &[], f64::from(round));
             let rows = recent.rows().unwrap();
-            assert!(rows.len() <= 2 * ROWS && rows.reward(rows.len() - 1)[0] == f64::from(round));
+            assert!(rows.len() <= 2 * ROWS_MAX && rows.reward(rows.len() - 1)[0] == f64::from(round));
         }
-        assert!(recent.rows().unwrap().len() >= ROWS);
+        assert!(recent.rows().unwrap().len() >= ROWS_MAX);
         let mut later = Window::starting_at(1, 1, 100, 1_000_000);
         push(&mut later, &row(0, false, 9.0, false));
         recent.take(&later, &[], 30.0);

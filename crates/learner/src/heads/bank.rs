@@ -590,7 +590,7 @@ impl Bank {
     pub(crate) fn foresight_is_due(&self, rows: u64) -> bool {
         let remembered = self.forgetting.map_or(rows, |forgetting| rows.min(forgetting.half_life() as u64));
         let apart = (remembered / 8).max(2 * self.heads.len() as u64);
-        rows >= self.verified.foreseen_at().map_or(TUNED_FROM, |before| before + apart)
+        rows >= self.verified.forecast_at().map_or(TUNED_FROM, |before| before + apart)
     }
 
     /// Verify what the weights of now predict. `rows` is how many have been learned. New weights take the memory of those before, so
@@ -598,7 +598,7 @@ impl Bank {
     ///
     /// # Errors
     /// As [`Bank::solve`]; nothing is then verified until the next success.
-    pub(crate) fn foresee(&mut self, running: &Running, rows: u64) -> Result<(), SolveError> {
+    pub(crate) fn renew_forecast(&mut self, running: &Running, rows: u64) -> Result<(), SolveError> {
         let mut weights = self.verified.take_weights();
         let mut foreseen = || -> Result<Vec<Spectrum>, SolveError> {
             let (solution, mut is_solved) = (self.decompose(running)?, false);
@@ -623,7 +623,7 @@ impl Bank {
     ) -> Result<(), SolveError> {
         weights.truncate(self.rules.len());
         let spectra = spectra.inspect_err(|_| self.verified.give_up())?;
-        self.verified.foresee(rows, self.unit(), spectra, weights);
+        self.verified.set_forecast(rows, self.unit(), spectra, weights);
         Ok(())
     }
 

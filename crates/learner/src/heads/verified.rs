@@ -130,7 +130,7 @@ impl HeadVerification {
     }
 
     /// Rows at which the weights that predict were made; none without weights.
-    pub(super) fn foreseen_at(&self) -> Option<u64> {
+    pub(super) fn forecast_at(&self) -> Option<u64> {
         self.forecast.as_ref().map(|forecast| forecast.rows)
     }
 
@@ -141,7 +141,7 @@ impl HeadVerification {
         Some(weights[g].chunks_exact(heads.max(1)).zip(features).map(|(row, phi)| f64::from(row[column]) * phi).sum())
     }
 
-    /// Take the forecast's buffers for reuse; there is no forecast until [`HeadVerification::foresee`] makes one.
+    /// Take the forecast's buffers for reuse; there is no forecast until [`HeadVerification::set_forecast`] makes one.
     pub(super) fn take_weights(&mut self) -> Vec<Vec<f32>> {
         self.forecast.take().map(|forecast| forecast.weights).unwrap_or_default()
     }
@@ -154,7 +154,7 @@ impl HeadVerification {
 
     /// Predict with these weights of each group, [`in_single_precision`], from here on. `unit` is how often the newest row counts in
     /// `spectra`.
-    pub(super) fn foresee(&mut self, rows: u64, unit: f64, mut spectra: Vec<Spectrum>, weights: Vec<Vec<f32>>) {
+    pub(super) fn set_forecast(&mut self, rows: u64, unit: f64, mut spectra: Vec<Spectrum>, weights: Vec<Vec<f32>>) {
         spectra.iter_mut().flat_map(|spectrum| &mut spectrum.values).for_each(|value| *value /= unit);
         self.forecast = Some(Forecast { rows, spectra, weights });
     }
@@ -513,7 +513,7 @@ mod tests {
         let mut verification = HeadVerification::default();
         verification.settle([2].into_iter());
         let spectrum = Spectrum { values: vec![1e9], vectors: Matrix::identity(1) };
-        verification.foresee(0, 1.0, vec![spectrum], vec![vec![1.0, 1.0]]);
+        verification.set_forecast(0, 1.0, vec![spectrum], vec![vec![1.0, 1.0]]);
         (verification, move |_| Scale { signal: 1.0, ratio: stated * stated })
     }
 
@@ -609,7 +609,7 @@ mod tests {
         let before = verification.verdict(0, 1).unwrap();
         verification.select(&[Some(vec![1])]);
         assert_eq!((verification.verdict(0, 0), verification.verdict(0, 1)), (Some(before), None));
-        assert!(verification.is_consistent(&[1], 1, 1, 1) && verification.foreseen_at().is_none());
+        assert!(verification.is_consistent(&[1], 1, 1, 1) && verification.forecast_at().is_none());
         verification.select(&[None]);
         assert!(verification.groups.is_empty());
     }
@@ -621,14 +621,14 @@ mod tests {
         let mut weights = verification.take_weights();
         in_single_precision(&Matrix::from_columns(1, 2, vec![2.0, 3.0]), 0, &mut weights);
         let spectrum = Spectrum { values: vec![1e9], vectors: Matrix::identity(1) };
-        verification.foresee(9, 1.0, vec![spectrum], weights);
+        verification.set_forecast(9, 1.0, vec![spectrum], weights);
         let forecast = verification.forecast.as_ref().unwrap();
         assert_eq!((forecast.rows, &forecast.weights[0][..]), (9, &[2.0, 3.0][..]));
         assert_eq!(before, Some(forecast.weights[0].as_ptr()));
         row(&mut verification, &scale, 0.9, [1.0, 1.0]);
         assert!(verification.groups[0].trials[0].slot.is_some());
         verification.give_up();
-        assert!(verification.foreseen_at().is_none() && verification.groups[0].trials[0].slot.is_none());
+        assert!(verification.forecast_at().is_none() && verification.groups[0].trials[0].slot.is_none());
     }
 
     #[test]

@@ -323,7 +323,7 @@ impl Learner {
     /// The weights have just been refreshed: answer an alarm, or end what one has begun.
     fn follow(&mut self, window: &Window) {
         if let Some(alarm) = self.following.pending.take() {
-            if !self.come_back(window, alarm.finding.since) {
+            if !self.reinstate(window, alarm.finding.since) {
                 self.fork(window, &alarm);
             }
             return;
@@ -331,7 +331,7 @@ impl Learner {
         if let Some(fork) = &self.following.fork {
             let (from, verdict) = (fork.from, fork.verdict(self.learned));
             let tries = self.learned >= fork.try_again_at || verdict == Some(true);
-            if tries && self.come_back(window, from) {
+            if tries && self.reinstate(window, from) {
                 return;
             }
             match verdict {
@@ -397,7 +397,7 @@ impl Learner {
             fork.learn_and_foretell(rows, range.clone(), offset, new);
             old.clear();
             let Some(posterior) = model.posterior() else { break };
-            model.foretell(rows, range.clone(), posterior.feature_weights(), old);
+            model.predict(rows, range.clone(), posterior.feature_weights(), old);
             contest.take(settings, rows, range, old, new);
         }
         let before = std::mem::replace(&mut self.following.changed_at, from);
@@ -425,7 +425,7 @@ impl Learner {
         let mut foretold = Foretold::default();
         for (rows, range, _) in pieces(window, from, end) {
             foretold.clear();
-            model.foretell(rows, range.clone(), model.posterior()?.feature_weights(), &mut foretold);
+            model.predict(rows, range.clone(), model.posterior()?.feature_weights(), &mut foretold);
             foretold.errors(rows, range, &self.settings.rewards, self.settings.discount, &mut errors);
         }
         let (errors, spread) = (&mut errors[alarm.reward], spreads[alarm.reward]);
@@ -450,7 +450,7 @@ impl Learner {
     }
 
     /// Try the models that were set aside on the last rows, none before `since`; whether one has taken over.
-    fn come_back(&mut self, window: &Window, since: u64) -> bool {
+    fn reinstate(&mut self, window: &Window, since: u64) -> bool {
         let from = since.max(self.learned.saturating_sub(TRIAL_ROWS)).max(window.start());
         if self.learned.saturating_sub(from) < TRIAL_ROWS_MIN {
             return false;
@@ -466,8 +466,8 @@ impl Learner {
             for (rows, range, _) in pieces(window, from, self.learned) {
                 present.clear();
                 theirs.clear();
-                model.foretell(rows, range.clone(), posterior.feature_weights(), &mut present);
-                kept.model.foretell(rows, range.clone(), &kept.weights, &mut theirs);
+                model.predict(rows, range.clone(), posterior.feature_weights(), &mut present);
+                kept.model.predict(rows, range.clone(), &kept.weights, &mut theirs);
                 theirs.errors(rows, range.clone(), rewards, *discount, &mut errors);
                 contest.take(settings, rows, range, &present, &theirs);
             }

@@ -184,7 +184,7 @@ impl Level {
         found
     }
 
-    fn calm(&mut self) {
+    fn reset(&mut self) {
         self.rises = Default::default();
     }
 
@@ -329,8 +329,8 @@ impl Series {
     }
 
     /// Keep unit and baselines, and begin to watch from there: for a model that was set aside and comes back.
-    pub fn calm(&mut self) {
-        self.levels.iter_mut().for_each(Level::calm);
+    pub fn reset(&mut self) {
+        self.levels.iter_mut().for_each(Level::reset);
         (self.sums, self.filled, self.longer) = Default::default();
     }
 

@@ -69,7 +69,7 @@ impl Model {
     fn foresee_heads(&mut self) -> Result<(), SolveError> {
         let running = self.running();
         match &mut self.heads {
-            Some(heads) => heads.foresee(&running, self.statistics.rows),
+            Some(heads) => heads.renew_forecast(&running, self.statistics.rows),
             None => Ok(()),
         }
     }

@@ -68,7 +68,7 @@ impl Model {
                 return None;
             }
             let block = start..range.end.min(start + BLOCK);
-            self.foretell(rows, block, posterior.feature_weights(), &mut foretold);
+            self.predict(rows, block, posterior.feature_weights(), &mut foretold);
         }
         foretold.values.iter().all(|values| values.iter().all(|v| v.is_finite())).then_some(foretold)
     }

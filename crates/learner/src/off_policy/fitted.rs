@@ -53,7 +53,7 @@ pub fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
 }
 
 /// Rows whose states are evaluated at once, each with every action.
-const AT_ONCE: usize = 1 << 10;
+const ROWS_AT_ONCE: usize = 1 << 10;
 
 /// Rows, their episodes and the two policies.
 #[derive(Clone, Debug)]
@@ -256,7 +256,7 @@ impl Judged {
         places: &[usize],
     ) -> Result<(Vec<f64>, Vec<f64>), Fault> {
         let (mut v, mut q) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
-        for some in places.chunks(AT_ONCE) {
+        for some in places.chunks(ROWS_AT_ONCE) {
             let (values, acted) = self.values_of_some(model, space, policy, some)?;
             v.extend(values);
             q.extend(acted);

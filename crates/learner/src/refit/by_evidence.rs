@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
-const ROUNDS: usize = 3;
+const TARGET_ROUNDS: usize = 3;
 /// Stop iterating when the targets move by less than this many standard deviations of the targets.
 const TARGETS_MOVED: f64 = 0.05;
 /// Also require that the targets move by less than this many standard deviations of the noise: errors in the targets are noise
@@ -73,7 +73,7 @@ pub(super) fn select(
         let snapshot = model.value_snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
-        if shift > targets_settled(hyperparameters, &moved) && number < ROUNDS && time_left() {
+        if shift > targets_settled(hyperparameters, &moved) && number < TARGET_ROUNDS && time_left() {
             (targets, best) = (moved, Some(found));
             number += 1;
             continue;

@@ -23,9 +23,9 @@ use nalgebra::DMatrix;
 /// Heads that choose the kernel, the critic's rewards among them.
 const SAMPLE: usize = 16;
 /// Rows that the evidence is computed on.
-const ROWS: usize = 600;
+const EVIDENCE_ROWS: usize = 600;
 /// Rounds of targets and ascent: the values that close chains move with the kernel.
-const ROUNDS: usize = 2;
+const TARGET_ROUNDS: usize = 2;
 /// Largest dictionary that targets are made with.
 const DICTIONARY_MAX: usize = 200;
 
@@ -156,7 +156,7 @@ impl Asked<'_> {
         let settings = &Settings {
             heads: sample.heads.clone(),
             evidence: SelectBy::Exact,
-            evidence_rows: ROWS.min(self.settings.evidence_rows),
+            evidence_rows: EVIDENCE_ROWS.min(self.settings.evidence_rows),
             noise: NoiseModel::Correlated,
             estimate_scale: true,
             // Only heads are read from the models of the search.
@@ -199,7 +199,7 @@ impl Asked<'_> {
             };
             structures.clear();
             let found = climb.select(settings.kernel, &mut structures)?;
-            if round == ROUNDS || !time_left() {
+            if round == TARGET_ROUNDS || !time_left() {
                 return Ok(Some(Chosen { search, found, heads: targets.cols(), rewards, structures, ascents }));
             }
             hyperparameters = found.hyperparameters();

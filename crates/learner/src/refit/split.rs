@@ -20,11 +20,11 @@ pub const STAYS: f64 = 0.01;
 /// Heads that divide themselves, the critic's rewards among them.
 const SAMPLE: usize = 32;
 /// Rows that evidences are computed on.
-const ROWS: usize = 600;
+const EVIDENCE_ROWS: usize = 600;
 /// Rounds of two kernels and heads that choose between them.
-const ROUNDS: usize = 2;
+const SPLIT_ROUNDS: usize = 2;
 /// Heads whose returns are computed at a time.
-const AT_ONCE: usize = 64;
+const HEADS_AT_ONCE: usize = 64;
 /// Parameters of a kernel before its relevances: its two variances, and the noise variance.
 const VARIANCES: usize = 3;
 
@@ -127,7 +127,7 @@ impl<'a> Asked<'a> {
         let settings = Settings {
             heads,
             evidence: SelectBy::Exact,
-            evidence_rows: ROWS.min(settings.evidence_rows),
+            evidence_rows: EVIDENCE_ROWS.min(settings.evidence_rows),
             noise: NoiseModel::Correlated,
             estimate_scale: true,
             // Only heads are read from the models of the search.
@@ -244,7 +244,7 @@ impl<'a> Asked<'a> {
             let kernels = [fit(false)?, fit(true)?];
             let after = fits(problem, &kernels, keep_going)?;
             let chosen: Vec<bool> = after.iter().map(|[first, second]| second.evidence > first.evidence).collect();
-            if chosen == sides || round == ROUNDS || !time_left() {
+            if chosen == sides || round == SPLIT_ROUNDS || !time_left() {
                 let evidence = after.iter().zip(&sides).map(|(of, &side)| of[usize::from(side)].evidence).sum();
                 return Ok(Some(Pair { kernels, evidence }));
             }
@@ -268,11 +268,11 @@ impl<'a> Asked<'a> {
         let places = snapshot.places_of_heads(&settings.heads);
         let mut out = Matrix::zeros(rows.len(), heads.len());
         let mut varies = Vec::with_capacity(heads.len());
-        for first in (0..heads.len()).step_by(AT_ONCE) {
+        for first in (0..heads.len()).step_by(HEADS_AT_ONCE) {
             if !keep_going() {
                 return Err(RefitError::Stopped);
             }
-            let numbers: Vec<usize> = (first..heads.len().min(first + AT_ONCE)).collect();
+            let numbers: Vec<usize> = (first..heads.len().min(first + HEADS_AT_ONCE)).collect();
             let found = returns(&settings.heads, &numbers, self.rows, &snapshot, &places);
             for (column, &h) in numbers.iter().enumerate() {
                 let own = standardised(found.col(column));

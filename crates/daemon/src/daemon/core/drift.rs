@@ -140,7 +140,7 @@ fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Ou
 /// A state variable that moved: its size is in standard deviations of the variable.
 fn variable(learner: &Learner, Moved { variable, finding }: &Moved) -> MovedVariable {
     let names = learner.model().and_then(|model| model.inputs().names.as_ref());
-    let name = names.and_then(|names| names.get(*variable).cloned()).unwrap_or_else(|| state_name(variable));
+    let name = names.and_then(|names| names.get(*variable).cloned()).unwrap_or_else(|| state_name(*variable));
     MovedVariable {
         variable: *variable as u64,
         name,

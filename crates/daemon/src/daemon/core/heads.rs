@@ -309,7 +309,7 @@ impl Core {
     /// The heads of these critics have changed.
     pub(super) fn heads_changed(&mut self, critics: &[String]) {
         for critic in critics {
-            self.publisher.hurry();
+            self.publisher.request_refresh();
             let found = self.state.critics().iter().position(|learner| learner.settings().name == *critic);
             found.into_iter().for_each(|index| self.want_missing_heads(index));
         }

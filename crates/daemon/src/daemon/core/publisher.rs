@@ -147,7 +147,7 @@ impl Publisher {
     }
 
     /// The next refresh does not wait.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn request_refresh(&mut self) {
         self.at_once = true;
     }
 
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!((publisher.offset(), publisher.board().get(0).unwrap().revision), (200, 1));
         // Half a second was spent: the next five belong to learning. Nothing new has come either.
         assert!(!publisher.due(&state, interval, at(1.05)));
-        publisher.hurry();
+        publisher.request_refresh();
         assert!(publisher.due(&state, interval, at(1.05)), "a model was adopted");
         assert_eq!(refresh(&mut publisher, false, at(1.05)), [""; 0], "too soon after the last publication");
         assert!(!publisher.due(&state, interval, at(6.0)));

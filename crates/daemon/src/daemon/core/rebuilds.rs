@@ -25,7 +25,7 @@ const TAIL_ROWS: u64 = 256;
 const HEADS_TAIL_ROWS: u64 = 1024;
 /// Rounds of following the journal. After these the rows that are missing still are left out, as if they had been lost; late heads,
 /// which must have the rows of their model, give up, and the critic is learned again.
-const ROUNDS: u32 = 8;
+const CATCH_UP_ROUNDS: u32 = 8;
 /// Requests that may wait.
 const WAITERS_MAX: usize = 64;
 
@@ -147,7 +147,7 @@ impl RebuildDesk {
     }
 
     /// A rebuild has come back; [`RebuildDesk::judge`] looks at it.
-    pub(super) fn came_back(&mut self, done: RebuildDone) {
+    pub(super) fn take_result(&mut self, done: RebuildDone) {
         self.returned = Some(done);
     }
 
@@ -248,7 +248,7 @@ impl RebuildDesk {
         let missing = end.saturating_sub(rebuilt.learner.learned());
         // The window has no actions: a critic of action values is complete, or leaves rows out.
         let most = if rebuilt.learner.has_rows_of_its_own() { 0 } else { TAIL_ROWS.min(end - from) };
-        if missing > most && rebuilt.rounds < ROUNDS {
+        if missing > most && rebuilt.rounds < CATCH_UP_ROUNDS {
             out.push(Output::FollowRebuild(Box::new(Rebuilt::Critic(rebuilt))));
             return None;
         }
@@ -291,7 +291,7 @@ impl RebuildDesk {
         let critic = before.settings().name.clone();
         let (end, learned) = (state.end().offset, rebuilt.heads.learned());
         let window = state.window().filter(|window| window.start() <= learned && end - learned <= HEADS_TAIL_ROWS);
-        if window.is_none() && rebuilt.rounds < ROUNDS {
+        if window.is_none() && rebuilt.rounds < CATCH_UP_ROUNDS {
             out.push(Output::FollowRebuild(Box::new(Rebuilt::Heads(rebuilt))));
             return None;
         }

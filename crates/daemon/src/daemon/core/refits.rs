@@ -88,7 +88,7 @@ impl RefitDesk {
     }
 
     /// A refit has come back; [`RefitDesk::judge`] looks at it.
-    pub(super) fn came_back(&mut self, done: RefitDone) {
+    pub(super) fn take_result(&mut self, done: RefitDone) {
         self.returned = Some(done);
     }
 
@@ -434,7 +434,7 @@ mod tests {
         state.request_refit(0);
         assert!(desk.start(&mut state, &|_| false, NOW, &mut out).is_none() && out.len() == 1, "one runs at a time");
         let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
-        desk.came_back(RefitDone { critic: 0, result, seconds: 0.5 });
+        desk.take_result(RefitDone { critic: 0, result, seconds: 0.5 });
         let before = rmp_serde::to_vec_named(state.critics()).unwrap();
         let record = desk.judge(&state, &[None], NOW, &mut out).unwrap();
         assert!(rmp_serde::to_vec_named(state.critics()).unwrap() == before, "a judgement changes nothing");
@@ -452,10 +452,10 @@ mod tests {
         let (_, state) = learned(100);
         let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
         let failed = || RefitDone { critic: 0, result: Err("it found nothing".into()), seconds: 0.0 };
-        desk.came_back(failed());
+        desk.take_result(failed());
         let record = desk.judge(&state, &[None], NOW, &mut out);
         assert!(matches!(record, Some(Record::RefitEnded { critic }) if critic == "default"));
-        desk.came_back(failed());
+        desk.take_result(failed());
         assert!(desk.judge(&state, &[Some("a bug".into())], NOW, &mut out).is_none());
         let told = desk.status(0, &state.critics()[0]);
         let last = told.last.unwrap();

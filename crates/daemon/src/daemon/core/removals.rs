@@ -177,7 +177,7 @@ impl Core {
         log::info!("event=rows_removed rows={} offset={}", last.rows, last.offset);
         self.out.extend(caller.map(|caller| Output::Reply(caller.reply(&wire::Reply::Remove(&answer)))));
         self.publisher.board().set_removals(self.state.removals().clone());
-        self.publisher.hurry();
+        self.publisher.request_refresh();
         self.rebuild_influenced();
     }
 

@@ -7,7 +7,7 @@ use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Invalid;
 
 /// Inputs that are evaluated at once.
-const AT_ONCE: usize = 4096;
+const INPUTS_AT_ONCE: usize = 4096;
 
 /// What is best at some places.
 struct Best {
@@ -47,7 +47,7 @@ impl Grid {
         let states = spread_out(dim, &self.axes(), &self.places(size), &self.at);
         let mut best = Best { inputs: Vec::new(), mean: Vec::new(), chosen: Vec::new() };
         let mut inputs = Vec::new();
-        for some in states.chunks((AT_ONCE / choices).max(1) * dim) {
+        for some in states.chunks((INPUTS_AT_ONCE / choices).max(1) * dim) {
             inputs.clear();
             for state in some.chunks_exact(dim) {
                 for action in candidates.chunks_exact(width) {

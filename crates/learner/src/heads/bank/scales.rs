@@ -15,7 +15,7 @@ const STEPS: i32 = 40;
 /// Nats that another ratio has to gain before a head moves to it.
 const MOVES_AT: f64 = 1.0;
 /// Rounds in which ratios and the values that close chains are brought together.
-const ROUNDS: usize = 6;
+const SCALE_ROUNDS: usize = 6;
 
 /// Rows from which on scales, which then move by a few per cent, are chosen at four times the rows and no longer at twice.
 const SETTLED_FROM: u64 = 1024;
@@ -84,7 +84,7 @@ impl Bank {
         let all = self.columns_of(g);
         let mut weights = self.solve_columns(g, solution, &all, Accuracy::Plain);
         let (mut which, mut found) = (all, None);
-        for _ in 0..ROUNDS {
+        for _ in 0..SCALE_ROUNDS {
             which = self.move_ratios(g, solution, (&which, found.as_ref().unwrap_or(&weights)), ratios, floor);
             if which.is_empty() {
                 break;

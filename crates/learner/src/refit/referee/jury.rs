@@ -12,7 +12,7 @@ use super::folds::each;
 use super::pieces::Pieces;
 
 /// Rounds in which the reference becomes the mean of the best candidates.
-const ROUNDS: usize = 4;
+const REFERENCE_ROUNDS: usize = 4;
 /// Number of these candidates.
 const BEST: usize = 15;
 
@@ -109,7 +109,7 @@ impl<'a> Jury<'a> {
         loop {
             let targets = self.targets(l, &reference);
             let scores = self.scores(&targets, spread);
-            if round == ROUNDS {
+            if round == REFERENCE_ROUNDS {
                 return Verdict { scores, targets, reference };
             }
             reference = self.mean_of_best(&scores);

@@ -43,7 +43,7 @@ const LINEAR: f64 = 1.0;
 /// linear needs no short one: the columns have it.
 const BEGIN: [(f64, bool); 3] = [(0.3, false), (3.0, false), (0.3, true)];
 /// Rounds of reference, search and proposals.
-const ROUNDS: usize = 2;
+const SEARCH_ROUNDS: usize = 2;
 /// Kernels that join the pool in a round.
 const JOINING: usize = 2;
 /// A kind of model other than the present one must score lower by this share, and by a standard error.
@@ -283,7 +283,7 @@ fn choose_with_pool<'a>(
     }
     let evidence = Evidence::new(question, &pool.pieces);
     let (mut found, mut structures): (Option<Fitted>, _) = (None, Vec::new());
-    let rounds = if question.kernel.is_some() { 0 } else { ROUNDS };
+    let rounds = if question.kernel.is_some() { 0 } else { SEARCH_ROUNDS };
     for number in 1..=rounds {
         if !in_time(&pool) {
             break;

@@ -26,7 +26,7 @@ const SMOOTH: [f64; 4] = [1.0 / 3.0, 0.75, 5.0 / 3.0, 4.0];
 /// Ridges that an evidence is the largest over, relative to the signal variance.
 const RIDGES: [f64; 8] = [3e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 /// Rows of the evidence that compares kernels and fits relevances.
-const ROWS: usize = 600;
+const EVIDENCE_ROWS: usize = 600;
 /// The same with many state variables.
 const ROWS_OF_MANY: usize = 1000;
 /// Number of state variables from which they are many.
@@ -74,7 +74,8 @@ pub(super) struct Evidence<'a> {
 impl<'a> Evidence<'a> {
     pub(super) fn new(question: &'a Question<'a>, pieces: &Pieces) -> Self {
         let dim = pieces.dim;
-        let nodes = pieces.weighted_sample(if dim < MANY { ROWS } else { ROWS_OF_MANY }, question.seed ^ 0xe71d);
+        let nodes =
+            pieces.weighted_sample(if dim < MANY { EVIDENCE_ROWS } else { ROWS_OF_MANY }, question.seed ^ 0xe71d);
         let mut rows = Rows::new(dim, question.rows.rewards_per_row);
         let mut states = Vec::with_capacity(nodes.len() * dim);
         for &node in &nodes {
@@ -183,7 +184,7 @@ impl<'a> Evidence<'a> {
     /// States and targets of the rows that kernels are compared at: evenly spaced ones of those that relevances are fitted to.
     fn compared(&self, targets: &Matrix) -> (Vec<f64>, Matrix) {
         let (all, dim) = (targets.rows(), self.rows.dim);
-        let count = all.min(ROWS);
+        let count = all.min(EVIDENCE_ROWS);
         let rows: Vec<usize> = (0..count).map(|k| k * all / count).collect();
         let states = rows.iter().flat_map(|&i| &self.states[i * dim..(i + 1) * dim]).copied().collect();
         let mut few = Matrix::zeros(count, targets.cols());
