@@ -1,13 +1,13 @@
 //! `criticd fit`.
 
 mod choices;
-mod heads;
 mod labels;
 mod like;
 mod report;
 mod search;
 mod stages;
 mod weights;
+mod with_heads;
 
 use super::Failure;
 use super::actions::{ActionOptions, Learned, OfActions};
@@ -78,7 +78,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "NOISE")]
     noise: Option<NoiseChoice>,
     #[command(flatten)]
-    heads: heads::HeadOptions,
+    heads: with_heads::HeadOptions,
     #[command(flatten)]
     sums: like::SumOptions,
     /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
@@ -194,7 +194,7 @@ pub(super) struct Fitted {
     /// How rules for the dictionary compare, where there was a choice.
     compared: Vec<Compared>,
     /// How the kernel was chosen, where heads have chosen it.
-    chosen_by_heads: Option<heads::ByHeads>,
+    chosen_by_heads: Option<with_heads::ByHeads>,
     /// The change of the world whose rows before it were left out.
     change: Option<Alarm>,
 }
@@ -362,7 +362,7 @@ impl Fit {
         if settings.heads.is_empty() {
             self.search(rows, settings, names)
         } else {
-            heads::select(self, rows, settings, names)
+            with_heads::select(self, rows, settings, names)
         }
     }
 

@@ -11,13 +11,13 @@ mod curve;
 mod document;
 mod endpoints;
 mod error;
-mod heads;
+mod head_setting;
 mod order;
 mod setting;
 mod tables;
 
 pub use error::ConfigError;
-pub(crate) use heads::HEADS_MAX;
+pub(crate) use head_setting::HEADS_MAX;
 
 use crate::access::{Access, Allow, KnownClient};
 use crate::journal::retention::{LedgerSettings, SyncMode};
@@ -446,7 +446,7 @@ impl Config {
         let mut faults = std::mem::take(&mut lines.faults);
         let over = apply_environment(environment, &mut parts, &mut lines)
             .and_then(|()| apply(options, &mut parts, &mut lines));
-        parts.critics.iter_mut().for_each(heads::settle);
+        parts.critics.iter_mut().for_each(head_setting::settle);
         match over {
             Ok(()) => faults.extend(check_each(&parts, &lines)),
             Err(fault) => faults.push(fault),
@@ -764,7 +764,7 @@ fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigErro
         {
             let message = format!("must be as many as critic {} has: all see the same states", other.name);
             fault("state_kinds", &message);
-        } else if let Err(message) = heads::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
+        } else if let Err(message) = head_setting::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
             fault("heads", &message);
         }
         let held = parts.window_rows.max(Settings::default().backfill_rows);

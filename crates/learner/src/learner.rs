@@ -7,7 +7,7 @@ mod endings;
 #[cfg(feature = "faults")]
 mod faults;
 mod follow;
-mod heads;
+mod heads_change;
 mod models;
 mod policy;
 mod rebuild;
@@ -35,7 +35,7 @@ pub use endings::ENDINGS_MAX;
 pub use faults::{FAULT, FAULT_TAKING};
 use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
-pub use heads::{HeadsChange, LabelPart};
+pub use heads_change::{HeadsChange, LabelPart};
 use policy::Policies;
 pub use rejection::Rejection;
 pub use removal::Residue;

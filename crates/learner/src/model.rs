@@ -4,7 +4,7 @@ mod basis;
 mod branch;
 mod deviation;
 mod errors;
-mod heads;
+mod head_bank;
 mod held_out;
 mod late;
 mod learned;

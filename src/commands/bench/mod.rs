@@ -1,6 +1,6 @@
 //! `criticd bench`.
 
-mod heads;
+mod many_heads;
 mod measure;
 mod workload;
 
@@ -100,9 +100,9 @@ impl Bench {
         let timescales = self.timescales as usize;
         let (mut text, mut documents) = (String::new(), Vec::new());
         for case in self.cases() {
-            let runs = heads::measure(&case, count, timescales, self.two_kernels, self.seconds)?;
-            text += &heads::text(&case, count, timescales, &runs);
-            documents.push(heads::document(&case, count, timescales, &runs));
+            let runs = many_heads::measure(&case, count, timescales, self.two_kernels, self.seconds)?;
+            text += &many_heads::text(&case, count, timescales, &runs);
+            documents.push(many_heads::document(&case, count, timescales, &runs));
         }
         if self.json { print_json(&Value::Array(documents)) } else { print(&text) }
     }

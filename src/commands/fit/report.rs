@@ -1,6 +1,6 @@
 //! What `criticd fit` says of the model that it has written.
 
-use super::{Fit, Fitted, heads};
+use super::{Fit, Fitted, with_heads};
 use crate::commands::actions::OfActions;
 use crate::commands::dictionary::{compared_to_json, compared_to_text};
 use crate::commands::held_out::HeldOut;
@@ -73,14 +73,14 @@ impl Report<'_> {
         if let Some(improved) = self.improved {
             document["improvement"] = improvement(improved);
         }
-        heads::add_to(&mut document, self.fitted, self.snapshot)?;
+        with_heads::add_to(&mut document, self.fitted, self.snapshot)?;
         Ok(document)
     }
 
     /// For people.
     pub(super) fn text(&self) -> Result<String, Failure> {
         let improved = self.improved.map(improvement_text).unwrap_or_default();
-        let heads = heads::text(self.fit, self.fitted, self.snapshot)?;
+        let heads = with_heads::text(self.fit, self.fitted, self.snapshot)?;
         Ok(improved + &self.answer() + &heads + &self.details())
     }
 

@@ -2,7 +2,7 @@
 
 pub(super) use super::setting::{Setting, When};
 use super::setting::{expect, one_of, read, written};
-use super::{ConfigParts, Limits, LogFormat, actions, alarms, heads};
+use super::{ConfigParts, Limits, LogFormat, actions, alarms, head_setting};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
@@ -664,9 +664,9 @@ pub(super) static CRITIC: [Setting<Settings>; 44] = [
            \"reward - 0.1*action[0]^2\"). A head has a \
            discount (0 to 1; the critic's if left out) or a timescale (seconds, from the times of rows), and perhaps terminal_reward, continuation, \
            weight, noise_variance and signal; docs/heads.md explains them.",
-        get: heads::written,
-        set: |settings, value| heads::read(value).map(|heads| settings.heads = heads),
-        check: |settings| heads::check(settings, None),
+        get: head_setting::written,
+        set: |settings, value| head_setting::read(value).map(|heads| settings.heads = heads),
+        check: |settings| head_setting::check(settings, None),
     },
     choice!(
         heads_split,

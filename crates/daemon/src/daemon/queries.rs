@@ -6,7 +6,7 @@
 //! core wait as they came. Other requests to the core have been read, and count with the bytes that they take then
 //! (`held_bytes`).
 
-mod heads;
+mod head_query;
 mod large;
 pub(super) mod past;
 
@@ -27,7 +27,7 @@ use crate::wire::{
     self, Answering, ArrayForm, Draft, ErrorCode, Given, HeadForm, Id, Op, OpKind, PolicyAsked, WireError,
 };
 use crossbeam_channel::{Receiver, Sender, select};
-use heads::HeadQuery;
+use head_query::HeadQuery;
 use large::{ACT_SLICE_WORK, Large, LargeQuery, Slices, ValueQuery, slice_rows, state_work};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -700,7 +700,7 @@ fn model_of_head(
     name: &str,
     variance: bool,
 ) -> Result<Reply, WireError> {
-    let place = model.position_of_head(name).ok_or_else(|| heads::no_model(model, learning, name))?;
+    let place = model.position_of_head(name).ok_or_else(|| head_query::no_model(model, learning, name))?;
     let snapshot = &model.head_alone(place, variance);
     let Reply { peer, payload } = caller.reply(&wire::Reply::Snapshot { snapshot, variance });
     Ok(Reply { peer, payload: wire::with_head(payload, name) })

@@ -8,9 +8,9 @@
 //!
 //! Heads that came late need less: they learn the rows of the critic's model ([`RebuiltHeads`]), and the critic stays as it is.
 
-mod heads;
+mod late_heads;
 
-pub use heads::RebuiltHeads;
+pub use late_heads::RebuiltHeads;
 
 use super::recovery::recorded_skips;
 use crate::journal::store::{Storage, for_each_group};

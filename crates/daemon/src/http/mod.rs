@@ -32,7 +32,7 @@ mod episodes;
 mod errors;
 mod event_log;
 mod guard;
-mod heads;
+mod head_list;
 mod map;
 mod metrics;
 mod model_archive;

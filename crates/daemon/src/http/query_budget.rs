@@ -1,6 +1,6 @@
 //! Questions about the model, their answers, and the share of the time that those may take.
 
-use super::heads::HeadsQuery;
+use super::head_list::HeadsQuery;
 use super::map::{Of, View};
 use super::path::PathQuery;
 use super::relevance::RelevanceQuery;

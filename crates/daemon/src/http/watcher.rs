@@ -4,7 +4,7 @@ use super::calibration::{Calibration, REWARDS};
 use super::episodes::Episodes;
 use super::errors::errors;
 use super::event_log::{Marks, concerns};
-use super::heads::heads;
+use super::head_list::heads;
 use super::map::Of;
 use super::model_archive::Kept;
 use super::page_delta::{News, apart, brief};

@@ -2,7 +2,7 @@
 
 use super::super::act::Decisions;
 use super::super::core::Caller;
-use super::heads::HeadQuery;
+use super::head_query::HeadQuery;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 use crate::transport::Reply;
 use crate::wire::{self, WireError};
