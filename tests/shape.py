@@ -2,7 +2,8 @@
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
 Circles of imports are found in the Python package too, words that have another spelling in what users read, and in
-documents the names of files, tests, and items of types that are not there.
+documents the names of files, tests, and items of types that are not there. Words that stand in the place of a noun are
+counted, and may only become fewer.
 
 Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
 (`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
@@ -40,6 +41,26 @@ WIDE_STRUCTS: dict[str, str] = {
 }
 # Words of which users see one spelling alone, each with that one.
 WORDS = {r"\w\.msgpack\b": "a model's file is NAME.model", r"(?i)(?<!_)\bsd\b": "a standard deviation is std"}
+# Words in the place of a noun, and names of constants without one, each with how often it may stand: these numbers may only fall.
+RATCHET = {
+    r"(?i)\bthose\s+of\b": 52,
+    r"(?i)\bthat\s+of\b": 22,
+    r"(?i)\bso\s+many\b": 36,
+    r"(?i)\b(?:is|are)\s+told\b": 6,
+    r"\bconst (?:ROWS|ROUNDS|AT_ONCE|FAR|LOOK|MAX|MIN|MOST|LEAST):": 9,
+}
+# Where they are counted.
+COUNTED = (
+    "src/**/*.rs",
+    "crates/*/src/**/*.rs",
+    "crates/daemon/src/http/page/*.[jh]*",
+    "python/criticd/*.py",
+    "python/README.md",
+    "proto/*.md",
+    "README.md",
+    "ARCHITECTURE.md",
+    "docs/**/*.md",
+)
 # Where users read.
 READ = ("src/commands/**/*.rs", "crates/daemon/src/http/page/*.[jh]*", "python/criticd/*.py", "python/README.md", "README.md", "docs/**/*.md")
 # Documents that name files of these folders, from the folder on or from one further in.
@@ -326,6 +347,13 @@ def absent(root: Path, modules: list[Module]) -> list[str]:
     return found
 
 
+def counted(root: Path) -> dict[str, int]:
+    """How often each word of the ratchet stands in sources and documents. A line break and the comment's sign count as a blank."""
+    paths = {path for pattern in COUNTED for path in root.glob(pattern)}
+    texts = [re.sub(r"\n\s*(?:///?|//!|#|\*)?\s*", " ", path.read_text(encoding="utf-8")) for path in sorted(paths)]
+    return {word: sum(len(re.findall(word, text)) for text in texts) for word in RATCHET}
+
+
 def folder_of(place: tuple[str, ...]) -> str:
     """The crate, and in it the folder or the file at the top, that a module belongs to."""
     return "/".join(place[:2])
@@ -367,6 +395,8 @@ def faults(root: Path) -> list[str]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             said = [remedy for word, remedy in WORDS.items() if re.search(word, line)]
             found += [f"{path.relative_to(root)}:{number}: {remedy}" for remedy in said]
+    for word, count in counted(root).items():
+        found += [f"{word}: {count} times, at most {RATCHET[word]}; name who or what"] if count > RATCHET[word] else []
     found += absent(root, list(modules.values()))
     package = python_imports(root / "python" / "criticd")
     for kind, edges in (*zip(("files", "folders"), graphs(modules), strict=True), ("Python files", package)):

@@ -84,6 +84,15 @@ def test_another_spelling_is_found_where_users_read(tmp_path: Path, planted: str
     assert faults(tmp_path, **{"docs/recipes/one.md": "the key std of walk.model, as import msgpack reads it\n"}) == []
 
 
+@pytest.mark.parametrize("planted", ["/// Bytes, those\n/// of a row.\nstruct A;\n", "const ROWS: usize = 1;\n"])
+def test_words_in_the_place_of_a_noun_may_not_become_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    monkeypatch.setattr(SHAPE, "RATCHET", dict.fromkeys(SHAPE.RATCHET, 0))
+    assert faults(tmp_path) == []
+    assert len(faults(tmp_path, src__second_rs=planted + FILES["src/second.rs"])) == 1
+
+
 def test_a_circle_of_unit_tests_is_none(tmp_path: Path) -> None:
     second = "pub struct Two;\n\n#[cfg(test)]\nmod tests {\n    use crate::first::say;\n}\n"
     assert faults(tmp_path, src__second_rs=second) == []

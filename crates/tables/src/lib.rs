@@ -59,15 +59,6 @@
 //! - or it is truncated: the row after it starts elsewhere. The row before it, if there is one, becomes the truncated one.
 //!
 //! Such a row is no transition; its reward, action and discount are not used and may be empty.
-//!
-//! # Floor plan
-//! - what is asked for: `job` (which columns, who takes the rows), `columns` (the user's word on what columns hold), `mapping` (the same as a
-//!   model's file keeps it), `moment`, `condition`, `composed`
-//! - formats, each with a `read`: `csv` with `text`, `jsonl`, `npz`, `hdf5`, `parquet`, `lerobot`; `arrays` for those that keep whole arrays
-//! - from names to columns: `roles` (which column holds what), then `schema` (all columns together, checked); `names`, `alike`, `category`, `one_hot`
-//! - from cells to rows: `cell`, `row`, `build` (shared by all formats), `order`, `runs`, `gaps`, `annotations` (what rows carry beside numbers), `extras`, `labels`
-//! - what is checked and reported: `judge` with `contradictions`, `breaks`, `jumps`, `codes`; `look` for `criticd init`
-//! - out: `export` (rows), `sidecar` (columns), `kept`, `large`, `fingerprint`
 
 mod alike;
 mod annotations;
