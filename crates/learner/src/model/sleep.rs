@@ -9,8 +9,8 @@ use crate::math::dense::Matrix;
 use crate::math::statistics::CLOSED_TOGETHER;
 
 impl Model {
-    /// End all chains, keep what was learned and the watch as it was before its last alarm, and give up all else: the weights
-    /// (m, H) that it had. None if it never had any.
+    /// Freeze for archiving: end chains, keep statistics and the monitor as it was before its last alarm; returns the weights (m, H).
+    /// None if it never had any.
     pub(crate) fn sleep(&mut self) -> Option<Matrix> {
         self.cut_running_chains();
         self.history = None;

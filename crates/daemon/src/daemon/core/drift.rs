@@ -103,7 +103,7 @@ pub(super) fn report(learner: &Learner, happened: Event, now: Now, out: &mut Vec
     }
 }
 
-/// What an alarm has set in motion: log and publish it. Nothing of other events.
+/// Log and publish fork, dismissal, swap and return; ignore other events.
 fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Output>) {
     let generation = learner.generation();
     let (kind, offset, what, details) = match happened {
