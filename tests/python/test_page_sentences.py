@@ -104,7 +104,7 @@ PLANTED = [
     ("2 of 8 low returns missed", ALARM % ""),
     ("on before 7 % of the other returns, 5 % asked for", ALARM % "false_share: 0.07, false_alarms: 0.05"),
     ("on: arm and 1 more", ALARM % "on: 2, streams: ['arm']"),
-    ("; it remembers 60 states, as many as it may.", "c.dictionary_size = c.dictionary_max"),
+    ("; it remembers 60 states, its limit.", "c.dictionary_size = c.dictionary_max"),
     ("Where no row has been, the value goes on as a line along speed.", "c.kernel.columns = ['', 'linear:1']"),
     ("The largest mean errors are below four standard errors. Each is a mean over", "worst.error.chance = true"),
     ("Nowhere more than chance.", "worst.error.chance = true"),
