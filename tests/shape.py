@@ -16,7 +16,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
@@ -49,6 +49,8 @@ RATCHET = {
     r"(?i)\b(?:is|are)\s+told\b": 6,
     r"\bconst (?:ROWS|ROUNDS|AT_ONCE|FAR|LOOK|MAX|MIN|MOST|LEAST):": 9,
 }
+# Names of types that stand for more than two types, and runs of six lines of code that stand twice: these may only fall, too.
+MEANINGS, REPEATED = 77, 21
 # Where they are counted.
 COUNTED = (
     "src/**/*.rs",
@@ -354,6 +356,23 @@ def counted(root: Path) -> dict[str, int]:
     return {word: sum(len(re.findall(word, text)) for text in texts) for word in RATCHET}
 
 
+def many_meanings(modules: dict[tuple[str, ...], Module]) -> int:
+    """How many names of structs, enums and traits stand for more than two of them."""
+    names = [name for module in modules.values() for name in re.findall(r"\b(?:struct|enum|trait)\s+([A-Z]\w*)", module.code)]
+    return sum(count > 2 for count in Counter(names).values())
+
+
+def repeated(modules: dict[tuple[str, ...], Module]) -> int:
+    """How many runs of six lines stand at more than one place: lines with code, imports left out, of a hundred signs at least."""
+    runs: Counter[tuple[str, ...]] = Counter()
+    for module in modules.values():
+        lines = [line.strip() for line in module.code.splitlines()]
+        lines = [line for line in lines if re.search(r"\w", line) and not re.match(r"(?:pub )?(?:use|mod) |#\[", line)]
+        pieces = (tuple(lines[at : at + 6]) for at in range(len(lines) - 5))
+        runs.update(piece for piece in pieces if sum(map(len, piece)) >= 100)
+    return sum(count > 1 for count in runs.values())
+
+
 def folder_of(place: tuple[str, ...]) -> str:
     """The crate, and in it the folder or the file at the top, that a module belongs to."""
     return "/".join(place[:2])
@@ -397,6 +416,11 @@ def faults(root: Path) -> list[str]:
             found += [f"{path.relative_to(root)}:{number}: {remedy}" for remedy in said]
     for word, count in counted(root).items():
         found += [f"{word}: {count} times, at most {RATCHET[word]}; name who or what"] if count > RATCHET[word] else []
+    for what, count, most in (
+        ("names of types that stand for more than two", many_meanings(modules), MEANINGS),
+        ("runs of six lines that stand twice", repeated(modules), REPEATED),
+    ):
+        found += [f"{count} {what}, at most {most}"] if count > most else []
     found += absent(root, list(modules.values()))
     package = python_imports(root / "python" / "criticd")
     for kind, edges in (*zip(("files", "folders"), graphs(modules), strict=True), ("Python files", package)):
