@@ -3,16 +3,22 @@
 use super::Failure;
 use super::client::{Connection, endpoint};
 use super::output::{Progress, in_file};
+use crate::client::{ClientError, Requester};
 use crate::config::Config;
 use crate::daemon::as_of::{Moment, as_of, model};
 use crate::daemon::survey::holds_journal;
 use crate::journal::checkpoint::Directory;
 use crate::journal::store::SqliteStorage;
+use crate::learner::Learner;
 use crate::snapshot::Snapshot;
 use crate::state::State;
+use crate::wire;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
+
+/// A critic's model of then, or why there is none.
+pub(super) type Told = Result<Snapshot, String>;
 
 /// Longest wait for a daemon that learns again.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -28,7 +34,7 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
 }
 
 /// What a daemon, which may run, had learned, learned again in this process from its files.
-pub(super) fn state(directory: &Path, moment: Moment) -> Result<State, Failure> {
+fn state(directory: &Path, moment: Moment) -> Result<State, Failure> {
     if !holds_journal(directory) {
         return Err(in_file(directory, "no data directory with a journal, from which --as-of learns again"));
     }
@@ -43,11 +49,17 @@ pub(super) fn state(directory: &Path, moment: Moment) -> Result<State, Failure> 
     found.map_err(|e| in_file(directory, e))
 }
 
-/// The model of a critic as it was. A daemon that is named by its endpoint learns it again, one that is named by its data directory need
-/// not run.
-pub(super) fn snapshot(place: &Path, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+/// The model of a critic as it was. A daemon that is named by its endpoint learns it again, within `patience`; one that is named by its
+/// data directory need not run.
+pub(super) fn snapshot(
+    place: &Path,
+    critic: Option<&str>,
+    moment: Moment,
+    patience: Option<Duration>,
+) -> Result<Snapshot, Failure> {
     if let Some(endpoint) = endpoint(place) {
-        return asked(&endpoint, critic, moment);
+        let patience = patience.unwrap_or(PATIENCE);
+        return Ok(requester(&endpoint)?.snapshot_as_of(critic, moment, patience)?);
     }
     let state = state(place, moment)?;
     let names = || state.critics().iter().map(|learner| learner.settings().name.as_str());
@@ -59,8 +71,41 @@ pub(super) fn snapshot(place: &Path, critic: Option<&str>, moment: Moment) -> Re
     Ok(model(&state, learner)?)
 }
 
-/// The same from the daemon at `endpoint`.
-fn asked(endpoint: &str, critic: Option<&str>, moment: Moment) -> Result<Snapshot, Failure> {
+/// The models of all critics as they were, or why there is none, and the offset that they are of. As [`snapshot`].
+pub(super) fn all(place: &Path, moment: Moment, patience: Option<Duration>) -> Result<(u64, Vec<Told>), Failure> {
+    let Some(endpoint) = endpoint(place) else {
+        let state = state(place, moment)?;
+        let told = |learner: &Learner| {
+            model(&state, learner).map_err(|_| format!("critic \"{}\" had no model then", learner.settings().name))
+        };
+        return Ok((state.end().offset, state.critics().iter().map(told).collect()));
+    };
+    let (mut requester, patience) = (requester(&endpoint)?, patience.unwrap_or(PATIENCE));
+    let status = wire::Status::from_json(&requester.ask("status", json!({}), patience)?)?;
+    let (mut all, mut offset, mut refused) = (Vec::new(), None, None);
+    for critic in status.critics {
+        match requester.snapshot_as_of(Some(&critic.name), moment, patience) {
+            Ok(model) => {
+                offset = Some(model.offset);
+                all.push(Ok(model));
+            }
+            Err(ClientError::Refused(why)) => {
+                all.push(Err(why.message.clone()));
+                refused = refused.or(Some(ClientError::Refused(why)));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    // Where no critic had a model the moment itself may be what cannot be told.
+    match (offset, refused) {
+        (Some(offset), _) => Ok((offset, all)),
+        (None, Some(refused)) => Err(refused.into()),
+        (None, None) => Err(Failure::new("the daemon has no critic")),
+    }
+}
+
+/// A connection to the daemon at `endpoint`, which can tell of the past.
+fn requester(endpoint: &str) -> Result<Requester, Failure> {
     let connection = Connection::to(endpoint);
     let mut requester = connection.connect()?;
     let hello = requester.ask("hello", json!({}), connection.timeout())?;
@@ -69,7 +114,7 @@ fn asked(endpoint: &str, critic: Option<&str>, moment: Moment) -> Result<Snapsho
             "the daemon at {endpoint} has no journal, or is too old to tell of the past"
         )));
     }
-    Ok(requester.snapshot_as_of(critic, moment, PATIENCE)?)
+    Ok(requester)
 }
 
 #[cfg(test)]

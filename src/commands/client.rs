@@ -24,14 +24,19 @@ pub(crate) struct Connection {
     /// The daemon's control endpoint, as -d takes it too
     #[arg(long, value_name = "ENDPOINT", hide_short_help = true)]
     control: Option<String>,
-    /// Seconds to wait for the daemon
-    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86400))]
-    timeout: u64,
+    /// Seconds to wait for the daemon [default: 5]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    timeout: Option<u64>,
 }
 
 impl Connection {
     pub(super) fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+        self.given_timeout().unwrap_or(Duration::from_secs(5))
+    }
+
+    /// What the command line says of it, if anything.
+    pub(super) fn given_timeout(&self) -> Option<Duration> {
+        self.timeout.map(Duration::from_secs)
     }
 
     /// The control endpoint, if the daemon is named by it.
@@ -46,12 +51,12 @@ impl Connection {
 
     /// The daemon with this control endpoint.
     pub(super) fn to(control: &str) -> Self {
-        Self { control: Some(control.to_owned()), data_dir: None, timeout: 5 }
+        Self { control: Some(control.to_owned()), data_dir: None, timeout: None }
     }
 
     /// The daemon of a data directory, by default of the usual one.
     pub(super) fn of_data_dir(data_dir: Option<PathBuf>) -> Self {
-        Self { control: None, data_dir, timeout: 5 }
+        Self { control: None, data_dir, timeout: None }
     }
 
     /// The daemon's data directory.
@@ -63,16 +68,6 @@ impl Connection {
     /// The control endpoint if the daemon is named by it, else its data directory.
     pub(super) fn place(&self) -> PathBuf {
         self.named().map_or_else(|| self.directory(), PathBuf::from)
-    }
-
-    /// The data directory, for `status --as-of`, which asks no daemon.
-    pub(super) fn files(&self) -> Result<PathBuf, Failure> {
-        match self.named() {
-            None => Ok(self.directory()),
-            Some(_) => Err(Failure::usage(
-                "--as-of reads the files of a daemon: name its data directory with -d, and no endpoint",
-            )),
-        }
     }
 
     /// The endpoint of `socket` as the daemon has written it down in its data directory.
@@ -181,7 +176,7 @@ impl Place {
         if !place.contains("://") {
             return Ok(PathBuf::from(place));
         }
-        let connection = Connection { control: Some(place.to_owned()), data_dir: None, timeout: Self::PATIENCE };
+        let connection = Connection { control: Some(place.to_owned()), data_dir: None, timeout: Some(Self::PATIENCE) };
         let status = wire::Status::from_json(&connection.ask("status", json!({}))?)?;
         let directory = status.data_dir.map(PathBuf::from).ok_or_else(|| {
             Failure::new(format!("the daemon at {place} does not say where its data is; name the directory"))
@@ -312,7 +307,7 @@ mod tests {
         let at = |control: Option<&str>| Connection {
             control: control.map(str::to_owned),
             data_dir: Some(directory.path().to_owned()),
-            timeout: 1,
+            timeout: Some(1),
         };
         assert_eq!(at(None).control(), "tcp://127.0.0.1:5751");
         std::fs::write(directory.path().join("endpoints.json"), r#"{"control": "ipc:///x"}"#).unwrap();

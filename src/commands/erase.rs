@@ -14,7 +14,8 @@ use std::fmt::Write as _;
 /// recorded, earlier checkpoints, models that were set aside, refused messages, and the past that the dashboard shows are deleted, since they were
 /// made of those rows. The daemon must be stopped. An interruption is no harm: run the command again. It cannot reach backups,
 /// exported tables and models, and what was published. The row before a hole keeps its next state, which is the first state that was
-/// erased: take back whole episodes to leave none.
+/// erased: take back whole episodes to leave none. `tombstones.json` keeps the offsets: where a backup of before takes the place of the
+/// data, the next start takes these rows back again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd remove --stream walker --yes --wait && criticd stop && criticd erase && criticd serve\n  criticd erase /var/lib/criticd"
@@ -22,6 +23,12 @@ use std::fmt::Write as _;
 pub(crate) struct Erase {
     #[command(flatten)]
     place: Place,
+    /// Call streams that were taken back whole by numbers, too
+    ///
+    /// Their names, the names of their sessions and policies, and who asked for the removal and why are then in no file either. A producer that
+    /// sends under the old name again begins a new stream: rows that were taken back come back if it sends them.
+    #[arg(long)]
+    forget_names: bool,
 }
 
 impl Erase {
@@ -37,16 +44,18 @@ impl Erase {
             return Err(in_file(directory, "a directory without a journal"));
         }
         let progress = Progress::start("erasing");
-        let erased = erase::erase(directory, &mut |done, of| progress.advance(done, of));
+        let erased = erase::erase(directory, self.forget_names, &mut |done, of| progress.advance(done, of));
         drop(progress);
-        let Erased { rows, models } = erased.map_err(|e| in_file(directory, e))?;
+        let Erased { rows, models, names } = erased.map_err(|e| in_file(directory, e))?;
         let mut out = match (rows, swept) {
+            (0, _) if names > 0 => format!("{} forgotten\n", plural(names as usize, "name")),
             (0, true) => "what an interrupted erasure had set aside is deleted\n".to_owned(),
             (0, false) => "no row that was taken back is in the journal\n".to_owned(),
             _ => format!(
-                "{} erased; the journal has {} less\n",
+                "{} erased; the journal has {} less{}\n",
                 plural(rows as usize, "row"),
-                plural(models as usize, "recorded model")
+                plural(models as usize, "recorded model"),
+                if names > 0 { format!("; {} forgotten", plural(names as usize, "name")) } else { String::new() }
             ),
         };
         for other in erase::others(directory) {

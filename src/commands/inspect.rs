@@ -167,7 +167,7 @@ impl Then {
     /// The model of a file, or of a daemon as it is or was.
     pub(super) fn read(&self, model: &Path, critic: Option<&str>) -> Result<Snapshot, Failure> {
         match self.as_of {
-            Some(moment) => as_of::snapshot(model, critic, moment),
+            Some(moment) => as_of::snapshot(model, critic, moment, None),
             None => read_model(model),
         }
     }

@@ -34,7 +34,12 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let snapshot = match self.as_of {
-            Some(moment) => as_of::snapshot(&self.connection.place(), self.critic.as_deref(), moment)?,
+            Some(moment) => as_of::snapshot(
+                &self.connection.place(),
+                self.critic.as_deref(),
+                moment,
+                self.connection.given_timeout(),
+            )?,
             None => self.connection.connect()?.snapshot(self.critic.as_deref(), self.connection.timeout())?,
         };
         let bytes = wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true);

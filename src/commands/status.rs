@@ -63,7 +63,7 @@ pub(crate) struct Status {
     #[arg(long)]
     json: bool,
     /// The models of all critics as they were when this number of rows had been stored, or at a time: @ and Unix seconds. They
-    /// are learned again from the data directory, whether the daemon runs or not
+    /// are learned again from the data directory, whether the daemon runs or not; by the daemon itself where -d is an endpoint
     #[arg(long, value_name = "OFFSET|@TIME", value_parser = as_of::moment, conflicts_with = "watch")]
     as_of: Option<Moment>,
 }
@@ -76,7 +76,7 @@ fn interval(text: &str) -> Result<f64, String> {
 impl Status {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if let Some(moment) = self.as_of {
-            return then::print(&self.connection.files()?, moment, self.json);
+            return then::print(&self.connection.place(), moment, self.connection.given_timeout(), self.json);
         }
         if let Some(starting) = self.connection.starting() {
             return Err(starting);

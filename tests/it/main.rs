@@ -10,6 +10,7 @@ mod core;
 mod crash;
 mod crash_heads;
 mod daemon;
+mod erasure;
 mod foreign_tables;
 mod format;
 mod heads;

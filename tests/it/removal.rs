@@ -391,7 +391,7 @@ fn a_checkpoint_carries_what_was_taken_back() {
 }
 
 /// A daemon in this directory.
-fn start(directory: &std::path::Path) -> Process {
+pub(crate) fn start(directory: &std::path::Path) -> Process {
     let mut command = criticd();
     command.args(["serve", "--http", "off", "--data-dir"]).arg(directory);
     Process::start(command_with_ports(command), directory)
@@ -403,7 +403,7 @@ fn command_with_ports(mut command: std::process::Command) -> std::process::Comma
 }
 
 /// Append rows of one stream with actions, of which each is an episode of four.
-fn append(requester: &mut Requester, stream: &str, seq: u64, rows: usize) {
+pub(crate) fn append(requester: &mut Requester, stream: &str, seq: u64, rows: usize) {
     let state = |i: usize| vec![((seq as usize + i) as f64 * 0.7).sin()];
     let fields = json!({
         "stream": stream,
@@ -476,106 +476,6 @@ fn pages_tables_and_judgements_are_without_rows_that_were_taken_back() {
     assert_eq!((status["offset"].as_u64(), status["removals"].as_array().unwrap().len()), (Some(600), 2));
     assert_eq!(status["removals"][0]["rows"], json!(25));
     assert!(export(directory.path()).lines().count() < exported.lines().count());
-}
-
-/// Whether a file below a directory has these bytes.
-fn holds(directory: &std::path::Path, bytes: &[u8]) -> Option<std::path::PathBuf> {
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let found = if path.is_dir() {
-            holds(&path, bytes)
-        } else {
-            let content = std::fs::read(&path).unwrap();
-            content.windows(bytes.len()).any(|window| window == bytes).then_some(path)
-        };
-        if found.is_some() {
-            return found;
-        }
-    }
-    None
-}
-
-#[test]
-fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
-    const SECRET: f64 = 0.623_450_987_654_321;
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().join("data");
-    let mut rng = ChaCha8Rng::seed_from_u64(8);
-    let mut daemon = start(&data);
-    let mut requester = daemon.requester();
-    for round in 0..10_u64 {
-        append(&mut requester, "good", 40 * round, 40);
-        let states: Vec<[f64; 1]> = (0..20).map(|i| [SECRET * f64::from(i % 7)]).collect();
-        let next: Vec<[f64; 1]> = states.iter().map(|[x]| [x + 0.1]).collect();
-        let rewards = vec![SECRET; 20];
-        let rows =
-            json!({"stream": "bad", "seq": 20 * round, "states": states, "next_states": next, "rewards": rewards});
-        requester.ask("append", rows, PATIENCE).unwrap();
-    }
-    requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
-    assert!(holds(&data, &SECRET.to_le_bytes()).is_some(), "the search finds what is there");
-    let run = |command: &str| {
-        let output = criticd().args(patient(command)).arg("--data-dir").arg(&data).output().unwrap();
-        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    let erase = || {
-        let mut command = criticd();
-        command.arg("erase").arg(&data).stdin(std::process::Stdio::null());
-        command
-    };
-    let refused = erase().output().unwrap();
-    assert!(!refused.status.success(), "a daemon runs there");
-    run("remove --stream bad --yes --wait");
-    let ask = |daemon: &Process| {
-        let mut requester = daemon.requester();
-        let states = json!({"states": [[-0.5], [0.1], [0.7]], "variance": true, "arrays": "list"});
-        let value = requester.ask("value", states, PATIENCE).unwrap();
-        (value["mean"].clone(), value["variance"].clone(), value["generation"].clone(), value["offset"].clone())
-    };
-    let before = ask(&daemon);
-    let stop = |mut daemon: Process| {
-        let output = criticd().args(patient("stop")).arg(&data).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        daemon.child.wait().unwrap();
-    };
-    stop(std::mem::replace(&mut daemon, idle()));
-    // Killed at any moment it goes on, and no daemon starts in between on half of the files.
-    for _ in 0..12 {
-        let mut child =
-            erase().stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_micros(rng.random_range(0..60_000)));
-        drop(child.kill());
-        child.wait().unwrap();
-    }
-    let output = erase().output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for number in [SECRET, SECRET * 2.0, SECRET * 6.0, SECRET + 0.1] {
-        assert_eq!(holds(&data, &number.to_le_bytes()), None, "{number}");
-    }
-    let daemon = start(&data);
-    assert_eq!(ask(&daemon), before);
-    append(&mut daemon.requester(), "good", 400, 40);
-    append(&mut daemon.requester(), "bad", 200, 20);
-    assert_eq!(holds(&data, &SECRET.to_le_bytes()), None);
-    let status = daemon.requester().ask("status", json!({}), PATIENCE).unwrap();
-    assert_eq!((status["offset"].as_u64(), status["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
-    // The models went with the rows: without a checkpoint the rest is learned anew, which a start says.
-    stop(daemon);
-    for entry in std::fs::read_dir(&data).unwrap().map(Result::unwrap) {
-        if entry.file_name().to_string_lossy().starts_with("checkpoint-") {
-            std::fs::remove_file(entry.path()).unwrap();
-        }
-    }
-    let daemon = start(&data);
-    let status = daemon.requester().ask("status", json!({}), PATIENCE).unwrap();
-    assert_eq!((status["offset"].as_u64(), status["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
-    assert!(status["recovered"]["faults"][0].as_str().unwrap().contains("rows were erased"), "{}", status["recovered"]);
-}
-
-/// A process in the place of a daemon that has ended.
-fn idle() -> Process {
-    let child = std::process::Command::new("true").spawn().unwrap();
-    Process { child, endpoints: Value::Null }
 }
 
 #[test]
@@ -719,6 +619,17 @@ fn a_running_daemon_tells_what_it_published_then_bit_for_bit() {
 
     let newest = requester.snapshot_as_of(None, Moment::Time(4e9), PATIENCE).unwrap();
     assert_eq!((newest.critic.as_str(), newest.offset), ("far", end));
+    // All critics, asked by the endpoint and by the files.
+    let shown = |place: &std::ffi::OsStr| {
+        let mut command = criticd();
+        command.args(patient("status")).args(["--json", "--as-of", "300", "-d"]).arg(place);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let asked = shown(running.daemon.endpoints.control.to_string().as_ref());
+    assert_eq!((asked["offset"].as_u64(), asked["critics"].as_array().unwrap().len()), (Some(300), 2));
+    assert_eq!(asked["critics"], shown(running.directory.path().as_os_str())["critics"]);
     let mut refused = |fields: Value| {
         let mut asked = json!({"states": [[0.5]], "as_of": end - 1});
         asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

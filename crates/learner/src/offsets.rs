@@ -53,6 +53,12 @@ impl Offsets {
         from
     }
 
+    /// The offsets that lie within a range.
+    #[must_use]
+    pub fn within(&self, range: &Range<u64>) -> Self {
+        self.0.iter().map(|other| other.start.max(range.start)..other.end.min(range.end)).collect()
+    }
+
     /// The offsets of `range` that are not among them.
     #[must_use]
     pub fn between(&self, range: Range<u64>) -> Self {

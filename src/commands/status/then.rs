@@ -3,22 +3,21 @@
 use super::super::inspect::{describe, document};
 use super::super::output::print_json;
 use super::super::{Failure, as_of};
-use crate::daemon::as_of::{Moment, model};
+use crate::daemon::as_of::Moment;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 /// Print the models of all critics as they were.
-pub(super) fn print(directory: &Path, moment: Moment, as_json: bool) -> Result<(), Failure> {
-    let state = as_of::state(directory, moment)?;
-    let offset = state.end().offset;
-    let models = state.critics().iter().map(|critic| (critic, model(&state, critic).ok()));
+pub(super) fn print(place: &Path, moment: Moment, patience: Option<Duration>, as_json: bool) -> Result<(), Failure> {
+    let (offset, models) = as_of::all(place, moment, patience)?;
     if as_json {
-        let critics: Vec<Value> = models.filter_map(|(_, model)| model.as_ref().map(document)).collect();
+        let critics: Vec<Value> = models.iter().flatten().map(document).collect();
         return print_json(&json!({"offset": offset, "critics": critics}));
     }
-    let told = models.map(|(critic, model)| match model {
-        Some(model) => format!("\n{}", describe(&model)),
-        None => format!("\n{} had no model yet\n", critic.settings().name),
+    let told = models.iter().map(|model| match model {
+        Ok(model) => format!("\n{}", describe(model)),
+        Err(why) => format!("\n{why}\n"),
     });
     super::super::print(&format!("{offset} rows had been stored\n{}", told.collect::<String>()))
 }

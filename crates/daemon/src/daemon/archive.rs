@@ -6,6 +6,7 @@
 use super::recovery::{RecoverError, for_each_record, group_of, known_owners, recorded_removals};
 use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
+use super::tombstones::{TOMBSTONES, Tombstones};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
 use crate::journal::store::{DATABASE, Mark, SqliteStorage, Storage as _, StoreError, read_mark};
 use crate::journal::{CONFIGURED, Group, Record, TakenRows};
@@ -422,6 +423,10 @@ fn copy(
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(in_file(&directory.join(WARM_START))(e)),
     }
+    let tombstones = Tombstones::read(directory).map_err(in_file(&directory.join(TOMBSTONES)))?;
+    if !tombstones.is_empty() {
+        tombstones.write(part).map_err(in_file(part))?;
+    }
     let manifest = Manifest {
         version: 1,
         program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -513,18 +518,31 @@ pub fn restore(backup: &Path, directory: &Path) -> Result<Manifest, ArchiveError
     drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
     // A later restart is no restore: the note would only say what was true.
     fs::remove_file(fresh.join(MANIFEST)).map_err(in_file(&fresh))?;
+    join_tombstones(directory, &fresh)?;
     replace::sync(&fresh).map_err(in_file(&fresh))?;
     let plan = Plan { fresh: Some(replace::RESTORED.to_owned()), ..Plan::default() };
     replace::carry_out(directory, &plan).map_err(in_file(directory))?;
     Ok(manifest)
 }
 
+/// Rows that were taken back since the backup was made are so in what is restored.
+fn join_tombstones(directory: &Path, fresh: &Path) -> Result<(), ArchiveError> {
+    let read = |from: &Path| Tombstones::read(from).map_err(in_file(&from.join(TOMBSTONES)));
+    let (mut all, later) = (read(fresh)?, read(directory)?);
+    if later.is_empty() {
+        return Ok(());
+    }
+    all.join(&later);
+    all.write(fresh).map_err(in_file(fresh))
+}
+
 /// Whether a backup may come into `directory`.
 fn check_empty(directory: &Path) -> Result<(), ArchiveError> {
     // What was set aside here stays beside what comes.
     let stays = |name: &str| ["before-", "damaged-"].iter().any(|start| name.starts_with(start));
-    let vacant =
-        |name: &str, is_directory: bool| [replace::RESTORED, "lock"].contains(&name) || (is_directory && stays(name));
+    let vacant = |name: &str, is_directory: bool| {
+        [replace::RESTORED, "lock", TOMBSTONES].contains(&name) || (is_directory && stays(name))
+    };
     match fs::read_dir(directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(in_file(directory)(e)),

@@ -169,6 +169,12 @@ pub(super) fn state_behind(
     });
     match applied {
         Ok(()) | Err(Stop::There) => Ok(state),
+        // The daemon has dropped meanwhile what it was about to read.
+        Err(Stop::Failed(_)) if storage.bounds()?.is_some_and(|(first, _)| first > from) => {
+            let groups = checkpoints.list().map_err(RecoverError::Checkpoints)?.into_iter().rev();
+            let oldest = first_usable(storage, checkpoints, groups.filter(|&group| group <= end.id), end)?;
+            Err(AsOfError::Forgotten(oldest.map_or(end.offset, |checkpoint| checkpoint.offset)))
+        }
         Err(Stop::Failed(e)) => Err(e),
     }
 }

@@ -9,13 +9,15 @@ use super::archive::ArchiveError;
 use super::recovery::{RecoverError, check_end, is_foreign, origin};
 use super::replace::{self, Plan};
 use super::survey::good_groups;
+use super::tombstones;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage as _};
 use crate::journal::{GroupWriter, Record, StoredGroup};
 use crate::learner::LabelPart;
 use crate::learner::removal::Offsets;
-use crate::state::record::{Group, Origin};
-use crate::state::removals::Removals;
+use crate::state::record::{Group, Origin, RemovedRows};
+use crate::state::removals::{self, Removals};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,8 @@ pub struct Erased {
     pub rows: u64,
     /// Recorded models that are gone.
     pub models: u64,
+    /// Streams whose names are.
+    pub names: u64,
 }
 
 fn damaged(why: impl ToString) -> ArchiveError {
@@ -68,26 +72,34 @@ pub fn sweep(directory: &Path) -> io::Result<bool> {
     Ok(swept)
 }
 
-/// Erase the rows that were taken back from the data in `directory`, of which the caller has the lock. `progress` is called with the
-/// offset reached and that of the end.
+/// Erase the rows that were taken back from the data in `directory`, of which the caller has the lock; with `forget_names` also the names
+/// of streams, and of their sessions and policies, that lost rows and have none left. `progress` is called with the offset reached and
+/// that of the end.
 ///
 /// # Errors
 /// If critics have something of these rows yet, the newest checkpoint is not at the end, or files cannot be read or written. All is then
 /// as it was, or [`sweep`] goes on.
-pub fn erase(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Erased, ArchiveError> {
+pub fn erase(directory: &Path, forget_names: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Erased, ArchiveError> {
     sweep(directory).map_err(in_file(directory))?;
     let mut storage = SqliteStorage::open(directory)?;
     let end = check_end(&mut storage).map_err(damaged)?;
-    let checkpoint = newest(directory, &mut storage, end)?;
-    let removals = &checkpoint.removals;
-    if removals.is_empty() {
+    let mut checkpoint = newest(directory, &mut storage, end)?;
+    if checkpoint.removals.is_empty() {
         return Ok(Erased::default());
     }
     if let Some(critic) = influenced(&checkpoint) {
         return Err(ArchiveError::Empty(critic));
     }
+    let names = match forget_names {
+        true => forget(&mut checkpoint, &mut storage, end)?,
+        false => HashMap::new(),
+    };
+    let removals = &checkpoint.removals;
+    if let Some(origin) = checkpoint.origin {
+        tombstones::note(directory, origin, removals.offsets()).map_err(in_file(directory))?;
+    }
     let part = replace::stage(directory, ERASED).map_err(in_file(directory))?;
-    let (erased, crc, origin) = copy(&mut storage, &part, removals, end, progress)?;
+    let (erased, crc, origin) = copy(&mut storage, &part, (removals, &names), end, progress)?;
     let kept = Checkpoint { crc, origin: origin.or(checkpoint.origin), ..checkpoint };
     Directory::new(&part).write(kept.group, &kept.encode()).map_err(in_file(&part))?;
     drop(fs::remove_file(part.join(format!("{DATABASE}-shm"))));
@@ -95,7 +107,7 @@ pub fn erase(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Era
     drop(storage);
     let plan = Plan {
         aside: format!("{ERASING}{}", end.id),
-        set_aside: names(directory).map_err(in_file(directory))?,
+        set_aside: entries(directory).map_err(in_file(directory))?,
         fresh: Some(ERASED.to_owned()),
         installing: false,
     };
@@ -132,17 +144,18 @@ fn influenced(checkpoint: &Checkpoint) -> Option<&'static str> {
 fn copy(
     storage: &mut SqliteStorage,
     part: &Path,
-    removals: &Removals,
+    (removals, names): (&Removals, &HashMap<String, String>),
     end: Mark,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(Erased, u32, Option<Origin>), ArchiveError> {
     let (first, _) = storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty"))?;
     let mut fresh = SqliteStorage::open(part)?;
-    let (mut erased, mut last, mut failed) = (Erased::default(), None::<Mark>, None);
+    let mut erased = Erased { names: names.len() as u64, ..Erased::default() };
+    let (mut last, mut failed) = (None::<Mark>, None);
     let read: Result<(), RecoverError> = good_groups(storage, first, |stored, time, records| {
         let group = Group { end: stored.mark(), first_offset: stored.first_offset, time, records };
         let previous = last.map_or(stored.previous_crc, |mark| mark.crc);
-        let written = without(stored, group, removals, previous, &mut erased);
+        let written = without(stored, group, (removals, names), previous, &mut erased);
         failed = fresh.append(&written, 0, false).err();
         last = Some(written.mark());
         progress(stored.end(), end.offset);
@@ -159,8 +172,44 @@ fn copy(
     Ok((erased, last.crc, origin(&mut fresh)?))
 }
 
-/// A group without rows that were taken back and without models, behind one with this checksum.
-fn without(stored: &StoredGroup, group: Group, removals: &Removals, previous: u32, erased: &mut Erased) -> StoredGroup {
+/// Forget in the checkpoint the names of streams that lost rows and have none left. Returns the names that they have now.
+fn forget(
+    checkpoint: &mut Checkpoint,
+    storage: &mut SqliteStorage,
+    end: Mark,
+) -> Result<HashMap<String, String>, ArchiveError> {
+    let (first, _) = storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty"))?;
+    let (mut lost, mut kept) = (BTreeSet::new(), HashSet::new());
+    let read = good_groups(storage, first, |stored, _, records| {
+        let group = Group { end: stored.mark(), first_offset: stored.first_offset, time: 0.0, records };
+        for record in checkpoint.removals.clean(group).records {
+            match record {
+                Record::Removed(removed) => lost.extend(removed.streams),
+                Record::Rows(taken) => drop(kept.insert(taken.stream)),
+                _ => {}
+            }
+        }
+        stored.id < end.id
+    });
+    read.map_err(damaged)?;
+    let mut names = HashMap::new();
+    for number in lost.into_iter().filter(|number| !kept.contains(number)) {
+        if let Some(former) = checkpoint.streams.forget_name(number) {
+            names.insert(former, checkpoint.streams.name(number).unwrap_or_default().to_owned());
+        }
+    }
+    checkpoint.removals.forget_names(&names);
+    Ok(names)
+}
+
+/// A group without rows that were taken back, without models and without these names, behind one with this checksum.
+fn without(
+    stored: &StoredGroup,
+    group: Group,
+    (removals, names): (&Removals, &HashMap<String, String>),
+    previous: u32,
+    erased: &mut Erased,
+) -> StoredGroup {
     let rows = |group: &Group| {
         let of = |record: &Record| if let Record::Rows(taken) = record { taken.batch.len() as u64 } else { 0 };
         group.records.iter().map(of).sum::<u64>()
@@ -174,6 +223,10 @@ fn without(stored: &StoredGroup, group: Group, removals: &Removals, previous: u3
         let critic = match record {
             Record::Adopted { critic, .. } => critic.clone(),
             Record::Rebuilt(learner) => learner.settings().name.clone(),
+            Record::Removed(RemovedRows { selectors, by, reason, .. }) => {
+                changed |= removals::forget_names(names, selectors, [by, reason]);
+                continue;
+            }
             Record::Heads(change) => {
                 changed |= change.labels.as_mut().is_some_and(|labels| unlabel(labels, removals.offsets()));
                 continue;
@@ -200,7 +253,7 @@ fn unlabel(labels: &mut LabelPart, removed: &Offsets) -> bool {
 }
 
 /// The entries of a data directory that hold rows, or what was made of them.
-fn names(directory: &Path) -> io::Result<Vec<String>> {
+fn entries(directory: &Path) -> io::Result<Vec<String>> {
     const WHOLE: [&str; 4] = ["set-aside", "history", "history.models", "history.new"];
     const BEGINNINGS: [&str; 3] = ["checkpoint-", "quarantine.sqlite", DATABASE];
     let mut found = Vec::new();

@@ -11,6 +11,7 @@ use super::rebuild_thread::RebuildTask;
 use super::refit_thread::Task;
 use super::removal::{RemovalFound, RemovalJob};
 use super::systemd::notify as notify_systemd;
+use super::tombstones::Keeper;
 use super::warm_start::{Feeding, WarmStartInput};
 use super::what_if_thread::Task as Question;
 use super::{Command, DRAIN, POLL_INTERVAL, TICK};
@@ -119,6 +120,7 @@ pub(super) struct Learning {
     /// Held as long as the data directory is written to.
     pub(super) lock: Option<std::fs::File>,
     quarantine: Quarantine,
+    tombstones: Keeper,
     /// Evaluations of other policies, which run beside the core.
     pub(super) evaluations: Arc<Desk>,
     /// When the appends were received that this turn answers.
@@ -140,6 +142,7 @@ impl Learning {
     /// The core's thread without a table, without anybody who watches.
     pub(super) fn new(core: Core, config: Arc<Config>, clock: Clock, inbox: Inbox, outlets: Outlets) -> Self {
         Self {
+            tombstones: Keeper::new(&config.data_dir),
             quarantine: Quarantine::new(&config.data_dir, config.quarantine_max),
             inbox,
             outlets,
@@ -395,6 +398,7 @@ impl Learning {
             self.footprint_told = true;
         }
         self.core.tick(self.clock.now());
+        self.tombstones.keep(&self.core);
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window, || self.core.recent_streams());
         }

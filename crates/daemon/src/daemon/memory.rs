@@ -233,15 +233,17 @@ fn evaluation_bytes(config: &Config, critics: &[&Settings], dim: usize, rewards_
         + judged.map(fit).max().unwrap_or(0)
 }
 
-/// Bytes of one past that is asked for: the critics as they were with the rows of their window, or with the checkpoint that they are
-/// read from; and the models that are kept of them. 0 without a journal.
+/// Bytes of one past that is asked for: critics, advisors and labels as they were with the rows of their window, or with the checkpoint that
+/// they are read from; and the models that are kept of them. 0 without a journal.
 fn past_bytes(config: &Config, models: &[ModelFootprint], streams: usize, window: usize, snapshot: usize) -> usize {
     if !config.journal {
         return 0;
     }
     let critics = models.iter().map(|model| model.bytes + model.beside).sum::<usize>() + streams * config.streams_max;
+    let advisors = config.advisors.iter().map(|settings| advisor_bytes(settings, false)).sum::<usize>();
+    let read = critics + advisors + label_bytes(config, false);
     // A file has 9 bytes for every 8.
-    critics + window.max(critics / 8 * 9) + models.len() * snapshot + batch_bytes(&config.limits)
+    read + window.max(read / 8 * 9) + models.len() * snapshot + batch_bytes(&config.limits)
 }
 
 /// Bytes of a group of rows, and of the last batch of it as it has been read.
@@ -285,9 +287,9 @@ fn advisor_bytes(settings: &AdvisorSettings, journal: bool) -> usize {
 }
 
 /// Bytes of the labels that heads learn from, and of their columns beside the retained rows. Lists grow by doubling, and grow as a copy
-/// while a checkpoint has them. With a journal they are in the checkpoint's file, whose buffer grows by doubling too.
-fn label_bytes(config: &Config) -> usize {
-    let copies = if config.journal { 6 } else { 3 };
+/// while a checkpoint has them. Where they are `written` they are in the checkpoint's file, whose buffer grows by doubling too.
+fn label_bytes(config: &Config, written: bool) -> usize {
+    let copies = if written { 6 } else { 3 };
     copies * LABEL_BYTES_MAX + LABEL_SETS_MAX * NUMBER * (config.window_rows + SEGMENT_ROWS)
 }
 
@@ -329,7 +331,7 @@ impl Footprint {
             rebuild: rebuild_bytes(config, critics, dim, rewards_per_row, window),
             models,
             advisors: config.advisors.iter().map(|settings| advisor_bytes(settings, config.journal)).sum(),
-            labels: label_bytes(config),
+            labels: label_bytes(config, config.journal),
         }
     }
 

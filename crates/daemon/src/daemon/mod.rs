@@ -36,6 +36,7 @@ pub mod replace;
 mod starting;
 pub mod survey;
 mod systemd;
+pub mod tombstones;
 pub mod union;
 pub mod warm_start;
 mod what_if;
@@ -59,6 +60,7 @@ use self::replace::Interrupted;
 use self::starting::Report;
 pub use self::starting::starting;
 use self::systemd::notify as notify_systemd;
+use self::tombstones::TOMBSTONES;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use self::what_if_thread::WhatIf;
 use crate::clock::Clock;
@@ -146,6 +148,13 @@ pub enum StartError {
         /// Why.
         source: RecoverError,
     },
+    /// Rows that were taken back from data of later cannot be taken back from these.
+    Tombstones {
+        /// The file that names them.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The table that is to be learned first cannot be.
     WarmStart(WarmStartError),
     /// The daemon's secret key cannot be used.
@@ -213,6 +222,12 @@ impl fmt::Display for StartError {
                      --truncate {path}` says what would be lost if the journal were cut where it is still good"
                 )
             }
+            Self::Tombstones { path, why } => write!(
+                f,
+                "rows that {} names are to be taken back before anything is answered, and cannot be: {why}\n\
+                 Where these rows may be learned after all, move that file away",
+                path.display()
+            ),
             Self::WarmStart(e) => write!(f, "{e}"),
             Self::Keys(e) => write!(f, "curve_secret_key: {e}"),
             Self::FewDescriptors { allowed } => write!(
@@ -235,7 +250,9 @@ impl std::error::Error for StartError {
             Self::Recover { source, .. } => Some(source),
             Self::WarmStart(e) => Some(e),
             Self::Keys(source) => Some(source),
-            Self::Locked { .. } | Self::Unfinished { .. } | Self::FewDescriptors { .. } => None,
+            Self::Locked { .. } | Self::Unfinished { .. } | Self::FewDescriptors { .. } | Self::Tombstones { .. } => {
+                None
+            }
         }
     }
 }
@@ -353,6 +370,13 @@ impl Daemon {
         let mut core = open_core(&config, clock, &mut report, &mut |rows, of| {
             recovered.set(rows, of);
             progress(StartupProgress::Recovering { rows, of });
+        })?;
+        tombstones::honour(&config.data_dir, &mut core, clock.now(), &mut |job| {
+            removal::find(&config.data_dir, job, stop)
+        })
+        .map_err(|why| match (config.data_dir.clone(), stop.load(Ordering::Relaxed)) {
+            (path, true) => StartError::Recover { path, source: RecoverError::Stopped },
+            (path, false) => StartError::Tombstones { path: path.join(TOMBSTONES), why },
         })?;
         core.set_run((1000.0 * clock.now().unix) as u64);
         // Answers are there before the first question.

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -285,6 +285,18 @@ fn end_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
     Ok(storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows))
 }
 
+/// Look in the journal of a directory, until `stop` is set.
+///
+/// # Errors
+/// Why nothing was found. A bug costs this answer, not the daemon.
+pub(super) fn find(directory: &Path, job: &RemovalJob, stop: &AtomicBool) -> RemovalFound {
+    let work = || {
+        let mut storage = SqliteStorage::open_beside(directory).map_err(|e| e.to_string())?;
+        job.run(&mut storage, &|| !stop.load(Ordering::Relaxed)).map(Box::new)
+    };
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panics::message(&*panic)))
+}
+
 /// The thread that looks for rows that are to be taken back.
 pub(super) struct RemovalThread {
     /// Where the journal is.
@@ -298,13 +310,7 @@ impl RemovalThread {
     /// Until the core has ended.
     pub(super) fn run(self) {
         for job in &self.tasks {
-            let work = || {
-                let mut storage = SqliteStorage::open_beside(&self.directory).map_err(|e| e.to_string())?;
-                job.run(&mut storage, &|| !self.stop.load(Ordering::Relaxed)).map(Box::new)
-            };
-            // A bug costs this answer, not the daemon.
-            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panics::message(&*panic)));
-            drop(self.done.send(result));
+            drop(self.done.send(find(&self.directory, &job, &self.stop)));
         }
     }
 }

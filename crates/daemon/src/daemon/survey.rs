@@ -2,6 +2,7 @@
 
 use super::recovery::{RecoverError, check_end, check_group, foreign, known_owners, usable_checkpoints};
 use super::replace::{self, Plan};
+use super::tombstones::TOMBSTONES;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
 use crate::journal::thresholds::thresholds;
@@ -312,8 +313,8 @@ pub fn set_aside(directory: &Path, name: &str) -> io::Result<PathBuf> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let stays =
-            [replace::PLAN, "lock"].iter().any(|name| entry.file_name() == *name) || entry.file_type()?.is_dir();
+        let stays = [replace::PLAN, "lock", TOMBSTONES].iter().any(|name| entry.file_name() == *name)
+            || entry.file_type()?.is_dir();
         if !stays {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }

@@ -4,6 +4,7 @@ use super::record::{Group, Record, RemovedRows, TakenRows};
 use crate::learner::Learner;
 use crate::learner::removal::{Offsets, Selector};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// Removals kept, the last ones.
 const TOLD: usize = 64;
@@ -104,6 +105,13 @@ impl Removals {
         critics.filter(of).for_each(|influence| influence.free = Some((learner.generation(), learner.learned())));
     }
 
+    /// Forget names of streams where the last removals tell of them.
+    pub(crate) fn forget_names(&mut self, names: &HashMap<String, String>) {
+        for Removal { by, reason, selectors, .. } in &mut self.told {
+            forget_names(names, selectors, [by, reason]);
+        }
+    }
+
     /// A group as it is without the rows that were taken back: holes are in their places.
     pub fn clean(&self, group: Group) -> Group {
         let span = Offsets::from(group.first_offset..group.end.offset);
@@ -155,4 +163,24 @@ impl Removals {
             records.push(Record::Hole(end - at));
         }
     }
+}
+
+/// Replace names of streams by others in what was asked for, and forget the words that came with it: they may have names, too. Whether
+/// there was something to forget.
+pub(crate) fn forget_names(
+    names: &HashMap<String, String>,
+    selectors: &mut [Selector],
+    words: [&mut Option<String>; 2],
+) -> bool {
+    let mut forgotten = false;
+    for selector in selectors {
+        let (Selector::Stream(stream) | Selector::Session { stream, .. }) = selector else { continue };
+        let Some(other) = names.get(stream) else { continue };
+        *selector = Selector::Stream(other.clone());
+        forgotten = true;
+    }
+    if forgotten {
+        words.into_iter().for_each(|words| *words = None);
+    }
+    forgotten
 }

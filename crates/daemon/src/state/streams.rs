@@ -163,6 +163,20 @@ impl Streams {
         self.streams.get(number as usize).map(|stream| stream.name.as_str())
     }
 
+    /// Replace what a stream was called, by its number, and forget what its session and its policy were called. Returns the name that it
+    /// had. Its producer is another stream from here on.
+    pub fn forget_name(&mut self, number: u32) -> Option<String> {
+        let free = |name: &String| !self.by_name.contains_key(name);
+        let name = (0..).map(|n| format!("removed-{number}{}", "'".repeat(n))).find(free)?;
+        let stream = self.streams.get_mut(number as usize)?;
+        let former = std::mem::replace(&mut stream.name, name.clone());
+        stream.session = name.clone();
+        stream.policy = None;
+        self.by_name.remove(&former);
+        self.by_name.insert(name, number);
+        Some(former)
+    }
+
     /// The newest session of a stream, if the stream is known.
     pub fn session(&self, name: &str) -> Option<&str> {
         self.by_name.get(name).map(|&number| self.streams[number as usize].session.as_str())

@@ -4,8 +4,9 @@ use super::Core;
 use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
-use crate::daemon::removal::{Found, RemovalJob};
+use crate::daemon::removal::{Found, RemovalFound, RemovalJob};
 use crate::learner::Learner;
+use crate::learner::removal::{Offsets, Selector};
 use crate::panics;
 use crate::state::record::Record;
 use crate::state::removals::{Influence, Removal};
@@ -57,6 +58,31 @@ impl Core {
         check_room(caller, WAITERS_MAX, waiting)?;
         self.rebuilds.removals.waiting.push_back((request, Some(caller.clone())));
         Ok(())
+    }
+
+    /// Take rows back here and now, before anybody has asked anything. `find` looks for them.
+    ///
+    /// # Errors
+    /// If they cannot be found, or the journal cannot be written.
+    pub fn take_back(
+        &mut self,
+        offsets: &Offsets,
+        reason: &str,
+        now: Now,
+        find: &mut dyn FnMut(&RemovalJob) -> RemovalFound,
+    ) -> Result<(), String> {
+        let selectors = offsets.ranges().iter().cloned().map(Selector::Offsets).collect();
+        let request = RemoveRequest { selectors, dry_run: false, by: None, reason: Some(reason.to_owned()) };
+        self.rebuilds.removals.waiting.push_back((request, None));
+        loop {
+            self.step(now);
+            if let Some(why) = self.read_only() {
+                return Err(why.to_owned());
+            }
+            let task = self.out.iter().position(|output| matches!(output, Output::Remove(_)));
+            let Some(Output::Remove(job)) = task.map(|task| self.out.swap_remove(task)) else { return Ok(()) };
+            self.removal_found(Ok(find(&job)?));
+        }
     }
 
     /// What was to be found has been, or has not.

@@ -117,17 +117,19 @@ struct Source<'a> {
 impl Source<'_> {
     /// The past behind this group: the one that is kept, or one that takes its place.
     fn past<'k>(&mut self, kept: &'k mut Option<Past>, group: u64) -> Result<&'k Past, WireError> {
-        // There is one at a time: the other goes first.
-        let found = match kept.take().filter(|past| past.group == group) {
-            Some(past) => past,
-            None => {
-                let checkpoints = Directory::new(&self.config.data_dir);
-                let progress: &mut dyn FnMut(u64, u64) -> bool = &mut |_, _| (self.keep_going)();
-                let state = state_behind(&mut self.storage, &checkpoints, self.config.window_rows, group, progress);
-                Past { group, critics: Critic::all(&state.map_err(refusal)?) }
-            }
-        };
-        Ok(kept.insert(found))
+        if kept.as_ref().is_none_or(|past| past.group != group) {
+            let checkpoints = Directory::new(&self.config.data_dir);
+            let mut learn = |kept: &mut Option<Past>| {
+                state_behind(&mut self.storage, &checkpoints, self.config.window_rows, group, &mut |_, _| {
+                    // There is one at a time: the other goes as soon as this one can be told.
+                    *kept = None;
+                    (self.keep_going)()
+                })
+            };
+            let state = learn(kept).map_err(refusal)?;
+            *kept = Some(Past { group, critics: Critic::all(&state) });
+        }
+        Ok(kept.as_ref().expect("it is there now"))
     }
 }
 
