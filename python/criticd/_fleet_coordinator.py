@@ -184,7 +184,7 @@ class Coordinator:
             epochs = dict(self._epochs)
             wanted = [key for key in (self._present, self._coming) if key]
             held = {key: {worker: version for worker, version, _, _ in self._epochs[key][1].held()} for key in wanted}
-        have = {str(key): held[key][number][2] for key in wanted if number in held[key]}
+        have = {str(key): list(held[key][number][1:]) for key in wanted if number in held[key]}
         known = self._known[number]
         try:
             said = self._links[number].call("message", generations=wanted, have=have)

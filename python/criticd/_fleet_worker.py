@@ -6,9 +6,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from criticd._fleet_journal import Journal
 from criticd._fleet_pool import Pool, stable_hash
@@ -34,6 +36,7 @@ COLUMNS = (
     "truncated",
     *MORE,
 )
+_POOL = "pool"
 _SLICE_S = 0.02
 """How long rows of the journal are learned again before calls have their turn."""
 _OWN: dict[str, Any] = {
@@ -62,18 +65,52 @@ def settings_of_workers(settings: Mapping[str, Any]) -> str:
 class _Learned:
     """The learner of one epoch, and how far it has read the journal."""
 
-    def __init__(self, critic: _learner.Critic, place: int) -> None:
+    def __init__(self, critic: _learner.Critic, place: int, removals: int) -> None:
         self.critic, self.place, self.caught = critic, place, False
+        self.removals = removals
+        """Removals that it knows of."""
         self.failed = 0
         """Records that it could not learn, which is a fault of the program."""
 
-    def learn(self, record: Mapping[str, Any]) -> None:
-        if "columns" not in record:
-            return
+    def learn(self, stream: str, seq: int, columns: Message) -> None:
         try:
-            self.critic.learn(record["stream"], False, record["columns"])
+            self.critic.learn(stream, False, columns)
         except CriticdError:
             self.failed += 1
+
+
+class _Drawn:
+    """A pool that takes the place of one with rows that were taken back, and how far it has read the journal."""
+
+    def __init__(self, pool: Pool, place: int) -> None:
+        self.pool, self.place, self.caught = pool, place, False
+
+    def learn(self, stream: str, seq: int, columns: Message) -> None:
+        self.pool.offer(stream, seq, columns)
+
+
+class _Ranges:
+    """Numbers of rows, as ascending ranges that neither overlap nor touch."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, int]] = []
+
+    def add(self, first: int, end: int) -> None:
+        if first >= end:
+            return
+        apart = [each for each in self.all if each[1] < first or each[0] > end]
+        joined = [each for each in self.all if each not in apart]
+        first, end = min([first, *(a for a, _ in joined)]), max([end, *(b for _, b in joined)])
+        self.all = sorted([*apart, (first, end)])
+
+    def without(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of a range that are not among them."""
+        for a, b in self.all:
+            if first < min(a, end):
+                yield first, min(a, end)
+            first = max(first, b)
+        if first < end:
+            yield first, end
 
 
 def _full(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,13 +155,22 @@ class Worker:
         self._ended: set[str] = set()
         """Streams whose last row ended a chain."""
         self._shape: tuple[int, int] | None = None
-        self._rows = self._lost = 0
+        self._rows = self._lost = self._removals = 0
+        self._held: dict[str, _Ranges] = {}
+        """Of each stream, the rows that came here."""
+        self._gone: dict[str, _Ranges] = {}
+        """Of each stream that lost some, the rows that were taken back."""
         self._checker = _learner.Critic(self._settings)
+        self._epochs: dict[int, bytes] = {}
         self._learned: dict[int, _Learned] = {}
         """By generation: the epoch in force, and one that comes."""
+        self._again: dict[Hashable, _Learned | _Drawn] = {}
+        """What takes the place of a learner, by its generation, or of the pool, when it has read the whole journal
+        without the rows that were taken back."""
         self._stopped = False
         for record in self._journal.recover():
             self._note(record)
+        self._draw_again()
         self._thread = threading.Thread(target=self._catch_up, name="criticd-epoch", daemon=True)
 
     def start(self) -> None:
@@ -143,7 +189,8 @@ class Worker:
     def call(self, op: str, arguments: Message) -> Message:
         """Carry out a request.
 
-        They are `append`, `position`, `message`, `begin`, `settle`, `pool`, `release`, `receive` and `reincarnate`.
+        They are `append`, `position`, `message`, `begin`, `settle`, `pool`, `remove`, `release`, `receive` and
+        `reincarnate`.
         """
         done: Callable[..., Message] | None = getattr(self, f"_op_{op}", None)
         if done is None:
@@ -165,11 +212,16 @@ class Worker:
             count = len(columns["rewards"])
             self._lost += record["seq"] - self._next.get(stream, 0)
             self._next[stream] = record["seq"] + count
+            self._held.setdefault(stream, _Ranges()).add(record["seq"], record["seq"] + count)
             self._rows += count
             self._shape = (columns["states"].shape[1], columns["rewards"].size // count)
             self._pool.offer(stream, record["seq"], columns)
             ends = any(columns.get(key) is not None and bool(columns[key][-1]) for key in ("terminated", "truncated"))
             (self._ended.add if ends else self._ended.discard)(stream)
+        elif "removed" in record:
+            self._rows -= self._count(stream, *record["removed"])
+            self._gone.setdefault(stream, _Ranges()).add(*record["removed"])
+            self._removals += 1
         elif "away" in record:
             self._away[stream] = record["away"]
             self._here.discard(stream)
@@ -177,6 +229,35 @@ class Worker:
             self._away.pop(stream, None)
             self._here.add(stream)
             self._next[stream] = max(record["here"], self._next.get(stream, 0))
+
+    def _count(self, stream: str, first: int, end: int) -> int:
+        """How many rows of a stream between two numbers are here, and were not taken back."""
+        held, gone = (of.get(stream, _Ranges()) for of in (self._held, self._gone))
+        there = gone.without(first, end)
+        return sum(b - a - sum(d - c for c, d in held.without(a, b)) for a, b in there)
+
+    def _kept(self, record: Message) -> Iterator[tuple[str, int, Message]]:
+        """The rows of a record that were not taken back: stream, number of the first, and columns.
+
+        The chain is cut before a gap.
+        """
+        if "columns" not in record:
+            return
+        stream, seq, columns = record["stream"], record["seq"], record["columns"]
+        gone = self._gone.get(stream)
+        if gone is None:
+            yield stream, seq, columns
+            return
+        end = seq + len(columns["rewards"])
+        for a, b in gone.without(seq, end):
+            part = {key: col[a - seq : b - seq] if hasattr(col, "shape") else col for key, col in columns.items()}
+            if any(start == b for start, _ in gone.all):
+                count = b - a
+                terminated = part["terminated"]
+                truncated = np.zeros(count, bool) if part["truncated"] is None else np.array(part["truncated"], bool)
+                truncated[-1] = terminated is None or not terminated[-1]
+                part["truncated"] = truncated
+            yield stream, a, part
 
     def _store(self, record: Message) -> None:
         try:
@@ -203,11 +284,11 @@ class Worker:
         if known < count:
             columns = {key: col[known:] if hasattr(col, "shape") else col for key, col in columns.items()}
             self._check(stream, columns)
-            record = {"stream": stream, "seq": seq + known, "columns": columns, "sender": sender}
-            self._store(record)
+            seq += known
+            self._store({"stream": stream, "seq": seq, "columns": columns, "sender": sender})
             for learned in self._learned.values():
                 if learned.caught:
-                    learned.learn(record)
+                    learned.learn(stream, seq, columns)
                     learned.place = self._journal.end
         return {"next_seq": self._next.get(stream, expected), "duplicates": known}
 
@@ -227,19 +308,43 @@ class Worker:
 
     def _op_begin(self, generation: int, epoch: bytes) -> Message:
         if generation not in self._learned:
-            critic = _learner.Critic(self._settings)
-            critic.begin(epoch, generation + 1)
-            self._learned[generation] = _Learned(critic, self._journal.start)
+            self._learned[generation] = self._begun(generation, epoch)
+            self._epochs[generation] = epoch
             self._lock.notify_all()
         return {}
+
+    def _begun(self, generation: int, epoch: bytes) -> _Learned:
+        critic = _learner.Critic(self._settings)
+        critic.begin(epoch, generation + 1)
+        return _Learned(critic, self._journal.start, self._removals)
 
     def _op_settle(self, generation: int) -> Message:
         """Other epochs are over."""
         self._learned = {key: value for key, value in self._learned.items() if key == generation}
+        self._again = {key: value for key, value in self._again.items() if key in (generation, _POOL)}
         return {}
 
-    def _op_message(self, generations: list[int], have: dict[str, int]) -> Message:
-        """What the rows add up to in each of these epochs, unless the caller has the sum over that number of rows."""
+    def _op_remove(self, stream: str, first: int, end: int | None) -> Message:
+        """Take rows of a stream back, from number `first` on and before `end`.
+
+        Answers are without them when the journal has been learned again.
+        """
+        end = self._next.get(stream, 0) if end is None else min(end, self._next.get(stream, 0))
+        count = self._count(stream, first, end)
+        if count:
+            self._store({"stream": stream, "removed": [first, end]})
+            self._again = {key: self._begun(key, self._epochs[key]) for key in self._learned}
+            self._draw_again()
+            self._lock.notify_all()
+        return {"rows": count}
+
+    def _draw_again(self) -> None:
+        """Let a pool without rows that were taken back take the place of this one, where it may have some."""
+        if self._gone:
+            self._again[_POOL] = _Drawn(Pool(self._pool.rows_max), self._journal.start)
+
+    def _op_message(self, generations: list[int], have: dict[str, list[int]]) -> Message:
+        """What the rows add up to in each of these epochs, unless the caller has the sum of these removals and rows."""
         messages: dict[str, Any] = {}
         for generation in generations:
             learned = self._learned.get(generation)
@@ -247,13 +352,14 @@ class Worker:
                 messages[str(generation)] = {"lacks": True}
                 continue
             rows = learned.critic.learned
-            new = have.get(str(generation)) != rows
+            new = have.get(str(generation)) != [learned.removals, rows]
             # Chains that moved away are closed where they stand, as every message closes those that run.
-            message = learned.critic.message(self.number, self._journal.incarnation, 0) if new else None
+            incarnation = self._journal.incarnation
+            message = learned.critic.message(self.number, incarnation, learned.removals) if new else None
             messages[str(generation)] = {
                 "message": message,
                 "rows": rows,
-                "caught": learned.caught,
+                "caught": learned.caught and generation not in self._again,
                 "failed": learned.failed,
             }
         return {
@@ -267,6 +373,8 @@ class Worker:
         }
 
     def _op_pool(self) -> Message:
+        # A selection must not see rows that were taken back.
+        self._lock.wait_for(lambda: self._stopped or _POOL not in self._again)
         return {"pieces": self._pool.pieces()}
 
     def _op_release(self, stream: str, at_end: bool) -> Message:
@@ -289,26 +397,43 @@ class Worker:
         return {}
 
     def _catch_up(self) -> None:
-        reading: dict[int, Iterator[tuple[int, Message]]] = {}
+        reading: dict[_Learned | _Drawn, Iterator[tuple[int, Message]]] = {}
         while True:
             with self._lock:
-                self._lock.wait_for(lambda: self._stopped or any(not each.caught for each in self._learned.values()))
+                self._lock.wait_for(lambda: self._stopped or self._behind())
                 if self._stopped:
                     return
-                for generation, learned in list(self._learned.items()):
-                    if not learned.caught:
-                        reader = reading.setdefault(generation, self._journal.read(learned.place))
-                        if self._slice(learned, reader):
-                            del reading[generation]
+                behind = self._behind()
+                reading = {each: reader for each, reader in reading.items() if each in behind}
+                for each in behind:
+                    if self._slice(each, reading.setdefault(each, self._journal.read(each.place))):
+                        del reading[each]
+                self._replace()
             # Whoever waits for the lock has it next.
             time.sleep(0.0005)
 
-    def _slice(self, learned: _Learned, reader: Iterator[tuple[int, Message]]) -> bool:
+    def _behind(self) -> list[_Learned | _Drawn]:
+        """Those that have not read the whole journal."""
+        return [each for each in (*self._learned.values(), *self._again.values()) if not each.caught]
+
+    def _slice(self, learned: _Learned | _Drawn, reader: Iterator[tuple[int, Message]]) -> bool:
         """Learn on for a while; whether the end of the journal is reached, or of what the reader knew of it."""
         end = time.monotonic() + _SLICE_S
         for learned.place, record in reader:
-            learned.learn(record)
+            for kept in self._kept(record):
+                learned.learn(*kept)
             if time.monotonic() > end:
                 return False
         learned.caught = learned.place == self._journal.end
         return True
+
+    def _replace(self) -> None:
+        """What has learned the whole journal again takes its place."""
+        for key, each in list(self._again.items()):
+            if each.caught:
+                del self._again[key]
+                if isinstance(each, _Drawn):
+                    self._pool = each.pool
+                elif isinstance(key, int) and key in self._learned:
+                    self._learned[key] = each
+                self._lock.notify_all()

@@ -478,6 +478,39 @@ class Fleet:
                 raise RemoteError(worker_name(to), "move", f"stream {stream!r} could not be moved: a worker is away")
             time.sleep(self._patience.retry_s)
 
+    def remove(self, stream: str, rows: tuple[int, int] | None = None, *, wait: bool = True) -> int:
+        """Take rows of a stream back, whichever workers have them. Returns how many these are.
+
+        `rows` are two sequence numbers, of the first and of the row behind the last; without them all rows so far go.
+        The chains that they belonged to end before them and begin behind them. A producer that sends them again hears
+        that they are known. With `wait`, return when the model has nothing of them: their sums are gone at once, and a
+        new selection follows, since they had a part in the one before. The journals of the workers keep their bytes.
+        Raises `RemoteError` if a worker is away for too long: call again.
+
+        ```python
+        fleet.remove("arm-7")                       # the whole robot
+        fleet.remove("arm-8", (12_000, 12_500))     # a sensor that lied
+        ```
+        """
+        first, end = (0, None) if rows is None else rows
+        if first < 0 or (end is not None and end <= first):
+            raise Invalid("rows", f"must be two ascending numbers from 0 on, are {first} and {end}")
+        count = sum(self._removed(name, stream, first, end) for name in self._names[: self._workers])
+        if count and wait and self.status().generation:
+            self.merge()
+            self.select()
+        return count
+
+    def _removed(self, worker: str, stream: str, first: int, end: int | None) -> int:
+        link, until = self._parts.link(worker), time.monotonic() + self._patience.rows_s
+        while True:
+            try:
+                return int(link.call("remove", stream=stream, first=first, end=end)["rows"])
+            except RemoteError as error:
+                if not error.away or time.monotonic() > until:
+                    raise
+            time.sleep(self._patience.retry_s)
+
     @property
     def parts(self) -> Parts:
         """Where the parts run."""

@@ -342,6 +342,67 @@ def test_a_coordinator_goes_on_where_it_was(tmp_path: Path) -> None:
         local(3, tmp_path)
 
 
+def without(streams: int, gone: Mapping[int, tuple[int, int]], epoch: bytes, count: int = 120) -> Snapshot:
+    """One learner of the rows of robots but those of these numbers."""
+    critic = _learner.Critic(settings_of_workers(CRITIC))
+    critic.begin(epoch, 2)
+    for stream in range(streams):
+        first, end = gone.get(stream, (count, count))
+        for columns in (part(rows(stream, count), 0, first), part(rows(stream, count), end, count)):
+            if len(columns["rewards"]):
+                columns["truncated"] = columns["truncated"].copy()
+                columns["truncated"][-1] |= not columns["terminated"][-1]
+                critic.learn(f"robot {stream}", False, {**dict.fromkeys(COLUMNS), **columns})
+    return Snapshot.of(unpack(critic.snapshot(True)))
+
+
+def test_rows_that_were_taken_back_were_never_learned(tmp_path: Path) -> None:
+    fleet, parts = local(3, tmp_path / "all")
+    other, _ = local(3, tmp_path / "never")
+    with fleet, other:
+        # Some of a robot's rows are with another worker than the rest, and a removal begins within a chain.
+        taught(fleet, count=50)
+        fleet.move("robot 3", (stable_hash("robot 3") + 1) % 3)
+        taught(fleet, since=50)
+        fleet.select()
+        before = fleet.merge()(STATES)
+        coordinator = parts.parts[COORDINATOR]
+        assert isinstance(coordinator, Coordinator)
+        epoch = coordinator._epochs[coordinator._present][0]
+        assert fleet.remove("robot 3", wait=False) == 120
+        assert fleet.remove("robot 5", (10, 64), wait=False) == 54
+        gone = {3: (0, 120), 5: (10, 64)}
+        model = fleet.merge()
+        assert model.offset == fleet.status().rows == 12 * 120 - 174
+        assert np.abs(model(STATES) - without(12, gone, epoch)(STATES)).max() < 1e-9
+        assert np.abs(model(STATES) - before).max() > 1e-6
+        # Twice takes nothing more, and what comes again is known.
+        assert fleet.remove("robot 5", (20, 64), wait=False) == 0
+        home = worker_name(stable_hash("robot 5") % 3)
+        columns = part(rows(5), 10, 30)
+        assert parts.link(home).call("append", stream="robot 5", seq=10, columns=columns)["duplicates"] == 20
+        # A worker that starts again knows it, and rows that follow are learned.
+        for name in map(worker_name, range(3)):
+            parts.end(name)
+            parts.start(name)
+        fleet.learn(**part(rows(5, 160), 120, 160), stream="robot 5")
+        assert fleet.merge().offset == 12 * 120 - 174 + 40
+        assert fleet.remove("robot 5", (120, 160), wait=False) == 40
+        gone_too = without(12, gone, epoch)(STATES)
+        assert np.abs(fleet.merge()(STATES) - gone_too).max() < 1e-9
+        with pytest.raises(Invalid, match="ascending"):
+            fleet.remove("robot 5", (3, 3))
+
+        # What is selected then is what a fleet selects that never had them.
+        fleet.remove("robot 5")
+        for first in (0, 50, 100):
+            for stream in set(range(12)) - {3, 5}:
+                other.learn(**part(rows(stream), first, first + 50), stream=f"robot {stream}")
+        other.select()
+        assert fleet.status().epoch == other.status().epoch != 0
+        assert np.abs(fleet.merge()(STATES) - other.merge()(STATES)).max() < 1e-9
+
+
 def test_a_stream_moves_at_the_end_of_its_chain(tmp_path: Path) -> None:
     fleet, parts = local(2, tmp_path)
     with fleet:
