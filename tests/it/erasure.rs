@@ -33,13 +33,13 @@ fn holds(directory: &Path, bytes: &[u8]) -> Option<PathBuf> {
     None
 }
 
-/// Append so many rows of [`SECRET`], in one episode.
-fn append_secret(requester: &mut Requester, seq: u64, rows: usize) {
-    let states: Vec<[f64; 1]> = (0..rows).map(|i| [SECRET * (i % 7) as f64]).collect();
+/// Append so many rows of the stream of [`NAMES`], in one episode. They have multiples of `number`, as others have of [`SECRET`].
+fn append_named(requester: &mut Requester, number: f64, seq: u64, rows: usize) {
+    let states: Vec<[f64; 1]> = (0..rows).map(|i| [number * (i % 7) as f64]).collect();
     let next: Vec<[f64; 1]> = states.iter().map(|[x]| [x + 0.1]).collect();
     let fields = json!({
         "stream": NAMES[0], "session": NAMES[1], "seq": seq,
-        "states": states, "next_states": next, "rewards": vec![SECRET; rows],
+        "states": states, "next_states": next, "rewards": vec![number; rows],
     });
     requester.ask("append", fields, PATIENCE).unwrap();
 }
@@ -96,7 +96,7 @@ fn with_secret(data: &Path) -> Process {
     let mut requester = daemon.requester();
     for round in 0..10_u64 {
         append(&mut requester, "good", 40 * round, 40);
-        append_secret(&mut requester, 20 * round, 20);
+        append_named(&mut requester, SECRET, 20 * round, 20);
     }
     requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
     assert!(holds(data, &SECRET.to_le_bytes()).is_some(), "the search finds what is there");
@@ -131,8 +131,7 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
     let daemon = start(&data);
     assert_eq!(answer(&daemon), before);
     append(&mut daemon.requester(), "good", 400, 40);
-    // Rows of the same numbers are known, and are not learned again.
-    append(&mut daemon.requester(), NAMES[0], 200, 20);
+    append_named(&mut daemon.requester(), 0.5, 200, 20);
     assert_eq!(holds(&data, &SECRET.to_le_bytes()), None);
     let told = status(&daemon);
     assert_eq!((told["offset"].as_u64(), told["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
@@ -166,7 +165,7 @@ fn names_of_erased_streams_are_forgotten_where_that_is_asked_for() {
     let daemon = start(&data);
     assert_eq!(answer(&daemon), before);
     let (told, mut requester) = (status(&daemon), daemon.requester());
-    let streams: Vec<&String> = told["streams"].as_object().unwrap().keys().collect();
+    let streams: Vec<&String> = told["recent_streams"].as_object().unwrap().keys().collect();
     assert_eq!(streams, ["good", "removed-1"]);
     assert_eq!(told["removals"][0]["reason"], Value::Null);
     append(&mut requester, "good", 400, 40);
@@ -232,6 +231,7 @@ fn a_removal_that_is_killed_is_whole_or_not_there() {
         std::thread::sleep(Duration::from_micros(rng.random_range(0..120_000)));
         daemon.child.kill().unwrap();
         daemon.child.wait().unwrap();
+        drop(removing.kill());
         removing.wait().unwrap();
         daemon = start(&data);
         let told = status(&daemon);
@@ -243,7 +243,7 @@ fn a_removal_that_is_killed_is_whole_or_not_there() {
         // The ones of the last round, where they are still there, go with these.
         let mut requester = daemon.requester();
         append(&mut requester, "good", good, 20);
-        append_secret(&mut requester, bad, 20);
+        append_named(&mut requester, SECRET, bad, 20);
         (good, bad) = (good + 20, bad + 20);
     }
     run(&mut remove(&data));

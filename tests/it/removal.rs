@@ -629,7 +629,7 @@ fn a_running_daemon_tells_what_it_published_then_bit_for_bit() {
     };
     let asked = shown(running.daemon.endpoints.control.to_string().as_ref());
     assert_eq!((asked["offset"].as_u64(), asked["critics"].as_array().unwrap().len()), (Some(300), 2));
-    assert_eq!(asked["critics"], shown(running.directory.path().as_os_str())["critics"]);
+    assert_eq!(asked["critics"], shown(running.directory.path().join("data").as_os_str())["critics"]);
     let mut refused = |fields: Value| {
         let mut asked = json!({"states": [[0.5]], "as_of": end - 1});
         asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
