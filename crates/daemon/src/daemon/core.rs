@@ -49,8 +49,7 @@ use crate::journal::store::Storage;
 use crate::learner::Event;
 use crate::learner::window::Window;
 use crate::state::State;
-use crate::state::record::{AdviceRequest, Configured, Group, Mark, Origin, Record, SkippedRows};
-use crate::state::removals::Removals;
+use crate::state::record::{AdviceRequest, Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::{Batch, Names};
 use crate::transport::Reply;
 use crate::wire::status::{QueuesStatus, RecoveredStatus};
@@ -654,21 +653,6 @@ impl Core {
                 return;
             }
         }
-    }
-
-    /// Where the journal begins, once there was a group.
-    pub fn origin(&self) -> Option<Origin> {
-        self.ledger.as_ref().and_then(|_| self.state.origin())
-    }
-
-    /// Offset of the first row that the journal has.
-    pub fn first_offset(&self) -> u64 {
-        self.ledger.as_ref().and_then(Ledger::first_offset).unwrap_or_else(|| self.offset())
-    }
-
-    /// Rows that were taken back.
-    pub fn removals(&self) -> &Removals {
-        self.state.removals()
     }
 
     /// Make durable what is stored. Returns whether it is.

@@ -86,6 +86,8 @@ pub(super) struct Outlets {
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Sender<()>,
     pub(super) checkpoints: Sender<Box<Checkpoint>>,
+    /// The file of rows that were taken back.
+    pub(super) tombstones: Keeper,
     pub(super) replies: Outbox<Reply>,
     pub(super) publish: Outbox<Publication>,
     pub(super) dropped_publications: u64,
@@ -120,7 +122,6 @@ pub(super) struct Learning {
     /// Held as long as the data directory is written to.
     pub(super) lock: Option<std::fs::File>,
     quarantine: Quarantine,
-    tombstones: Keeper,
     /// Evaluations of other policies, which run beside the core.
     pub(super) evaluations: Arc<Desk>,
     /// When the appends were received that this turn answers.
@@ -142,7 +143,6 @@ impl Learning {
     /// The core's thread without a table, without anybody who watches.
     pub(super) fn new(core: Core, config: Arc<Config>, clock: Clock, inbox: Inbox, outlets: Outlets) -> Self {
         Self {
-            tombstones: Keeper::new(&config.data_dir),
             quarantine: Quarantine::new(&config.data_dir, config.quarantine_max),
             inbox,
             outlets,
@@ -398,7 +398,7 @@ impl Learning {
             self.footprint_told = true;
         }
         self.core.tick(self.clock.now());
-        self.tombstones.keep(&self.core);
+        self.outlets.tombstones.keep(&self.core);
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window, || self.core.recent_streams());
         }
@@ -684,6 +684,7 @@ mod tests {
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,
+            tombstones: Keeper::new(&config.data_dir),
             replies: Outbox::new(1, 1).0,
             publish: Outbox::new(1, 1).0,
             dropped_publications: 0,

@@ -60,7 +60,7 @@ use self::replace::Interrupted;
 use self::starting::Report;
 pub use self::starting::starting;
 use self::systemd::notify as notify_systemd;
-use self::tombstones::TOMBSTONES;
+use self::tombstones::{Keeper, TOMBSTONES};
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use self::what_if_thread::WhatIf;
 use crate::clock::Clock;
@@ -371,13 +371,7 @@ impl Daemon {
             recovered.set(rows, of);
             progress(StartupProgress::Recovering { rows, of });
         })?;
-        tombstones::honour(&config.data_dir, &mut core, clock.now(), &mut |job| {
-            removal::find(&config.data_dir, job, stop)
-        })
-        .map_err(|why| match (config.data_dir.clone(), stop.load(Ordering::Relaxed)) {
-            (path, true) => StartError::Recover { path, source: RecoverError::Stopped },
-            (path, false) => StartError::Tombstones { path: path.join(TOMBSTONES), why },
-        })?;
+        honour_tombstones(&config, &mut core, clock, stop)?;
         core.set_run((1000.0 * clock.now().unix) as u64);
         // Answers are there before the first question.
         core.refresh(clock.now(), &|| clock.now());
@@ -456,8 +450,7 @@ impl Daemon {
         let ((rebuilds, rebuild_queue), (rebuilt, rebuilt_queue)) = (bounded(1), bounded(1));
         let (removals, found_queue) = self.start_removals(&config)?;
         let what_if = WhatIf { tasks: question_queue, under_way: core.asking(), replies: transport.replies.clone() };
-        let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
-        let (written, written_queue) = bounded(1);
+        let ((checkpoints, checkpoint_queue), (written, written_queue)) = (bounded::<Box<Checkpoint>>(1), bounded(1));
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
         let pulse = Arc::clone(&self.pulse);
         let (evaluations, evaluation_queues) = evaluations::entrance(config.journal);
@@ -493,6 +486,7 @@ impl Daemon {
             garbage,
             fresh,
             checkpoints,
+            tombstones: Keeper::new(&config.data_dir),
             replies,
             publish,
             dropped_publications,
@@ -753,6 +747,18 @@ fn open_core(
         faults.iter().for_each(|fault| log::warn!("event=checkpoint_skipped why={fault:?}"));
     }
     Ok(core)
+}
+
+/// Take rows back that the data have and the list beside them names.
+fn honour_tombstones(config: &Config, core: &mut Core, clock: Clock, stop: &AtomicBool) -> Result<(), StartError> {
+    let find = &mut |job: &RemovalJob| removal::find(&config.data_dir, job, stop);
+    tombstones::honour(&config.data_dir, core, clock.now(), find).map_err(|why| {
+        let path = config.data_dir.clone();
+        match stop.load(Ordering::Relaxed) {
+            true => StartError::Recover { path, source: RecoverError::Stopped },
+            false => StartError::Tombstones { path: path.join(TOMBSTONES), why },
+        }
+    })
 }
 
 /// The thread that writes checkpoints.

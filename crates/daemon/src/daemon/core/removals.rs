@@ -4,12 +4,13 @@ use super::Core;
 use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
+use crate::daemon::ledger::Ledger;
 use crate::daemon::removal::{Found, RemovalFound, RemovalJob};
 use crate::learner::Learner;
 use crate::learner::removal::{Offsets, Selector};
 use crate::panics;
-use crate::state::record::Record;
-use crate::state::removals::{Influence, Removal};
+use crate::state::record::{Origin, Record};
+use crate::state::removals::{Influence, Removal, Removals};
 use crate::wire::status::{InfluenceStatus, RemovalStatus};
 use crate::wire::{self, ErrorCode, RemoveRequest, WireError};
 use serde_json::{Value, json};
@@ -58,6 +59,21 @@ impl Core {
         check_room(caller, WAITERS_MAX, waiting)?;
         self.rebuilds.removals.waiting.push_back((request, Some(caller.clone())));
         Ok(())
+    }
+
+    /// Where the journal begins, once there was a group.
+    pub fn origin(&self) -> Option<Origin> {
+        self.ledger.as_ref().and_then(|_| self.state.origin())
+    }
+
+    /// Offset of the first row that the journal has.
+    pub fn first_offset(&self) -> u64 {
+        self.ledger.as_ref().and_then(Ledger::first_offset).unwrap_or_else(|| self.offset())
+    }
+
+    /// Rows that were taken back.
+    pub fn removals(&self) -> &Removals {
+        self.state.removals()
     }
 
     /// Take rows back here and now, before anybody has asked anything. `find` looks for them.
