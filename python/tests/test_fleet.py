@@ -343,7 +343,7 @@ def test_a_coordinator_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def without(streams: int, gone: Mapping[int, tuple[int, int]], epoch: bytes, count: int = 120) -> Snapshot:
-    """One learner of the rows of robots but those of these numbers."""
+    """One learner of all rows of the robots but the ones with these numbers."""
     critic = _learner.Critic(settings_of_workers(CRITIC))
     critic.begin(epoch, 2)
     for stream in range(streams):

@@ -35,7 +35,7 @@ struct Journal {
 }
 
 impl Tombstones {
-    /// Those of a directory; none where there is no file.
+    /// The list of a directory; an empty one where there is no file.
     ///
     /// # Errors
     /// If the file cannot be read, or a newer version has written it.
