@@ -163,6 +163,44 @@ def test_two_earlier_models_are_compared(start: Start, page: Browser) -> None:
     assert_clean(page, daemon)
 
 
+def test_the_value_of_a_moment_is_shown_beside_the_present_one(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=2)
+    walk = Walk(daemon, dim=2, seed=13)
+    for _ in range(30):
+        walk.send(20)
+    learned(daemon, walk.sent)
+    page.open(f"{address(daemon)}#critic=default&x=0&y=1")
+    page.wait("document.querySelector('#shown option[value=then]')", "the choice of a moment")
+    hidden(page, "then-choice")
+    choose(page, "shown", "then")
+    shown(page, "then-choice")
+    page.wait("document.getElementById('other-title').textContent === 'The present model'", "the present model beside it")
+
+    def look(rows: int) -> None:
+        # As a reader who lets the slider go.
+        slide = f"slider.value = {rows}; slider.dispatchEvent(new Event('input')); slider.dispatchEvent(new Event('change'))"
+        page.run(f"(slider => {{ {slide} }})(document.getElementById('then'))")
+
+    look(400)
+    page.wait(f"{ASKED}.some(name => /of=then%3A400(&|$)/.test(name))", "the question")
+    page.wait("document.getElementById('value-note').textContent.startsWith('of generation')", "the model of then")
+    page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
+    says(page, "then-out", "row 400")
+    shoot(page, "compared-then")
+    page.wait("/then=400/.test(location.hash)", "the address")
+    there = page.run("location.href")
+    page.open("about:blank")
+    page.open(there)
+    page.wait("document.getElementById('shown')?.value === 'then'", "the same view")
+    page.wait("document.getElementById('value-note').textContent.startsWith('of generation')", "the same model")
+    assert_clean(page, daemon)
+    look(0)
+    page.wait("/had no model then/.test(document.getElementById('value-note').textContent)", "why there is none")
+    choose(page, "shown", "")
+    hidden(page, "then-choice")
+    page.wait("document.getElementById('value-note').textContent.startsWith('of generation')", "the present one")
+
+
 def test_over_one_variable_errors_are_a_curve_with_a_dot_for_each_state(start: Start, page: Browser) -> None:
     # Twelve states cannot carry a narrow spike.
     quiet = ("critic.refit_first_rows=0", "critic.discount=0.5", "critic.dictionary_max=12", "critic.drift_sensitivity=off")

@@ -6,15 +6,19 @@ use super::recovery::{
     usable_among,
 };
 use crate::config::Config;
-use crate::journal::checkpoint::{Checkpoint, Checkpoints};
-use crate::journal::store::{Storage, StoreError, for_each_group};
+use crate::http::Relearn;
+use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
+use crate::journal::store::{SqliteStorage, Storage, StoreError, for_each_group};
 use crate::journal::{Corruption, StoredGroup};
 use crate::learner::{Learner, SnapshotError};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::state::record::Mark;
 pub use crate::wire::Moment;
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Why there is no such state.
 #[derive(Debug)]
@@ -83,6 +87,44 @@ pub fn model(state: &State, learner: &Learner) -> Result<Snapshot, SnapshotError
     let said = state.configured().and_then(|configured| configured.reward_names.as_deref());
     let reward_names = Config::reward_names(said.unwrap_or_default(), learner.settings());
     Ok(Snapshot { reward_names, ..learner.snapshot(true)? })
+}
+
+/// One past is learned again at a time: each takes as much memory as the critics and their window.
+static TURN: Mutex<()> = Mutex::new(());
+/// How often who waits for its turn is asked whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// Wait for the turn to learn a past again, which ends when the guard is dropped.
+///
+/// # Errors
+/// `Stopped`, once `keep_going` says so.
+pub(super) fn turn(keep_going: &mut dyn FnMut() -> bool) -> Result<MutexGuard<'static, ()>, RecoverError> {
+    loop {
+        if let Some(turn) = TURN.try_lock_for(WAIT) {
+            return Ok(turn);
+        }
+        if !keep_going() {
+            return Err(RecoverError::Stopped);
+        }
+    }
+}
+
+/// How the dashboard learns models of before again.
+pub(super) fn relearn(config: &Config) -> Relearn {
+    let (directory, window_rows) = (config.data_dir.clone(), config.window_rows);
+    Relearn(Arc::new(move |offset, progress| {
+        let _turn = turn(&mut || progress(0, 0)).map_err(|e| e.to_string())?;
+        let mut storage = SqliteStorage::open_beside(&directory).map_err(|e| e.to_string())?;
+        let checkpoints = Directory::new(&directory);
+        let state = as_of(&mut storage, &checkpoints, window_rows, Moment::Offset(offset), progress);
+        let state = state.map_err(|e| e.to_string())?;
+        let told = |learner: &Learner| {
+            let name = learner.settings().name.clone();
+            let model = model(&state, learner).map_err(|_| format!("{name} had no model then"));
+            (name, model)
+        };
+        Ok(state.critics().iter().map(told).collect())
+    }))
 }
 
 /// Number of the last group that was stored by then; 0 if the journal has none that was.

@@ -1,5 +1,6 @@
 //! The lock of a data directory: one daemon at a time.
 
+use super::as_of::relearn;
 use super::endpoints_file::EndpointsFile;
 use super::{StartError, erase, replace, starting};
 use crate::config::{Config, ConfigParts};
@@ -58,7 +59,7 @@ pub(super) fn shelf(config: &Config, lock: &File) -> Result<Option<Shelf>, Start
     }
     let path = config.data_dir.join(FILE);
     let lock = lock.try_clone().map_err(|source| StartError::DataDir { path, source })?;
-    Ok(Some(Shelf { directory: config.data_dir.clone(), lock }))
+    Ok(Some(Shelf { directory: config.data_dir.clone(), lock, relearn: relearn(config) }))
 }
 
 /// Lock `directory`. The lock goes with the process, however that ends. The file has the number of the process that has taken

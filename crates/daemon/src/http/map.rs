@@ -49,7 +49,7 @@ pub(super) struct View {
     /// Whether the others are averaged over visited states, in place of standing somewhere.
     #[serde(default)]
     pub(super) average: bool,
-    /// An earlier generation that is kept, `truth` for the true value in a simulator, or `head:NAME` for a head; the value of the present
+    /// An earlier generation that is kept, `then:` and a number of rows for the model as it was when they had been stored, `truth` for the true value in a simulator, or `head:NAME` for a head; the value of the present
     /// model if left out.
     pub(super) of: Option<Of>,
 }
@@ -64,6 +64,8 @@ pub(super) enum Of {
     Truth,
     /// The head of this name.
     Head(String),
+    /// The model as it was when this number of rows had been stored.
+    Then(u64),
 }
 
 impl TryFrom<String> for Of {
@@ -73,11 +75,13 @@ impl TryFrom<String> for Of {
         if let Some(name) = text.strip_prefix("head:") {
             return Ok(Self::Head(name.to_owned()));
         }
+        let wrong = || "of must be a generation, truth, then:ROWS, or head:NAME".to_owned();
+        if let Some(offset) = text.strip_prefix("then:") {
+            return offset.parse().map(Self::Then).map_err(|_| wrong());
+        }
         match text.as_str() {
             "truth" => Ok(Self::Truth),
-            number => {
-                number.parse().map(Self::Generation).map_err(|_| "of must be a generation, truth, or head:NAME".into())
-            }
+            number => number.parse().map(Self::Generation).map_err(|_| wrong()),
         }
     }
 }
@@ -490,6 +494,7 @@ pub(super) mod tests {
     fn a_picture_is_of_a_generation_or_of_the_truth() {
         let of = |text: &str| Of::try_from(text.to_owned());
         assert_eq!((of("12"), of("truth")), (Ok(Of::Generation(12)), Ok(Of::Truth)));
+        assert_eq!((of("then:40"), of("then:x").is_err()), (Ok(Of::Then(40)), true));
         assert!(of("-1").unwrap_err().starts_with("of must be"));
     }
 }

@@ -33,6 +33,7 @@ mod errors;
 mod event_log;
 mod guard;
 mod head_list;
+mod looking_back;
 mod map;
 mod metrics;
 mod model_archive;
@@ -56,6 +57,7 @@ mod trust;
 mod truth;
 mod watcher;
 
+pub use self::looking_back::Relearn;
 pub use self::persistence::Shelf;
 use self::response_budget::WAITING_BYTES;
 pub use self::truth::Truth;

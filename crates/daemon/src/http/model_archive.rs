@@ -4,6 +4,7 @@
 //! newest [`EACH`] generations of a critic are kept while all together fit into [`BYTES`]; then the oldest goes first. They outlive the
 //! daemon in a file of their own, which is written when there is another generation, and at a stop.
 
+use super::looking_back::LookingBack;
 use crate::sealed::Seal;
 use crate::snapshot::Snapshot;
 use crate::whole_file;
@@ -29,6 +30,8 @@ pub(super) struct Kept {
     models: VecDeque<(usize, Arc<Snapshot>)>,
     /// Whether there is a generation that the file does not have.
     new: bool,
+    /// Models of any moment; none without a journal.
+    pub(super) then: Option<LookingBack>,
 }
 
 impl Kept {

@@ -4,6 +4,7 @@
 //! all while rows cannot be stored. A file that cannot be read is ignored, with a line in the log.
 
 use super::event_log::Marks;
+use super::looking_back::Relearn;
 use super::pairs::KeptPairs;
 use super::time_series::KeptHistory;
 use crate::packed;
@@ -31,6 +32,8 @@ pub struct Shelf {
     pub directory: PathBuf,
     /// The lock of that directory, shared with its other users: it is free when the last of them has written.
     pub lock: File,
+    /// How models of before are learned again.
+    pub relearn: Relearn,
 }
 
 /// The past that a restart keeps.
@@ -117,7 +120,8 @@ mod tests {
 
     fn file(directory: &tempfile::TempDir) -> PastFile {
         let lock = File::create(directory.path().join("lock")).unwrap();
-        PastFile::new(Shelf { directory: directory.path().to_owned(), lock })
+        let relearn = Relearn(std::sync::Arc::new(|_, _| Err("nothing is here".to_owned())));
+        PastFile::new(Shelf { directory: directory.path().to_owned(), lock, relearn })
     }
 
     /// The past of a run of `seconds`.

@@ -70,6 +70,8 @@ pub(super) enum Refusal {
     Invalid(String),
     /// Answers have taken enough time until the next second.
     Busy,
+    /// It is being worked out, as this says: ask again.
+    Later(String),
 }
 
 /// An answer that has been given.

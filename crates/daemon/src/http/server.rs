@@ -210,7 +210,8 @@ pub(super) fn routers(site: Site) -> Routers {
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
     let all = page::FILES.iter().fold(all, |all, &(path, kind, text)| {
-        all.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }))
+        let text = page::sent(kind, text);
+        all.route(path, get(move || std::future::ready(([(header::CONTENT_TYPE, kind)], text.clone()))))
     });
     let health = health.fallback(|| async { busy("too many connections are open; close some") });
     let finish = |router: Router<Arc<Shared>>| {
@@ -313,6 +314,7 @@ async fn draw<Q>(State(shared): Here, query: Asked<Q>, question: fn(Q) -> Questi
         Some(Ok(bytes)) => ([(header::CONTENT_TYPE, kind)], bytes).into_response(),
         Some(Err(Refusal::NotReady)) => (StatusCode::NOT_FOUND, "there is no model yet\n").into_response(),
         Some(Err(Refusal::Invalid(why))) => invalid(why),
+        Some(Err(Refusal::Later(words))) => busy(&words),
         Some(Err(Refusal::Busy)) | None => busy("too many questions"),
     }
 }

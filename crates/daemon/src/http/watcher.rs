@@ -5,6 +5,7 @@ use super::episodes::Episodes;
 use super::errors::errors;
 use super::event_log::{Marks, concerns};
 use super::head_list::heads;
+use super::looking_back::LookingBack;
 use super::map::Of;
 use super::model_archive::Kept;
 use super::page_delta::{News, apart, brief};
@@ -166,6 +167,7 @@ impl Watcher {
 
     /// Continue the past that an earlier run has kept on this shelf, and keep this run's there.
     pub(super) fn resume_from(&mut self, shelf: Shelf) {
+        self.kept.then = Some(LookingBack::new(shelf.relearn.clone()));
         let file = self.past.insert(PastFile::new(shelf));
         let generation = |index: usize| self.board.evaluator(index).map_or(0, |model| model.snapshot().generation);
         let present: Vec<(&str, u64)> =
@@ -473,6 +475,11 @@ impl Watcher {
                 let gone = || Refusal::Invalid(format!("generation {wanted} is not kept"));
                 let kept = self.kept.get(index, wanted).ok_or_else(gone)?;
                 Ok((kept, None))
+            }
+            Some(Of::Then(offset)) => {
+                let none = || Refusal::Invalid("there is no journal to learn the past from again".to_owned());
+                let then = self.kept.then.as_ref().ok_or_else(none)?;
+                Ok((then.get(&self.names[index], offset)?, None))
             }
             _ => Ok((Arc::clone(present.snapshot()), Some(present))),
         }

@@ -3,7 +3,7 @@
 //! The thread of such requests (`evaluations`) reads checkpoints and journal beside the core and applies the groups again, up to that
 //! moment. It keeps what the critics were then, for further questions about it; there is one such past at a time.
 
-use super::super::as_of::{AsOfError, group_then, model, state_behind};
+use super::super::as_of::{AsOfError, group_then, model, state_behind, turn};
 use super::super::bounds::PAGED_MAX;
 use super::super::core::Caller;
 use super::super::core::caller::{stopped, unreadable};
@@ -126,6 +126,7 @@ impl Source<'_> {
                     (self.keep_going)()
                 })
             };
+            let _turn = turn(&mut || (self.keep_going)()).map_err(AsOfError::from).map_err(refusal)?;
             let state = learn(kept).map_err(refusal)?;
             *kept = Some(Past { group, critics: Critic::all(&state) });
         }

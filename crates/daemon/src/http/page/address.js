@@ -44,6 +44,7 @@ export function addressedView() {
     average: asked.get('others') === 'averaged',
     against: asked.get('against') ?? '',
     earlier: wholeNumber(asked.get('generation')),
+    then: wholeNumber(asked.get('then')),
     reward: Math.max(Math.trunc(Number(asked.get('reward'))) || 0, 0),
     named: asked.get('head'),
     error: asked.get('error') === 'td' ? 'td' : 'error',
@@ -90,6 +91,7 @@ export function note() {
   if (chosen.part) query.set('part', chosen.part.flat().map((v) => Number(v.toPrecision(5))).join());
   if (chosen.average) query.set('others', 'averaged');
   if (chosen.earlier !== null) query.set('generation', String(chosen.earlier));
+  if (chosen.then !== null) query.set('then', String(chosen.then));
   if (chosen.against) query.set('against', chosen.against);
   if (chosen.head) query.set('reward', String(chosen.head));
   if (chosen.named) query.set('head', chosen.named);

@@ -21,6 +21,7 @@ import { buildPath, follow, pathChoices, pathColumns } from '/path.js';
 import { learnShares, ranked, relevanceCard, shareColumns, shareRows } from '/relevance.js';
 import { learnRobots } from '/robots.js';
 import { listPart, saveButtons, wrapped } from '/save.js';
+import { lookBack, onLookingBack } from '/then.js';
 import { buildLines, timeColumns, timeParts, timelines } from '/time.js';
 import { trust } from '/trust.js';
 import { blank, forget, heads, onZooming, see, show, valueColumns } from '/value.js';
@@ -85,8 +86,8 @@ function arrive() {
   if (view) Object.assign(chosen, { head: view.reward, error: view.error, named: view.named });
   $('error-kind', HTMLSelectElement).value = chosen.error;
   if (view?.reward) see();
-  if (view?.against || view?.earlier != null) {
-    Object.assign(chosen, { against: view.against, earlier: view.earlier });
+  if (view?.against || view?.earlier != null || view?.then != null) {
+    Object.assign(chosen, { against: view.against, earlier: view.earlier, then: view.then });
     againstChoices();
     see();
   }
@@ -173,10 +174,12 @@ function controls() {
   });
   $('shown', HTMLSelectElement).addEventListener('change', () => {
     const { value } = $('shown', HTMLSelectElement);
-    chosen.earlier = value === '' ? null : Number(value);
+    chosen.earlier = value === '' || value === 'then' ? null : Number(value);
+    lookBack(value === 'then');
     againstChoices();
     seen();
   });
+  onLookingBack(seen);
   $('against', HTMLSelectElement).addEventListener('change', () => {
     chosen.against = $('against', HTMLSelectElement).value;
     seen();

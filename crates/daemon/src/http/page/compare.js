@@ -4,6 +4,7 @@ import { ofActions } from '/actions.js';
 import { Field } from '/canvas.js';
 import { $, el, list } from '/dom.js';
 import { chosen, critic, inValue, known, withoutUnit } from '/known.js';
+import { ofThen, thenChoice } from '/then.js';
 import { format } from '/words.js';
 
 /** Critics that can be chosen from a list at once. */
@@ -48,7 +49,7 @@ function offers() {
   const others = critics.filter(({ name, kernel, actions }) => kernel && alike(actions) && name !== critic()?.name);
   const present = /** @type {[string, string]} */ ([`generation ${critic()?.generation}`, 'the present model']);
   const models = earlier().map((generation) => /** @type {[string, string]} */ ([`generation ${generation}`, `generation ${generation}`]));
-  const shown = `generation ${chosen.earlier ?? critic()?.generation}`;
+  const shown = chosen.then === null ? `generation ${chosen.earlier ?? critic()?.generation}` : '';
   return [
     ['models of this critic', [present, ...models].filter(([value]) => value !== shown)],
     // A simulator knows the value of its first reward alone.
@@ -60,12 +61,13 @@ function offers() {
 /** Bring the lists up to date; what has gone is no longer shown, nor compared with. */
 export function againstChoices() {
   const option = (/** @type {[string, string]} */ [value, words]) => el('option', { value, textContent: words });
+  thenChoice();
   const models = earlier();
   if (!models.includes(chosen.earlier ?? -1) || chosen.named !== null) chosen.earlier = null;
   const shown = $('shown', HTMLSelectElement);
-  list(shown, [option(['', 'present']), ...models.map((generation) => option([String(generation), `generation ${generation}`]))]);
-  shown.value = String(chosen.earlier ?? '');
-  $('shown-choice').hidden = !models.length || chosen.named !== null;
+  list(shown, [option(['', 'present']), ...models.map((generation) => option([String(generation), `generation ${generation}`])), ...ofThen().map(option)]);
+  shown.value = chosen.then === null ? String(chosen.earlier ?? '') : 'then';
+  $('shown-choice').hidden = shown.options.length === 1 || chosen.named !== null;
   const groups = offers().filter(([, entries]) => entries.length);
   const select = $('against', HTMLSelectElement);
   list(select, [
@@ -76,6 +78,9 @@ export function againstChoices() {
   select.value = chosen.against;
   $('against-choice').hidden = !groups.length || chosen.named !== null;
 }
+
+/** The model that is shown in place of the present one, as a question has it; null where none is. */
+export const shownQuery = () => (chosen.then === null ? chosen.earlier : `then:${chosen.then}`);
 
 /** The question for the other picture, from that for the shown one; null where nothing is compared. @param {URLSearchParams} query */
 export function againstQuery(query) {

@@ -44,9 +44,9 @@ const EPISODES = 1000;
 
 /**
  * The reader's choices: critic and value function, the axes (a curve without y), where the other variables stand or whether
- * the value is averaged over them, the comparison (see compare.js), the generation that is shown in place of the present model, the name of a head whose map is shown in place of the value's, the
+ * the value is averaged over them, the comparison (see compare.js), the generation that is shown in place of the present model, or the number of rows of which it is shown (see then.js), the name of a head whose map is shown in place of the value's, the
  * kind of error (`error` or `td`), the seconds over which time lines reach, and the part of each axis that is shown, [[x0, x1], [y0, y1]], null for the whole.
- * @type {{critic: number, head: number, x: ?number, y: ?number, at: Record<number, number>, average: boolean, against: string, earlier: ?number, named: ?string, error: string, span: number, part: ?number[][]}}
+ * @type {{critic: number, head: number, x: ?number, y: ?number, at: Record<number, number>, average: boolean, against: string, earlier: ?number, then: ?number, named: ?string, error: string, span: number, part: ?number[][]}}
  */
 export const chosen = {
   critic: 0,
@@ -57,6 +57,7 @@ export const chosen = {
   average: false,
   against: '',
   earlier: null,
+  then: null,
   named: null,
   error: 'error',
   span: remembered.get('span') ?? 600,

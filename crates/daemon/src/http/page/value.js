@@ -3,7 +3,7 @@
 import { actionScale, actionWords, ofActions, summed } from '/actions.js';
 import { fixedColumns, rangeOf, sliceWords } from '/axes.js';
 import { extent, Field } from '/canvas.js';
-import { againstQuery, againstTitle, againstWords, alikeInActions, difference, differs, eitherUnknown, otherWord } from '/compare.js';
+import { againstQuery, againstTitle, againstWords, alikeInActions, difference, differs, eitherUnknown, otherWord, shownQuery } from '/compare.js';
 import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
@@ -143,7 +143,7 @@ async function picture() {
     query.set('head', '0');
     query.set('of', `head:${chosen.named}`);
   }
-  if (chosen.named === null && chosen.earlier !== null) query.set('of', String(chosen.earlier));
+  if (chosen.named === null && shownQuery() !== null) query.set('of', String(shownQuery()));
   const against = chosen.named === null ? againstQuery(query) : null;
   const [own, other] = await Promise.all([asked(query), against && asked(against)]);
   // One model may be gone, the other not have arrived yet: the old pictures stay until both have.
@@ -153,7 +153,7 @@ async function picture() {
     used,
     named: chosen.named,
     key: `${query} ${chosen.against}`,
-    earlier: chosen.earlier !== null,
+    earlier: chosen.earlier !== null || chosen.then !== null,
     other: other?.value ?? null,
     otherFade: other && fading(other),
     otherChosen: other && alikeInActions() ? other.chosen : null,
@@ -168,7 +168,7 @@ async function asked(query) {
     clearTimeout(mapTimer);
     mapTimer = setTimeout(see, 1000);
   }
-  if (reply.status === 400) say($('value-note'), (await reply.text()).trim());
+  if (reply.status === 400 || (reply.status === 503 && chosen.then !== null)) say($('value-note'), (await reply.text()).trim());
   // A head may be gone.
   if (reply.status === 400 && query.get('of')?.startsWith('head:')) chosen.named = null;
   if (!reply.ok) return null;
