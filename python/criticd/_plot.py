@@ -12,7 +12,7 @@ from criticd import _trajectory
 from criticd._frames import states_of
 from criticd._model import Model
 from criticd._protocol import Array, Invalid
-from criticd._sobol import total_indices
+from criticd._sobol import UNNOTICED, total_indices
 from criticd._units import split_name
 from criticd._worst import Worst, spacing, worst
 
@@ -463,7 +463,7 @@ def _name(snapshot: Model, d: int) -> str:
 def _chosen(snapshot: Model, variables: Sequence[int | str] | None, reward: int, states: Array) -> list[int]:
     if variables is None:
         # Those on which most of the value hangs.
-        shares = total_indices(states, lambda states: _values(snapshot, states, reward))
+        shares = total_indices(states, lambda states: _values(snapshot, states, reward), least=_least(snapshot))
         return sorted(int(d) for d in np.argsort(-shares, kind="stable")[: min(2, snapshot.dim)])
     found = []
     for variable in variables:
@@ -500,6 +500,11 @@ def _range(values: Array) -> Array:
     return np.array([low - margin, high + margin])
 
 
+def _least(snapshot: Model) -> float:
+    """The variance of values of which nothing hangs on any variable."""
+    return UNNOTICED * float(snapshot.noise_variance)
+
+
 def shares(snapshot: Model, states: Any, seed: int, samples: int, reward: int | str) -> Array:
     """As `Snapshot.shares` says."""
     drawn = _reward(snapshot, reward)
@@ -512,4 +517,4 @@ def shares(snapshot: Model, states: Any, seed: int, samples: int, reward: int | 
         raise Invalid("samples", f"must be at least 2, not {samples}")
     # Evenly spaced ones would always be the same step of episodes of one length.
     mixed = np.random.default_rng(seed).permutation(visited)
-    return total_indices(mixed, lambda some: _values(snapshot, some, drawn), samples)
+    return total_indices(mixed, lambda some: _values(snapshot, some, drawn), samples, least=_least(snapshot))

@@ -12,11 +12,15 @@ _SAMPLES = 1000
 _GOLDEN = (5**0.5 - 1) / 2
 
 
-def total_indices(states: Array, f: Callable[[Array], Array], samples: int = _SAMPLES) -> Array:
+UNNOTICED = 1e-9
+"""Values of a smaller variance than this share of the noise's are the same in every state."""
+
+
+def total_indices(states: Array, f: Callable[[Array], Array], samples: int = _SAMPLES, *, least: float = 0.0) -> Array:
     """Shares (D,) in [0, 1] of the variance of `f` that hang on each variable, over states (n, D).
 
     `f` gives (s,) numbers for states (s, D). It is Jansen's estimate over pairs on a lattice of ranks, as the dashboard
-    and `criticd plot` have it, so that all of them rank variables alike. 0 where `f` does not vary.
+    and `criticd plot` have it, so that all of them rank variables alike. 0 where `f` varies by no more than `least`.
     """
     n, dim = states.shape
     shares = np.zeros(dim)
@@ -32,6 +36,6 @@ def total_indices(states: Array, f: Callable[[Array], Array], samples: int = _SA
         moved[order, d] = base[order[partner], d]
         after = f(moved)
         variance = np.concatenate([values, after]).var()
-        if variance > 0:
+        if variance > least:
             shares[d] = min(1.0, float(((values - after) ** 2).mean() / (2 * variance)))
     return shares

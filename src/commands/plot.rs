@@ -12,7 +12,7 @@ use super::inspect::{Then, head_called, lengthscales, names, read_model};
 use super::output::{Progress, in_file, note, number, output, percent, print};
 use crate::learner::heads::Cumulant;
 use crate::learner::marginal::marginal;
-use crate::math::sensitivity::total_indices;
+use crate::math::sensitivity::{UNNOTICED, total_indices};
 use crate::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use crate::snapshot::{Ask, Evaluator, Snapshot};
 use crate::table::{Categories, Columns, Mapping};
@@ -645,7 +645,7 @@ fn shares(snapshot: &Snapshot, states: &[Vec<f64>], reward: usize) -> Vec<f64> {
         Ok(found) if reward < found.mean.ncols() => found.mean.column(reward).iter().copied().collect(),
         _ => vec![0.0; states.len() / snapshot.dim()],
     };
-    total_indices(&states, snapshot.dim(), SAMPLES, &mut value)
+    total_indices(&states, snapshot.dim(), (SAMPLES, UNNOTICED * snapshot.hyperparameters.noise_variance), &mut value)
 }
 
 /// Least and greatest of some numbers.

@@ -527,8 +527,8 @@ fn learned(critic: &CriticStatus, room: Room) -> String {
 /// Whether to believe the values of each reward, as the page says it, and at most `most` reasons of each with what to do.
 fn trust(critic: &CriticStatus, most: usize) -> String {
     if critic.trust.is_empty() {
-        let why = "Nothing says yet whether to believe the values. The dashboard compares them with the returns that come: it has just \
-                   begun, or is switched off.";
+        let why = "Nothing says yet whether to believe the values. The dashboard compares them with the returns that come: it or this \
+                   model has just begun, or it is switched off.";
         return wrapped("○ ", why);
     }
     let mut out = String::new();
@@ -618,6 +618,9 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
         match (model.log_evidence, critic.held_out_error) {
             (Some(evidence), _) => said("evidence", format!("{} nats", digits(evidence))),
             (None, Some(error)) => said("held-out error", format!("{}; a constant has 1", digits(error))),
+            (None, None) if critic.refit.adopted > 0 => {
+                said("held-out error", "none: the last refit that was adopted compared no held-out returns")
+            }
             (None, None) => said("held-out error", "none: no refit has selected a model since the start"),
         },
         said("score", format!("{} nats per row, recently {}", short(model.score), short(model.score_recent))),

@@ -236,8 +236,8 @@ def provisional(folder: Path, stack: ExitStack) -> Daemon:
     return daemon
 
 
-Episode = tuple[Sequence[Sequence[float]], list[float], list[float]]
-"""States, one more than rewards; rewards; actions, if any. It ends in a terminal state."""
+Episode = tuple[Sequence[Sequence[float]], list[float], list[float], bool]
+"""States, one more than rewards; rewards; actions, if any; and whether it is cut: others end in a terminal state."""
 
 
 def missions(source: random.Random) -> Iterator[Episode]:
@@ -246,7 +246,7 @@ def missions(source: random.Random) -> Iterator[Episode]:
     for _ in range(60):
         at = source.uniform(0.1, 1.9), source.uniform(0.1, 1.3), source.uniform(20, 90)
         rows = list(mission(source, *at))
-        yield [row[:3] for row in rows] + [rows[-1][:3]], [-row[3] for row in rows], []
+        yield [row[:3] for row in rows] + [rows[-1][:3]], [-row[3] for row in rows], [], False
 
 
 def crossings(source: random.Random) -> Iterator[Episode]:
@@ -258,7 +258,7 @@ def crossings(source: random.Random) -> Iterator[Episode]:
             step = source.choice(((1, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
             x, y = max(x + step[0], 0), min(max(y + step[1], 0), 10)
             states.append((float(x), float(y)))
-        yield states, [-1.0] * (len(states) - 1), []
+        yield states, [-1.0] * (len(states) - 1), [], False
 
 
 def falls(source: random.Random) -> Iterator[Episode]:
@@ -273,7 +273,25 @@ def falls(source: random.Random) -> Iterator[Episode]:
             pull = push - 0.05 * turn * math.cos(angle) / 1.1
             x, v, angle, spin = x + 0.02 * v, v + 0.02 * pull, angle + 0.02 * spin, spin + 0.02 * turn
             states.append((x, v, angle, spin))
-        yield states, [1.0] * len(actions), actions
+        yield states, [1.0] * len(actions), actions, False
+
+
+def swings(source: random.Random) -> Iterator[Episode]:
+    """The pendulum of `criticd demo`: a motor that is too weak to lift it at once, and a step of 0.05 s."""
+    for _ in range(60):
+        angle, speed = source.uniform(-math.pi, math.pi), source.uniform(-8, 8)
+        states = [(angle, speed)]
+        while len(states) <= 60 and not (abs(angle) < 0.1 and abs(speed) < 0.5):
+            hold, lack = -18.81 * angle - 6 * speed, 9.81 * (1 - math.cos(angle)) - speed**2 / 2
+            torque = hold if abs(angle) < 0.5 and abs(hold) < 7.5 else math.copysign(max(-5, min(5 * lack, 5)), lack * speed)
+            torque = max(-5, min(torque + source.uniform(-0.5, 0.5), 5))
+            for _ in range(50):
+                speed += 0.001 * (9.81 * math.sin(angle) - 0.01 * speed + torque)
+                angle += 0.001 * speed
+            angle = (angle + math.pi) % (2 * math.pi) - math.pi
+            states.append((angle, speed))
+        rewards = [-0.05 * (angle**2 + 0.2 * speed**2) for angle, speed in states[:-1]]
+        yield states, rewards, [], len(states) > 60
 
 
 def world(
@@ -287,9 +305,10 @@ def world(
         daemon = Daemon(folder, config=config)
         stack.callback(daemon.close)
         push, sent = daemon.push(), 0
-        for states, rewards, actions in episodes(random.Random(1)):
+        for states, rewards, actions, cut in episodes(random.Random(1)):
             ends = np.arange(len(rewards)) == len(rewards) - 1
-            batch = {"states": np.array(states), "rewards": np.array(rewards), "terminated": ends}
+            how = "truncated" if cut else "terminated"
+            batch = {"states": np.array(states), "rewards": np.array(rewards), how: ends}
             batch.update({"actions": np.array(actions)} if actions else {})
             push.send(pack({"stream": "walk", "session": "run", "seq": sent, **batch}))
             sent += len(rewards)
@@ -310,6 +329,7 @@ rover = world(
     'state_dim = 3\nstate_names = ["x [km]", "y [km]", "battery [%]"]\nreward_names = ["time [min]"]',
     "discount = 1",
 )
+demo = world(swings, 'state_dim = 2\nstate_names = ["angle [rad]", "speed [rad/s]"]', "discount = 0.9")
 gridworld = world(crossings, 'state_dim = 2\nstate_names = ["x [cells]", "y [cells]"]', "discount = 0.95")
 # Its first model is made of all 1360 rows: how many an improvement sweeps over does not hang on the clock.
 cart_pole = world(
@@ -427,6 +447,7 @@ SCENES = {
     "drifted-phone-dark": Scene(learned(2), Look(390, 844, mobile=True, dark=True), planted=DRIFT),
     "compared": Scene(of_critics(2), Look(), choose=f"{CHOOSE}('against', 'critic joint-1')", chosen=COMPARED),
     "provisional": Scene(provisional, Look()),
+    "demo": Scene(demo, Look()),
     "rover": Scene(rover, Look()),
     "gridworld": Scene(gridworld, Look()),
     "cart-pole": Scene(cart_pole, Look(), drawn="document.getElementById('path-note').textContent"),
@@ -438,7 +459,7 @@ SCENES = {
     "gone": Scene(learned(2), Look(), then=gone),
 }
 # What a stranger sees first, in the dark and on a phone too.
-for first in ("rover", "gridworld", "cart-pole", "empty", "provisional"):
+for first in ("demo", "rover", "gridworld", "cart-pole", "empty", "provisional"):
     SCENES |= {f"{first}-{how}": replace(SCENES[first], look=look) for how, look in (("dark", DARK), ("phone", PHONE))}
 
 

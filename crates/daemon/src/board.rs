@@ -37,8 +37,10 @@ pub struct Board {
 /// What the dashboard has found of a critic.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
-    /// Whether to believe its rewards' values.
+    /// Whether to believe its rewards' values, and the generation that was judged; 0 before there is a model.
     pub trust: Vec<TrustStatus>,
+    /// See there.
+    pub trusted: u64,
     /// Shares of the variance of its first value, and the generation of which they are.
     pub shares: Vec<Option<f64>>,
     /// See there.
@@ -142,9 +144,10 @@ impl Board {
         self.judged[critic].read().clone()
     }
 
-    /// Replace whether to believe the values of its rewards.
-    pub(crate) fn set_trust(&self, critic: usize, trust: Vec<TrustStatus>) {
-        self.judged[critic].write().trust = trust;
+    /// Replace whether to believe the values of its rewards under this generation.
+    pub(crate) fn set_trust(&self, critic: usize, generation: u64, trust: Vec<TrustStatus>) {
+        let mut judged = self.judged[critic].write();
+        (judged.trust, judged.trusted) = (trust, generation);
     }
 
     /// Replace the shares of its variables.

@@ -11,7 +11,7 @@ use crate::learner::hidden::Sign;
 use crate::learner::improve::Improved;
 use crate::learner::refit::{AscentReport, RefitReport, SelectionReport};
 use crate::math::evidence::Evidence;
-use crate::math::sensitivity::total_indices;
+use crate::math::sensitivity::{UNNOTICED, total_indices};
 use crate::snapshot::{Ask, Evaluator, Snapshot};
 use crate::transition::Rows;
 use crate::wire::{self, hyperparameters_to_json, refit_report_to_json};
@@ -109,7 +109,10 @@ impl Report<'_> {
         let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
         let more =
             if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
-        text += &format!("value depends on: {}{more}\n", shown.join(", "));
+        text += &match shares.iter().all(|share| *share == 0.0) {
+            true => "value depends on no variable: it is the same in every state\n".to_owned(),
+            false => format!("value depends on: {}{more}\n", shown.join(", ")),
+        };
         let states = names.len() - snapshot.actions.as_ref().map_or(0, |actions| actions.space.width());
         for line in self.advice(&names, states) {
             text += &format!("advice: {line}\n");
@@ -384,7 +387,7 @@ pub(super) fn shares(snapshot: &Snapshot, states: &[f64]) -> Vec<f64> {
         // States of a table are in range.
         Err(_) => vec![0.0; states.len() / snapshot.dim()],
     };
-    total_indices(states, snapshot.dim(), SAMPLES, &mut value)
+    total_indices(states, snapshot.dim(), (SAMPLES, UNNOTICED * snapshot.hyperparameters.noise_variance), &mut value)
 }
 
 /// "0.5 (0 +3.1 %, 0.8 +0.2 %, ...)": what the other lambdas lose on held-out returns.

@@ -5,7 +5,7 @@ use super::time_series::number;
 use crate::hindsight::{At, action, here, inputs, scattered};
 use crate::learner::action::ActionSpace;
 use crate::learner::influence::influence;
-use crate::math::sensitivity::total_indices;
+use crate::math::sensitivity::{UNNOTICED, total_indices};
 use crate::snapshot::{Ask, Evaluator};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -81,7 +81,8 @@ pub(super) fn relevance(
             Err(_) => vec![0.0; samples],
         }
     };
-    let indices = total_indices(&reduced, width, samples, &mut value);
+    let indices =
+        total_indices(&reduced, width, (samples, UNNOTICED * snapshot.hyperparameters.noise_variance), &mut value);
     let mut shares = vec![Value::Null; dim];
     examined.iter().zip(&indices).for_each(|(&d, share)| shares[d] = number(*share));
     shares.extend(indices.get(examined.len()).map(|share| number(*share)));

@@ -328,8 +328,8 @@ impl Watcher {
         for (index, trust) in trust.into_iter().enumerate() {
             if let Some(critic) = status.critics.iter_mut().find(|critic| critic.name == self.names[index]) {
                 critic.trust.clone_from(&trust);
+                self.board.set_trust(index, critic.generation, trust);
             }
-            self.board.set_trust(index, trust);
         }
         status
     }

@@ -16,12 +16,21 @@
 /// (sqrt(5) - 1) / 2.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
+/// Values of a smaller variance than this share of the noise's are the same in every state, whatever rounding makes of them.
+pub const UNNOTICED: f64 = 1e-9;
+
 /// Total Sobol indices (D,), in \[0, 1\], of `f` over states (n, D), row-major. `f` gets some states and gives its value at
-/// each; it is asked D + 1 times for `samples` of them. All indices are 0 where `f` does not vary, or there is no state.
+/// each; it is asked D + 1 times for `samples` of them. All indices are 0 where the variance of `f` is at most `least`, or there is no
+/// state.
 ///
 /// # Panics
 /// If `dim` is 0, `states` are not whole rows of it, or `f` gives another number of values.
-pub fn total_indices(states: &[f64], dim: usize, samples: usize, f: &mut dyn FnMut(&[f64]) -> Vec<f64>) -> Vec<f64> {
+pub fn total_indices(
+    states: &[f64],
+    dim: usize,
+    (samples, least): (usize, f64),
+    f: &mut dyn FnMut(&[f64]) -> Vec<f64>,
+) -> Vec<f64> {
     assert!(dim > 0 && states.len().is_multiple_of(dim), "states are rows of {dim} numbers");
     let n = states.len() / dim;
     if n == 0 || samples == 0 {
@@ -44,9 +53,8 @@ pub fn total_indices(states: &[f64], dim: usize, samples: usize, f: &mut dyn FnM
         let moved = f(&moved);
         assert_eq!(moved.len(), samples, "one value for each state");
         let squares = values.iter().zip(&moved).map(|(a, b)| (a - b) * (a - b)).sum::<f64>() / samples as f64;
-        let share = squares / (2.0 * variance(&values, &moved));
-        // No number where nothing varies.
-        indices.push(if share.is_finite() { share.min(1.0) } else { 0.0 });
+        let all = variance(&values, &moved);
+        indices.push(if all > least && all.is_finite() { (squares / (2.0 * all)).min(1.0) } else { 0.0 });
     }
     indices
 }
@@ -72,7 +80,7 @@ mod tests {
     }
 
     fn indices(states: &[f64], dim: usize, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-        total_indices(states, dim, 4000, &mut |states| states.chunks_exact(dim).map(&f).collect())
+        total_indices(states, dim, (4000, 1e-9), &mut |states| states.chunks_exact(dim).map(&f).collect())
     }
 
     fn close(found: &[f64], expected: &[f64]) {
@@ -110,6 +118,7 @@ mod tests {
         assert_eq!(indices(&[], 2, |x| x[0]), [0.0, 0.0]);
         assert_eq!(indices(&[1.0, 2.0], 2, |x| x[0]), [0.0, 0.0]);
         assert_eq!(indices(&uniform(50, 2, [0.0, 1.0]), 2, |_| 3.0), [0.0, 0.0]);
+        assert_eq!(indices(&uniform(50, 2, [0.0, 1.0]), 2, |x| 3.0 + 1e-5 * x[0]), [0.0, 0.0], "so little is nothing");
         let four = [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
         close(&indices(&four, 2, |x| x[0]), &[1.0, 0.0]);
     }

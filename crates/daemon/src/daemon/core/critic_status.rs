@@ -12,8 +12,9 @@ impl Core {
         // What a panic has left of a model is not to be looked into.
         let halted = self.state.is_halted(index);
         let model = || status::of_model(learner, shown, self.drift[index].status(learner));
-        let Judged { trust, shares, generation } = self.publisher.board().judged(index);
+        let Judged { trust, trusted, shares, generation } = self.publisher.board().judged(index);
         // What is known of a model from before the last adoption says nothing of the present one.
+        let trust = if trusted == learner.generation() { trust } else { Vec::new() };
         let shares = if generation == learner.generation() { shares } else { Vec::new() };
         CriticStatus {
             failed: self.given_up[index].clone(),

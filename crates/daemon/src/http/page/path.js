@@ -209,7 +209,7 @@ function noteOf(/** @type {import('./types').Path} */ { stream, rows, every, rea
   const known_ = realised.filter((/** @type {?number} */ v) => v !== null).length;
   const thinned = every > 1 ? `, ${seconds ? `a point for about ${every}` : `one in ${every} drawn`}` : '';
   const back = wanted.until === null ? '' : ` about row ${grouped(wanted.until)}`;
-  const lasting = seconds ? ` in ${duration(-seconds[0])}` : '';
+  const lasting = seconds && seconds[0] <= -1 ? ` in ${duration(-seconds[0])}` : '';
   return `${grouped(rows)} rows of ${stream ?? 'the newest stream'}${lasting}${back}${thinned}${returns ? `; the return is known of ${Math.round((100 * known_) / Math.max(offset.length, 1))} %` : ''}`;
 }
 
