@@ -711,9 +711,11 @@ fn selected(selection: &SelectionFound, heads: Option<u64>) -> Vec<(String, Stri
     }));
     if let Some(gain) = selection.gain {
         let (gain, error) = (digits(gain), short(selection.standard_error));
-        let outcome = if selection.present_stays { "stays" } else { "is replaced" };
-        let text = format!("{outcome}: the best errs less by {gain}, with a standard error of {error}");
-        lines.push(said("present model", text));
+        let outcome = if selection.present_stays { "stay" } else { "were beaten" };
+        let text = format!(
+            "kernel, lambda and ridge {outcome}: the best errs less by {gain}, with a standard error of {error}"
+        );
+        lines.push(said("present ones", text));
     }
     lines
 }
@@ -872,7 +874,7 @@ mod tests {
             "held-out error  0.381; a constant has 1",
             "lambda          0.5 best, 1 +12.1 %",
             "ard 1: held-out error 0.379 at lambda 0.5, ridge 0.3, 270 states",
-            "stays: the best errs less by 0.002, with a standard error of 0.003",
+            "kernel, lambda and ridge stay: the best errs less by 0.002, with a standard error of 0.003",
             "ard, matern52, signal variance 1",
             "90 % intervals held 82 % of the returns",
             "change          errors lower by 2 since about row 4000: the model has learned the rows since then",

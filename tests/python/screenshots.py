@@ -283,7 +283,9 @@ def swings(source: random.Random) -> Iterator[Episode]:
         states = [(angle, speed)]
         while len(states) <= 60 and not (abs(angle) < 0.1 and abs(speed) < 0.5):
             hold, lack = -18.81 * angle - 6 * speed, 9.81 * (1 - math.cos(angle)) - speed**2 / 2
-            torque = hold if abs(angle) < 0.5 and abs(hold) < 7.5 else math.copysign(max(-5, min(5 * lack, 5)), lack * speed)
+            torque = (
+                hold if abs(angle) < 0.5 and abs(hold) < 7.5 else math.copysign(max(-5, min(5 * lack, 5)), lack * speed)
+            )
             torque = max(-5, min(torque + source.uniform(-0.5, 0.5), 5))
             for _ in range(50):
                 speed += 0.001 * (9.81 * math.sin(angle) - 0.01 * speed + torque)

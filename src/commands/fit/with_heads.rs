@@ -3,6 +3,7 @@
 use super::choices::SelectionChoice;
 use super::{Failure, Fit, Fitted, finish, labels};
 use crate::commands::dictionary::Chosen;
+use crate::commands::given::plural;
 use crate::commands::output::{columns, in_file, number, output, write_file};
 use crate::learner::batch::Given;
 use crate::learner::heads::{self, Columns, Head};
@@ -210,9 +211,9 @@ fn split_in_words(fit: &Fit, by: &ByHeads) -> String {
     match &by.second {
         None => format!("two kernels would gain {} nats for each row and head: all heads share one\n\n", number(gain)),
         Some(model) => format!(
-            "two kernels gain {} nats for each row and head: {} heads are in {}\n\n",
+            "two kernels gain {} nats for each row and head: {} went to {}\n\n",
             number(gain),
-            model.settings().heads.len(),
+            plural(model.settings().heads.len(), "head"),
             path.display()
         ),
     }

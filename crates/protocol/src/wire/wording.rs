@@ -113,7 +113,9 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             "some state variables are copies of others, and one lengthscale for all counts them twice".into()
         }
         Diagnostic::PresentStays => {
-            "another model predicts better, but by no more than the standard error, or than rounding: the current model stays".into()
+            "another kernel, lambda or ridge predicts better, but by no more than the standard error, or than rounding: the \
+             current ones stay"
+                .into()
         }
         Diagnostic::UnequalRatios { rows, effective } => format!(
             "importance ratios differ so much that {rows} rows are worth {effective:.0}: a lower rho_max lowers the variance \

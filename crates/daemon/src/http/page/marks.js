@@ -83,18 +83,18 @@ export function changes(/** @type {any} */ { kernel_before: before, kernel_after
   return moved.join(', ');
 }
 
-/** How held-out returns chose: what other lambdas lose, the kernels compared, and why the present model stayed or went. */
+/** How held-out returns chose: what other lambdas lose, the kernels compared, and why the present choice stayed or went. */
 function selection(/** @type {any} */ { selection: s, trial: t }) {
   if (!s) return [];
   const loss = (/** @type {import('./status').LambdaFound} */ { lambda, score }) => `${lambda} ${score === 1 ? 'best' : `+${format(100 * (score - 1), 2)} %`}`;
   const kernels = s.candidates.map((/** @type {any} */ c) => `${c.name} ${format(c.score, 4)} (λ ${c.lambda}, ${c.elements} states)`);
   const present =
     typeof s.gain === 'number'
-      ? `the current model ${s.present_stays ? 'stays' : 'is replaced'}: the best error is lower by ` +
+      ? `the current kernel, λ and ridge ${s.present_stays ? 'stay' : 'were beaten'}: the best error is lower by ` +
         `${format(s.gain, 2)}, with a standard error of ${format(s.standard_error, 2)}`
       : null;
   const tried = t
-    ? `on the last ${grouped(t.rows)} rows, which chose neither model, the new one errs less by ${format(t.gain, 2)}, ` +
+    ? `on the last ${grouped(t.rows)} rows, which chose neither model, the new one errs ${t.gain < 0 ? 'more' : 'less'} by ${format(Math.abs(t.gain), 2)}, ` +
       `with a standard error of ${format(t.standard_error, 2)}`
     : null;
   return [`λ ${s.lambdas.map(loss).join(', ')}`, `held-out errors: ${kernels.join(', ')}`, present, tried];
