@@ -229,11 +229,12 @@ def empty(folder: Path, stack: ExitStack) -> Daemon:
 
 def provisional(folder: Path, stack: ExitStack) -> Daemon:
     """A model that no refit has chosen: one is due after more rows."""
-    daemon = Daemon(folder, config=settings(2).replace("refit_first_rows = 0", "refit_first_rows = 100000"))
+    config = settings(2).replace("refit_first_rows = 0", "refit_first_rows = 100000")
+    daemon = Daemon(folder, config=config)
     stack.callback(daemon.close)
     walk(daemon, 2)
     seen(daemon, 1)
-    return daemon
+    return again(daemon, config, stack)
 
 
 Episode = tuple[Sequence[Sequence[float]], list[float], list[float], bool]

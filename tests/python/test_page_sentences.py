@@ -45,6 +45,10 @@ CAME = """Object.assign(known.calibration[0][0], { pairs: Array(80).fill([-2, -1
 QUIET = """const { known } = await import('/known.js'); window.frozen = true;
     Object.assign(known.calibration[0][0], { generations: [], pairs: [] });"""
 
+# Another name is another critic's, of which no picture is drawn.
+FAILED = "Object.assign(c, { name: 'walk', failed: 'it panicked', kernel: null })"
+NONE = "known.status.offset = %s; Object.assign(c, { name: 'walk', kernel: null, warmup_rows: 32 })"
+
 # Words, and what makes them true: of the critic c, what is known, and what the reader has chosen.
 PLANTED = [
     (
@@ -81,11 +85,24 @@ PLANTED = [
     ("33 rows left out", MARK % ("adopted", SELECTED % "rows_left_out: 33")),
     ("evidence of 3 heads", MARK % ("adopted", SELECTED % "heads: 3")),
     ("held-out returns of 90 rows", MARK % ("adopted", SELECTED % (RETURNS % "true"))),
-    ("the current model stays: the best error is lower by 0.1", MARK % ("adopted", SELECTED % (RETURNS % "true"))),
-    ("the current model is replaced: the best error", MARK % ("adopted", SELECTED % (RETURNS % "false"))),
+    ("the current kernel, λ and ridge stay: the best error", MARK % ("adopted", SELECTED % (RETURNS % "true"))),
+    (
+        "the current kernel, λ and ridge were beaten: the best error is lower by 0.1",
+        MARK % ("adopted", SELECTED % (RETURNS % "false")),
+    ),
     (
         "on the last 70 rows, which chose neither model, the new one errs less by 0.1, with a standard error of 0.2",
         MARK % ("adopted", SELECTED % (RETURNS % "true" + ", trial: { rows: 70, gain: 0.1, standard_error: 0.2 }")),
+    ),
+    (
+        "the new one errs more by 0.1, with a standard error of 0.2",
+        MARK
+        % ("refit_rejected", SELECTED % (RETURNS % "false" + ", trial: { rows: 70, gain: -0.1, standard_error: 0.2 }")),
+    ),
+    ("it erred more", MARK % ("refit_rejected", "reason: 'it erred more'")),
+    (
+        "a model is there only of the rows since",
+        MARK % ("adopted", SELECTED % "findings: ['a model is there only of the rows since']"),
     ),
     ("A model is being selected", "c.refit.running = true"),
     ("A model is due to be selected, and waits for its turn.", "c.refit.next_at = 0"),
@@ -115,11 +132,23 @@ PLANTED = [
     ),
     ("Returns are known of 3 heads. The intervals of these hold worst:", HEADS),
     ("91 % of the last 80 returns lie within the 90 % interval", CAME),
+    ("The critic walk has failed", FAILED),
+    ("It has stopped learning: it panicked. The other critics continue.", FAILED),
+    ("No rows yet", NONE % "0"),
+    ("5 of 32 rows", NONE % "5"),
+    ("The first model appears after 32 rows (warmup_rows).", NONE % "5"),
+    ("Until then values of states are provisional, of the rows so far.", NONE % "5"),
+    ("1 message was refused.", "known.status.rejected = { not_finite: 1 }"),
+    ("2 messages were refused.", "known.status.rejected = { not_finite: 2 }"),
+    ("idle streams", "known.status.streams = 9"),
+    ("No stream yet.", "known.status.recent_streams = {}"),
+    ("repeats after", "c.kernel.kinds = ['real', 'periodic:3']"),
 ]
 # Words that what makes others true takes back.
 TAKEN_BACK = [
     ("too few returns since to say whether it helped", VERDICT % 1),
     ("A predicted value against the return that followed appears when an episode terminates", CAME),
+    ("No message was refused.", "known.status.rejected = { not_finite: 1 }"),
 ]
 
 # Where a sentence is made, and what stands there that is none about a model: labels, units, definitions, ways to go on.
@@ -129,10 +158,15 @@ MADE = {
     "cards.js": "nats|a constant|at most|stream|newest rows|message|the start|rows in the|it remembers",
     "compare.js": "the present model|models of|what is true",
     "critics.js": "",
+    "empty.js": "^Or |^export function|^const id|running daemon sends",
+    "episodes.js": "of those shown",
     "errors.js": "is known|^reward and|mean over|neighbouring|standard errors leave|error of the",
     "heads.js": "least known",
+    "listen.js": "daemon starts$",
     "marks.js": "the newest|To start it|criticd refit",
+    "path.js": "the newest|cut off",
     "relevance.js": "not shown",
+    "robots.js": "",
     "trust.js": "",
     "value.js": "present one|^of the|with one and two|dots|from$|the largest",
 }
