@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client import BINARY, PATIENCE_S, ROOT, Daemon, pack
+from client import BINARY, PATIENCE_S, ROOT, Daemon, pack, when
+from conftest import Start
 
 Rows = list[tuple[int, list[float], float]]
 EVIDENCE = "--selection evidence"
@@ -565,6 +566,7 @@ SAID = {
     # Its {checked} rows are held-out ones above.
     "src/commands/rollout.rs": "^learning|^--|its actions are|of what follows|\\{checked\\}|^value at the starts$",
 }
+UNCHOSEN = "no refit has chosen this model yet"
 TRUST = "crates/daemon/src/http/trust.rs"
 LITERAL = re.compile(r'//[^\n]*|#\[(?:arg|command)\((?:[^"\]]|"(?:\\.|[^"\\])*")*\)\]|"((?:\\.|[^"\\])*)"', re.DOTALL)
 
@@ -582,6 +584,22 @@ def test_what_is_true_is_said_and_nothing_else(tmp_path: Path, world: str) -> No
     missing = [words for words, true_in, _ in SENTENCES if true_in == world and words not in said]
     wrong = [words for words, _, false_in in SENTENCES if false_in == world and words in said]
     assert not missing and not wrong, f"not said: {missing}; said wrongly: {wrong}; all: {said}"
+
+
+def test_no_status_says_of_a_model_what_was_true_before_it(start: Start) -> None:
+    """The dashboard judges each second, and a model may come in between."""
+    daemon = start(config='state_dim = 1\n[[critic]]\nname = "main"\nrefit_first_rows = 0\nrefit_score_drop = 0\n')
+    push, control, seen = daemon.push(), daemon.control(), 0
+    when(lambda: control.ask("status")["critics"][0]["trust"], "a judgement before there is a model")
+    push.send(pack({"stream": "s", "states": np.sin(np.arange(201.0))[:, None], "rewards": np.cos(np.arange(200.0))}))
+    while seen < 3:
+        (critic,) = control.ask("status")["critics"]
+        if critic["generation"] and critic["trust"]:
+            seen += 1
+            said = critic["trust"][0]["sentence"]
+            assert "There is no model yet" not in said and (critic["generation"] == 1) == (UNCHOSEN in said), critic
+            if critic["generation"] == 1:
+                control.ask("refit", wait=True, timeout_s=PATIENCE_S)
 
 
 def test_every_sentence_of_the_sources_has_its_truth() -> None:
