@@ -201,6 +201,31 @@ def jumps(folder: Path) -> str:
     return run(folder, f"fit t.csv --state x {EVIDENCE} {options}")
 
 
+def scored(most: int) -> Callable[[Path], str]:
+    """The evidence of a kernel that was given, through so many states."""
+
+    def said(folder: Path) -> str:
+        write(folder / "t.csv", "x,z", walks(wave))
+        kernel = '{"kind": "ard", "signal_variance": 1, "bias_variance": 1, "relevance": [1, 0.2]}'
+        noise = '{"model": "correlated", "variance": 0.05}'
+        (folder / "h.json").write_text(f'{{"kernel": {kernel}, "noise": {noise}}}')
+        table = "score t.csv --state x,z --episode episode --discount 0.6"
+        return run(folder, f"{table} --hyperparameters h.json --evidence sparse --dictionary-max {most}")
+
+    return said
+
+
+def trend(line: str) -> Callable[[Path], str]:
+    """A value that goes on as a line."""
+
+    def said(folder: Path) -> str:
+        write(folder / "t.csv", "x,z", walks(lambda state, random: 3 * state[0] + 0.1 * random.normal()))
+        options = f"--episode episode --discount 0.6 --hold-out 0 --linear-columns {line} --verbose --out m"
+        return run(folder, f"fit t.csv --state x,z {options}")
+
+    return said
+
+
 def coins(folder: Path) -> str:
     """A reward of 1 and one of -1 came in each state: what rounding leaves of its value depends on nothing."""
     write(folder / "t.csv", "x", [(i, [float(i // 2)], float(1 - 2 * (i % 2))) for i in range(800)], ends=True)
@@ -422,6 +447,10 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "many elements, many hills": scattered(300),
     "jumps": jumps,
     "coins": coins,
+    "scored by few": scored(4),
+    "scored by enough": scored(200),
+    "line": trend("always"),
+    "no line": trend("never"),
     "hidden": places(lambda at: 6 * (at // 6)),
     "nothing hidden": places(lambda at: at),
     "weights of a billion": weighted(lambda i: "1,1e-9"),
@@ -510,6 +539,11 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("kernel selected by the evidence of", "smooth heads", "refitted"),
     (" a kernel of their own, which gains", "rough heads", "smooth heads"),
     ("predicts better, but by no more than the standard error, or than rounding", "refitted again", "refitted"),
+    # Of the model itself, and of a kernel that was given.
+    (", more would be needed: --dictionary-max", "scored by few", "scored by enough"),
+    (", linear columns of variance", "line", "no line"),
+    ("targets contain the model's own values", "no line", "many elements, many hills"),
+    ("nats, of the rows through the dictionary", "many elements, many hills", "no line"),
     # Why there is no model.
     ("every transition starts in the same state", "one state", "one return"),
     ("all returns are the same: every state is worth the same", "one return", "one state"),
@@ -558,6 +592,7 @@ SAID = {
     "src/commands/held_out.rs": "held-out episode$",
     "crates/protocol/src/wire/wording.rs": "at its .* bound|writing into|^no hyper|^not enough|^the settings|^the rebuilt|^all rows start|^the returns are|^every head|^state_kinds|^correlations of|standard deviations\\)$",
     "src/commands/fit/search.rs": "^importance ratios of|^behavior_prob|^cannot select a model",
+    "src/commands/score.rs": "go with --ev|^behavior_prob|names lambda|given as dictionary|selected at|above 5|Next|^computing",
     "crates/learner/src/off_policy.rs": "^a policy is|^columns of",
     "src/commands/evaluate/model.rs": "^--by",
     "src/commands/plan.rs": "^a discount|^learning|^a plan is|reward of the rows|^--reward|learned from|at the starts|at a bound|from the starts|^the written model$|Next|^--actions|^--dry-run|without a plan$",
