@@ -534,7 +534,7 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("the evidence collapses: without the floors", "jumps", "exact"),
     ("one-step values (lambda 0) miss", "hidden", "nothing hidden"),
     ("importance ratios average", "weights of a billion", "equal weights"),
-    # Those of a daemon's refit.
+    # What a daemon's refit says.
     ("which is full: the squared error of later returns is", "wave in a half", "wave all over"),
     ("kernel selected by the evidence of", "smooth heads", "refitted"),
     (" a kernel of their own, which gains", "rough heads", "smooth heads"),

@@ -367,7 +367,7 @@ pub struct CriticStatus {
     pub rewards: Vec<u64>,
     /// (H,), what its rewards are called, by the settings or by who sends rows; empty if that is not known.
     pub reward_names: Vec<String>,
-    /// (H,), whether to believe the values of each reward; empty before the dashboard has judged those of the model in use, and where it is switched off.
+    /// (H,), whether to believe the values of each reward; empty before the dashboard has judged the model in use, and where it is switched off.
     pub trust: Vec<TrustStatus>,
     /// (D,), share of the variance of the first reward's value that hangs on each state variable, over visited states; nil for one
     /// that was not examined. Empty before the dashboard has found them, and where it is switched off.

@@ -166,7 +166,7 @@ export interface CriticStatus {
   tolerance_to_noise?: number;
   /** Rows that the model's statistics hold. */
   transitions?: number;
-  /** (H,), whether to believe the values of each reward; empty before the dashboard has judged those of the model in use, and where it is switched off. */
+  /** (H,), whether to believe the values of each reward; empty before the dashboard has judged the model in use, and where it is switched off. */
   trust: TrustStatus[];
   /** Rows that a first model needs. */
   warmup_rows: number;
