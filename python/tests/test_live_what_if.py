@@ -29,6 +29,33 @@ SETTINGS = (
 )
 
 
+HEADS = """
+[[critic]]
+name = "q"
+inputs = "state_action"
+actions = ["left", "right"]
+world = true
+discount = 0.9
+refit_first_rows = 0
+refit_score_drop = 0
+dictionary_max = 40
+refit_budget_s = 2
+[[critic]]
+name = "v"
+refit_first_rows = 0
+dictionary_max = 20
+[[critic.heads]]
+name = "near 0.6"
+cumulant = { kind = "expression", text = "-1*abs(state[0]-0.6)" }
+[[critic.heads]]
+name = "right"
+cumulant = { kind = "event", index = 0, above = 0.5 }
+[[critic.heads]]
+name = "own"
+cumulant = { kind = "reward", index = 0 }
+"""
+
+
 def send(daemon: Daemon, first: int, rows: int) -> None:
     """Rows of a walk by random steps of 0.2 on a line from -1 to 1, in chains of 20; it is rewarded for being at 0."""
     rng = np.random.default_rng(5)
@@ -135,6 +162,51 @@ def test_the_asyncio_client_and_the_command_line_ask_too(start: Start, tmp_path:
             done = run("plan", place, "--out", str(out), *words)
             assert done.returncode != 0 and done.stderr
         assert "knows acted" in run("rollout", place, "--policy", "x.model").stderr
+
+
+def test_a_head_of_any_critic_is_a_reward_by_its_name(start: Start) -> None:
+    daemon = start(config=HEADS)
+    send(daemon, 0, ROWS)
+    with daemon.client() as client:
+        learned(client, ROWS)
+        assert client.refit(critic="q", wait=True, timeout_s=PATIENCE_S).outcome == "adopted"
+        near, known = client.plan("near 0.6", start=[[-0.8]]), client.plan("-abs(x - 0.6)", start=[[-0.8]])
+        assert (near.document["known"], near.document["reward"]) == (True, "near 0.6")
+        assert near.document["value"] == known.document["value"]
+        own, rows = client.plan("own", start=[[-0.8]]), client.plan(start=[[-0.8]])
+        assert (own.document["known"], own.document["value"]) == (False, rows.document["value"])
+        # To cross 0.5 to the right again and again: no reward of a row says so, and the last rows do.
+        right = client.plan("right", start=[[0.4]])
+        assert right.document["reward_rows"] == ROWS - ROWS / 20 and not right.document["known"]
+        assert list(np.ravel(right.act([[-0.8], [0.4], [0.95]]).actions)) == [1, 1, 0]
+        assert right.document["value"] > 0.5
+        course = client.rollout(steps=2, start=[[-0.3]], reward="right")
+        np.testing.assert_allclose(course.mean["x"], [-0.1, 0.1], atol=0.1)
+        found = client.status()["critics"][0]
+        assert found["actions"] is not None and found["actions"]["world"] is not None
+        assert found["actions"]["world"]["refused"] is None
+        report = (found["refit"]["last"] or {})["world"]
+        assert report["refused"] is None and report["kernels"] > 0 and report["radius"] > 0.5
+
+
+def test_it_is_said_why_there_is_no_model(start: Start) -> None:
+    daemon = start(*SETTINGS)
+    # Every second row ends, so that of 40 rows the values know enough; of where actions lead no row says more than one step.
+    with daemon.sender(reliable=True, batch_rows=10) as sender:
+        for i in range(40):
+            sender.send([0.0], float(i % 3), [0.0], action=float(i % 2), terminated=True)
+        assert sender.flush(PATIENCE_S)
+    with daemon.client() as client:
+        learned(client, 40)
+        client.append(stream="t", session="x", seq=0, states=[[1.0]], rewards=[0.0], next_states=[[0.0]], actions=[0], terminated=[True])
+        learned(client, 41)
+        assert client.refit(wait=True, timeout_s=PATIENCE_S).outcome == "adopted"
+        actions = client.status()["critics"][0]["actions"]
+        assert actions is not None and actions["world"] is not None
+        why = actions["world"]["refused"]
+        assert why and "send rows that do not terminate" in why and actions["world"]["elements"] == 0
+        with pytest.raises(Refused, match="could not learn where actions lead: no row"):
+            client.plan()
 
 
 def test_what_is_wrong_is_refused_by_name(start: Start) -> None:

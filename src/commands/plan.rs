@@ -7,8 +7,9 @@ use super::given::{self, TABLES, TableOptions};
 use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
 use super::world::{AskedOptions, Given, LIVE_PATIENCE, Modelled, expression, live_facts, texts};
 use crate::learner::Settings;
+use crate::learner::heads::{Columns, Cumulant, Head, Place};
 use crate::snapshot::Snapshot;
-use crate::wire::{ArrayForm, bytes_of, encode_snapshot, plan_to_json, to_json};
+use crate::wire::{ArrayForm, bytes_of, encode_snapshot, head_list_from_str, heads_from_list, plan_to_json, to_json};
 use crate::world::{Expression, Names, Planned, Wanted as Reward, WorldError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd plan log.csv --actions box --reward='-abs(angle) - 0.01*torque^2' --out q.model\n  criticd plan log.csv --actions discrete:3 --out q.model               for the reward that the rows have\n  criticd plan log.csv --actions discrete:2 --reward='(x > 0.7) - 0.1*(action > 0)' --discount 0.95 --out q.model --json\n  criticd act q.model states.csv\n\nThe reward of --reward is an expression of state variables and actions, by the names of their columns, or state_0, state[0], action, action_0, action[0]; or a column of the table, or a sum of columns. An expression is known exactly, also where it jumps; a column is learned from the rows. There are + - * /, numbers, ^2, abs(), min(), max(), < and > (1 where that holds, else 0).\n\nActions that no row supports in a state are valued at the least that the reward allows. The command refuses a plan of which more than a fifth lies where no row was.\n\n{TABLES}"
+        "Examples:\n  criticd plan log.csv --actions box --reward='-abs(angle) - 0.01*torque^2' --out q.model\n  criticd plan log.csv --actions discrete:3 --out q.model               for the reward that the rows have\n  criticd plan log.csv --actions discrete:2 --reward='(x > 0.7) - 0.1*(action > 0)' --discount 0.95 --out q.model --json\n  criticd act q.model states.csv\n\nThe reward of --reward is an expression of state variables and actions, by the names of their columns, or state_0, state[0], action, action_0, action[0]; or a column of the table, or a sum of columns. An expression is known exactly, also where it jumps; a column is learned from the rows. Or it is the name of a head, of the file of --heads or of the daemon: the reward is then what that head sums. There are + - * /, numbers, ^2, abs(), min(), max(), < and > (1 where that holds, else 0).\n\nActions that no row supports in a state are valued at the least that the reward allows. The command refuses a plan of which more than a fifth lies where no row was.\n\n{TABLES}"
     )
 )]
 pub(crate) struct Plan {
@@ -34,6 +35,9 @@ pub(crate) struct Plan {
     /// Discount, below 1 [default: 0.99, or the critic's of a daemon]
     #[arg(long, value_name = "G", value_parser = discount)]
     discount: Option<f64>,
+    /// Heads as `fit` reads them: JSON, or TOML with [[heads]]. --reward may name one, and the reward is what that head sums
+    #[arg(long, value_name = "FILE", requires = "reward")]
+    heads: Option<PathBuf>,
     #[command(flatten)]
     asked: AskedOptions,
 }
@@ -47,6 +51,8 @@ pub(super) fn discount(text: &str) -> Result<f64, String> {
 enum Wanted {
     /// An expression, known everywhere.
     Known(Expression),
+    /// The cumulant of a head, in states of so many numbers.
+    Summed(String, Cumulant, usize),
     /// The reward of the rows.
     Observed(String),
 }
@@ -55,8 +61,12 @@ impl Wanted {
     fn text(&self) -> &str {
         match self {
             Self::Known(reward) => &reward.text,
-            Self::Observed(text) => text,
+            Self::Summed(text, ..) | Self::Observed(text) => text,
         }
+    }
+
+    fn is_known(&self) -> bool {
+        !matches!(self, Self::Observed(_))
     }
 }
 
@@ -79,7 +89,7 @@ impl Plan {
         if self.table.dry(self.asked.json)? {
             return Ok(());
         }
-        let inputs: Vec<&Path> = self.table.files().collect();
+        let inputs: Vec<&Path> = self.table.files().chain(self.heads.as_deref()).collect();
         let out = output(self.out.as_deref().unwrap_or(Path::new("")), &inputs)?;
         let (given, wanted) = self.read()?;
         let progress = Progress::start("learning where actions lead");
@@ -99,6 +109,9 @@ impl Plan {
     fn live(&self, endpoint: &str) -> Result<(), Failure> {
         if self.table.dry_run || self.asked.actions.is_some() {
             return Err(Failure::usage("--dry-run and --actions are for a table: a daemon knows its rows and actions"));
+        }
+        if self.heads.is_some() {
+            return Err(Failure::usage("--heads is for a table: a daemon knows its heads"));
         }
         let out = output(self.out.as_deref().unwrap_or(Path::new("")), &[])?;
         let mut fields = json!({});
@@ -133,6 +146,9 @@ impl Plan {
             }
             return Ok((given, Wanted::Observed("the reward of the rows".to_owned())));
         };
+        if let Some(head) = self.head(&text)? {
+            return self.summed(head);
+        }
         // A known reward needs none of the rows.
         self.table.set_reward("0");
         let given = self.given()?;
@@ -144,6 +160,47 @@ impl Plan {
         }
         self.table.set_reward(&text);
         Ok((self.given()?, Wanted::Observed(text)))
+    }
+
+    /// The head of the file `--heads` that has this name.
+    fn head(&self, name: &str) -> Result<Option<Head>, Failure> {
+        let Some(path) = &self.heads else { return Ok(None) };
+        let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
+        let list = head_list_from_str(&text).and_then(|list| heads_from_list(list, self.discount()));
+        Ok(list.map_err(|e| in_file(path, e))?.into_iter().find(|head| head.name == name))
+    }
+
+    /// The rows, and what a head sums as their reward: known everywhere where state and action say it, else learned from each row.
+    fn summed(&mut self, Head { name, cumulant, .. }: Head) -> Result<(Given, Wanted), Failure> {
+        if !cumulant.places().any(|place| matches!(place, Place::Reward(_))) {
+            self.table.set_reward("0");
+        }
+        let mut given = self.given()?;
+        self.table.take_reward();
+        let (states, rewards) = (given.rows.dim, given.rows.rewards_per_row);
+        let columns = Columns { states, rewards, actions: given.space.numbers() };
+        let wrong = |why| Failure::usage(format!("--reward: head {name}: {why}"));
+        cumulant.check(columns).map_err(wrong)?;
+        if cumulant.is_of_state_and_action() {
+            return Ok((given, Wanted::Summed(name, cumulant, states)));
+        }
+        let (rows, actions) = (&given.rows, &given.columns.actions);
+        let of = |i: usize| {
+            let number = |place| match place {
+                Place::State(index) => rows.state(i)[index],
+                Place::NextState(index) => rows.next_state(i)[index],
+                Place::Action(index) => actions.row(i).map_or(f64::NAN, |action| action[index]),
+                Place::Reward(column) => rows.reward(i)[column],
+            };
+            cumulant.by(&number).unwrap_or(f64::NAN)
+        };
+        let summed: Vec<f64> = (0..rows.len()).map(of).collect();
+        if let Some(i) = summed.iter().position(|value| !value.is_finite()) {
+            let message = format!("transition {}, head {name}: sums {} there", i + 1, summed[i]);
+            return Err(in_file(&self.table.table, message));
+        }
+        (given.rows.rewards, given.rows.rewards_per_row) = (summed, 1);
+        Ok((given, Wanted::Observed(name)))
     }
 
     /// The rows. The codes of their texts are the model's.
@@ -158,12 +215,10 @@ impl Plan {
         let starts = of.states_of(&of.starts());
         let value = |numbers: &[f64]| match &wanted {
             Wanted::Known(reward) => reward.value(numbers),
+            Wanted::Summed(_, cumulant, dim) => cumulant.at(numbers, *dim),
             Wanted::Observed(_) => 0.0,
         };
-        let reward = match &wanted {
-            Wanted::Known(_) => Reward::Known(&value),
-            Wanted::Observed(_) => Reward::Observed(0),
-        };
+        let reward = if wanted.is_known() { Reward::Known(&value) } else { Reward::Observed(0) };
         let planned = known.plan(reward, self.discount(), &starts).map_err(|e| match e {
             WorldError::Reward(_) => Failure::usage(format!("--reward: {e}")),
             e => in_file(&self.table.table, e),
@@ -184,8 +239,7 @@ impl Plan {
     }
 
     fn print(&self, Outcome { wanted, of, planned }: &Outcome) -> Result<(), Failure> {
-        let is_known = matches!(wanted, Wanted::Known(_));
-        let mut document = plan_to_json(planned, (wanted.text(), is_known), self.discount());
+        let mut document = plan_to_json(planned, (wanted.text(), wanted.is_known()), self.discount());
         document["model"] = of.document();
         self.tell(&document, of.facts())
     }

@@ -203,7 +203,8 @@ impl WorldOptions {
             terminated: &rows.terminated,
         };
         let of = Chained { rows: transitions, follows: &follows };
-        let choosing = Choosing { of, held: &held, space: &space, elements, seed, keep_going: &|| true };
+        let choosing =
+            Choosing { of, held: &held, space: &space, elements, seed, keep_going: &|| true, time_left: &|| true };
         let choice = choosing.choose(&normal).map_err(|e| in_file(path, e))?;
         let usable = |i: usize| !answered || follows[i].is_some();
         let learned = choice.widths.learn(&normal, &transitions, elements, &usable);

@@ -76,6 +76,35 @@ fn an_expression_and_the_column_that_has_its_values_are_planned_for_alike() {
 }
 
 #[test]
+fn what_a_head_sums_is_planned_for_by_its_name() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|x, _| -x * x);
+    bench.file(
+        "heads.toml",
+        "[[heads]]\nname = \"calm\"\ncumulant = { kind = \"expression\", text = \"-1*state[0]^2\" }\n\
+         [[heads]]\nname = \"far_right\"\ncumulant = { kind = \"event\", index = 0, above = 1.0 }\n\
+         [[heads]]\nname = \"twice\"\ncumulant = { kind = \"expression\", text = \"2*reward\" }\n",
+    );
+    let plan = format!("plan log.csv {} {SMALL} --actions box --discount 0.9 --out q.model", columns());
+    let of = |found: &Value| found["value"].as_f64().unwrap();
+    let named = |head: &str| bench.json(&format!("{plan} --heads heads.toml --reward={head}"));
+    let known = bench.json(&format!("{plan} --reward=-x^2"));
+    let calm = named("calm");
+    assert_eq!((of(&calm), &calm["known"], &calm["reward"]), (of(&known), &Value::Bool(true), &json!("calm")));
+    let twice = named("twice");
+    assert!((of(&twice) - 2.0 * of(&known)).abs() < 0.1 * of(&known).abs() && twice["known"] == false, "{twice}");
+    let right = named("far_right");
+    assert!(of(&right) > 0.2 && right["known"] == false, "to the right over and over: {right}");
+    bench.file("states.csv", "x\n-0.5\n0.8\n2.5\n");
+    let pushed: Vec<f64> =
+        numbers(&bench.json("act q.model states.csv")["actions"]).iter().map(|p| p.signum()).collect();
+    assert_eq!(pushed, [1.0, 1.0, -1.0], "back, to cross it again");
+    let (status, said) = bench.failure(&format!("{plan} --reward=other --heads heads.toml"));
+    assert!(status != 0 && said.contains("other"), "{said}");
+    assert!(bench.failure(&format!("{plan} --heads heads.toml")).1.contains("--reward"));
+}
+
+#[test]
 fn a_course_is_the_mean_of_what_comes_as_far_as_it_reaches() {
     let bench = Bench::new();
     // x' = 0.8 x + 0.4 + noise goes to 2.

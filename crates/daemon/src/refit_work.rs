@@ -7,6 +7,7 @@ use crate::telemetry::ProcessorTime;
 use crate::wire;
 use rayon::ThreadPool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -37,8 +38,12 @@ pub(crate) fn perform(work: Work<'_>, pool: Option<&ThreadPool>, stop: &AtomicBo
         let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
         let time = ProcessorTime::start(pool);
         let time_left = || time.spent() < budget;
+        // What it takes to rebuild the values is none of what a model of the transition may take.
+        let (begun, world_budget) =
+            (OnceLock::new(), Duration::from_secs_f64(refit::WORLD_SHARE * settings.refit_budget_s));
+        let world_time_left = || time.spent().saturating_sub(*begun.get_or_init(|| time.spent())) < world_budget;
         let run = || match work {
-            Work::Run(job) => refit::run(job, &keep_going, &time_left),
+            Work::Run(job) => refit::run_within(job, &keep_going, &time_left, &world_time_left),
             Work::CatchUp(mut candidate, window) => candidate.catch_up(window, &keep_going).map(|()| *candidate),
         };
         let result = match pool {

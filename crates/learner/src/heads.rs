@@ -183,6 +183,41 @@ impl Cumulant {
         }
     }
 
+    /// Of a row with these numbers; none of a label, which stands beside rows.
+    pub fn by<F: Fn(Place) -> f64>(&self, number: &F) -> Option<f64> {
+        let both = |index: usize| (number(Place::State(index)), number(Place::NextState(index)));
+        Some(match *self {
+            Self::Reward(column) => number(Place::Reward(column)),
+            Self::State(index) => number(Place::State(index)),
+            Self::NextState(index) => number(Place::NextState(index)),
+            Self::Action(index) => number(Place::Action(index)),
+            Self::Constant(value) => value,
+            Self::Expression(ref expression) => expression.by(number),
+            Self::Event { index, above } => crosses(both(index).0, both(index).1, above),
+            Self::EventBelow { index, below } => falls(both(index).0, both(index).1, below),
+            Self::Label { .. } => return None,
+        })
+    }
+
+    /// Of a state of `dim` numbers with an action behind them, where these say it; else no number.
+    pub fn at(&self, numbers: &[f64], dim: usize) -> f64 {
+        let number = |place| match place {
+            Place::State(index) => numbers[index],
+            Place::Action(index) => numbers[dim + index],
+            Place::NextState(_) | Place::Reward(_) => f64::NAN,
+        };
+        self.by(&number).unwrap_or(f64::NAN)
+    }
+
+    /// Whether state and action alone say what it is, in any row.
+    pub fn is_of_state_and_action(&self) -> bool {
+        let known = |place| matches!(place, Place::State(_) | Place::Action(_));
+        match self {
+            Self::Event { .. } | Self::EventBelow { .. } | Self::Label { .. } => false,
+            _ => self.places().all(known),
+        }
+    }
+
     /// Of row i all of these `cumulants` (K,), into `out` (K,).
     pub(crate) fn all_of(cumulants: &[Self], rows: &Rows, i: usize, out: &mut [f64]) {
         let (state, next_state) = (rows.state(i), rows.next_state(i));
@@ -206,8 +241,8 @@ impl Cumulant {
         }
     }
 
-    /// The numbers of a row that it needs.
-    fn places(&self) -> impl Iterator<Item = Place> {
+    /// The numbers of a row that it needs; for an event only the one of the state.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
         let one = match *self {
             Self::Reward(index) => Some(Place::Reward(index)),
             Self::State(index) | Self::Event { index, .. } | Self::EventBelow { index, .. } => {
@@ -221,7 +256,11 @@ impl Cumulant {
         one.into_iter().chain(sum.into_iter().flatten())
     }
 
-    fn check(&self, columns: Columns) -> Result<(), String> {
+    /// Whether rows have the numbers that it needs.
+    ///
+    /// # Errors
+    /// The first that they lack, in words.
+    pub fn check(&self, columns: Columns) -> Result<(), String> {
         match *self {
             Self::Constant(value) => finite("cumulant.value", value)?,
             Self::Event { above, .. } => finite("cumulant.above", above)?,

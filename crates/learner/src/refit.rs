@@ -49,6 +49,8 @@ const CATCH_UP_ROWS: usize = 512;
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Share of a refit's budget of processor time that its search may use: the rest is for rebuilding dictionary and posterior.
 pub const SEARCH_SHARE: f64 = 0.7;
+/// Share of that budget, counted from where it begins, that a refit may choose the kernels of a model of the transition in.
+pub const WORLD_SHARE: f64 = 0.3;
 /// Share of the rows since a change whose streams were there before: with fewer, other streams have come, and no world has changed.
 const SAME_STREAMS: f64 = 0.5;
 /// Changes that a selection follows, one after the other.
@@ -73,9 +75,21 @@ struct Prepared<'a> {
 /// # Errors
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+    run_within(job, keep_going, time_left, time_left)
+}
+
+/// As [`run`], with a budget for the model of the transition of its own: `world_time_left` is asked from where its kernels are chosen.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_within(
+    job: &RefitJob,
+    keep_going: KeepGoing<'_>,
+    time_left: KeepGoing<'_>,
+    world_time_left: KeepGoing<'_>,
+) -> Result<Candidate, RefitError> {
     let mut candidate = run_centred(job, keep_going, time_left)?;
-    let changed_at = candidate.alarm.as_ref().map(|_| candidate.from);
-    candidate.world = job.world(changed_at, keep_going)?;
+    candidate.learn_world(job, keep_going, world_time_left)?;
     Ok(candidate)
 }
 

@@ -652,7 +652,8 @@ pub(super) static CRITIC: [Setting<Settings>; 44] = [
         refit_budget_s,
         Running,
         within(0.01..=86_400.0),
-        "Processor time of one refit on each of its threads, seconds, 0.01 to 86400; its search may use seven tenths."
+        "Processor time of one refit on each of its threads, seconds, 0.01 to 86400; its search may use seven tenths, and with `world` the choice \
+         of kernels for it three."
     ),
     setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of the random numbers in refits, from 0."),
     Setting {

@@ -6,6 +6,7 @@
 use crate::learner::Settings;
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::learner::action::ActionSpace;
+use crate::learner::heads::{Columns, Cumulant, Head};
 use crate::math::embedding::StateKind;
 use crate::snapshot::Snapshot;
 use crate::transition::without_unit;
@@ -16,7 +17,7 @@ use crate::wire::{
 use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Wanted, WorldError};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Variables that a course shows unless some are named.
@@ -26,8 +27,37 @@ const REWARD_LETTERS: usize = 64;
 /// Bytes of a table of the states to begin in.
 const STARTS_BYTES: usize = 64 << 20;
 
-/// The connections whose question waits or is worked on.
-pub(super) type UnderWay = Arc<Mutex<HashSet<u64>>>;
+/// The connections whose question waits or is worked on, and whether they are still there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnderWay(Arc<Mutex<HashMap<u64, bool>>>);
+
+impl UnderWay {
+    /// Whether a question of this connection may be put beside those of others, at most `most`.
+    pub(super) fn has_room(&self, connection: u64, most: usize) -> bool {
+        let of = self.0.lock();
+        of.len() < most && !of.contains_key(&connection)
+    }
+
+    /// Its question has been put.
+    pub(super) fn begin(&self, connection: u64) {
+        self.0.lock().insert(connection, true);
+    }
+
+    /// It has left. Its question keeps its place until its turn comes.
+    pub(super) fn leave(&self, connection: u64) {
+        self.0.lock().get_mut(&connection).iter_mut().for_each(|there| **there = false);
+    }
+
+    /// Whether it waits for an answer.
+    pub(super) fn is_waiting(&self, connection: u64) -> bool {
+        self.0.lock().get(&connection) == Some(&true)
+    }
+
+    /// Its question is over.
+    pub(super) fn end(&self, connection: u64) {
+        self.0.lock().remove(&connection);
+    }
+}
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -43,6 +73,15 @@ impl Asked {
     pub(super) fn critic(&self) -> Option<&str> {
         match self {
             Self::Plan(PlanRequest { critic, .. }) | Self::Rollout(RolloutRequest { critic, .. }) => critic.as_deref(),
+        }
+    }
+
+    /// The reward that it names.
+    pub(super) fn reward(&self) -> Option<&str> {
+        match self {
+            Self::Plan(PlanRequest { reward, .. })
+            | Self::Rollout(RolloutRequest { policy: PolicyAsked::Plan(reward), .. }) => reward.as_deref(),
+            Self::Rollout(_) => None,
         }
     }
 }
@@ -71,6 +110,8 @@ pub struct WhatIfJob {
     pub state_names: Vec<String>,
     /// What the rewards of a row are called.
     pub reward_names: Vec<String>,
+    /// The head of a critic that has the name of the reward that is asked for, if one has, and what it sums.
+    pub head: Option<Head>,
     /// The critic's generation, the offset behind the last row that it has learned, and Unix seconds.
     pub at: (u64, u64, f64),
 }
@@ -81,19 +122,42 @@ type Policy<'a> = Box<dyn Fn(&[f64]) -> Result<Acting, WireError> + 'a>;
 /// A reward, as it was asked for.
 struct Reward {
     text: String,
-    /// A known one; else the number of an observed one.
-    of: Result<Expression, usize>,
+    of: Rewarded,
+    /// Kept rows that it is learned from, where that is not all rows.
+    learned: Option<usize>,
+}
+
+/// What a reward is.
+enum Rewarded {
+    /// An expression of state and action.
+    Known(Expression),
+    /// A cumulant that state and action alone say; the former has so many numbers.
+    Summed(Cumulant, usize),
+    /// That of rows, of this number.
+    Observed(usize),
 }
 
 impl Reward {
+    fn new(text: &str, of: Rewarded) -> Self {
+        Self { text: text.to_owned(), of, learned: None }
+    }
+
     fn value(&self, numbers: &[f64]) -> f64 {
-        self.of.as_ref().map_or(0.0, |known| known.value(numbers))
+        match &self.of {
+            Rewarded::Known(expression) => expression.value(numbers),
+            Rewarded::Summed(cumulant, dim) => cumulant.at(numbers, *dim),
+            Rewarded::Observed(_) => 0.0,
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        !matches!(self.of, Rewarded::Observed(_))
     }
 
     fn wanted<'a>(&self, value: &'a dyn Fn(&[f64]) -> f64) -> Wanted<'a> {
         match &self.of {
-            Ok(_) => Wanted::Known(value),
-            Err(number) => Wanted::Observed(*number),
+            Rewarded::Observed(number) => Wanted::Observed(*number),
+            _ => Wanted::Known(value),
         }
     }
 }
@@ -103,23 +167,26 @@ impl WhatIfJob {
     ///
     /// # Errors
     /// What is wrong with the question, or that the model cannot answer it.
-    pub fn answer(&self) -> Result<Answer, WireError> {
+    pub fn answer(&mut self) -> Result<Answer, WireError> {
+        let reward = self.reward()?;
         let dynamics = self.learned.solve().map_err(refused)?;
         let known = self.learned.known(&dynamics);
         match &self.asked {
-            Asked::Plan(request) => self.plan(request, &known),
-            Asked::Rollout(request) => self.rollout(request, &known),
+            Asked::Plan(request) => self.plan(request, &reward, &known),
+            Asked::Rollout(request) => self.rollout(request, &reward, &known),
         }
     }
 
-    fn plan(&self, request: &PlanRequest, known: &Known<'_>) -> Result<Answer, WireError> {
-        let reward = self.reward(request.reward.as_deref())?;
+    fn plan(&self, request: &PlanRequest, reward: &Reward, known: &Known<'_>) -> Result<Answer, WireError> {
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
         let value = |numbers: &[f64]| reward.value(numbers);
         let mut planned = known.plan(reward.wanted(&value), discount, &starts).map_err(refused)?;
-        self.call(&mut planned, &reward, known);
-        let mut found = plan_to_json(&planned, (&reward.text, reward.of.is_ok()), discount);
+        self.call(&mut planned, reward, known);
+        let mut found = plan_to_json(&planned, (&reward.text, reward.is_known()), discount);
+        if let Some(rows) = reward.learned {
+            found["reward_rows"] = rows.into();
+        }
         self.describe(&mut found, known);
         let model = encode_snapshot(&planned.snapshot, ArrayForm::Tensor, true);
         Ok(Answer::Plan(found, model))
@@ -136,7 +203,7 @@ impl WhatIfJob {
         snapshot.transitions = self.learned.count() as u64;
     }
 
-    fn rollout(&self, request: &RolloutRequest, known: &Known<'_>) -> Result<Answer, WireError> {
+    fn rollout(&self, request: &RolloutRequest, reward: &Reward, known: &Known<'_>) -> Result<Answer, WireError> {
         let elements = known.dynamics.after().states();
         let dim = known.dynamics.after().dim();
         if request.states {
@@ -147,10 +214,6 @@ impl WhatIfJob {
         let shown = self.shown(request.show.as_deref(), known)?;
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
-        let reward = self.reward(match &request.policy {
-            PolicyAsked::Plan(reward) => reward.as_deref(),
-            _ => None,
-        })?;
         let value = |numbers: &[f64]| reward.value(numbers);
         let wanted = reward.wanted(&value);
         let policy = self.policy(&request.policy, known, (wanted, discount), &starts)?;
@@ -281,21 +344,23 @@ impl WhatIfJob {
         }
     }
 
-    /// The reward of this text: a name of one that rows have, or an expression.
-    fn reward(&self, text: Option<&str>) -> Result<Reward, WireError> {
+    /// The reward that is asked for: a name of one that rows have, an expression, or the name of a head, whose cumulant it is then. One that
+    /// the model has not learned becomes one more of the kept rows.
+    fn reward(&mut self) -> Result<Reward, WireError> {
         let own = self.settings.rewards[0];
-        let Some(text) = text else {
+        let Some(text) = self.asked.reward() else {
             let name = self.reward_names.get(own).map_or_else(|| format!("reward_{own}"), Clone::clone);
-            return Ok(Reward { text: name, of: Err(own) });
+            return Ok(Reward::new(&name, Rewarded::Observed(own)));
         };
+        let text = &text.to_owned();
         let count = self.learned.world().rewards();
-        let named = self.reward_names.iter().position(|name| without_unit(name) == text || name == text);
+        let named = self.reward_names.iter().position(|name| without_unit(name) == *text || name == text);
         let numbered = text.strip_prefix("reward_").and_then(|number| number.parse().ok());
         if let Some(number) = named.or(numbered).filter(|number| *number < count) {
-            return Ok(Reward { text: text.to_owned(), of: Err(number) });
+            return Ok(Reward::new(text, Rewarded::Observed(number)));
         }
         if text == "reward" && count == 1 {
-            return Ok(Reward { text: text.to_owned(), of: Err(0) });
+            return Ok(Reward::new(text, Rewarded::Observed(0)));
         }
         let names = self.state_names();
         let actions = match self.learned.space() {
@@ -304,16 +369,36 @@ impl WhatIfJob {
         };
         let known = Names { states: &names, space: Some(self.learned.space()), actions };
         match Expression::parse(text, &known) {
-            Ok(Some(expression)) => Ok(Reward { text: text.to_owned(), of: Ok(expression) }),
+            Ok(Some(expression)) => Ok(Reward::new(text, Rewarded::Known(expression))),
+            Ok(None) | Err(_) if self.head.is_some() => self.summed(text),
             Ok(None) => {
                 let message = format!(
-                    "{text} names something that is neither a reward of the rows nor of state and action; state variables are {}",
+                    "{text} names something that is neither a reward of the rows, nor of state and action, nor a head; state variables are {}",
                     names.join(", ")
                 );
                 Err(WireError::of(ErrorCode::OutOfRange, "reward", message))
             }
             Err(why) => Err(WireError::of(ErrorCode::OutOfRange, "reward", why)),
         }
+    }
+
+    /// What the head sums.
+    fn summed(&mut self, text: &str) -> Result<Reward, WireError> {
+        let wrong = |why: String| WireError::of(ErrorCode::OutOfRange, "reward", format!("head {text}: {why}"));
+        let Some(Head { cumulant, .. }) = self.head.take() else { return Err(wrong("there is none".to_owned())) };
+        let (states, rewards) = (self.learned.world().after().dim(), self.learned.world().rewards());
+        cumulant.check(Columns { states, rewards, actions: self.learned.space().numbers() }).map_err(wrong)?;
+        if let Cumulant::Reward(column) = cumulant {
+            return Ok(Reward::new(text, Rewarded::Observed(column)));
+        }
+        if let Cumulant::Label { .. } = cumulant {
+            return Err(wrong("its rows were labelled later, and labels are not kept beside actions".to_owned()));
+        }
+        if cumulant.is_of_state_and_action() {
+            return Ok(Reward::new(text, Rewarded::Summed(cumulant, states)));
+        }
+        let number = self.learned.add_reward(&|of| cumulant.by(&of).unwrap_or(f64::NAN));
+        Ok(Reward { learned: Some(self.learned.kept()), ..Reward::new(text, Rewarded::Observed(number)) })
     }
 
     /// What the state variables are called.
@@ -409,5 +494,25 @@ fn refused(why: WorldError) -> WireError {
             WireError::new(ErrorCode::NotReady, why.to_string())
         }
         why => WireError::new(ErrorCode::Internal, why.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_has_left_keeps_its_place_and_waits_no_more() {
+        let of = UnderWay::default();
+        [1, 2].iter().for_each(|&connection| of.begin(connection));
+        of.leave(1);
+        of.leave(7);
+        assert_eq!([1, 2, 7].map(|connection| of.is_waiting(connection)), [false, true, false]);
+        assert!(
+            !of.has_room(1, 3) && of.has_room(3, 3) && !of.has_room(3, 2),
+            "a question has its place until its turn"
+        );
+        of.end(1);
+        assert!(of.has_room(3, 2) && of.has_room(1, 2) && !of.has_room(2, 3));
     }
 }

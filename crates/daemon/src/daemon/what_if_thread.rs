@@ -27,7 +27,12 @@ impl WhatIf {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_unchanged why={e}");
         }
-        for (caller, job) in &self.tasks {
+        for (caller, mut job) in &self.tasks {
+            let connection = caller.peer.connection;
+            if !self.under_way.is_waiting(connection) {
+                self.under_way.end(connection);
+                continue;
+            }
             // A bug costs this answer, not the daemon.
             let answer = catch_unwind(AssertUnwindSafe(|| job.answer())).unwrap_or_else(|panic| {
                 let message = format!("the model of the transition panicked: {}", panics::message(&*panic));
@@ -38,7 +43,7 @@ impl WhatIf {
                 Ok(Answer::Rollout(found)) => caller.reply(&wire::Reply::Rollout(found)),
                 Err(error) => caller.refuse(error),
             };
-            self.under_way.lock().remove(&caller.peer.connection);
+            self.under_way.end(connection);
             // A transport that has ended has no use for it.
             drop(self.replies.send(reply));
         }

@@ -107,18 +107,18 @@ impl Terms {
         size_of_val(&self.terms[..]) + self.inner().map(inner).sum::<usize>()
     }
 
-    fn of(&self, rows: &Rows, i: usize) -> f64 {
-        self.terms.iter().fold(self.constant, |sum, (factor, part)| sum + factor * part.of(rows, i))
+    fn of<F: Fn(Place) -> f64>(&self, number: &F) -> f64 {
+        self.terms.iter().fold(self.constant, |sum, (factor, part)| sum + factor * part.of(number))
     }
 }
 
 impl Part {
-    fn of(&self, rows: &Rows, i: usize) -> f64 {
+    fn of<F: Fn(Place) -> f64>(&self, number: &F) -> f64 {
         let (function, of) = match self {
-            Self::Place(place) => return place.of(rows, i),
+            Self::Place(place) => return number(*place),
             Self::Of(function, of) => (function, of),
         };
-        function.of(of.iter().map(|terms| terms.of(rows, i)))
+        function.of(of.iter().map(|terms| terms.of(number)))
     }
 }
 
@@ -171,7 +171,12 @@ impl Expression {
 
     /// Of row i.
     pub(crate) fn of(&self, rows: &Rows, i: usize) -> f64 {
-        self.terms.of(rows, i)
+        self.by(&|place| place.of(rows, i))
+    }
+
+    /// Of a row with these numbers.
+    pub(crate) fn by<F: Fn(Place) -> f64>(&self, number: &F) -> f64 {
+        self.terms.of(number)
     }
 }
 

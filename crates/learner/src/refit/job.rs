@@ -175,24 +175,6 @@ impl RefitJob {
         }
     }
 
-    /// What the rows of a model that has been selected say of where actions lead, where the critic is to learn that; none where they say
-    /// too little. An improvement selects nothing.
-    pub(super) fn world(
-        &self,
-        changed_at: Option<u64>,
-        keep_going: KeepGoing<'_>,
-    ) -> Result<Option<Box<Live>>, RefitError> {
-        if !self.settings.world || self.trigger == RefitTrigger::Improvement {
-            return Ok(None);
-        }
-        let from = changed_at.unwrap_or(0).max(self.world_from);
-        match Live::chosen(&self.window, from, &self.settings, keep_going) {
-            Ok(live) => Ok(Some(Box::new(live))),
-            Err(WorldError::Stopped) => Err(RefitError::Stopped),
-            Err(_) => Ok(None),
-        }
-    }
-
     /// Number of the first of the rows that it looks at, where these are numbered without holes and the last one by its offset: so old
     /// are they, where rows are forgotten.
     pub(super) fn numbered_from(&self) -> u64 {
@@ -247,6 +229,30 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Learn what the rows of the job say of where actions lead, where the critic is to learn that, and report why not if they do not say
+    /// it. An improvement selects nothing.
+    pub(super) fn learn_world(
+        &mut self,
+        job: &RefitJob,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<(), RefitError> {
+        if !job.settings.world || job.trigger == RefitTrigger::Improvement {
+            return Ok(());
+        }
+        let changed_at = self.alarm.as_ref().map_or(0, |_| self.from);
+        let from = changed_at.max(job.world_from);
+        self.report.world = Some(match Live::chosen(&job.window, from, &job.settings, (keep_going, time_left)) {
+            Ok((live, choice)) => {
+                self.world = Some(Box::new(live));
+                Ok(choice)
+            }
+            Err(WorldError::Stopped) => return Err(RefitError::Stopped),
+            Err(why) => Err(why),
+        });
+        Ok(())
+    }
+
     /// Learn the rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Left out are rows that the window
     /// has forgotten by now, and, of many more than it was made of, all but the last.
     ///

@@ -64,6 +64,7 @@ pub(super) fn report_of_rebuilt(
         selection: None,
         trial: None,
         improvement: None,
+        world: None,
     })
 }
 

@@ -11,6 +11,7 @@ use crate::math::kernel::{Direction, Hyperparameters};
 use crate::math::optimise::Ascent;
 use crate::settings::DictionaryBy;
 use crate::snapshot::Inputs;
+use crate::world::{Choice, WorldError};
 
 /// Evidence drop, in nats, from which a state variable matters: odds of more than twenty thousand to one. log D is added, since
 /// the luckiest of D irrelevant variables gains about that much.
@@ -120,6 +121,9 @@ pub struct RefitReport {
     pub trial: Option<TrialReport>,
     /// How the sweeps of an improvement ended; none without one.
     pub improvement: Option<ImprovementReport>,
+    /// How the kernels of the model of the transition were chosen, or why there is none: the one before, if there is one, stays. None
+    /// where the critic does not learn where actions lead.
+    pub world: Option<Result<Choice, WorldError>>,
 }
 
 /// How a rule did on later returns.

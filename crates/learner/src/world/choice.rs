@@ -64,8 +64,10 @@ pub struct Choosing<'a> {
     pub elements: (usize, usize),
     /// Decides which functions are predicted.
     pub seed: u64,
-    /// Asked before each kernel: whether to go on.
+    /// Asked before each kernel and each ridge: whether to go on. Without, there is no choice.
     pub keep_going: KeepGoing<'a>,
+    /// Asked as often after the first ridge of the first kernel: whether there is time for more. Without, the best so far is the choice.
+    pub time_left: KeepGoing<'a>,
 }
 
 /// What was chosen.
@@ -75,8 +77,12 @@ pub struct Choice {
     pub widths: Widths,
     /// Mean squared error of the predictions over the variance of what was predicted.
     pub loss: f64,
+    /// Largest spectral radius of M, under the policies that were looked at.
+    pub radius: f64,
     /// Kernels that were compared.
     pub tried: usize,
+    /// Whether the time ended before all were.
+    pub out_of_time: bool,
 }
 
 /// Normalisation of states, and of states with actions.
@@ -235,15 +241,18 @@ impl Choosing<'_> {
     /// actions' own, then twice and four times the length of each variable alone.
     ///
     /// # Errors
-    /// Why the last model was refused, where all of them were.
+    /// Why the last model was refused, where all of them were; or stopped.
     pub fn choose(&self, normal: &Normal) -> Result<Choice, WorldError> {
         let mut search = Search::new(self, normal);
         for scale in SCALES {
             let states = vec![scale; normal.states.dim()];
             search.attempt(&|w| Widths { states: states.clone(), ..w });
         }
-        if let Some(why) = search.why.take().filter(|_| !search.best.loss.is_finite()) {
-            return Err(why);
+        if !search.best.loss.is_finite() {
+            let tried = search.best.tried;
+            let why = search.why.unwrap_or(WorldError::Unpredicted);
+            let in_vain = search.best.out_of_time && why != WorldError::Stopped;
+            return Err(if in_vain { WorldError::OutOfTime { tried } } else { why });
         }
         for ratio in RATIOS {
             search.attempt(&|w| Widths { ratio, ..w });
@@ -303,7 +312,7 @@ impl<'a> Search<'a> {
             learned: Part::of(&of.of.rows, &learned),
             starts,
             waves: (0..WAVES).map(wave).collect(),
-            best: Choice { widths, loss: f64::INFINITY, tried: 0 },
+            best: Choice { widths, loss: f64::INFINITY, radius: 0.0, tried: 0, out_of_time: false },
             why: None,
             of,
             normal,
@@ -312,8 +321,7 @@ impl<'a> Search<'a> {
 
     /// Take what `change` makes of the best so far if its loss is below that one's, whatever the ridge. Whether it was.
     fn attempt(&mut self, change: &dyn Fn(Widths) -> Widths) -> bool {
-        if !(self.of.keep_going)() {
-            self.why = Some(WorldError::Stopped);
+        if !self.goes_on() {
             return false;
         }
         let widths = change(self.best.widths.clone());
@@ -325,13 +333,17 @@ impl<'a> Search<'a> {
                 return false;
             }
         };
-        let (mut least, mut ridge) = (f64::INFINITY, widths.ridge);
-        for each in RIDGES {
+        let (mut least, mut ridge, mut largest) = (f64::INFINITY, widths.ridge, 0.0);
+        for (k, each) in RIDGES.into_iter().enumerate() {
+            if k > 0 && !self.goes_on() {
+                break;
+            }
             match world.solve(each, LOST_MAX) {
                 Ok(dynamics) => {
-                    let loss = self.loss(&dynamics) * self.growth(&dynamics);
+                    let radius = self.radius(&dynamics);
+                    let loss = self.loss(&dynamics) * (1.0 + GROWTH * (radius - RADIUS_DOUBTED).max(0.0));
                     if loss < least {
-                        (least, ridge) = (loss, each);
+                        (least, ridge, largest) = (loss, each, radius);
                     }
                 }
                 Err(why) => self.why = Some(why),
@@ -339,13 +351,27 @@ impl<'a> Search<'a> {
         }
         let better = least < self.best.loss;
         if better {
-            self.best = Choice { widths: Widths { ridge, ..widths }, loss: least, ..self.best };
+            let widths = Widths { ridge, ..widths };
+            self.best = Choice { widths, loss: least, radius: largest, ..self.best };
         }
         better
     }
 
-    /// 1, and more where policies make mass of nothing: the one that takes all actions alike, and some that take one.
-    fn growth(&self, dynamics: &Dynamics) -> f64 {
+    /// Whether another kernel or ridge is to be tried. The first is, whatever the time.
+    fn goes_on(&mut self) -> bool {
+        if !(self.of.keep_going)() {
+            self.why = Some(WorldError::Stopped);
+            return false;
+        }
+        // Asked the first time as well: from then on it counts.
+        let is_late = !(self.of.time_left)();
+        self.best.out_of_time |= self.best.tried > 0 && is_late;
+        !self.best.out_of_time
+    }
+
+    /// Spectral radius of M, above 1 where policies make mass of nothing: the largest of the policy that takes all actions alike and of
+    /// some that take one.
+    fn radius(&self, dynamics: &Dynamics) -> f64 {
         let (mut candidates, width) = (self.of.space.candidates(), self.of.space.width());
         if !self.of.is_acted() {
             candidates.truncate(width);
@@ -360,8 +386,7 @@ impl<'a> Search<'a> {
         let some = [0, choices / 2, choices - 1].map(|action| one(action).collect());
         let radius =
             |shares: &Vec<f64>| table.evaluate(shares, table.rewards(), 0.0).map_or(f64::INFINITY, |of| of.radius());
-        let largest = std::iter::once(&even).chain(&some).map(radius).fold(0.0, f64::max);
-        1.0 + GROWTH * (largest - RADIUS_DOUBTED).max(0.0)
+        std::iter::once(&even).chain(&some).map(radius).fold(0.0, f64::max)
     }
 
     /// Mean over steps and functions of the squared error over the variance of what came.

@@ -155,6 +155,13 @@ impl Dynamics {
         Ok(system.solve(response).col(0).to_vec())
     }
 
+    /// Know one more reward, behind those that rows have, as these weights (d,) of the features of D.
+    pub(super) fn add_reward(&mut self, weights: &[f64]) {
+        let last = self.outcomes.cols() - 1;
+        let columns = (0..last).map(|h| self.outcomes.col(h)).chain([weights, self.outcomes.col(last)]);
+        self.outcomes = Matrix::from_columns(self.before.len(), last + 2, columns.flatten().copied().collect());
+    }
+
     /// (U L_C^-1)' (m, d).
     pub(super) fn turned(&self) -> &Matrix {
         &self.turned

@@ -22,6 +22,15 @@ pub enum WorldError {
     Different,
     /// No row that anything followed has been learned.
     Empty,
+    /// Fewer complete rows than kernels can be chosen by.
+    Few {
+        /// How many there are.
+        rows: usize,
+        /// How many are needed.
+        least: usize,
+    },
+    /// Under no kernel the errors of predictions for held-out rows are finite numbers.
+    Unpredicted,
     /// A ridge that is not positive.
     Ridge(f64),
     /// A discount outside \[0, 1).
@@ -67,6 +76,11 @@ pub enum WorldError {
     Reward(f64),
     /// Stopped before the end.
     Stopped,
+    /// The time ended, and none of the kernels that were tried will do.
+    OutOfTime {
+        /// How many were.
+        tried: usize,
+    },
     /// A is not positive definite.
     NotPositiveDefinite(NotPositiveDefinite),
     /// A system of equations has no solution.
@@ -82,6 +96,12 @@ impl fmt::Display for WorldError {
                 write!(f, "the two models have different dictionaries; build one of them from rows anew")
             }
             Self::Empty => write!(f, "no row that anything followed has been learned; send rows that do not terminate"),
+            Self::Few { rows, least } => {
+                write!(f, "{rows} rows are complete, and kernels are chosen by {least} or more; send more rows")
+            }
+            Self::Unpredicted => f.write_str(
+                "no kernel predicts held-out rows by finite numbers, or nothing differs in them; send chains of several rows",
+            ),
             Self::Ridge(ridge) => write!(f, "noise_variance: {ridge} is not positive"),
             Self::Discount(discount) => write!(f, "discount: {discount} is not from 0 to below 1"),
             Self::Probabilities { state, sum } => {
@@ -108,6 +128,9 @@ impl fmt::Display for WorldError {
             ),
             Self::Reward(reward) => write!(f, "the reward is {reward} in a state that rows have"),
             Self::Stopped => f.write_str("stopped before the end"),
+            Self::OutOfTime { tried } => {
+                write!(f, "the time ended, and none of {tried} kernels tried will do; raise refit_budget_s")
+            }
             Self::NotPositiveDefinite(error) => error.fmt(f),
             Self::Singular(error) => error.fmt(f),
         }

@@ -5,8 +5,9 @@
 //! since is compared with what came: so far ahead the model can be believed.
 
 use super::choice::Part;
-use super::{Chained, Choosing, Dynamics, Known, LOST_MAX, Normal, Reach, Transitions, World, WorldError};
+use super::{Chained, Choice, Choosing, Dynamics, Known, LOST_MAX, Normal, Reach, Transitions, World, WorldError};
 use crate::action::ActionSpace;
+use crate::heads::Place;
 use crate::math::evidence::KeepGoing;
 use crate::math::returns::chains;
 use crate::settings::Settings;
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize};
 /// Elements of C at most, and of D.
 pub const SUCCESSORS_MAX: usize = 150;
 const ELEMENTS_MAX: usize = 1000;
+/// Fewer complete rows than this say nothing about where they lead.
+const ROWS_MIN: usize = 16;
 /// Rows between two copies of the sums. Predictions are compared with as many of the last rows, or twice as many.
 const COPIED_ROWS: u64 = 1024;
 /// Last rows that are handed out with the model.
@@ -40,7 +43,7 @@ pub fn world_bytes(settings: &Settings, dim: usize, rewards_per_row: usize) -> u
     let (d, m) = elements(settings);
     // Factors of both dictionaries, S, X, P, and the elements as they are and as the kernel takes them.
     let one = 2 * d * d + m * m + d * (m + rewards_per_row + 1) + 3 * dim * (d + m);
-    let rows = ROWS_OUT as usize * (2 * dim + rewards_per_row + 2);
+    let rows = ROWS_OUT as usize * (2 * dim + rewards_per_row + 3);
     // It and its copies, while they are handed to a refit as well, and what is handed out, of which two wait and one is answered.
     size_of::<f64>() * (6 * one + 3 * (2 * one + 2 * rows)) + answer_bytes(settings)
 }
@@ -84,19 +87,23 @@ pub(crate) struct Live {
 
 impl Live {
     /// Kernels, ridge and dictionaries that predict held-out rows of `window` best, none before offset `from`, and the sums of all of them.
+    /// The comparison goes on while there is `time_left`.
     ///
     /// # Errors
-    /// As [`Choosing::choose`], or stopped: `keep_going` says so.
+    /// Too few rows, or as [`Choosing::choose`]; stopped where `keep_going` says so.
     pub(crate) fn chosen(
         window: &Window,
         from: u64,
         settings: &Settings,
-        keep_going: KeepGoing<'_>,
-    ) -> Result<Self, WorldError> {
+        (keep_going, time_left): (KeepGoing<'_>, KeepGoing<'_>),
+    ) -> Result<(Self, Choice), WorldError> {
         let space = &settings.action_value.as_ref().ok_or(WorldError::Empty)?.space;
         let (dim, from) = (window.dim() - space.width(), from.max(window.start()));
         let kept = window.flatten_since(from);
         let (n, mut rows) = (kept.len(), Part::default());
+        if n < ROWS_MIN {
+            return Err(WorldError::Few { rows: n, least: ROWS_MIN });
+        }
         put(&kept, 0..n, settings, &mut rows);
         let kinds = settings.kinds(dim);
         let normal = Normal::of(&rows.inputs, dim, space, &kinds);
@@ -105,7 +112,7 @@ impl Live {
         let held: Vec<bool> = (0..n).map(|i| i / piece % GROUPS == GROUPS - 1).collect();
         let of = Chained { rows: rows.rows(), follows: &follows };
         let (elements, seed) = (elements(settings), settings.seed);
-        let choice = Choosing { of, held: &held, space, elements, seed, keep_going }.choose(&normal)?;
+        let choice = Choosing { of, held: &held, space, elements, seed, keep_going, time_left }.choose(&normal)?;
         let (world, _) = choice.widths.begin(&normal, &rows.rows(), elements, &|_| true)?;
         let mut live = Self {
             world,
@@ -126,7 +133,7 @@ impl Live {
         live.learn_up_to(window, window.end(), settings);
         // Memory for as many rows is needed no more.
         live.rows = Part::default();
-        Ok(live)
+        Ok((live, choice))
     }
 
     /// Learn the rows of `window` that have come since, as far as it still has them.
@@ -250,6 +257,7 @@ impl Live {
             some: Part::of(&rows.rows(), &spread),
             rows,
             space,
+            has_more: false,
         })
     }
 }
@@ -298,6 +306,8 @@ pub struct Learned {
     follows: Vec<Option<usize>>,
     begins: Vec<bool>,
     space: ActionSpace,
+    /// Whether the last reward of each kept row is one that the sums have not learned.
+    has_more: bool,
 }
 
 impl Learned {
@@ -306,7 +316,44 @@ impl Learned {
     /// # Errors
     /// As [`World::solve`].
     pub fn solve(&self) -> Result<Dynamics, WorldError> {
-        self.world.solve(self.ridge, LOST_MAX)
+        let mut dynamics = self.world.solve(self.ridge, LOST_MAX)?;
+        if self.has_more {
+            let rewards = self.world.rewards() + 1;
+            let more: Vec<f64> = self.rows.rewards.iter().skip(rewards - 1).step_by(rewards).copied().collect();
+            let weights = dynamics.nearest(&self.rows.inputs, &more, self.ridge)?;
+            dynamics.add_reward(&weights);
+        }
+        Ok(dynamics)
+    }
+
+    /// Give the kept rows one more reward, `of` the numbers of each, by which the model is to know it: the sums have never seen it, so that
+    /// it is learned from the kept rows alone. Returns its number.
+    pub fn add_reward(&mut self, of: &dyn Fn(&dyn Fn(Place) -> f64) -> f64) -> usize {
+        let (dim, rewards) = (self.world.after().dim(), self.world.rewards());
+        for part in [&mut self.rows, &mut self.some] {
+            let mut all = Vec::with_capacity(part.terminated.len() * (rewards + 1));
+            let rows = part.inputs.chunks_exact(self.world.before().dim()).zip(part.successors.chunks_exact(dim));
+            for ((input, successor), own) in rows.zip(part.rewards.chunks_exact(rewards)) {
+                let (state, coordinates) = input.split_at(dim);
+                let action = self.space.action_of(coordinates);
+                let value = of(&|place| match place {
+                    Place::State(index) => state[index],
+                    Place::NextState(index) => successor[index],
+                    Place::Action(index) => action[index],
+                    Place::Reward(column) => own[column],
+                });
+                all.extend_from_slice(own);
+                all.push(value);
+            }
+            part.rewards = all;
+        }
+        self.has_more = true;
+        rewards
+    }
+
+    /// Rows that are kept, of which a reward that the sums have not learned is learned.
+    pub fn kept(&self) -> usize {
+        self.rows.terminated.len()
     }
 
     /// The solved model beside the rows.

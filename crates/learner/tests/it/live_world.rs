@@ -1,11 +1,12 @@
 //! A critic of action values that learns where actions lead from the rows as they come.
 
 use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
+use criticd_learner::heads::Cumulant;
 use criticd_learner::random::{mix, uniform};
-use criticd_learner::refit;
+use criticd_learner::refit::{self, RefitJob};
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
-use criticd_learner::world::{Transitions, Wanted, World};
+use criticd_learner::world::{Transitions, Wanted, World, WorldError};
 use criticd_learner::{DriftSensitivity, Learner, Settings, Verdict};
 
 /// A state, the number of an action, and the state that it led to.
@@ -278,4 +279,71 @@ fn another_world_is_learned_from_its_own_rows() {
         let to: f64 = (0..table.mass().rows()).map(|c| table.mass().at(c, 0) * dynamics.after().states()[c]).sum();
         assert!(to > 0.1, "the action that led to the left leads to the right: {to}");
     }
+}
+
+#[test]
+fn a_refit_says_how_the_kernels_were_chosen_and_why_there_is_none() {
+    let mut walk = Walk::new(Settings { drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
+    walk.feed(400, 10);
+    walk.learner.request_refit();
+    let enough = walk.learner.refit_job(&walk.window, walk.learner.refit_due().unwrap()).unwrap();
+    let found = refit::run(&enough, &|| true, &|| true).unwrap();
+    let choice = found.report.world.clone().unwrap().unwrap();
+    assert!(choice.tried > 10 && !choice.out_of_time && choice.loss < 0.5 && choice.radius > 0.5, "{choice:?}");
+    // Rows enough for values, and too few of one world.
+    let few = RefitJob { world_from: enough.window.end() - 10, ..enough.clone() };
+    let why = refit::run(&few, &|| true, &|| true).unwrap().report.world.unwrap().unwrap_err();
+    assert!(
+        matches!(why, WorldError::Few { rows: 10, least: 16 }) && why.to_string().contains("send more rows"),
+        "{why}"
+    );
+    let without = Settings { world: false, ..enough.settings.clone() };
+    assert!(refit::run(&RefitJob { settings: without, ..enough }, &|| true, &|| true).unwrap().report.world.is_none());
+}
+
+#[test]
+fn choosing_kernels_ends_with_its_own_budget_and_keeps_the_best_so_far() {
+    let mut walk = Walk::new(Settings { drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
+    walk.feed(400, 20);
+    walk.learner.request_refit();
+    let job = walk.learner.refit_job(&walk.window, walk.learner.refit_due().unwrap()).unwrap();
+    let chosen = |most: u32| {
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        let left = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < most;
+        let found = refit::run_within(&job, &|| true, &|| true, &left).unwrap();
+        assert!(found.report.dictionary_size > 0);
+        found.report.world.unwrap().unwrap()
+    };
+    let (none, some, all) = (chosen(0), chosen(20), chosen(u32::MAX));
+    assert!(none.out_of_time && none.tried == 1, "the first is tried whatever the time: {none:?}");
+    assert!(some.out_of_time && (2..8).contains(&some.tried), "{some:?}");
+    assert!(!all.out_of_time && all.tried > some.tried, "{all:?}");
+    assert!(all.loss <= some.loss && some.loss <= none.loss && none.loss.is_finite(), "{none:?} {some:?} {all:?}");
+    // What ends the search for values ends no choice of these kernels.
+    let late = refit::run_within(&job, &|| true, &|| false, &|| true).unwrap().report;
+    assert!(late.out_of_time && !late.world.unwrap().unwrap().out_of_time);
+}
+
+#[test]
+fn a_reward_that_the_sums_have_not_learned_is_learned_from_the_kept_rows() {
+    let mut walk = Walk::new(Settings { drift_sensitivity: DriftSensitivity::Off, ..Settings::default() });
+    walk.feed(400, 20);
+    walk.refit();
+    walk.feed(1200, 20);
+    let mut learned = walk.learner.transitions().unwrap();
+    // Where a row leads to: of its rewards the sums know only where it stands.
+    let next = Cumulant::NextState(0);
+    assert_eq!(learned.add_reward(&|of| next.by(&of).unwrap()), 1);
+    let dynamics = learned.solve().unwrap();
+    let table = dynamics.table(&[-0.5, 0.3], &[1.0, 0.0, 0.0, 1.0]).unwrap();
+    for (entry, expected) in [-0.7, -0.3, 0.1, 0.5].into_iter().enumerate() {
+        let (found, own) = (table.rewards().at(entry, 1), table.rewards().at(entry, 0));
+        assert!((found - expected).abs() < 0.05, "{entry}: {found} for {expected}");
+        assert!((own + [0.5, 0.5, 0.3, 0.3][entry]).abs() < 0.1, "the reward of the rows stays: {own}");
+    }
+    assert!(table.termination().iter().all(|share| share.abs() < 1e-9));
+    let known = learned.known(&dynamics);
+    let planned = known.plan(Wanted::Observed(1), 0.9, &learned.starts()).unwrap();
+    let q = planned.snapshot.evaluate(&[-0.5, 1.0, 0.0, -0.5, 0.0, 1.0], criticd_learner::snapshot::Ask::MEAN).unwrap();
+    assert!(q.mean[1] > q.mean[0] && planned.error.unwrap() > 0.0, "to the right: {:?}", q.mean);
 }

@@ -2,7 +2,7 @@
 
 use super::status::{
     CandidateFound, DictionaryFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, RuleFound,
-    SelectionFound, SplitFound, StructureFound, TrialFound, VariableFound,
+    SelectionFound, SplitFound, StructureFound, TrialFound, VariableFound, WorldFound,
 };
 use super::wording::{diagnostic, relevance};
 use criticd_learner::math::kernel::Direction;
@@ -71,6 +71,16 @@ impl From<&RefitReport> for RefitFound {
                 settled: found.settled,
                 change: finite(found.change).unwrap_or(f64::MAX),
                 clipped: found.clipped,
+            }),
+            world: report.world.as_ref().map(|found| match found {
+                Ok(found) => WorldFound {
+                    refused: None,
+                    held_out_error: finite(found.loss),
+                    radius: finite(found.radius),
+                    kernels: found.tried as u64,
+                    out_of_time: found.out_of_time,
+                },
+                Err(why) => WorldFound { refused: Some(why.to_string()), ..WorldFound::default() },
             }),
         }
     }

@@ -440,7 +440,7 @@ pub struct ActionsStatus {
     pub rows_unnamed: u64,
     /// Rows of the journal that have none of these actions.
     pub rows_without_action: u64,
-    /// What it has learned of where actions lead; none before a refit has ended, and without the setting `world`.
+    /// What it has learned of where actions lead, or why not; none before a refit has ended, and without the setting `world`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world: Option<WorldStatus>,
 }
@@ -450,7 +450,9 @@ pub struct ActionsStatus {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct WorldStatus {
-    /// States with actions that it is made of.
+    /// Why the last refit of this run of the daemon has made none; nil where it has made one, or nobody knows.
+    pub refused: Option<String>,
+    /// States with actions that it is made of; 0 where there is none.
     pub elements: u64,
     /// States that it expresses successors in.
     pub successors: u64,
@@ -458,8 +460,9 @@ pub struct WorldStatus {
     pub transitions: f64,
     /// What the latter cannot express of successors, from 0; above 0.5 there is no answer.
     pub lost: Option<f64>,
-    /// Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came.
-    pub held_out_error: f64,
+    /// Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came; nil where there is no
+    /// model.
+    pub held_out_error: Option<f64>,
 }
 
 /// The heads of a critic: predictions that it learns besides its values. This part does not grow with their number.
@@ -1027,6 +1030,26 @@ pub struct RefitFound {
     /// How the sweeps of an improvement ended; nil if actions were not improved.
     #[serde(default)]
     pub improvement: Option<ImprovementFound>,
+    /// How the kernels of the model of the transition were chosen; nil where the critic learns none.
+    #[serde(default)]
+    pub world: Option<WorldFound>,
+}
+
+/// How the kernels of a model of the transition were chosen, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct WorldFound {
+    /// Why none was made: the model before, if there is one, stays. Without it the rest is known.
+    pub refused: Option<String>,
+    /// Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came.
+    pub held_out_error: Option<f64>,
+    /// Largest spectral radius of the model under some policies: well above 1 it makes mass of nothing.
+    pub radius: Option<f64>,
+    /// Kernels compared.
+    pub kernels: u64,
+    /// Whether the time ended before all were.
+    pub out_of_time: bool,
 }
 
 /// How a new model did against the one before on rows that chose neither.

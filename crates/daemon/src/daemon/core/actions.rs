@@ -49,7 +49,7 @@ pub(super) fn check(critics: &[Settings], batch: &Batch) -> Result<(), WireError
 }
 
 /// The `actions` of a critic in `status`; none for values of states.
-pub(super) fn status(learner: &Learner) -> Option<ActionsStatus> {
+pub(super) fn status(learner: &Learner, no_world: Option<&str>) -> Option<ActionsStatus> {
     let settings = learner.settings();
     let of = settings.action_value.as_ref()?;
     let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -68,12 +68,22 @@ pub(super) fn status(learner: &Learner) -> Option<ActionsStatus> {
         rows_waiting,
         rows_unnamed,
         rows_without_action,
-        world: learner.world().map(|of| WorldStatus {
+        world: world_status(learner, no_world.filter(|_| settings.world)),
+    })
+}
+
+/// What it has learned of where actions lead, and why the last refit has not made a model of it.
+fn world_status(learner: &Learner, refused: Option<&str>) -> Option<WorldStatus> {
+    let refused = refused.map(str::to_owned);
+    match learner.world() {
+        Some(of) => Some(WorldStatus {
+            refused,
             elements: of.world.before().len() as u64,
             successors: of.world.after().len() as u64,
             transitions: of.count,
             lost: of.world.lost(),
-            held_out_error: of.loss,
+            held_out_error: Some(of.loss),
         }),
-    })
+        None => refused.map(|why| WorldStatus { refused: Some(why), ..WorldStatus::default() }),
+    }
 }

@@ -28,7 +28,7 @@ impl Core {
             trust,
             shares,
             model: if halted { None } else { model() },
-            ..status::of_learner(learner, revision, failed_snapshots)
+            ..status::of_learner(learner, revision, failed_snapshots, self.refits.no_world(index))
         }
     }
 }

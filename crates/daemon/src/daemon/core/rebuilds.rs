@@ -104,6 +104,7 @@ impl RebuildDesk {
         for wanted in &mut self.wanted {
             wanted.waiting.retain(|caller| !gone.contains(&caller.peer.connection));
         }
+        gone.iter().for_each(|&connection| self.questions.leave(connection));
     }
 
     /// A critic may lack heads: it is to be rebuilt with them, under the kernel and the dictionary that it has.

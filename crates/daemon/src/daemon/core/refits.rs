@@ -45,6 +45,8 @@ struct Desk {
     last: Option<LastRefit>,
     /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
     held_out_error: Option<f64>,
+    /// Why the last refit that made a model has made none of the transition, if this run of the daemon knows.
+    no_world: Option<String>,
     /// Seconds that the learner stood still for each adoption, the newest last.
     pauses: VecDeque<f64>,
     /// Those who wait for the next refit.
@@ -254,6 +256,12 @@ impl RefitDesk {
         let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
         desk.counts.adopted += 1;
         desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
+        if let Some(world) = &report.world {
+            desk.no_world = world.as_ref().err().map(ToString::to_string);
+            desk.no_world.iter().for_each(|why| {
+                log::warn!("event=no_model_of_transition critic={} why={why:?}", learner.settings().name);
+            });
+        }
         let outcome = LastRefit {
             score_before: scores.map(|(before, _)| before),
             score_after: scores.map(|(_, after)| after),
@@ -342,6 +350,11 @@ impl RefitDesk {
     /// Error of held-out returns that the model in use of a critic was adopted with, if they chose it.
     pub(super) fn held_out_error(&self, critic: usize) -> Option<f64> {
         self.desks[critic].held_out_error
+    }
+
+    /// Why the last refit of a critic that made a model has made none of the transition.
+    pub(super) fn no_world(&self, critic: usize) -> Option<&str> {
+        self.desks[critic].no_world.as_deref()
     }
 
     /// For how long the last adoptions of a critic held up the learner.

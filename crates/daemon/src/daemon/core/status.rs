@@ -131,7 +131,12 @@ pub(super) fn enter_state(status: &mut Status, state: &State, window_rows: usize
 }
 
 /// A critic, its model and its refits left out.
-pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64) -> CriticStatus {
+pub(super) fn of_learner(
+    learner: &Learner,
+    revision: u64,
+    failed_snapshots: u64,
+    no_world: Option<&str>,
+) -> CriticStatus {
     let (settings, counts) = (learner.settings(), learner.counts());
     CriticStatus {
         name: settings.name.clone(),
@@ -150,7 +155,7 @@ pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64
             cuts: counts.cuts,
             terminations: counts.terminations,
         },
-        actions: super::actions::status(learner),
+        actions: super::actions::status(learner, no_world),
         ..CriticStatus::default()
     }
 }

@@ -5,6 +5,7 @@ use super::caller::Caller;
 use super::ports::{Now, Output};
 use crate::daemon::bounds::QUESTIONS;
 use crate::daemon::what_if::{Asked, UnderWay, WhatIfJob};
+use crate::learner::heads::Head;
 use crate::wire::{ErrorCode, PlanRequest, RolloutRequest, WireError};
 
 /// Retry time that a peer gets whose question has no place, milliseconds.
@@ -40,21 +41,23 @@ impl Core {
             let message = "this critic does not learn where actions lead: set `world = true` in its settings";
             return Err(WireError::of(ErrorCode::OutOfRange, "critic", message));
         }
-        let mut asking = self.rebuilds.questions.lock();
-        if asking.contains(&caller.peer.connection) || asking.len() >= QUESTIONS {
+        let asking = &self.rebuilds.questions;
+        if !asking.has_room(caller.peer.connection, QUESTIONS) {
             return Err(WireError::overloaded(RETRY_MS));
         }
         let learned = if self.state.is_halted(index) { None } else { learner.transitions() };
         let Some(learned) = learned else {
-            let message = match &self.given_up[index] {
-                Some(why) => format!("this critic has failed: {why}"),
-                None => "where actions lead is known once a refit has ended that found enough rows for it, and states that it can express: \
+            let message = match (&self.given_up[index], self.refits.no_world(index)) {
+                (Some(why), _) => format!("this critic has failed: {why}"),
+                (None, Some(why)) => format!("the last refit could not learn where actions lead: {why}"),
+                (None, None) => "where actions lead is known once a refit has ended that found enough rows for it, and states that it can express: \
                          `criticd refit` starts one"
                     .to_owned(),
             };
             return Err(WireError::new(ErrorCode::NotReady, message));
         };
-        asking.insert(caller.peer.connection);
+        let head = asked.reward().map(|text| self.head_called(text)).transpose()?.flatten();
+        asking.begin(caller.peer.connection);
         let board = self.publisher.board();
         let [state_names, reward_names, _] = board.names();
         let job = WhatIfJob {
@@ -63,10 +66,27 @@ impl Core {
             actor: board.actor(index),
             state_names,
             reward_names,
+            head,
             at: (learner.generation(), learner.learned(), now.unix),
             learned: Box::new(learned),
         };
         self.out.push(Output::WhatIf(caller.clone(), Box::new(job)));
         Ok(())
+    }
+
+    /// The head of any critic that has this name.
+    ///
+    /// # Errors
+    /// Heads of several critics have it, and they sum different numbers.
+    fn head_called(&self, name: &str) -> Result<Option<Head>, WireError> {
+        let critics = self.state.critics().iter().map(|learner| learner.settings());
+        let mut found = critics.flat_map(|settings| &settings.heads).filter(|head| head.name == name);
+        let first = found.next();
+        if found.any(|other| first.is_some_and(|first| first.cumulant != other.cumulant)) {
+            let message =
+                format!("several critics have a head {name}, and they do not sum the same: name an expression");
+            return Err(WireError::of(ErrorCode::OutOfRange, "reward", message));
+        }
+        Ok(first.cloned())
     }
 }
