@@ -32,6 +32,14 @@ pub(super) struct DictionaryOptions {
     /// model and budget is left auto, but not with actions, white noise, or importance ratios]
     #[arg(long, value_name = "RULE", conflicts_with = "dictionary")]
     pub(super) dictionary_by: Option<RuleChoice>,
+    /// With --dictionary-by omp-td and omp-brm: choose no further state where none correlates more than this with what is left of the
+    /// reward
+    #[arg(long, value_name = "B", default_value_t = 0.0, value_parser = beta)]
+    pub(super) dictionary_beta: f64,
+    /// With --dictionary-by omp-td and omp-brm: compare candidates of unit norm, each divided by its root mean square over the
+    /// transitions; --dictionary-beta is then in the unit of the reward
+    #[arg(long)]
+    pub(super) dictionary_unit_norm: bool,
     /// Largest dictionary
     #[arg(long, value_name = "M", default_value_t = 300, value_parser = at_least_one)]
     pub(super) dictionary_max: usize,
@@ -73,9 +81,18 @@ impl DictionaryOptions {
         if let Some(path) = &self.dictionary {
             return Ok(Chosen { dictionary: read_dictionary(path, given)?, selected: None, compared: Vec::new() });
         }
-        let diagonal = given.hyperparameters.kernel.diagonal();
+        let (enough, diagonal) = (self.enough(given), given.hyperparameters.kernel.diagonal());
+        let icd = given.select(enough, self.dictionary_max, &|| true)?;
+        let (by, compared) = self.rule(rule, given, enough, &icd)?;
+        let dictionary = given.select_by(by, &icd, &|| true)?;
+        let selected = (by == DictionaryBy::Icd).then_some((icd, enough.tolerance / diagonal));
+        Ok(Chosen { dictionary, selected, compared })
+    }
+
+    /// When a dictionary under the hyperparameters of `given` suffices.
+    pub(super) fn enough(&self, given: &Given<'_>) -> StoppingRule {
         let tolerance = match self.tolerance {
-            Some(relative) => relative * diagonal,
+            Some(relative) => relative * given.hyperparameters.kernel.diagonal(),
             None => {
                 let noise_variance =
                     given.hyperparameters.noise_variance / greatest_weight(given.rows, given.settings.weighted);
@@ -83,12 +100,7 @@ impl DictionaryOptions {
                 effective_tolerance(given.settings, &hyperparameters)
             }
         };
-        let enough = StoppingRule { tolerance, trace: 0.0 };
-        let icd = given.select(enough, self.dictionary_max, &|| true)?;
-        let (by, compared) = self.rule(rule, given, enough, &icd)?;
-        let dictionary = given.select_by(by, &icd, &|| true)?;
-        let selected = (by == DictionaryBy::Icd).then_some((icd, tolerance / diagonal));
-        Ok(Chosen { dictionary, selected, compared })
+        StoppingRule { tolerance, trace: 0.0 }
     }
 
     /// Whether another dictionary than model selection's is asked for, whatever the rows say.
@@ -175,6 +187,11 @@ fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictionary, Failure
         let message = format!("state {} is a copy of, or spanned by, those before it; omit it", i + 1);
         in_file(path, message)
     })
+}
+
+/// A threshold of OMP.
+pub(super) fn beta(text: &str) -> Result<f64, String> {
+    within(text, |v| v.is_finite() && v >= 0.0, "a correlation of 0 or more")
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {

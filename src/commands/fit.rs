@@ -3,6 +3,7 @@
 mod choices;
 mod labels;
 mod like;
+mod loo;
 mod report;
 mod search;
 mod stages;
@@ -16,7 +17,7 @@ use super::given::{self, Countdown, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::output::{in_file, note, number, output, print, print_json};
 use crate::learner::action::{ActionValue, Successor};
-use crate::learner::batch::{Given, Selection};
+use crate::learner::batch::{Given, Nearest, Selection};
 use crate::learner::hidden;
 use crate::learner::improve::{COPIES, Improved, Improvement};
 use crate::learner::model::Model;
@@ -82,8 +83,8 @@ pub(crate) struct Fit {
     #[command(flatten)]
     sums: like::SumOptions,
     /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
-    /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
-    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward", "remaining_time"])]
+    /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence (or loo), --variance model
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "lambda", "reward", "remaining_time"])]
     target: Option<String>,
     #[command(flatten)]
     weights: weights::WeightOptions,
@@ -130,8 +131,9 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "HOW", conflicts_with = "no_optimise")]
     drift_sensitivity: Option<SensitivityChoice>,
     /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
-    /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given) [default: returns; with --heads
-    /// evidence]
+    /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given), or with --target loo (lengthscales and
+    /// ridge by the errors of rows by models that lack them, from those of the evidence on) [default: returns; with --heads or
+    /// --target evidence]
     #[arg(long, value_name = "WHICH")]
     selection: Option<SelectionChoice>,
     /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
@@ -197,6 +199,8 @@ pub(super) struct Fitted {
     chosen_by_heads: Option<with_heads::ByHeads>,
     /// The change of the world whose rows before it were left out.
     change: Option<Alarm>,
+    /// How leave-one-out errors have chosen, where they have.
+    nearest: Option<Nearest>,
 }
 
 impl Fitted {
@@ -208,7 +212,7 @@ impl Fitted {
 
 impl Fit {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
-        self.regress();
+        self.regress()?;
         self.discount = self.countdown.apply(&mut self.table)?.unwrap_or(self.discount);
         if self.table.dry(self.json)? {
             return Ok(());
@@ -272,6 +276,7 @@ impl Fit {
         drop(stages);
         let report = Report {
             fit: &self,
+            left_out: self.leave_one_out(&fitted, &rows)?,
             hidden: self.hidden(&fitted.model, &rows),
             fitted: &fitted,
             rows: &rows,
@@ -299,13 +304,22 @@ impl Fit {
     }
 
     /// Take --target as the options that it stands for.
-    fn regress(&mut self) {
-        if let Some(target) = &self.target {
-            self.table.regress_on(target, self.weights.column());
-            self.discount = 0.0;
-            self.selection = Some(SelectionChoice::Evidence);
-            self.variance = self.variance.or(Some(VarianceChoice::Model));
+    fn regress(&mut self) -> Result<(), Failure> {
+        let Some(target) = &self.target else {
+            return match self.selection {
+                Some(SelectionChoice::Loo) => Err(Failure::usage(loo::WITHOUT_TARGET)),
+                _ => Ok(()),
+            };
+        };
+        self.table.regress_on(target, self.weights.column());
+        self.discount = 0.0;
+        match *self.selection.get_or_insert(SelectionChoice::Evidence) {
+            SelectionChoice::Returns => return Err(Failure::usage(loo::RETURNS)),
+            SelectionChoice::Loo if self.heads.file().is_some() => return Err(Failure::usage(loo::HEADS)),
+            _ => {}
         }
+        self.variance = self.variance.or(Some(VarianceChoice::Model));
+        Ok(())
     }
 
     /// Whether the exact evidence is asked for. An error if it is too much for the rows.
@@ -480,6 +494,8 @@ impl Fit {
         let settings = Settings {
             rewards: own.rewards[..rewards].to_vec(),
             dictionary_max: self.dictionary.dictionary_max,
+            dictionary_beta: self.dictionary.dictionary_beta,
+            dictionary_unit_norm: self.dictionary.dictionary_unit_norm,
             variance: match self.variance {
                 Some(choice) => choice.kind(),
                 None if self.no_optimise => VarianceKind::Model,
@@ -607,7 +623,7 @@ impl Fit {
         // Nothing but what was given and these rows decides: deviations are the posterior's, as they stand.
         look_back(&mut model, rows);
         let Chosen { selected, compared, .. } = chosen;
-        Ok(Fitted { model, selected, report: None, compared, chosen_by_heads: None, change: None })
+        Ok(Fitted { model, selected, report: None, compared, chosen_by_heads: None, change: None, nearest: None })
     }
 
     /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.

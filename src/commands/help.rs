@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "plot",
             "inspect",
             "merge",
+            "features",
             "score",
             "check-targets",
         ],
@@ -46,8 +47,20 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Commands with more options than a screen has lines.
-const LONG: [&str; 11] =
-    ["fit", "plan", "rollout", "label", "evaluate", "plot", "replay", "score", "check-targets", "init", "serve"];
+const LONG: [&str; 12] = [
+    "fit",
+    "features",
+    "plan",
+    "rollout",
+    "label",
+    "evaluate",
+    "plot",
+    "replay",
+    "score",
+    "check-targets",
+    "init",
+    "serve",
+];
 
 /// The options and arguments of those that `-h` shows.
 const COMMON: [&str; 30] = [

@@ -15,6 +15,7 @@ mod dictionary;
 mod erase;
 mod evaluate;
 mod export;
+mod features;
 mod fit;
 mod given;
 mod heads;
@@ -100,6 +101,7 @@ enum Command {
     Plan(Box<plan::Plan>),
     Rollout(Box<rollout::Rollout>),
     Init(init::Init),
+    Features(Box<features::Features>),
     Score(score::Score),
     CheckTargets(check_targets::CheckTargets),
     Value(value::Value),
@@ -154,6 +156,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Command::Plan(plan) => plan.run(),
         Command::Rollout(rollout) => rollout.run(),
         Command::Init(init) => init.run(),
+        Command::Features(features) => features.run(),
         Command::Score(score) => score.run(),
         Command::CheckTargets(check) => check.run(),
         Command::Value(value) => value.run(),

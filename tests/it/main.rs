@@ -11,6 +11,7 @@ mod crash;
 mod crash_heads;
 mod daemon;
 mod erasure;
+mod features;
 mod foreign_tables;
 mod format;
 mod heads;

@@ -2,6 +2,10 @@
 //!
 //! Refits rebuild their model with this, and the commands that work on tables are little else.
 
+mod leave_one_out;
+
+pub use leave_one_out::{LeaveOneOut, LeftOut, Nearest, leave_one_out};
+
 use super::Settings;
 use super::level::about_level;
 use super::model::Model;

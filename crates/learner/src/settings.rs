@@ -242,6 +242,12 @@ pub struct Settings {
     /// the dictionary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dictionary_by: Option<DictionaryBy>,
+    /// Correlation with the TD errors, or the Bellman residuals, at or below which OMP chooses no further element, not negative.
+    #[serde(default)]
+    pub dictionary_beta: f64,
+    /// Whether OMP compares features of unit norm: each divided by its root mean square over the rows.
+    #[serde(default)]
+    pub dictionary_unit_norm: bool,
     /// Recent rows kept with their features, from which a new dictionary element is backfilled.
     pub backfill_rows: usize,
     /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
@@ -336,6 +342,8 @@ impl Default for Settings {
             tolerance: 1e-3,
             dictionary_max: 300,
             dictionary_by: None,
+            dictionary_beta: 0.0,
+            dictionary_unit_norm: false,
             backfill_rows: 1024,
             refresh_rows: 256,
             estimate_scale: true,
@@ -447,6 +455,8 @@ impl Settings {
             && self.backfill_rows <= 1_000_000
             && (1..=65_536).contains(&self.refresh_rows)
             && positive(self.noise_floor)
+            && self.dictionary_beta.is_finite()
+            && self.dictionary_beta >= 0.0
             && (2..=1_000_000).contains(&self.warmup_rows)
             && self.refit_growth.is_finite()
             && self.refit_growth >= 1.0

@@ -8,7 +8,7 @@
 
 use crate::heads::{Cumulant, Head, Rate};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use crate::math::posterior::SolveError;
+use crate::math::posterior::{Scale, SolveError};
 use crate::model::Model;
 use crate::random::{mix, normal};
 use crate::settings::Settings;
@@ -23,6 +23,8 @@ const RECENT: usize = 1024;
 /// Multiplications of a solution for each m^3, and of a row for each m^2, about: some thousand million of them take a second.
 const SOLVE: u64 = 1;
 const LEARN: u64 = 4;
+/// Ridge before the evidence has chosen one.
+pub const RIDGE: f64 = 2.0;
 /// Most variables of a context, and most numbers of a decision.
 pub const NUMBERS_MAX: usize = 256;
 /// Longest name of a variable or of a number of a decision, bytes.
@@ -97,8 +99,9 @@ pub struct AdvisorSettings {
     pub lengthscales: Vec<f64>,
     /// Names of the variables of a context, for people: one for each, or none.
     pub context_names: Vec<String>,
-    /// lambda: weight of the untrained policy beside a decision of cost 1, 1e-9 to 1e9.
-    pub ridge: f64,
+    /// lambda: weight of the untrained policy beside a decision of cost 1, 1e-9 to 1e9; none to let the evidence of the decisions choose it,
+    /// of each number of a decision, from [`RIDGE`] on.
+    pub ridge: Option<f64>,
     /// Cost at or below which all decisions count alike, 1e-9 to 1e9.
     pub cost_floor: f64,
     /// Largest dictionary, 1 to 2000.
@@ -116,7 +119,7 @@ impl Default for AdvisorSettings {
             outputs: Vec::new(),
             lengthscales: Vec::new(),
             context_names: Vec::new(),
-            ridge: 2.0,
+            ridge: None,
             cost_floor: 0.02,
             dictionary_max: 300,
             waiting_max: 1024,
@@ -153,7 +156,7 @@ impl AdvisorSettings {
         if self.context_names.iter().any(|name| name.len() > NAME_MAX) {
             return fault("context_names", format!("must have at most {NAME_MAX} bytes each"));
         }
-        for (name, value) in [("ridge", self.ridge), ("cost_floor", self.cost_floor)] {
+        for (name, value) in [("ridge", self.first_ridge()), ("cost_floor", self.cost_floor)] {
             if !within(value, 1e-9, 1e9) {
                 return fault(name, format!("must be from 1e-9 to 1e9, is {value}"));
             }
@@ -168,8 +171,13 @@ impl AdvisorSettings {
         Ok(())
     }
 
+    /// The ridge with which an advisor begins.
+    fn first_ridge(&self) -> f64 {
+        self.ridge.unwrap_or(RIDGE)
+    }
+
     /// Whether an advisor with these settings can go on with what one with `other` has learned: names, seed and the number of
-    /// decisions that may wait do not matter.
+    /// decisions that may wait do not matter. One that has begun with a ridge keeps it where these settings have none.
     pub fn goes_on_from(&self, other: &Self) -> bool {
         let without_names = |outputs: &[Output]| -> Vec<Output> {
             outputs.iter().map(|output| Output { name: String::new(), ..output.clone() }).collect()
@@ -177,15 +185,15 @@ impl AdvisorSettings {
         let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         without_names(&self.outputs) == without_names(&other.outputs)
             && bits(&self.lengthscales) == bits(&other.lengthscales)
-            && (self.ridge, self.cost_floor, self.dictionary_max)
-                == (other.ridge, other.cost_floor, other.dictionary_max)
+            && (self.ridge.is_none() || self.ridge == other.ridge)
+            && (self.cost_floor, self.dictionary_max) == (other.cost_floor, other.dictionary_max)
     }
 
     /// Settings of the model that learns decisions: each of their numbers is a head with discount 0.
     pub fn of_model(&self) -> Settings {
         let head = |number: usize| Head {
             weight: Some(0),
-            noise_variance: Some(self.ridge),
+            noise_variance: self.ridge,
             signal: Some(1.0),
             ..Head::new(number.to_string(), Cumulant::Action(number), Rate::Discount(0.0))
         };
@@ -299,7 +307,7 @@ impl Advisor {
         let hyperparameters = Hyperparameters {
             kernel: Kernel::gaussian(1.0, 0.0, Metric::Ard(relevance)),
             noise: NoiseModel::Correlated,
-            noise_variance: settings.ridge,
+            noise_variance: settings.first_ridge(),
         };
         let inputs = Inputs::identity(settings.lengthscales.len());
         let model = Model::new(settings.of_model(), inputs, &hyperparameters);
@@ -317,7 +325,7 @@ impl Advisor {
     /// If it cannot.
     pub fn set_settings(&mut self, settings: AdvisorSettings) {
         assert!(settings.goes_on_from(&self.settings), "an advisor goes on with what it has learned");
-        self.settings = settings;
+        self.settings = AdvisorSettings { ridge: self.settings.ridge, ..settings };
         self.give_up_oldest();
     }
 
@@ -447,6 +455,18 @@ impl Advisor {
         self.model.learn(&rows, 0..1, self.learned);
         self.learned += 1;
         self.snapshot = None;
+        let chooses = self.settings.ridge.is_none();
+        if chooses && self.model.heads().is_some_and(|heads| heads.tuning_is_due(self.learned)) {
+            // Without a solution it stays.
+            let _ = self.model.tune_heads();
+        }
+    }
+
+    /// lambda (H,) of each number of a decision: that of the settings, or the one that the evidence has chosen last. It is chosen again
+    /// with twice as many costs, docs/mathematics.md (H11).
+    pub fn ridges(&self) -> Vec<f64> {
+        let scales = self.model.heads().map(|heads| heads.scales()).unwrap_or_default();
+        scales.iter().map(Scale::noise_variance).collect()
     }
 
     /// Mean and standard deviation of the prediction at a context (H,), in units of the untrained deviation, the ridge counted
@@ -456,7 +476,8 @@ impl Advisor {
     /// As [`Advisor::suggest`].
     pub fn predict(&mut self, context: &[f64]) -> Result<(Vec<f64>, Vec<f64>), SuggestError> {
         let (means, variances) = self.standardised(context)?;
-        Ok((means, variances.iter().map(|variance| (variance + self.settings.ridge).sqrt()).collect()))
+        let ridges = self.ridges();
+        Ok((means, variances.iter().zip(ridges).map(|(variance, ridge)| (variance + ridge).sqrt()).collect()))
     }
 
     /// Whether it can decide for a context.

@@ -38,7 +38,7 @@ impl Kernel {
         let settings = AdvisorSettings {
             outputs: vec![Output::new(0.0, 1.0); 2],
             lengthscales: vec![LENGTHSCALE],
-            ridge: RIDGE,
+            ridge: Some(RIDGE),
             cost_floor: COST_FLOOR,
             seed,
             ..AdvisorSettings::default()

@@ -40,6 +40,7 @@ pub(super) enum VarianceChoice {
 pub(super) enum SelectionChoice {
     Returns,
     Evidence,
+    Loo,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -118,7 +119,8 @@ impl SelectionChoice {
     pub(super) fn kind(self) -> SelectionKind {
         match self {
             Self::Returns => SelectionKind::Returns,
-            Self::Evidence => SelectionKind::Evidence,
+            // It begins where the evidence ends.
+            Self::Evidence | Self::Loo => SelectionKind::Evidence,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What `criticd fit` says of the model that it has written.
 
-use super::{Fit, Fitted, with_heads};
+use super::{Fit, Fitted, loo, with_heads};
 use crate::commands::actions::OfActions;
 use crate::commands::dictionary::{compared_to_json, compared_to_text};
 use crate::commands::held_out::HeldOut;
 use crate::commands::inspect::{describe, names};
 use crate::commands::output::{facts, number, percent};
 use crate::commands::{Failure, given, score};
+use crate::learner::batch::LeaveOneOut;
 use crate::learner::hidden::Sign;
 use crate::learner::improve::Improved;
 use crate::learner::refit::{AscentReport, RefitReport, SelectionReport};
@@ -48,6 +49,8 @@ pub(super) struct Report<'a> {
     /// Where it is the value of actions.
     pub(super) of_actions: Option<&'a OfActions>,
     pub(super) improved: Option<&'a Improved>,
+    /// Errors of rows by models that lack them, where these are exact.
+    pub(super) left_out: Option<LeaveOneOut>,
     /// How far values of single rewards and values of whole returns are apart.
     pub(super) hidden: Option<Sign>,
     /// From the table to the model.
@@ -64,6 +67,7 @@ impl Report<'_> {
         if let Some(held_out) = &self.held_out {
             document["held_out"] = held_out.document();
         }
+        loo::add_to(&mut document, self.left_out, self.fitted.nearest.as_ref());
         if let Some(Sign { ratio, chains }) = self.hidden {
             document["hidden_state"] = json!({"ratio": ratio, "chains": chains});
         }
@@ -114,6 +118,7 @@ impl Report<'_> {
             false => format!("value depends on: {}{more}\n", shown.join(", ")),
         };
         let states = names.len() - snapshot.actions.as_ref().map_or(0, |actions| actions.space.width());
+        text += &loo::text(self.left_out, fitted.nearest.as_ref());
         for line in self.advice(&names, states) {
             text += &format!("advice: {line}\n");
         }

@@ -74,6 +74,13 @@ impl Fit {
             other => self.unsolved(rows, wire::refit_error(&other)),
         })?;
         let (mut model, change) = (*candidate.model, candidate.alarm);
+        let nearest = if self.selection == Some(SelectionChoice::Loo) {
+            let first = change.as_ref().map_or(0, |change| change.finding.since);
+            let rows = &held_out::part(rows, |i| i as u64 >= first);
+            Some(self.choose_by_leave_one_out(&mut model, rows, (&settings, first), &|| time.spent() < budget)?)
+        } else {
+            None
+        };
         let mut compared = Vec::new();
         let asked = self.dictionary.is_asked_for();
         if asked || self.dictionary.is_open(model.dictionary().len()) && time.spent() < budget {
@@ -90,7 +97,15 @@ impl Fit {
             }
             compared = chosen.compared;
         }
-        Ok(Fitted { model, selected: None, report: Some(candidate.report), compared, chosen_by_heads: None, change })
+        Ok(Fitted {
+            model,
+            selected: None,
+            report: Some(candidate.report),
+            compared,
+            chosen_by_heads: None,
+            change,
+            nearest,
+        })
     }
 
     /// What the search is asked. The data-driven model that others start from is made from all rows; one by returns takes nothing of it.

@@ -40,7 +40,7 @@ pub(super) static ADVISOR: [Setting<AdvisorSettings>; 9] = [
         Restart,
         anything,
         "Weight of the untrained policy beside a decision of cost 1, 1e-9 to 1e9. A small one narrows exploration after few \
-         decisions; start high."
+         decisions. Without it the evidence of the decisions chooses one for each number of a decision, from 2 on."
     ),
     setting!(
         cost_floor,

@@ -348,7 +348,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 44] = [
+pub(super) static CRITIC: [Setting<Settings>; 46] = [
     setting!(
         name,
         Restart,
@@ -556,6 +556,19 @@ pub(super) static CRITIC: [Setting<Settings>; 44] = [
              unless it fills the dictionary with a trace gap above 5 nats and returns predict later returns better."
         )
     },
+    setting!(
+        dictionary_beta,
+        Running,
+        within(0.0..=1e9),
+        "With \"omp-td\" and \"omp-brm\": correlation with what is left of the reward at or below which no further element is chosen, \
+         0 to 1e9. With dictionary_unit_norm it is in the unit of the reward."
+    ),
+    setting!(
+        dictionary_unit_norm,
+        Running,
+        anything,
+        "With \"omp-td\" and \"omp-brm\": whether candidates are divided by their root mean square over the rows before they are compared."
+    ),
     setting!(
         backfill_rows,
         Restart,

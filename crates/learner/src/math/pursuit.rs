@@ -199,6 +199,54 @@ pub struct Candidates<'a> {
     pub enough: f64,
 }
 
+/// Features that a pursuit has chosen one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Chosen {
+    /// One for each, in the order of choice.
+    pub steps: Vec<Step>,
+    /// w (k, H): what they weigh in the end.
+    pub weights: Matrix,
+    /// Root mean square of what is left of the rewards, R + gamma Phi' w - Phi w.
+    pub error: f64,
+    /// Largest correlation of a feature that was not chosen; 0 if all were.
+    pub left: f64,
+}
+
+/// One choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Number of the feature.
+    pub feature: usize,
+    /// c: its correlation with what was left before.
+    pub correlation: f64,
+    /// Root mean square of what was left before.
+    pub error: f64,
+}
+
+/// Which equation a pursuit solves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Equation {
+    /// The fixed point: OMP-TD, [`by_fixed_point`].
+    FixedPoint,
+    /// The least Bellman residual: OMP-BRM, [`by_residual`].
+    Residual,
+}
+
+/// At most `max` features, by the correlation that the equation asks for; none if `keep_going` says so.
+///
+/// # Errors
+/// If the equation of the features chosen has no solution.
+pub fn pursue(
+    of: &Candidates<'_>,
+    by: Equation,
+    max: usize,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<Chosen>, Singular> {
+    let right = differences(of);
+    let left = if by == Equation::Residual { right.view() } else { of.now.view() };
+    greedy(of, (left, &right), max, keep_going)
+}
+
 /// OMP-TD: the feature whose correlation with the TD errors is largest joins, and the weights of those chosen become the fixed point
 /// again, docs/mathematics.md (D9). At most `max` of them, in the order of choice, the first of equals.
 /// ```text
@@ -213,7 +261,7 @@ pub fn by_fixed_point(
     max: usize,
     keep_going: KeepGoing<'_>,
 ) -> Result<Option<Vec<usize>>, Singular> {
-    greedy(of, of.now.view(), max, keep_going)
+    Ok(pursue(of, Equation::FixedPoint, max, keep_going)?.map(Chosen::features))
 }
 
 /// OMP-BRM: orthogonal matching pursuit of the rewards by the columns Phi - gamma Phi', whose weights minimise the Bellman residual,
@@ -226,12 +274,31 @@ pub fn by_fixed_point(
 /// # Errors
 /// If a least-squares solution does not exist.
 pub fn by_residual(of: &Candidates<'_>, max: usize, keep_going: KeepGoing<'_>) -> Result<Option<Vec<usize>>, Singular> {
-    let differences = differences(of);
-    greedy(of, differences.view(), max, keep_going)
+    Ok(pursue(of, Equation::Residual, max, keep_going)?.map(Chosen::features))
+}
+
+impl Chosen {
+    /// Their numbers, in the order of choice.
+    pub fn features(self) -> Vec<usize> {
+        self.steps.into_iter().map(|step| step.feature).collect()
+    }
+}
+
+/// Divide each feature by its root mean square over the rows, here and in the next states, and give what they were divided by (c,): 1
+/// where it is 0 everywhere. Correlations are then in the unit of the rewards.
+pub fn to_unit_norm(now: &mut Matrix, next: &mut Matrix) -> Vec<f64> {
+    let (n, count) = (now.rows().max(1) as f64, now.cols());
+    let mut scale = |j: usize| {
+        let norm = (dot(now.col(j), now.col(j)) / n).sqrt();
+        let norm = if norm.is_normal() { norm } else { 1.0 };
+        [now.col_mut(j), next.col_mut(j)].into_iter().flatten().for_each(|value| *value /= norm);
+        norm
+    };
+    (0..count).map(&mut scale).collect()
 }
 
 /// X = Phi - gamma Phi' (n, c).
-fn differences(of: &Candidates<'_>) -> Matrix {
+pub fn differences(of: &Candidates<'_>) -> Matrix {
     let mut out = Matrix::zeros(of.now.rows(), of.now.cols());
     for j in 0..out.cols() {
         out.col_mut(j).copy_from_slice(of.now.col(j));
@@ -240,24 +307,21 @@ fn differences(of: &Candidates<'_>) -> Matrix {
     out
 }
 
-/// Both pursuits: `left` (n, c) are the columns that errors are correlated with and that the equations of w are multiplied by.
+/// Both pursuits: `left` (n, c) are the columns that errors are correlated with and that the equations of w are multiplied by, `right` X.
 fn greedy(
     of: &Candidates<'_>,
-    left: View<'_>,
+    (left, right): (View<'_>, &Matrix),
     max: usize,
     keep_going: KeepGoing<'_>,
-) -> Result<Option<Vec<usize>>, Singular> {
+) -> Result<Option<Chosen>, Singular> {
     let (n, count) = (of.now.rows() as f64, of.now.cols());
-    let right = differences(of);
     let response = product(left, Op::Transposed, of.rewards.view(), Op::Plain);
+    let mut found = Chosen { error: root_mean_square(of.rewards), ..Chosen::default() };
     let mut chosen: Vec<usize> = Vec::new();
     // left' X of the chosen columns: each choice adds one.
     let mut images = Matrix::zeros(count, 0);
     let mut correlations = response.clone();
-    while chosen.len() < max.min(count) {
-        if !keep_going() {
-            return Ok(None);
-        }
+    loop {
         let strength = |j: usize| -> f64 {
             let sum: f64 = (0..correlations.cols()).map(|h| correlations.at(j, h).powi(2)).sum();
             sum.sqrt() / n
@@ -267,12 +331,18 @@ fn greedy(
             Some((_, most)) if strength(j) <= most => best,
             _ => Some((j, strength(j))),
         });
-        let Some((best, _)) = best.filter(|&(_, strength)| strength > of.enough) else { break };
+        found.left = best.map_or(0.0, |(_, strength)| strength);
+        let best = best.filter(|&(_, strength)| strength > of.enough && chosen.len() < max);
+        let Some((feature, correlation)) = best else { return Ok(Some(found)) };
+        if !keep_going() {
+            return Ok(None);
+        }
+        found.steps.push(Step { feature, correlation, error: found.error });
         let k = chosen.len();
-        chosen.push(best);
+        chosen.push(feature);
         images.resize(count, k + 1);
         let out = ViewMut::column(images.col_mut(k));
-        multiply(out, false, 1.0, left, Op::Transposed, View::column(right.col(best)), Op::Plain);
+        multiply(out, false, 1.0, left, Op::Transposed, View::column(right.col(feature)), Op::Plain);
         let mut system = Matrix::zeros(k + 1, k + 1);
         let mut target = Matrix::zeros(k + 1, response.cols());
         for (a, &i) in chosen.iter().enumerate() {
@@ -280,11 +350,23 @@ fn greedy(
             *system.at_mut(a, a) += of.ridge;
             (0..response.cols()).for_each(|h| *target.at_mut(a, h) = response.at(i, h));
         }
-        let weights = solve_general(&system, &target)?;
+        found.weights = solve_general(&system, &target)?;
         correlations.clone_from(&response);
-        multiply(correlations.view_mut(), true, -1.0, images.view(), Op::Plain, weights.view(), Op::Plain);
+        multiply(correlations.view_mut(), true, -1.0, images.view(), Op::Plain, found.weights.view(), Op::Plain);
+        let mut errors = of.rewards.clone();
+        for h in 0..errors.cols() {
+            chosen
+                .iter()
+                .enumerate()
+                .for_each(|(a, &i)| axpy(errors.col_mut(h), -found.weights.at(a, h), right.col(i)));
+        }
+        found.error = root_mean_square(&errors);
     }
-    Ok(Some(chosen))
+}
+
+fn root_mean_square(of: &Matrix) -> f64 {
+    let squares: f64 = (0..of.cols()).map(|h| dot(of.col(h), of.col(h))).sum();
+    (squares / (of.rows() * of.cols()).max(1) as f64).sqrt()
 }
 
 /// Exact recovery coefficient of the columns numbered `chosen` of X (n, c): the largest sum of magnitudes of a least-squares

@@ -12,7 +12,7 @@ use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Points;
 use crate::math::posterior::SolveError;
-use crate::math::pursuit::{Candidates, Regression, by_fixed_point, by_residual, by_returns};
+use crate::math::pursuit::{Candidates, Regression, by_fixed_point, by_residual, by_returns, to_unit_norm};
 use crate::math::returns::chains;
 use crate::settings::{DictionaryBy, Settings};
 use crate::transition::Rows;
@@ -142,17 +142,20 @@ impl Given<'_> {
             kernel.block(&points, &elements, &mut out.view_mut());
             out
         };
-        let (now, mut next) = (features(&rows.states), features(&rows.next_states));
+        let (mut now, mut next) = (features(&rows.states), features(&rows.next_states));
         let discount = |&i: &usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
         let discounts: Vec<f64> = sampled.iter().map(discount).collect();
         for j in 0..next.cols() {
             next.col_mut(j).iter_mut().zip(&discounts).for_each(|(value, discount)| *value *= discount);
         }
+        if self.settings.dictionary_unit_norm {
+            to_unit_norm(&mut now, &mut next);
+        }
         let paid = |&column: &usize| sampled.iter().map(move |&i| rows.reward(i)[column]);
         let rewards: Vec<f64> = self.settings.rewards.iter().flat_map(paid).collect();
         let rewards = Matrix::from_columns(sampled.len(), self.settings.rewards.len(), rewards);
         let ridge = self.hyperparameters.noise_variance;
-        let of = Candidates { now: &now, next: &next, rewards: &rewards, ridge, enough: 0.0 };
+        let of = Candidates { now: &now, next: &next, rewards: &rewards, ridge, enough: self.settings.dictionary_beta };
         let chosen = match by {
             DictionaryBy::OmpBrm => by_residual(&of, most, keep_going),
             _ => by_fixed_point(&of, most, keep_going),

@@ -20,6 +20,7 @@ mod kinds;
 mod late_heads;
 mod learner;
 mod learning;
+mod leave_one_out;
 mod level;
 mod live_world;
 mod many_streams;

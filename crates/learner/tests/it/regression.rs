@@ -4,6 +4,7 @@
 use criticd_learner::Settings;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
+use criticd_learner::random::{mix, normal, uniform};
 use criticd_learner::snapshot::{Ask, Inputs};
 use criticd_learner::suggest::{Advisor, AdvisorSettings, Output, SuggestError};
 use criticd_learner::transition::Rows;
@@ -56,7 +57,7 @@ fn advisor(seed: u64) -> Advisor {
     let settings = AdvisorSettings {
         outputs: vec![Output::new(0.0, 1.0)],
         lengthscales: vec![lengthscale()],
-        ridge: 1.0,
+        ridge: Some(1.0),
         cost_floor: 0.1,
         seed,
         ..AdvisorSettings::default()
@@ -126,10 +127,57 @@ fn what_is_wrong_is_named() {
     assert_eq!(advisor.report(decided.id, -1.0), Err(SuggestError::Cost(-1.0)));
     advisor.report(decided.id, 1.0).unwrap();
     assert_eq!(advisor.report(decided.id, 1.0), Err(SuggestError::Unknown(decided.id)), "a cost is learned once");
-    let settings = AdvisorSettings { ridge: 0.0, ..advisor.settings().clone() };
+    let settings = AdvisorSettings { ridge: Some(0.0), ..advisor.settings().clone() };
     assert!(Advisor::new(settings).unwrap_err().to_string().contains("ridge"));
     let settings = AdvisorSettings { waiting_max: 1, ..advisor.settings().clone() };
     let mut short = Advisor::new(settings).unwrap();
     let (given_up, kept) = (short.suggest(&[0.0]).unwrap(), short.suggest(&[0.0]).unwrap());
     assert_eq!((short.report(given_up.id, 1.0), short.report(kept.id, 1.0)), (Err(SuggestError::Unknown(0)), Ok(())));
+}
+
+/// Decisions about a line in two numbers, the first with little noise and the second with much, of weights from 0.5 to 2: one by one.
+fn taught(ridge: Option<f64>, costs: u64) -> Advisor {
+    let settings = AdvisorSettings {
+        outputs: vec![Output::new(0.0, 1.0), Output::new(0.0, 1.0)],
+        lengthscales: vec![0.5],
+        ridge,
+        ..AdvisorSettings::default()
+    };
+    let mut advisor = Advisor::new(settings).unwrap();
+    for i in 0..costs {
+        let draw = |what: u64| mix(&[11, i, what]);
+        let (x, weight) = (2.0 * uniform(draw(0)) - 1.0, 0.5 + 1.5 * uniform(draw(1)));
+        let noise = |deviation: f64, what: u64| deviation * normal(draw(what)) / weight.sqrt();
+        advisor.learn(&[x], &[(2.0 * x).sin() + noise(0.1, 2), 0.5 * x + noise(0.7, 3)], weight);
+    }
+    advisor
+}
+
+#[test]
+fn an_advisor_without_a_ridge_takes_that_of_the_evidence_for_each_number() {
+    assert_eq!(taught(None, 63).ridges(), [2.0, 2.0], "too few costs");
+    let advisor = taught(None, 600);
+    let [first, second] = advisor.ridges()[..] else { panic!("two numbers") };
+    assert!((0.005..0.02).contains(&first), "noise of 0.01: {first}");
+    assert!((0.3..0.8).contains(&second), "noise of 0.49: {second}");
+    // A ridge that is given stays, and is right in neither.
+    assert_eq!(taught(Some(1.0), 600).ridges(), [1.0, 1.0]);
+    let error = |mut advisor: Advisor| {
+        let of = |k: u32| {
+            let x = 0.1 * f64::from(k) - 0.9;
+            let found = advisor.predict(&[x]).unwrap().0;
+            [found[0] - (2.0 * x).sin(), found[1] - 0.5 * x]
+        };
+        (0..19).flat_map(of).map(|e| e * e).sum::<f64>()
+    };
+    assert!(error(advisor.clone()) < 0.8 * error(taught(Some(1.0), 600)));
+    // Written and read it is the same, and one that has begun with a ridge keeps it.
+    let bytes = rmp_serde::to_vec_named(&advisor).unwrap();
+    let again: Advisor = rmp_serde::from_slice(&bytes).unwrap();
+    assert!(again.ridges() == advisor.ridges() && again.is_consistent());
+    let mut fixed = taught(Some(1.0), 10);
+    let unsaid = AdvisorSettings { ridge: None, waiting_max: 5, ..fixed.settings().clone() };
+    assert!(unsaid.goes_on_from(fixed.settings()) && !fixed.settings().goes_on_from(&unsaid));
+    fixed.set_settings(unsaid);
+    assert_eq!((fixed.settings().ridge, fixed.settings().waiting_max), (Some(1.0), 5));
 }

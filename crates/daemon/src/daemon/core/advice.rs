@@ -59,6 +59,7 @@ pub(super) fn status(advisor: &Advisor) -> AdvisorStatus {
         waiting: advisor.waiting() as u64,
         waiting_max: settings.waiting_max as u64,
         learned: advisor.learned(),
+        ridges: advisor.ridges(),
         dictionary_size: advisor.elements() as u64,
         dictionary_max: settings.dictionary_max as u64,
         bytes: advisor.bytes() as u64,
