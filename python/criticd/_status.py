@@ -69,6 +69,7 @@ class AdvisorStatus(TypedDict):
     learned: int
     name: str
     output_names: list[str]
+    ridges: list[float]
     waiting: int
     waiting_max: int
 
@@ -418,8 +419,9 @@ class WorldStatus(TypedDict):
     """A model of the transition, which `plan` and `rollout` ask."""
 
     elements: int
-    held_out_error: float
+    held_out_error: float | None
     lost: float | None
+    refused: str | None
     successors: int
     transitions: float
 

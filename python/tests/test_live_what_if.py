@@ -191,15 +191,13 @@ def test_a_head_of_any_critic_is_a_reward_by_its_name(start: Start) -> None:
 
 def test_it_is_said_why_there_is_no_model(start: Start) -> None:
     daemon = start(*SETTINGS)
-    # Every second row ends, so that of 40 rows the values know enough; of where actions lead no row says more than one step.
+    # Each row ends its episode: of values that says enough, and nothing of where actions lead.
     with daemon.sender(reliable=True, batch_rows=10) as sender:
-        for i in range(40):
-            sender.send([0.0], float(i % 3), [0.0], action=float(i % 2), terminated=True)
+        for i in range(60):
+            sender.send([float(i % 4)], float(i % 3), [0.0], action=float(i % 2), terminated=True)
         assert sender.flush(PATIENCE_S)
     with daemon.client() as client:
-        learned(client, 40)
-        client.append(stream="t", session="x", seq=0, states=[[1.0]], rewards=[0.0], next_states=[[0.0]], actions=[0], terminated=[True])
-        learned(client, 41)
+        learned(client, 60)
         assert client.refit(wait=True, timeout_s=PATIENCE_S).outcome == "adopted"
         actions = client.status()["critics"][0]["actions"]
         assert actions is not None and actions["world"] is not None

@@ -204,6 +204,12 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
+    /// A model of which nothing else is to be said.
+    fn of(model: Model) -> Self {
+        let compared = Vec::new();
+        Self { model, selected: None, report: None, compared, chosen_by_heads: None, change: None, nearest: None }
+    }
+
     /// Number of the first row of the table that it has learned.
     fn first(&self) -> usize {
         self.change.as_ref().map_or(0, |change| change.finding.since as usize)
@@ -237,8 +243,7 @@ impl Fit {
         if let Some(actions) = of_actions {
             self.lambda = self.action.lambda(&actions.of, &actions.columns, asked)?;
         }
-        let exact = self.is_exact(&rows)?;
-        let settings = self.settings_of(&rows, of_actions)?;
+        let (exact, settings) = (self.is_exact(&rows)?, self.settings_of(&rows, of_actions)?);
         let mut stages = Stages::start(&self);
         if self.selects() {
             mention_constants(&rows, names.as_deref());
@@ -623,7 +628,7 @@ impl Fit {
         // Nothing but what was given and these rows decides: deviations are the posterior's, as they stand.
         look_back(&mut model, rows);
         let Chosen { selected, compared, .. } = chosen;
-        Ok(Fitted { model, selected, report: None, compared, chosen_by_heads: None, change: None, nearest: None })
+        Ok(Fitted { selected, compared, ..Fitted::of(model) })
     }
 
     /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.

@@ -23,6 +23,7 @@ mod labelled_heads;
 mod limits;
 mod live_heads;
 mod logs;
+mod left_out;
 mod manners;
 mod merge;
 mod operation;

@@ -93,13 +93,5 @@ pub(super) fn learn(fit: &Fit, path: &Path, rows: &Rows) -> Result<Fitted, Failu
     model.learn(rows, 0..rows.len(), 0);
     model.refresh();
     finish(&mut model, rows);
-    Ok(Fitted {
-        model,
-        selected: None,
-        report: None,
-        compared: Vec::new(),
-        chosen_by_heads: None,
-        change: None,
-        nearest: None,
-    })
+    Ok(Fitted::of(model))
 }

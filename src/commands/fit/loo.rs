@@ -1,7 +1,9 @@
 //! Leave-one-out errors of `criticd fit`: how well rows are predicted by models that lack them, and hyperparameters that make these
 //! errors small.
 
+use super::choices::SelectionChoice;
 use super::{Failure, Fit, Fitted, finish};
+use crate::commands::held_out;
 use crate::commands::output::{in_file, number};
 use crate::learner::Settings;
 use crate::learner::batch::{Given, LeaveOneOut, Nearest};
@@ -35,15 +37,19 @@ impl Fit {
         given.leave_one_out(model.dictionary()).map_err(|e| in_file(&self.table.table, e))
     }
 
-    /// Put lengthscales and ridge into `model` that predict rows better which it has not learned. It has learned `rows`, the first of which
-    /// has offset `first`.
-    pub(super) fn choose_by_leave_one_out(
+    /// Where the options say so, put lengthscales and ridge into `model` that predict rows better which it has not learned. It has learned
+    /// those of `rows` from number `first` on.
+    pub(super) fn by_leave_one_out(
         &self,
         model: &mut Model,
         rows: &Rows,
         (settings, first): (&Settings, u64),
         time_left: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Nearest, Failure> {
+    ) -> Result<Option<Nearest>, Failure> {
+        if self.selection != Some(SelectionChoice::Loo) {
+            return Ok(None);
+        }
+        let rows = &held_out::part(rows, |i| i as u64 >= first);
         let fault = |e| in_file(&self.table.table, e);
         let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first };
@@ -60,7 +66,7 @@ impl Fit {
             given.select(options.enough(&given), options.dictionary_max, &|| true).map_err(fault)?.dictionary;
         *model = given.model(dictionary, &|| true).map_err(fault)?;
         finish(model, rows);
-        Ok(found)
+        Ok(Some(found))
     }
 }
 

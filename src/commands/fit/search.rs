@@ -74,18 +74,12 @@ impl Fit {
             other => self.unsolved(rows, wire::refit_error(&other)),
         })?;
         let (mut model, change) = (*candidate.model, candidate.alarm);
-        let nearest = if self.selection == Some(SelectionChoice::Loo) {
-            let first = change.as_ref().map_or(0, |change| change.finding.since);
-            let rows = &held_out::part(rows, |i| i as u64 >= first);
-            Some(self.choose_by_leave_one_out(&mut model, rows, (&settings, first), &|| time.spent() < budget)?)
-        } else {
-            None
-        };
+        let since = change.as_ref().map_or(0, |change| change.finding.since);
+        let nearest = self.by_leave_one_out(&mut model, rows, (&settings, since), &|| time.spent() < budget)?;
         let mut compared = Vec::new();
         let asked = self.dictionary.is_asked_for();
         if asked || self.dictionary.is_open(model.dictionary().len()) && time.spent() < budget {
-            let first = change.as_ref().map_or(0, |change| change.finding.since);
-            let rows = &held_out::part(rows, |i| i as u64 >= first);
+            let (first, rows) = (since, &held_out::part(rows, |i| i as u64 >= since));
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
             let hyperparameters = &hyperparameters;
             let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first };
@@ -97,15 +91,7 @@ impl Fit {
             }
             compared = chosen.compared;
         }
-        Ok(Fitted {
-            model,
-            selected: None,
-            report: Some(candidate.report),
-            compared,
-            chosen_by_heads: None,
-            change,
-            nearest,
-        })
+        Ok(Fitted { report: Some(candidate.report), compared, change, nearest, ..Fitted::of(model) })
     }
 
     /// What the search is asked. The data-driven model that others start from is made from all rows; one by returns takes nothing of it.

@@ -202,15 +202,7 @@ pub(super) fn select(
     }
     let (model, chosen) = learned(&settings, &by.selection)?;
     let Chosen { selected: by_icd, compared, .. } = chosen;
-    Ok(Fitted {
-        model,
-        selected: by_icd,
-        report: None,
-        compared,
-        chosen_by_heads: Some(by),
-        change: None,
-        nearest: None,
-    })
+    Ok(Fitted { selected: by_icd, compared, chosen_by_heads: Some(by), ..Fitted::of(model) })
 }
 
 /// What `--split` has found; nothing without it.

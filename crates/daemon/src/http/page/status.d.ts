@@ -82,6 +82,8 @@ export interface AdvisorStatus {
   name: string;
   /** Names of the numbers of a decision, each of which may be empty. */
   output_names: string[];
+  /** Ridge of each number of a decision: that of the settings, or the one that the evidence has chosen. */
+  ridges: number[];
   /** Decisions that wait for their cost. */
   waiting: number;
   /** Decisions that may wait; the oldest is given up for a further one. */
@@ -324,7 +326,7 @@ export interface ActionsStatus {
   successor: string;
   /** The setting `trace`. */
   trace: string;
-  /** What it has learned of where actions lead; none before a refit has ended, and without the setting `world`. */
+  /** What it has learned of where actions lead, or why not; none before a refit has ended, and without the setting `world`. */
   world?: WorldStatus | null;
 }
 
@@ -606,12 +608,14 @@ export interface InfluenceStatus {
 
 /** A model of the transition, which `plan` and `rollout` ask. */
 export interface WorldStatus {
-  /** States with actions that it is made of. */
+  /** States with actions that it is made of; 0 where there is none. */
   elements: number;
-  /** Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came. */
-  held_out_error: number;
+  /** Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came; nil where there is no model. */
+  held_out_error: number | null;
   /** What the latter cannot express of successors, from 0; above 0.5 there is no answer. */
   lost: number | null;
+  /** Why the last refit of this run of the daemon has made none; nil where it has made one, or nobody knows. */
+  refused: string | null;
   /** States that it expresses successors in. */
   successors: number;
   /** Rows learned, as far as they count. */
@@ -752,6 +756,8 @@ export interface LastRefit {
   trigger?: string;
   /** What each state variable means to the value. */
   variables?: VariableFound[];
+  /** How the kernels of the model of the transition were chosen; nil where the critic learns none. */
+  world?: WorldFound | null;
 }
 
 /** A reason for care. */
@@ -876,6 +882,20 @@ export interface VariableFound {
   relevance: number;
   /** `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`. */
   verdict: string;
+}
+
+/** How the kernels of a model of the transition were chosen, or why there is none. */
+export interface WorldFound {
+  /** Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came. */
+  held_out_error: number | null;
+  /** Kernels compared. */
+  kernels: number;
+  /** Whether the time ended before all were. */
+  out_of_time: boolean;
+  /** Largest spectral radius of the model under some policies: well above 1 it makes mass of nothing. */
+  radius: number | null;
+  /** Why none was made: the model before, if there is one, stays. Without it the rest is known. */
+  refused: string | null;
 }
 
 /** How a rule did on returns later than the rows that it chose from. */
