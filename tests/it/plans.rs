@@ -87,7 +87,8 @@ fn what_a_head_sums_is_planned_for_by_its_name() {
     );
     let plan = format!("plan log.csv {} {SMALL} --actions box --discount 0.9 --out q.model", columns());
     let of = |found: &Value| found["value"].as_f64().unwrap();
-    let named = |head: &str| bench.json(&format!("{plan} --heads heads.toml --reward={head}"));
+    bench.file("columns.toml", "reward = \"cost\"\n");
+    let named = |head: &str| bench.json(&format!("{plan} --columns columns.toml --heads heads.toml --reward={head}"));
     let known = bench.json(&format!("{plan} --reward=-x^2"));
     let calm = named("calm");
     assert_eq!((of(&calm), &calm["known"], &calm["reward"]), (of(&known), &Value::Bool(true), &json!("calm")));

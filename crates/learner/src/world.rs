@@ -53,7 +53,7 @@ pub use error::WorldError;
 pub use evaluation::{Deviation, Evaluation, course};
 pub use known::{Acting, Known, Led, Planned, Reach, Valued, Wanted};
 pub(crate) use live::Live;
-pub use live::{Learned, LiveFacts, SUCCESSORS_MAX, world_bytes};
+pub use live::{Learned, LiveFacts, Numbers, SUCCESSORS_MAX, world_bytes};
 pub use plan::{Plan, Planning, UNSUPPORTED_ABOVE};
 pub use reward::{Expression, Names, split};
 pub use table::Table;

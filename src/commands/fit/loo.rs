@@ -34,7 +34,7 @@ impl Fit {
             lambda: model.lambda(),
             first: fitted.first() as u64,
         };
-        given.leave_one_out(model.dictionary()).map_err(|e| in_file(&self.table.table, e))
+        given.leave_one_out(model.dictionary(), model.level()).map_err(|e| in_file(&self.table.table, e))
     }
 
     /// Where the options say so, put lengthscales and ridge into `model` that predict rows better which it has not learned. It has learned

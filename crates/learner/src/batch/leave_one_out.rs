@@ -103,15 +103,14 @@ impl Given<'_> {
         self.hyperparameters.noise == NoiseModel::Correlated && (0..self.rows.len()).all(ends)
     }
 
-    /// Leave-one-out errors through this dictionary: of a regression, and with lambda 0 of rewards by the differences of values that they
+    /// Leave-one-out errors through this dictionary, of values about this level (H,), none for 0: of a regression, and with lambda 0 of rewards by the differences of values that they
     /// are of. None where a row stands in the equations of others: lambda above 0, importance ratios, rows that are forgotten, and
     /// successors that are mixtures; and where rows times elements are more than ten million.
     ///
     /// # Errors
     /// No solution.
-    pub fn leave_one_out(&self, dictionary: &Dictionary) -> Result<Option<LeaveOneOut>, BatchError> {
-        let level = self.settings.level_of(self.rows);
-        self.about(&level, |given| match given.equations(dictionary) {
+    pub fn leave_one_out(&self, dictionary: &Dictionary, level: &[f64]) -> Result<Option<LeaveOneOut>, BatchError> {
+        self.about(level, |given| match given.equations(dictionary) {
             Some(of) => Ok(Some(given.errors_of(&of)?.0)),
             None => Ok(None),
         })

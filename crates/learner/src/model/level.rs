@@ -54,7 +54,7 @@ impl Model {
     }
 
     /// The level (H,) of its values; empty for 0.
-    pub(crate) fn level(&self) -> &[f64] {
+    pub fn level(&self) -> &[f64] {
         &self.level.about
     }
 

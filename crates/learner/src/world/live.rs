@@ -290,6 +290,9 @@ fn put(rows: &Rows, range: std::ops::Range<usize>, settings: &Settings, to: &mut
     }
 }
 
+/// The numbers of a row.
+pub type Numbers<'a> = &'a dyn Fn(Place) -> f64;
+
 /// A model of the transition as it was when it was asked for, with the last rows that it has learned.
 #[derive(Clone, Debug)]
 pub struct Learned {
@@ -328,7 +331,7 @@ impl Learned {
 
     /// Give the kept rows one more reward, `of` the numbers of each, by which the model is to know it: the sums have never seen it, so that
     /// it is learned from the kept rows alone. Returns its number.
-    pub fn add_reward(&mut self, of: &dyn Fn(&dyn Fn(Place) -> f64) -> f64) -> usize {
+    pub fn add_reward(&mut self, of: &dyn Fn(Numbers<'_>) -> f64) -> usize {
         let (dim, rewards) = (self.world.after().dim(), self.world.rewards());
         for part in [&mut self.rows, &mut self.some] {
             let mut all = Vec::with_capacity(part.terminated.len() * (rewards + 1));

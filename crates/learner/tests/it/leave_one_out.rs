@@ -87,7 +87,7 @@ fn errors_are_those_of_models_that_lack_the_row() {
             let given = given(&all, &settings, &inputs, &of, 0.0);
             let enough = StoppingRule { tolerance: 1e-6, trace: 0.0 };
             let dictionary = given.select(enough, 12, &|| true).unwrap().dictionary;
-            let found = given.leave_one_out(&dictionary).unwrap().unwrap();
+            let found = given.leave_one_out(&dictionary, &[]).unwrap().unwrap();
             let expected = by_models(is_regression, &settings, &of, &dictionary);
             assert!(
                 (found.error.powi(2) - expected).abs() < 1e-8 * expected,
@@ -102,7 +102,9 @@ fn errors_are_those_of_models_that_lack_the_row() {
 
 #[test]
 fn all_rows_as_elements_give_the_formula_of_kernel_ridge_regression() {
-    let (all, of) = (rows(true, None), hyperparameters(0.3));
+    // So narrow that no row is spanned by others.
+    let narrow = Kernel::gaussian(1.5, 0.2, Metric::Isotropic(4000.0));
+    let (all, of) = (rows(true, None), Hyperparameters { kernel: narrow, ..hyperparameters(0.3) });
     let dictionary = Dictionary::from_elements(of.kernel.clone(), 1, &all.states).unwrap();
     let features = dictionary.features(&dictionary.kernel().project(1, &all.states));
     let targets = Matrix::from_columns(ROWS, 1, all.rewards.clone());
@@ -126,7 +128,7 @@ fn there_are_none_where_a_row_stands_in_the_equations_of_others() {
     let dictionary = Dictionary::from_elements(of.kernel.clone(), 1, &[-1.0, 0.0, 1.0]).unwrap();
     let plain = settings(0.9, 0.0);
     let found = |settings: &Settings, rows: &Rows, lambda: f64| {
-        given(rows, settings, &inputs, &of, lambda).leave_one_out(&dictionary).unwrap()
+        given(rows, settings, &inputs, &of, lambda).leave_one_out(&dictionary, &[]).unwrap()
     };
     assert!(found(&plain, &all, 0.0).is_some());
     assert!(found(&plain, &all, 0.5).is_none(), "a trace");
@@ -147,7 +149,7 @@ fn hyperparameters_by_leave_one_out_predict_other_rows_better_than_a_wrong_start
     let error = |of: &Hyperparameters| {
         let given = given(&all, &settings, &inputs, of, 0.0);
         let dictionary = given.select(enough(of), 30, &|| true).unwrap().dictionary;
-        let relative = given.leave_one_out(&dictionary).unwrap().unwrap().relative;
+        let relative = given.leave_one_out(&dictionary, &[]).unwrap().unwrap().relative;
         let snapshot = given.model(dictionary, &|| true).unwrap().snapshot(false).unwrap();
         let x: Vec<f64> = (0..81).map(|k| 0.05 * f64::from(k) - 2.0).collect();
         let mean = snapshot.evaluate(&x, Ask::MEAN).unwrap().mean;

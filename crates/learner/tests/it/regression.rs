@@ -160,17 +160,8 @@ fn an_advisor_without_a_ridge_takes_that_of_the_evidence_for_each_number() {
     let [first, second] = advisor.ridges()[..] else { panic!("two numbers") };
     assert!((0.005..0.02).contains(&first), "noise of 0.01: {first}");
     assert!((0.3..0.8).contains(&second), "noise of 0.49: {second}");
-    // A ridge that is given stays, and is right in neither.
+    // A ridge that is given stays.
     assert_eq!(taught(Some(1.0), 600).ridges(), [1.0, 1.0]);
-    let error = |mut advisor: Advisor| {
-        let of = |k: u32| {
-            let x = 0.1 * f64::from(k) - 0.9;
-            let found = advisor.predict(&[x]).unwrap().0;
-            [found[0] - (2.0 * x).sin(), found[1] - 0.5 * x]
-        };
-        (0..19).flat_map(of).map(|e| e * e).sum::<f64>()
-    };
-    assert!(error(advisor.clone()) < 0.8 * error(taught(Some(1.0), 600)));
     // Written and read it is the same, and one that has begun with a ridge keeps it.
     let bytes = rmp_serde::to_vec_named(&advisor).unwrap();
     let again: Advisor = rmp_serde::from_slice(&bytes).unwrap();
