@@ -7,7 +7,9 @@ use super::output::{columns, facts, in_file, note, number, print, print_json};
 use crate::learner::Settings;
 use crate::math::dense::Matrix;
 use crate::math::kernel::{Kernel, Metric, Points};
-use crate::math::pursuit::{Candidates, Chosen, Equation, differences, pursue, recovery_coefficient, to_unit_norm};
+use crate::math::pursuit::{
+    Candidates, ChosenFeatures, Equation, PursuitStep, differences, pursue, recovery_coefficient, to_unit_norm,
+};
 use crate::transition::Rows;
 use serde_json::{Value, json};
 
@@ -110,7 +112,7 @@ impl Features {
         }
         let names = names.unwrap_or_else(|| (0..rows.dim).map(|d| format!("state_{d}")).collect());
         let phi = self.features(&rows, &names);
-        let found: Vec<Found> =
+        let found: Vec<FoundFeatures> =
             self.by.equations().iter().map(|&by| self.pursue(&rows, &phi, by)).collect::<Result<_, _>>()?;
         found.iter().flat_map(|found| &found.doubts).for_each(|doubt| note(doubt));
         if self.json {
@@ -172,7 +174,7 @@ impl Features {
         Phi { names: out, now, next, norms }
     }
 
-    fn pursue(&self, rows: &Rows, phi: &Phi, by: Equation) -> Result<Found, Failure> {
+    fn pursue(&self, rows: &Rows, phi: &Phi, by: Equation) -> Result<FoundFeatures, Failure> {
         let n = rows.len();
         let rewards = Matrix::from_columns(n, 1, (0..n).map(|i| rows.reward(i)[0]).collect());
         let square = (rewards.col(0).iter().map(|r| r * r).sum::<f64>() / n.max(1) as f64).sqrt();
@@ -195,7 +197,7 @@ impl Features {
         let left = if by == Equation::Residual { &columns } else { now };
         let norm = |j: usize| (left.col(j).iter().map(|x| x * x).sum::<f64>() / n as f64).sqrt();
         // The cosine of the angle between the feature and what was left.
-        let cosine = |step: &crate::math::pursuit::Step| step.correlation / (norm(step.feature) * step.error);
+        let cosine = |step: &PursuitStep| step.correlation / (norm(step.feature) * step.error);
         let cosines: Vec<f64> = chosen.steps.iter().map(cosine).collect();
         let discount = (0..n).map(|i| rows.discount(i, self.discount)).fold(0.0, f64::max);
         let bound = (discount < 1.0).then(|| chosen.error / (1.0 - discount));
@@ -207,7 +209,7 @@ impl Features {
                 number(chosen.left)
             ));
         }
-        Ok(Found { by, chosen, cosines, recovery, bound, discount, doubts })
+        Ok(FoundFeatures { by, chosen, cosines, recovery, bound, discount, doubts })
     }
 }
 
@@ -231,9 +233,9 @@ fn name(by: Equation) -> &'static str {
 }
 
 /// What one pursuit has found.
-struct Found {
+struct FoundFeatures {
     by: Equation,
-    chosen: Chosen,
+    chosen: ChosenFeatures,
     /// Of each choice the cosine of the angle between the feature and what was left, 0 to 1.
     cosines: Vec<f64>,
     /// Exact recovery coefficient of the chosen columns of OMP-BRM, if they do not depend on one another.
@@ -244,22 +246,21 @@ struct Found {
     doubts: Vec<String>,
 }
 
-impl Found {
+impl FoundFeatures {
     /// Weights of the features as the table has them.
     fn weights(&self, phi: &Phi) -> Vec<f64> {
-        let of =
-            |(k, step): (usize, &crate::math::pursuit::Step)| self.chosen.weights.at(k, 0) / phi.norms[step.feature];
+        let of = |(k, step): (usize, &PursuitStep)| self.chosen.weights.at(k, 0) / phi.norms[step.feature];
         self.chosen.steps.iter().enumerate().map(of).collect()
     }
 
-    /// Whether a choice is sure to bring the value nearer to V*, where errors are those of states.
+    /// Whether a choice is sure to bring the value nearer to V*, where errors are of states.
     fn improves(&self, k: usize) -> bool {
         self.by == Equation::FixedPoint && self.cosines[k] > self.discount
     }
 
     fn document(&self, phi: &Phi) -> Value {
         let weights = self.weights(phi);
-        let one = |(k, step): (usize, &crate::math::pursuit::Step)| {
+        let one = |(k, step): (usize, &PursuitStep)| {
             json!({
                 "feature": phi.names[step.feature],
                 "number": step.feature,
@@ -284,7 +285,7 @@ impl Found {
     fn text(&self, phi: &Phi) -> String {
         let weights = self.weights(phi);
         let fixed = self.by == Equation::FixedPoint;
-        let row = |(k, step): (usize, &crate::math::pursuit::Step)| {
+        let row = |(k, step): (usize, &PursuitStep)| {
             let mut row = vec![
                 (k + 1).to_string(),
                 phi.names[step.feature].clone(),

@@ -132,7 +132,7 @@ pub(crate) struct Fit {
     drift_sensitivity: Option<SensitivityChoice>,
     /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
     /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given), or with --target loo (lengthscales and
-    /// ridge by the errors of rows by models that lack them, from those of the evidence on) [default: returns; with --heads or
+    /// ridge by the errors of rows by models that lack them, from what the evidence chose on) [default: returns; with --heads or
     /// --target evidence]
     #[arg(long, value_name = "WHICH")]
     selection: Option<SelectionChoice>,

@@ -51,7 +51,7 @@ pub(super) fn discount(text: &str) -> Result<f64, String> {
 enum Wanted {
     /// An expression, known everywhere.
     Known(Expression),
-    /// The cumulant of a head, in states of so many numbers.
+    /// The cumulant of a head, in states with this number of variables.
     Summed(String, Cumulant, usize),
     /// The reward of the rows.
     Observed(String),

@@ -462,7 +462,7 @@ impl Advisor {
         }
     }
 
-    /// lambda (H,) of each number of a decision: that of the settings, or the one that the evidence has chosen last. It is chosen again
+    /// lambda (H,) of each number of a decision: as set, or the one that the evidence has chosen last. It is chosen again
     /// with twice as many costs, docs/mathematics.md (H11).
     pub fn ridges(&self) -> Vec<f64> {
         let scales = self.model.heads().map(|heads| heads.scales()).unwrap_or_default();

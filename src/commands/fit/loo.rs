@@ -38,7 +38,7 @@ impl Fit {
     }
 
     /// Where the options say so, put lengthscales and ridge into `model` that predict rows better which it has not learned. It has learned
-    /// those of `rows` from number `first` on.
+    /// the rows of `rows` from number `first` on.
     pub(super) fn by_leave_one_out(
         &self,
         model: &mut Model,

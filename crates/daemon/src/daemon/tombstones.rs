@@ -22,12 +22,12 @@ const SAME: f64 = 1e-3;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tombstones {
     version: u32,
-    journals: Vec<Journal>,
+    journals: Vec<OfJournal>,
 }
 
 /// What was taken back from a journal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Journal {
+struct OfJournal {
     /// Unix seconds of its first group, which tells it from others.
     begun: f64,
     /// Offsets.
@@ -45,7 +45,7 @@ impl Tombstones {
             read => read?,
         };
         let read: Self = serde_json::from_slice(&bytes)?;
-        let is_consistent = |journal: &Journal| journal.removed.are_consistent(0);
+        let is_consistent = |journal: &OfJournal| journal.removed.are_consistent(0);
         let fault = match read.version {
             0 | VERSION if read.journals.iter().all(is_consistent) => return Ok(read),
             0 | VERSION => "its ranges do not ascend",
@@ -78,7 +78,7 @@ impl Tombstones {
     fn add(&mut self, begun: f64, removed: &Offsets) {
         match self.journals.iter_mut().find(|journal| (journal.begun - begun).abs() < SAME) {
             Some(journal) => journal.removed.join(removed),
-            None => self.journals.push(Journal { begun, removed: removed.clone() }),
+            None => self.journals.push(OfJournal { begun, removed: removed.clone() }),
         }
     }
 

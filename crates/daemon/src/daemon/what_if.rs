@@ -32,7 +32,7 @@ const STARTS_BYTES: usize = 64 << 20;
 pub(super) struct UnderWay(Arc<Mutex<HashMap<u64, bool>>>);
 
 impl UnderWay {
-    /// Whether a question of this connection may be put beside those of others, at most `most`.
+    /// Whether a question of this connection may be put beside the questions of others, at most `most`.
     pub(super) fn has_room(&self, connection: u64, most: usize) -> bool {
         let of = self.0.lock();
         of.len() < most && !of.contains_key(&connection)
@@ -131,9 +131,9 @@ struct Reward {
 enum Rewarded {
     /// An expression of state and action.
     Known(Expression),
-    /// A cumulant that state and action alone say; the former has so many numbers.
+    /// A cumulant that state and action alone say; the state has this number of variables.
     Summed(Cumulant, usize),
-    /// That of rows, of this number.
+    /// The reward of rows with this number.
     Observed(usize),
 }
 

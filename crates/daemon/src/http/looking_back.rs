@@ -35,21 +35,21 @@ impl fmt::Debug for Relearn {
 #[derive(Debug)]
 pub(super) struct LookingBack {
     relearn: Relearn,
-    found: Arc<Mutex<Found>>,
+    found: Arc<Mutex<Moments>>,
     /// Held by the thread that learns: there is one at a time.
     turn: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct Moments {
     /// Newest last.
     known: VecDeque<(u64, Result<Models, String>)>,
-    running: Option<Running>,
+    running: Option<MomentUnderWay>,
 }
 
 /// A moment that is learned: its offset, rows that are done, and all of them.
 #[derive(Clone, Debug)]
-struct Running {
+struct MomentUnderWay {
     offset: u64,
     done: Arc<AtomicU64>,
     of: Arc<AtomicU64>,
@@ -75,16 +75,16 @@ impl LookingBack {
         match &found.running {
             Some(running) if running.offset == offset => {}
             other => {
-                other.iter().for_each(Running::stop);
+                other.iter().for_each(MomentUnderWay::stop);
                 found.running = Some(self.begin(offset).map_err(|e| Refusal::Invalid(e.to_string()))?);
             }
         }
-        let share = found.running.as_ref().map_or(0, Running::percent);
+        let share = found.running.as_ref().map_or(0, MomentUnderWay::percent);
         Err(Refusal::Later(format!("learning the rows before row {offset} again: {share} %")))
     }
 
-    fn begin(&self, offset: u64) -> std::io::Result<Running> {
-        let running = Running { offset, done: Arc::default(), of: Arc::default() };
+    fn begin(&self, offset: u64) -> std::io::Result<MomentUnderWay> {
+        let running = MomentUnderWay { offset, done: Arc::default(), of: Arc::default() };
         let (own, found, turn) = (running.clone(), Arc::clone(&self.found), Arc::clone(&self.turn));
         let Relearn(relearn) = self.relearn.clone();
         let work = move || {
@@ -114,11 +114,11 @@ impl LookingBack {
 
 impl Drop for LookingBack {
     fn drop(&mut self) {
-        self.found.lock().running.iter().for_each(Running::stop);
+        self.found.lock().running.iter().for_each(MomentUnderWay::stop);
     }
 }
 
-impl Running {
+impl MomentUnderWay {
     fn stop(&self) {
         self.done.store(STOP, Ordering::Relaxed);
     }

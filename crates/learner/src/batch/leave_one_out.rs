@@ -13,7 +13,7 @@ use crate::math::posterior::SolveError;
 /// 1 - h at or below which a row alone decides what is predicted for it.
 const ALONE: f64 = 1e-12;
 /// Rounds of [`Given::nearest_by_leave_one_out`], and factors of the ridge, of all lengthscales, and of one.
-const ROUNDS: usize = 3;
+const SEARCH_ROUNDS: usize = 3;
 const RIDGES: [f64; 4] = [0.3, 3.0, 0.1, 10.0];
 const LENGTHS: [f64; 4] = [0.7, 1.4, 0.5, 2.0];
 const LENGTH: [f64; 2] = [0.6, 1.7];
@@ -68,11 +68,11 @@ pub fn leave_one_out(left: View<'_>, right: View<'_>, targets: &Matrix, ridge: f
 pub struct LeaveOneOut {
     /// Root mean square, in the unit of the targets; rows count as their weights say.
     pub error: f64,
-    /// Its square over the variance of the targets; 1 is that of a constant.
+    /// Its square over the variance of the targets; a constant has 1.
     pub relative: f64,
     /// Largest share of its own prediction that a row decides.
     pub leverage_max: f64,
-    /// Whether targets are those of a regression; else they are rewards, explained by the difference of two values.
+    /// Whether it is a regression on targets; else they are rewards, explained by the difference of two values.
     pub is_regression: bool,
 }
 
@@ -175,7 +175,7 @@ impl Given<'_> {
 
     /// Hyperparameters near those at hand that make the leave-one-out errors of a regression least: the ridge, all lengthscales, and each
     /// alone, one after the other, in up to three rounds while there is `time_left`. Each kernel has a dictionary of its own, of at most
-    /// `max` elements and until there is `enough`. Scale and noise are then those of the evidence. None where it is no regression.
+    /// `max` elements and until there is `enough`. The evidence then gives scale and noise. None where it is no regression.
     ///
     /// # Errors
     /// Stopped; no solution at the start.
@@ -196,7 +196,7 @@ impl Given<'_> {
         };
         let Some((first, mut scale)) = judge(self.hyperparameters)? else { return Ok(None) };
         let (mut best, mut hyperparameters, mut tried) = (first.relative, self.hyperparameters.clone(), 1);
-        for _ in 0..ROUNDS {
+        for _ in 0..SEARCH_ROUNDS {
             let before = best;
             for change in changes(&hyperparameters.kernel.metric) {
                 if !keep_going() {
@@ -228,7 +228,7 @@ impl Given<'_> {
 
 /// One step of a search.
 #[derive(Clone, Copy, Debug)]
-enum Change {
+enum MetricChange {
     Ridge(f64),
     All(f64),
     /// Of the variable of this number.
@@ -236,14 +236,19 @@ enum Change {
 }
 
 /// Those that a metric allows.
-fn changes(metric: &Metric) -> Vec<Change> {
+fn changes(metric: &Metric) -> Vec<MetricChange> {
     let each = if let Metric::Ard(relevance) = metric { relevance.len() } else { 0 };
-    let one = |d: usize| LENGTH.map(|by| Change::One(d, by));
+    let one = |d: usize| LENGTH.map(|by| MetricChange::One(d, by));
     let relevant = (0..each).filter(|&d| each > 1 && metric.matrix(each).at(d, d) > 0.0);
-    RIDGES.map(Change::Ridge).into_iter().chain(LENGTHS.map(Change::All)).chain(relevant.flat_map(one)).collect()
+    RIDGES
+        .map(MetricChange::Ridge)
+        .into_iter()
+        .chain(LENGTHS.map(MetricChange::All))
+        .chain(relevant.flat_map(one))
+        .collect()
 }
 
-impl Change {
+impl MetricChange {
     fn of(self, from: &Hyperparameters) -> Hyperparameters {
         let mut to = from.clone();
         match self {

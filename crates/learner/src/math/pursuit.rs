@@ -201,9 +201,9 @@ pub struct Candidates<'a> {
 
 /// Features that a pursuit has chosen one after the other.
 #[derive(Clone, Debug, Default)]
-pub struct Chosen {
+pub struct ChosenFeatures {
     /// One for each, in the order of choice.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PursuitStep>,
     /// w (k, H): what they weigh in the end.
     pub weights: Matrix,
     /// Root mean square of what is left of the rewards, R + gamma Phi' w - Phi w.
@@ -214,7 +214,7 @@ pub struct Chosen {
 
 /// One choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct PursuitStep {
     /// Number of the feature.
     pub feature: usize,
     /// c: its correlation with what was left before.
@@ -241,7 +241,7 @@ pub fn pursue(
     by: Equation,
     max: usize,
     keep_going: KeepGoing<'_>,
-) -> Result<Option<Chosen>, Singular> {
+) -> Result<Option<ChosenFeatures>, Singular> {
     let right = differences(of);
     let left = if by == Equation::Residual { right.view() } else { of.now.view() };
     greedy(of, (left, &right), max, keep_going)
@@ -261,7 +261,7 @@ pub fn by_fixed_point(
     max: usize,
     keep_going: KeepGoing<'_>,
 ) -> Result<Option<Vec<usize>>, Singular> {
-    Ok(pursue(of, Equation::FixedPoint, max, keep_going)?.map(Chosen::features))
+    Ok(pursue(of, Equation::FixedPoint, max, keep_going)?.map(ChosenFeatures::features))
 }
 
 /// OMP-BRM: orthogonal matching pursuit of the rewards by the columns Phi - gamma Phi', whose weights minimise the Bellman residual,
@@ -274,10 +274,10 @@ pub fn by_fixed_point(
 /// # Errors
 /// If a least-squares solution does not exist.
 pub fn by_residual(of: &Candidates<'_>, max: usize, keep_going: KeepGoing<'_>) -> Result<Option<Vec<usize>>, Singular> {
-    Ok(pursue(of, Equation::Residual, max, keep_going)?.map(Chosen::features))
+    Ok(pursue(of, Equation::Residual, max, keep_going)?.map(ChosenFeatures::features))
 }
 
-impl Chosen {
+impl ChosenFeatures {
     /// Their numbers, in the order of choice.
     pub fn features(self) -> Vec<usize> {
         self.steps.into_iter().map(|step| step.feature).collect()
@@ -313,10 +313,10 @@ fn greedy(
     (left, right): (View<'_>, &Matrix),
     max: usize,
     keep_going: KeepGoing<'_>,
-) -> Result<Option<Chosen>, Singular> {
+) -> Result<Option<ChosenFeatures>, Singular> {
     let (n, count) = (of.now.rows() as f64, of.now.cols());
     let response = product(left, Op::Transposed, of.rewards.view(), Op::Plain);
-    let mut found = Chosen { error: root_mean_square(of.rewards), ..Chosen::default() };
+    let mut found = ChosenFeatures { error: root_mean_square(of.rewards), ..ChosenFeatures::default() };
     let mut chosen: Vec<usize> = Vec::new();
     // left' X of the chosen columns: each choice adds one.
     let mut images = Matrix::zeros(count, 0);
@@ -337,7 +337,7 @@ fn greedy(
         if !keep_going() {
             return Ok(None);
         }
-        found.steps.push(Step { feature, correlation, error: found.error });
+        found.steps.push(PursuitStep { feature, correlation, error: found.error });
         let k = chosen.len();
         chosen.push(feature);
         images.resize(count, k + 1);

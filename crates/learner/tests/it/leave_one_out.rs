@@ -9,7 +9,7 @@ use criticd_learner::snapshot::{Ask, Inputs};
 use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings};
 
-const ROWS: usize = 40;
+const TABLE_ROWS: usize = 40;
 
 fn hyperparameters(noise_variance: f64) -> Hyperparameters {
     Hyperparameters {
@@ -32,7 +32,7 @@ fn settings(discount: f64, lambda: f64) -> Settings {
 /// Rows of a noisy sine on [-2, 2], of weights from 0.2 to 3 where they are a regression, without those that `left_out` names. Each is a
 /// chain of its own.
 fn rows(is_regression: bool, left_out: Option<usize>) -> Rows {
-    let kept: Vec<usize> = (0..ROWS).filter(|&i| Some(i) != left_out).collect();
+    let kept: Vec<usize> = (0..TABLE_ROWS).filter(|&i| Some(i) != left_out).collect();
     let draw = |i: usize, what: u64| mix(&[7, i as u64, what]);
     let x = |i: usize| 4.0 * uniform(draw(i, 0)) - 2.0;
     let of = |f: &dyn Fn(usize) -> f64| kept.iter().map(|&i| f(i)).collect::<Vec<f64>>();
@@ -65,7 +65,7 @@ fn given<'a>(
 fn by_models(is_regression: bool, settings: &Settings, of: &Hyperparameters, dictionary: &Dictionary) -> f64 {
     let (inputs, all) = (Inputs::identity(1), rows(is_regression, None));
     let (mut squares, mut weights) = (0.0, 0.0);
-    for i in 0..ROWS {
+    for i in 0..TABLE_ROWS {
         let others = rows(is_regression, Some(i));
         let model = given(&others, settings, &inputs, of, 0.0).model(dictionary.clone(), &|| true).unwrap();
         let snapshot = model.snapshot(false).unwrap();
@@ -107,15 +107,15 @@ fn all_rows_as_elements_give_the_formula_of_kernel_ridge_regression() {
     let (all, of) = (rows(true, None), Hyperparameters { kernel: narrow, ..hyperparameters(0.3) });
     let dictionary = Dictionary::from_elements(of.kernel.clone(), 1, &all.states).unwrap();
     let features = dictionary.features(&dictionary.kernel().project(1, &all.states));
-    let targets = Matrix::from_columns(ROWS, 1, all.rewards.clone());
+    let targets = Matrix::from_columns(TABLE_ROWS, 1, all.rewards.clone());
     let found = leave_one_out(features.view(), features.view(), &targets, of.noise_variance).unwrap();
     // H = K (K + ridge I)^-1, e_i = (y_i - (H y)_i) / (1 - H_ii).
     let gram = product(features.view(), Op::Transposed, features.view(), Op::Plain);
     let mut system = gram.clone();
-    (0..ROWS).for_each(|i| *system.at_mut(i, i) += of.noise_variance);
+    (0..TABLE_ROWS).for_each(|i| *system.at_mut(i, i) += of.noise_variance);
     let hat = solve_general(&system, &gram).unwrap();
-    for i in 0..ROWS {
-        let predicted: f64 = (0..ROWS).map(|j| hat.at(i, j) * all.rewards[j]).sum();
+    for i in 0..TABLE_ROWS {
+        let predicted: f64 = (0..TABLE_ROWS).map(|j| hat.at(i, j) * all.rewards[j]).sum();
         let expected = (all.rewards[i] - predicted) / (1.0 - hat.at(i, i));
         assert!((found.errors.at(i, 0) - expected).abs() < 1e-8, "{i}: {} for {expected}", found.errors.at(i, 0));
         assert!((found.leverages[i] - hat.at(i, i)).abs() < 1e-8);
@@ -133,7 +133,7 @@ fn there_are_none_where_a_row_stands_in_the_equations_of_others() {
     assert!(found(&plain, &all, 0.0).is_some());
     assert!(found(&plain, &all, 0.5).is_none(), "a trace");
     assert!(found(&Settings { forgetting: Some(100.0), ..plain.clone() }, &all, 0.0).is_none(), "ages");
-    let weighted = Rows { ratios: vec![0.5; ROWS], ..all };
+    let weighted = Rows { ratios: vec![0.5; TABLE_ROWS], ..all };
     assert!(found(&plain, &weighted, 0.0).is_none(), "importance ratios");
 }
 

@@ -136,7 +136,7 @@ pub struct AdvisorStatus {
     pub waiting_max: u64,
     /// Costs learned.
     pub learned: u64,
-    /// Ridge of each number of a decision: that of the settings, or the one that the evidence has chosen.
+    /// Ridge of each number of a decision: as set, or the one that the evidence has chosen.
     pub ridges: Vec<f64>,
     /// Contexts in its dictionary.
     pub dictionary_size: u64,

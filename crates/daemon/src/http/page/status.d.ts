@@ -82,7 +82,7 @@ export interface AdvisorStatus {
   name: string;
   /** Names of the numbers of a decision, each of which may be empty. */
   output_names: string[];
-  /** Ridge of each number of a decision: that of the settings, or the one that the evidence has chosen. */
+  /** Ridge of each number of a decision: as set, or the one that the evidence has chosen. */
   ridges: number[];
   /** Decisions that wait for their cost. */
   waiting: number;
