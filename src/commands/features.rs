@@ -29,7 +29,7 @@ pub(crate) struct Features {
     table: TableOptions,
     /// OMP-TD looks for the fixed point of the chosen features, OMP-BRM for the least Bellman residual
     #[arg(long, value_name = "WHICH", default_value = "both")]
-    by: By,
+    by: PursuitBy,
     /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
@@ -64,13 +64,13 @@ pub(crate) struct Features {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum By {
+enum PursuitBy {
     OmpTd,
     OmpBrm,
     Both,
 }
 
-impl By {
+impl PursuitBy {
     fn equations(self) -> &'static [Equation] {
         match self {
             Self::OmpTd => &[Equation::FixedPoint],
