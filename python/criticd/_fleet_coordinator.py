@@ -30,6 +30,7 @@ class _Known:
     rows: int = 0
     streams: int = 0
     lost: int = 0
+    removals: int = 0
     bytes: int = 0
     incarnation: int = 0
     caught: bool = False
@@ -78,6 +79,8 @@ class Coordinator:
         self._table_version = self._lost = 0
         self._moves: dict[str, Message] = {}
         """Streams that are on their way, which a start goes on with."""
+        self._removals = 0
+        """Removals that the newest selection knew of, of all workers."""
         self._selecting: threading.Thread | None = None
         self._selection_error: str | None = None
         self._fault: str | None = None
@@ -141,6 +144,7 @@ class Coordinator:
             "table_version": self._table_version,
             "moves": self._moves,
             "lost": self._lost,
+            "removals": self._removals,
             "revision": self._revision,
             "next_selection": self._next_selection,
         }
@@ -160,6 +164,7 @@ class Coordinator:
         self._births = {int(key): birth for key, birth in state["births"].items()}
         self._table, self._table_version = state["table"], state["table_version"]
         self._moves, self._lost = state["moves"], state["lost"]
+        self._removals = state.get("removals", 0)
         # Those who have asked before must not see a smaller one.
         self._revision = state["revision"] + 1_000_000
         self._next_selection = state["next_selection"]
@@ -222,6 +227,7 @@ class Coordinator:
             known = self._known[number]
             known.rows, known.streams, known.lost = said["rows"], said["streams"], said["lost"]
             known.bytes, known.incarnation = said["bytes"], said["incarnation"]
+            known.removals = said["removals"]
             known.heard, known.why = time.monotonic(), None
             for key, each in said["messages"].items():
                 if int(key) not in self._epochs:
@@ -268,9 +274,15 @@ class Coordinator:
     def _select_if_due(self) -> None:
         rows = sum(known.rows for known in self._known)
         due = self._next_selection is not None and rows >= self._next_selection
-        if due and self._selecting is None and not self._coming:
-            self._next_selection = _GROWTH * rows
+        if (due or self._owes()) and self._selecting is None and not self._coming:
+            if due:
+                self._next_selection = _GROWTH * rows
             self._begin_selection()
+
+    def _owes(self) -> bool:
+        """Whether rows that were taken back had a part in the epoch in force."""
+        heard = all(known.heard is not None for known in self._known)
+        return bool(self._present) and heard and sum(known.removals for known in self._known) != self._removals
 
     def _begin_selection(self) -> None:
         self._selection_error = None
@@ -278,13 +290,16 @@ class Coordinator:
         self._selecting.start()
 
     def _select(self) -> None:
+        removals = 0
         try:
-            epoch, error = self._selected(), None
+            (epoch, removals), error = self._selected(), None
         # Whatever it is, the next selection is not to wait for this one.
         except Exception as failed:
             epoch, error = None, str(failed) or type(failed).__name__
         with self._lock:
             self._selecting, self._selection_error = None, error
+            if epoch is not None:
+                self._removals = removals
             if error is not None and self._select_rows is not None:
                 self._next_selection = sum(known.rows for known in self._known) * 5 // 4
             if epoch is not None:
@@ -298,12 +313,24 @@ class Coordinator:
                     known.caught = False
                 self._keep()
 
-    def _selected(self) -> bytes:
-        """The epoch that the chains of every worker select."""
+    def _pool(self, link: Link) -> Message:
+        """The chains of a worker, once it has drawn them without the rows that were taken back."""
+        end = time.monotonic() + self._patience.epoch_s
+        while True:
+            said = link.call("pool")
+            if "pieces" in said or self._stopped.is_set():
+                return said
+            if time.monotonic() > end:
+                raise CriticdError("a worker reads its journal again, without rows that were taken back, for too long")
+            time.sleep(self._patience.retry_s)
+
+    def _selected(self) -> tuple[bytes, int]:
+        """The epoch that the chains of every worker select, and how many removals they knew of."""
         from criticd.learner import Learner
 
-        pools = [link.call("pool")["pieces"] for link in self._links]
-        pieces = drawn(pools, self._pool_rows)
+        pools = [self._pool(link) for link in self._links]
+        removals = sum(pool.get("removals", 0) for pool in pools)
+        pieces = drawn([pool.get("pieces", []) for pool in pools], self._pool_rows)
         if not pieces:
             raise CriticdError("there are no rows to select a model by")
         rows = sum(len(piece["columns"]["states"]) for piece in pieces)
@@ -320,7 +347,7 @@ class Coordinator:
             outcome = learner.refit()
             if outcome.outcome != "adopted":
                 raise CriticdError(f"no model was selected: {outcome.reason}")
-            return learner._critic.epoch()
+            return learner._critic.epoch(), removals
 
     def _op_round(self) -> Message:
         self.round()
@@ -421,6 +448,7 @@ class Coordinator:
                 "generation": self._present,
                 "coming": self._coming,
                 "selecting": self._selecting is not None,
+                "owes": self._owes(),
                 "fault": self._selection_error or self._fault,
                 "revision": self._revision,
                 "age_s": now - self._model_time if self._model else None,

@@ -322,6 +322,7 @@ class Worker:
         """Other epochs are over."""
         self._learned = {key: value for key, value in self._learned.items() if key == generation}
         self._again = {key: value for key, value in self._again.items() if key in (generation, _POOL)}
+        self._epochs = {key: value for key, value in self._epochs.items() if key == generation}
         return {}
 
     def _op_remove(self, stream: str, first: int, end: int | None) -> Message:
@@ -368,14 +369,16 @@ class Worker:
             "rows": self._rows,
             "streams": len(self._next),
             "lost": self._lost,
+            "removals": self._removals,
             "bytes": self._journal.end,
             "messages": messages,
         }
 
     def _op_pool(self) -> Message:
         # A selection must not see rows that were taken back.
-        self._lock.wait_for(lambda: self._stopped or _POOL not in self._again)
-        return {"pieces": self._pool.pieces()}
+        if _POOL in self._again:
+            return {"drawing": True}
+        return {"pieces": self._pool.pieces(), "removals": self._removals}
 
     def _op_release(self, stream: str, at_end: bool) -> Message:
         """Give a stream away; with `at_end` only if no chain of it runs."""

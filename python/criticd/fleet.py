@@ -124,7 +124,8 @@ class FleetStatus:
 
     - `generation` counts epochs: selections that all workers learn in; `epoch` is the fingerprint of the one in force,
       0 before the first. `coming` is the number of an epoch which workers still learn their rows in, else 0;
-      `selecting` says whether one is being selected.
+      `selecting` says whether one is being selected; `owes`, whether rows that were taken back had a part in the one
+      in force: another is then selected by itself.
     - `revision` and `age_s` are the model's; None while there is none.
     - `rows` acknowledged, `merged` in the model. `lost`: rows that were in the model, and in no journal any more.
     - `moved`: streams that are not at the worker of their hash, with that worker; `moving` are on their way.
@@ -135,6 +136,7 @@ class FleetStatus:
     generation: int
     coming: int
     selecting: bool
+    owes: bool
     fault: str | None
     revision: int
     age_s: float | None
@@ -485,7 +487,8 @@ class Fleet:
         The chains that they belonged to end before them and begin behind them. A producer that sends them again hears
         that they are known. With `wait`, return when the model has nothing of them: their sums are gone at once, and a
         new selection follows, since they had a part in the one before. The journals of the workers keep their bytes.
-        Raises `RemoteError` if a worker is away for too long: call again.
+        Raises `RemoteError` if a worker is away for too long: call again. Without `wait` the coordinator selects by
+        itself, when it has heard of it.
 
         ```python
         fleet.remove("arm-7")                       # the whole robot
@@ -496,10 +499,20 @@ class Fleet:
         if first < 0 or (end is not None and end <= first):
             raise Invalid("rows", f"must be two ascending numbers from 0 on, are {first} and {end}")
         count = sum(self._removed(name, stream, first, end) for name in self._names[: self._workers])
-        if count and wait and self.status().generation:
+        if not wait:
+            return count
+        self._asked("round")
+        if self.status().generation:
             self.merge()
-            self.select()
-        return count
+        until = time.monotonic() + 2 * self._patience.epoch_s + self._patience.start_s
+        while True:
+            self._asked("round")
+            status = self.status()
+            if not (status.owes or status.coming):
+                return count
+            if time.monotonic() > until:
+                raise RemoteError(COORDINATOR, "select", "is not done in time: `status()` says which workers lag")
+            time.sleep(self._patience.retry_s)
 
     def _removed(self, worker: str, stream: str, first: int, end: int | None) -> int:
         link, until = self._parts.link(worker), time.monotonic() + self._patience.rows_s

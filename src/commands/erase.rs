@@ -25,7 +25,7 @@ pub(crate) struct Erase {
     place: Place,
     /// Call streams that were taken back whole by numbers, too
     ///
-    /// Their names, the names of their sessions and policies, and who asked for the removal and why are then in no file either. A producer that
+    /// Their names, the names of their sessions and policies, and who asked for removals and why are then in no file either. A producer that
     /// sends under the old name again begins a new stream: rows that were taken back come back if it sends them.
     #[arg(long)]
     forget_names: bool,

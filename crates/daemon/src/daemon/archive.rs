@@ -541,7 +541,7 @@ fn check_empty(directory: &Path) -> Result<(), ArchiveError> {
     // What was set aside here stays beside what comes.
     let stays = |name: &str| ["before-", "damaged-"].iter().any(|start| name.starts_with(start));
     let vacant = |name: &str, is_directory: bool| {
-        [replace::RESTORED, "lock", TOMBSTONES].contains(&name) || (is_directory && stays(name))
+        [replace::RESTORED, "lock", TOMBSTONES, "tombstones.new"].contains(&name) || (is_directory && stays(name))
     };
     match fs::read_dir(directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}

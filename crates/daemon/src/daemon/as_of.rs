@@ -143,6 +143,16 @@ pub(super) fn group_then(storage: &mut dyn Storage, moment: Moment) -> Result<u6
     Ok(found.unwrap_or(0))
 }
 
+/// Offset behind the last row that was stored by then.
+pub(super) fn end_then(storage: &mut dyn Storage, moment: Moment) -> Result<u64, AsOfError> {
+    let group = group_then(storage, moment)?;
+    Ok(storage
+        .headers(group, 1)?
+        .first()
+        .filter(|head| head.id == group)
+        .map_or(0, |head| head.first_offset + head.rows))
+}
+
 /// The state behind group number `wanted`; see [`as_of`].
 pub(super) fn state_behind(
     storage: &mut dyn Storage,

@@ -14,8 +14,8 @@ use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage as _};
 use crate::journal::{GroupWriter, Record, StoredGroup};
 use crate::learner::LabelPart;
-use crate::learner::removal::Offsets;
-use crate::state::record::{Group, Origin, RemovedRows};
+use crate::learner::removal::{Offsets, Selector};
+use crate::state::record::{Group, Origin};
 use crate::state::removals::{self, Removals};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -96,7 +96,7 @@ pub fn erase(directory: &Path, forget_names: bool, progress: &mut dyn FnMut(u64,
     };
     let removals = &checkpoint.removals;
     if let Some(origin) = checkpoint.origin {
-        tombstones::note(directory, origin, removals.offsets()).map_err(in_file(directory))?;
+        tombstones::note(directory, origin, removals).map_err(in_file(directory))?;
     }
     let part = replace::stage(directory, ERASED).map_err(in_file(directory))?;
     let (erased, crc, origin) = copy(&mut storage, &part, (removals, &names), end, progress)?;
@@ -179,12 +179,18 @@ fn forget(
     end: Mark,
 ) -> Result<HashMap<String, String>, ArchiveError> {
     let (first, _) = storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty"))?;
-    let (mut lost, mut kept) = (BTreeSet::new(), HashSet::new());
+    let (mut lost, mut kept, mut asked) = (BTreeSet::new(), HashSet::new(), HashSet::new());
     let read = good_groups(storage, first, |stored, _, records| {
         let group = Group { end: stored.mark(), first_offset: stored.first_offset, time: 0.0, records };
         for record in checkpoint.removals.clean(group).records {
             match record {
-                Record::Removed(removed) => lost.extend(removed.streams),
+                Record::Removed(removed) => {
+                    lost.extend(removed.streams);
+                    asked.extend(removed.selectors.into_iter().filter_map(|selector| match selector {
+                        Selector::Stream(name) => Some(name),
+                        _ => None,
+                    }));
+                }
                 Record::Rows(taken) => drop(kept.insert(taken.stream)),
                 _ => {}
             }
@@ -193,12 +199,19 @@ fn forget(
     });
     read.map_err(damaged)?;
     let mut names = HashMap::new();
+    // Where retention has dropped rows it may have dropped the others of a stream.
+    let is_whole = |name: &str| first == 1 || asked.contains(name);
     for number in lost.into_iter().filter(|number| !kept.contains(number)) {
+        if !checkpoint.streams.name(number).is_some_and(is_whole) {
+            continue;
+        }
         if let Some(former) = checkpoint.streams.forget_name(number) {
             names.insert(former, checkpoint.streams.name(number).unwrap_or_default().to_owned());
         }
     }
-    checkpoint.removals.forget_names(&names);
+    if !names.is_empty() {
+        checkpoint.removals.forget_names(&names);
+    }
     Ok(names)
 }
 
@@ -223,8 +236,9 @@ fn without(
         let critic = match record {
             Record::Adopted { critic, .. } => critic.clone(),
             Record::Rebuilt(learner) => learner.settings().name.clone(),
-            Record::Removed(RemovedRows { selectors, by, reason, .. }) => {
-                changed |= removals::forget_names(names, selectors, [by, reason]);
+            Record::Removed(removed) if !names.is_empty() => {
+                removals::forget_names(names, &mut removed.selectors);
+                (removed.by, removed.reason, changed) = (None, None, true);
                 continue;
             }
             Record::Heads(change) => {

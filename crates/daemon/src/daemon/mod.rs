@@ -751,8 +751,7 @@ fn open_core(
 
 /// Take rows back that the data have and the list beside them names.
 fn honour_tombstones(config: &Config, core: &mut Core, clock: Clock, stop: &AtomicBool) -> Result<(), StartError> {
-    let find = &mut |job: &RemovalJob| removal::find(&config.data_dir, job, stop);
-    tombstones::honour(&config.data_dir, core, clock.now(), find).map_err(|why| {
+    tombstones::honour(&config.data_dir, core, clock.now(), stop).map_err(|why| {
         let path = config.data_dir.clone();
         match stop.load(Ordering::Relaxed) {
             true => StartError::Recover { path, source: RecoverError::Stopped },

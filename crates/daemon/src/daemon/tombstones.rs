@@ -1,18 +1,25 @@
 //! Offsets of the rows that were taken back, in a file beside the data. Where a backup of before takes the place of the data, the next
 //! start takes these rows back once more. The file has no content of rows, and no names.
 
+use super::as_of::{Moment, end_then};
 use super::core::{Core, Now};
-use super::removal::{RemovalFound, RemovalJob};
+use super::removal::find;
+use crate::journal::store::SqliteStorage;
 use crate::learner::removal::Offsets;
 use crate::state::record::Origin;
+use crate::state::removals::Removals;
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// Name of the file.
 pub const TOMBSTONES: &str = "tombstones.json";
+/// Pause after the file could not be written.
+const RETRY: Duration = Duration::from_secs(60);
 /// Version of the file.
 const VERSION: u32 = 1;
 /// Times of two journals that differ by less are the same, seconds: the file has decimal numbers.
@@ -30,8 +37,17 @@ pub struct Tombstones {
 struct OfJournal {
     /// Unix seconds of its first group, which tells it from others.
     begun: f64,
-    /// Offsets.
-    removed: Offsets,
+    /// Oldest first.
+    removals: Vec<RemovedThen>,
+}
+
+/// Rows that were taken back together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct RemovedThen {
+    /// Unix seconds. Rows that were stored later at these offsets are others.
+    time: f64,
+    /// Where they were.
+    offsets: Offsets,
 }
 
 impl Tombstones {
@@ -45,7 +61,7 @@ impl Tombstones {
             read => read?,
         };
         let read: Self = serde_json::from_slice(&bytes)?;
-        let is_consistent = |journal: &OfJournal| journal.removed.are_consistent(0);
+        let is_consistent = |journal: &OfJournal| journal.removals.iter().all(|then| then.offsets.are_consistent(0));
         let fault = match read.version {
             0 | VERSION if read.journals.iter().all(is_consistent) => return Ok(read),
             0 | VERSION => "its ranges do not ascend",
@@ -68,23 +84,32 @@ impl Tombstones {
         self.journals.is_empty()
     }
 
-    /// Offsets that were taken back from the journal that begins there.
-    fn of(&self, origin: Origin) -> Offsets {
+    /// What was taken back from the journal that begins there.
+    fn of(&self, origin: Origin) -> &[RemovedThen] {
         let own = self.journals.iter().find(|journal| (journal.begun - origin.time).abs() < SAME);
-        own.map(|journal| journal.removed.clone()).unwrap_or_default()
+        own.map_or(&[], |journal| &journal.removals)
     }
 
-    /// Add what was taken back from the journal that begins then.
-    fn add(&mut self, begun: f64, removed: &Offsets) {
-        match self.journals.iter_mut().find(|journal| (journal.begun - begun).abs() < SAME) {
-            Some(journal) => journal.removed.join(removed),
-            None => self.journals.push(OfJournal { begun, removed: removed.clone() }),
+    /// Add what was taken back by some time from the journal that begins then, but for what is known.
+    fn add(&mut self, begun: f64, time: f64, removed: &Offsets) {
+        let known = self.journals.iter().position(|journal| (journal.begun - begun).abs() < SAME);
+        let at = known.unwrap_or_else(|| {
+            self.journals.push(OfJournal { begun, removals: Vec::new() });
+            self.journals.len() - 1
+        });
+        let removals = &mut self.journals[at].removals;
+        let offsets = removals.iter().fold(removed.clone(), |new, then| new.without(&then.offsets));
+        if !offsets.is_empty() {
+            removals.push(RemovedThen { time, offsets });
+            removals.sort_by(|a, b| a.time.total_cmp(&b.time));
         }
     }
 
     /// Add all of `others`.
     pub fn join(&mut self, others: &Self) {
-        others.journals.iter().for_each(|journal| self.add(journal.begun, &journal.removed));
+        for journal in &others.journals {
+            journal.removals.iter().for_each(|then| self.add(journal.begun, then.time, &then.offsets));
+        }
     }
 }
 
@@ -92,9 +117,10 @@ impl Tombstones {
 ///
 /// # Errors
 /// If the file cannot be read or written.
-pub fn note(directory: &Path, origin: Origin, removed: &Offsets) -> io::Result<()> {
+pub fn note(directory: &Path, origin: Origin, removals: &Removals) -> io::Result<()> {
     let mut all = Tombstones::read(directory)?;
-    all.add(origin.time, removed);
+    let time = removals.told().last().map_or(origin.time, |last| last.time);
+    all.add(origin.time, time, removals.offsets());
     all.write(directory)
 }
 
@@ -102,48 +128,62 @@ pub fn note(directory: &Path, origin: Origin, removed: &Offsets) -> io::Result<(
 #[derive(Debug)]
 pub(super) struct Keeper {
     directory: PathBuf,
-    /// Removals that the file has; none once it could not be written.
-    noted: Option<u64>,
+    /// Removals that the file has.
+    noted: u64,
+    /// When the file could not be written last.
+    failed: Option<Instant>,
 }
 
 impl Keeper {
     pub(super) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), noted: Some(0) }
+        Self { directory: directory.to_owned(), noted: 0, failed: None }
     }
 
-    /// Note removals that the file lacks.
+    /// Note removals that the file lacks. One that cannot be written is tried again later.
     pub(super) fn keep(&mut self, core: &Core) {
-        let (Some(origin), count) = (core.origin(), core.removals().count()) else { return };
-        if self.noted.is_none_or(|noted| noted == count) {
+        let count = core.removals().count();
+        if self.noted == count || self.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
             return;
         }
-        let written = note(&self.directory, origin, core.removals().offsets());
-        self.noted = written.is_ok().then_some(count);
-        if let Err(e) = written {
-            let path = self.directory.join(TOMBSTONES);
-            log::warn!("event=tombstones_unwritten path={} why={:?}", path.display(), e.to_string());
+        let written = match core.origin() {
+            Some(origin) => note(&self.directory, origin, core.removals()).map_err(|e| e.to_string()),
+            None => Err("the journal does not say where it begins".to_owned()),
+        };
+        match written {
+            Ok(()) => (self.noted, self.failed) = (count, None),
+            Err(why) => {
+                let path = self.directory.join(TOMBSTONES);
+                if self.failed.replace(Instant::now()).is_none() {
+                    log::warn!("event=tombstones_unwritten path={} why={why:?}", path.display());
+                }
+            }
         }
     }
 }
 
-/// Take rows back that the file names and the data still have, before anybody asks. `find` looks for them.
+/// Take rows back that the file names and the data still have, before anybody asks; until `stop` is set.
 ///
 /// # Errors
 /// Why that cannot be.
-pub(super) fn honour(
-    directory: &Path,
-    core: &mut Core,
-    now: Now,
-    find: &mut dyn FnMut(&RemovalJob) -> RemovalFound,
-) -> Result<(), String> {
+pub(super) fn honour(directory: &Path, core: &mut Core, now: Now, stop: &AtomicBool) -> Result<(), String> {
     let Some(origin) = core.origin() else { return Ok(()) };
-    let listed = Tombstones::read(directory).map_err(|e| e.to_string())?.of(origin);
-    let missing = listed.within(&(core.first_offset()..core.offset())).without(core.removals().offsets());
+    let listed = Tombstones::read(directory).map_err(|e| e.to_string())?;
+    let mut storage = SqliteStorage::open_beside(directory).map_err(|e| e.to_string())?;
+    let mut missing = Offsets::default();
+    for RemovedThen { time, offsets } in listed.of(origin) {
+        let new = offsets.within(&(core.first_offset()..core.offset())).without(core.removals().offsets());
+        if !new.is_empty() {
+            let end = end_then(&mut storage, Moment::Time(*time)).map_err(|e| e.to_string())?;
+            missing.join(&new.within(&(0..end)));
+        }
+    }
     if missing.is_empty() {
         return Ok(());
     }
     log::warn!("event=rows_removed_again rows={} why=\"the data are older than {TOMBSTONES}\"", missing.count());
-    core.take_back(&missing, &format!("the data were older than {TOMBSTONES}"), now, find)
+    core.take_back(&missing, &format!("the data were older than {TOMBSTONES}"), now, &mut |job| {
+        find(directory, job, stop)
+    })
 }
 
 #[cfg(test)]
@@ -154,22 +194,28 @@ mod tests {
     fn what_was_taken_back_is_noted_for_each_journal() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Tombstones::read(directory.path()).unwrap().is_empty());
-        let at = |time| Origin { crc: 7, time };
-        for (time, range) in [(1.7e9 + 0.123_456_789, 3..5), (5.0, 0..9), (1.7e9 + 0.123_456_789, 4..8)] {
-            note(directory.path(), at(time), &Offsets::from(range)).unwrap();
+        let mut all = Tombstones::default();
+        for (begun, time, range) in
+            [(1.7e9 + 0.123_456_789, 20.0, 3..5), (5.0, 6.0, 0..9), (1.7e9 + 0.123_456_789, 30.0, 4..8)]
+        {
+            all.add(begun, time, &Offsets::from(range));
         }
+        all.write(directory.path()).unwrap();
         let mut read = Tombstones::read(directory.path()).unwrap();
         // The erasure of a first group changes its checksum.
-        let of = |read: &Tombstones, time| read.of(Origin { crc: 8, time });
-        let found = [1.7e9 + 0.123_456_789, 5.0, 6.0].map(|time| of(&read, time));
-        assert_eq!(found, [Offsets::from(3..8), Offsets::from(0..9), Offsets::default()]);
+        let of = |read: &Tombstones, time| -> Vec<(f64, Offsets)> {
+            read.of(Origin { crc: 8, time }).iter().map(|then| (then.time, then.offsets.clone())).collect()
+        };
+        let offsets = |range: std::ops::Range<u64>| Offsets::from(range);
+        assert_eq!(of(&read, 1.7e9 + 0.123_456_789), [(20.0, offsets(3..5)), (30.0, offsets(5..8))]);
+        assert_eq!((of(&read, 5.0), of(&read, 6.0)), (vec![(6.0, offsets(0..9))], Vec::new()));
         let mut others = Tombstones::default();
-        others.add(5.0, &Offsets::from(20..21));
+        others.add(5.0, 3.0, &offsets(2..21));
         read.join(&others);
-        assert_eq!(of(&read, 5.0), [0..9, 20..21].into_iter().collect());
+        assert_eq!(of(&read, 5.0), [(3.0, offsets(9..21)), (6.0, offsets(0..9))]);
         for bad in [
             r#"{"version": 9, "journals": []}"#,
-            r#"{"version": 1, "journals": [{"begun": 1, "removed": [{"start": 9, "end": 3}]}]}"#,
+            r#"{"version": 1, "journals": [{"begun": 1, "removals": [{"time": 2, "offsets": [{"start": 9, "end": 3}]}]}]}"#,
             "{",
         ] {
             fs::write(directory.path().join(TOMBSTONES), bad).unwrap();

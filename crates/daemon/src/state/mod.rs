@@ -368,6 +368,7 @@ impl State {
                 Record::Advice(_) => {}
                 Record::Removed(removed) => self.remove(&removed, offset, group.time, &mut applied.failed),
                 Record::Hole(rows) => {
+                    self.streams.pass_hole();
                     self.leave_hole(offset, rows);
                     offset += rows;
                 }

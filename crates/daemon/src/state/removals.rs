@@ -105,10 +105,11 @@ impl Removals {
         critics.filter(of).for_each(|influence| influence.free = Some((learner.generation(), learner.learned())));
     }
 
-    /// Forget names of streams where the last removals tell of them.
+    /// Forget names of streams where the last removals tell of them, and the words that came with each: they may have names, too.
     pub(crate) fn forget_names(&mut self, names: &HashMap<String, String>) {
         for Removal { by, reason, selectors, .. } in &mut self.told {
-            forget_names(names, selectors, [by, reason]);
+            forget_names(names, selectors);
+            (*by, *reason) = (None, None);
         }
     }
 
@@ -165,22 +166,12 @@ impl Removals {
     }
 }
 
-/// Replace names of streams by others in what was asked for, and forget the words that came with it: they may have names, too. Whether
-/// there was something to forget.
-pub(crate) fn forget_names(
-    names: &HashMap<String, String>,
-    selectors: &mut [Selector],
-    words: [&mut Option<String>; 2],
-) -> bool {
-    let mut forgotten = false;
+/// Replace names of streams by others in what was asked for.
+pub(crate) fn forget_names(names: &HashMap<String, String>, selectors: &mut [Selector]) {
     for selector in selectors {
         let (Selector::Stream(stream) | Selector::Session { stream, .. }) = selector else { continue };
-        let Some(other) = names.get(stream) else { continue };
-        *selector = Selector::Stream(other.clone());
-        forgotten = true;
+        if let Some(other) = names.get(stream) {
+            *selector = Selector::Stream(other.clone());
+        }
     }
-    if forgotten {
-        words.into_iter().for_each(|words| *words = None);
-    }
-    forgotten
 }

@@ -21,8 +21,11 @@ const SEQ_END: u64 = 1 << 53;
 /// Former sessions per stream that are refused.
 const FENCED_SESSIONS: usize = 16;
 
+/// How streams are called that are known by their numbers alone.
+const REMOVED: &str = "removed-";
+
 /// Position of one stream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Stream {
     name: String,
     session: String,
@@ -93,6 +96,8 @@ pub struct Streams {
     by_name: HashMap<String, u32>,
     /// Offset behind the last row, number: the one silent for longest first.
     by_age: BTreeSet<(u64, u32)>,
+    /// Whether rows before the next ones were erased, and streams with them.
+    behind_holes: bool,
 }
 
 impl From<Vec<Stream>> for Streams {
@@ -100,7 +105,7 @@ impl From<Vec<Stream>> for Streams {
         let numbered = || (0u32..).zip(&streams);
         let by_name = numbered().map(|(number, stream)| (stream.name.clone(), number)).collect();
         let by_age = numbered().map(|(number, stream)| (stream.last_offset, number)).collect();
-        Self { by_name, by_age, streams }
+        Self { by_name, by_age, streams, behind_holes: false }
     }
 }
 
@@ -166,9 +171,8 @@ impl Streams {
     /// Replace what a stream was called, by its number, and forget what its session and its policy were called. Returns the name that it
     /// had. Its producer is another stream from here on.
     pub fn forget_name(&mut self, number: u32) -> Option<String> {
-        let free = |name: &String| !self.by_name.contains_key(name);
-        let name = (0..).map(|n| format!("removed-{number}{}", "'".repeat(n))).find(free)?;
-        let stream = self.streams.get_mut(number as usize)?;
+        let name = self.name_of_removed(number);
+        let stream = self.streams.get_mut(number as usize).filter(|stream| !stream.name.starts_with(REMOVED))?;
         let former = std::mem::replace(&mut stream.name, name.clone());
         stream.session = name.clone();
         stream.policy = None;
@@ -333,18 +337,13 @@ impl Streams {
 
     /// Give `number` to the stream of `batch`; who had it is forgotten.
     fn newcomer(&mut self, batch: &Batch, number: u32, offset: u64, now: f64) {
-        let stream = Stream {
-            name: batch.stream().to_owned(),
-            session: batch.session().to_owned(),
-            next_seq: 0,
-            rows: 0,
-            last_seen: now,
-            last_offset: offset,
-            open: None,
-            known: VecDeque::with_capacity(FINGERPRINTS),
-            fenced: VecDeque::new(),
-            policy: None,
-        };
+        let (name, session) = (batch.stream().to_owned(), batch.session().to_owned());
+        let known = VecDeque::with_capacity(FINGERPRINTS);
+        self.put(Stream { name, session, known, ..Stream::default() }, number, offset, now);
+    }
+
+    fn put(&mut self, stream: Stream, number: u32, offset: u64, now: f64) {
+        let stream = Stream { last_seen: now, last_offset: offset, ..stream };
         self.by_age.insert((offset, number));
         self.by_name.insert(stream.name.clone(), number);
         if number as usize == self.streams.len() {
@@ -369,8 +368,10 @@ impl Streams {
                 return Err(format!("stream {:?} has number {known}, not {number}", batch.stream()));
             }
             Some(_) => self.admit_known(batch, false, number),
-            None if number as usize > self.streams.len() => return Err(format!("there is no stream number {number}")),
-            None => Self::fresh(batch, false, number, false),
+            None => {
+                self.fill_up_to(number, now)?;
+                Self::fresh(batch, false, number, false)
+            }
         };
         let admission = admission.map_err(|error| error.to_string())?;
         if admission.duplicates > 0 {
@@ -379,6 +380,30 @@ impl Streams {
         let mut agree = true;
         let other = self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
         if agree { Ok(other) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
+    }
+
+    /// Rows in this place were erased. With them may go all that a journal knew of their streams.
+    pub fn pass_hole(&mut self) {
+        self.behind_holes = true;
+    }
+
+    /// Put streams in the places of erased ones, whose names are not known any more, before this number.
+    fn fill_up_to(&mut self, number: u32, now: f64) -> Result<(), String> {
+        if number as usize > self.streams.len() && !self.behind_holes {
+            return Err(format!("there is no stream number {number}"));
+        }
+        while self.streams.len() < number as usize {
+            let next = self.streams.len() as u32;
+            let name = self.name_of_removed(next);
+            self.put(Stream { name, ..Stream::default() }, next, 0, now);
+        }
+        Ok(())
+    }
+
+    /// A name that no stream has, for a stream that is known by its number alone.
+    fn name_of_removed(&self, number: u32) -> String {
+        let free = |name: &String| !self.by_name.contains_key(name);
+        (0..).map(|n| format!("{REMOVED}{number}{}", "'".repeat(n))).find(free).unwrap_or_default()
     }
 
     /// Streams of these numbers have lost rows: what they send again is known by its number alone. The last rows of `ended` are among
