@@ -2,13 +2,18 @@
 //! moment at a time, and the last few stay.
 
 use super::query_budget::Refusal;
+use crate::panics;
 use crate::snapshot::Snapshot;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+/// Who has not asked for so long what is learned has left.
+const LEFT: Duration = Duration::from_secs(3);
 /// Moments whose models stay.
 const MOMENTS: usize = 4;
 /// Stands in the place of rows that are done where the thread is to end.
@@ -35,16 +40,18 @@ impl fmt::Debug for Relearn {
 #[derive(Debug)]
 pub(super) struct LookingBack {
     relearn: Relearn,
-    found: Arc<Mutex<Moments>>,
-    /// Held by the thread that learns: there is one at a time.
-    turn: Arc<Mutex<()>>,
+    moments: Arc<Mutex<Moments>>,
 }
 
 #[derive(Debug, Default)]
 struct Moments {
-    /// Newest last.
+    /// Newest last. What could not be told is there until somebody has read it.
     known: VecDeque<(u64, Result<Models, String>)>,
     running: Option<MomentUnderWay>,
+    /// What is learned next.
+    wanted: Option<u64>,
+    /// Whether there is a thread.
+    works: bool,
 }
 
 /// A moment that is learned: its offset, rows that are done, and all of them.
@@ -53,11 +60,13 @@ struct MomentUnderWay {
     offset: u64,
     done: Arc<AtomicU64>,
     of: Arc<AtomicU64>,
+    /// When it was asked for last.
+    asked: Instant,
 }
 
 impl LookingBack {
     pub(super) fn new(relearn: Relearn) -> Self {
-        Self { relearn, found: Arc::default(), turn: Arc::default() }
+        Self { relearn, moments: Arc::default() }
     }
 
     /// The model of a critic as it was, without its variance.
@@ -65,62 +74,85 @@ impl LookingBack {
     /// # Errors
     /// [`Refusal::Later`] while it is learned; `Invalid` where that moment cannot be told.
     pub(super) fn get(&self, critic: &str, offset: u64) -> Result<Arc<Snapshot>, Refusal> {
-        let mut found = self.found.lock();
-        if let Some((_, models)) = found.known.iter().find(|(known, _)| *known == offset) {
-            let models = models.as_ref().map_err(|why| Refusal::Invalid(why.clone()))?;
+        let mut moments = self.moments.lock();
+        if let Some(at) = moments.known.iter().position(|(known, _)| *known == offset) {
+            let (_, models) = &moments.known[at];
+            let Ok(models) = models else {
+                let why = moments.known.remove(at).and_then(|(_, models)| models.err());
+                return Err(Refusal::Invalid(why.unwrap_or_default()));
+            };
             let own = models.iter().find(|(name, _)| name == critic);
             let (_, model) = own.ok_or_else(|| Refusal::Invalid("there was no such critic then".to_owned()))?;
             return model.clone().map_err(Refusal::Invalid);
         }
-        match &found.running {
-            Some(running) if running.offset == offset => {}
-            other => {
-                other.iter().for_each(MomentUnderWay::stop);
-                found.running = Some(self.begin(offset).map_err(|e| Refusal::Invalid(e.to_string()))?);
+        if let Some(running) = moments.running.as_mut().filter(|running| running.offset == offset) {
+            running.asked = Instant::now();
+            let share = running.percent();
+            return Err(Refusal::Later(format!("learning the rows before row {offset} again: {share} %")));
+        }
+        // Whoever has asked for the other one may have left.
+        let left = |running: &&MomentUnderWay| running.asked.elapsed() > LEFT;
+        moments.running.iter().filter(left).for_each(MomentUnderWay::stop);
+        moments.wanted = Some(offset);
+        if !moments.works {
+            let (relearn, shared) = (self.relearn.clone(), Arc::clone(&self.moments));
+            let work = move || run(&relearn, &shared);
+            let spawned = std::thread::Builder::new().name("criticd-then".into()).spawn(work);
+            moments.works = spawned.map(|_| true).map_err(|e| Refusal::Invalid(e.to_string()))?;
+        }
+        Err(Refusal::Later(format!("the rows before row {offset} are to be learned again")))
+    }
+}
+
+/// Learn what is wanted, until nothing is.
+fn run(relearn: &Relearn, shared: &Mutex<Moments>) {
+    // Learning and answering go first. Without that things are only slower.
+    if let Err(e) = rustix::process::nice(5) {
+        log::debug!("event=priority_unchanged why={e}");
+    }
+    loop {
+        let own = {
+            let mut moments = shared.lock();
+            let Some(offset) = moments.wanted.take() else {
+                moments.works = false;
+                return;
+            };
+            let (done, of, asked) = (Arc::default(), Arc::default(), Instant::now());
+            moments.running.insert(MomentUnderWay { offset, done, of, asked }).clone()
+        };
+        // A bug costs this moment, not those that follow.
+        let learn = || (relearn.0)(own.offset, &mut |done, of| own.goes_on(done, of));
+        let models = catch_unwind(AssertUnwindSafe(learn)).unwrap_or_else(|panic| Err(panics::message(&*panic)));
+        let light = |(name, model): (String, Result<Snapshot, String>)| {
+            (name, model.map(|model| Arc::new(model.without_variance())))
+        };
+        let models = models.map(|models| models.into_iter().map(light).collect());
+        let mut moments = shared.lock();
+        moments.running = None;
+        if !own.is_stopped() {
+            moments.known.push_back((own.offset, models));
+            while moments.known.len() > MOMENTS {
+                moments.known.pop_front();
             }
         }
-        let share = found.running.as_ref().map_or(0, MomentUnderWay::percent);
-        Err(Refusal::Later(format!("learning the rows before row {offset} again: {share} %")))
-    }
-
-    fn begin(&self, offset: u64) -> std::io::Result<MomentUnderWay> {
-        let running = MomentUnderWay { offset, done: Arc::default(), of: Arc::default() };
-        let (own, found, turn) = (running.clone(), Arc::clone(&self.found), Arc::clone(&self.turn));
-        let Relearn(relearn) = self.relearn.clone();
-        let work = move || {
-            // Learning and answering go first. Without that things are only slower.
-            if let Err(e) = rustix::process::nice(5) {
-                log::debug!("event=priority_unchanged why={e}");
-            }
-            let _turn = turn.lock();
-            let models = relearn(offset, &mut |done, of| own.goes_on(done, of));
-            let light = |(name, model): (String, Result<Snapshot, String>)| {
-                (name, model.map(|model| Arc::new(model.without_variance())))
-            };
-            let mut found = found.lock();
-            if own.done.load(Ordering::Relaxed) == STOP {
-                return;
-            }
-            found.running = None;
-            found.known.push_back((offset, models.map(|models| models.into_iter().map(light).collect())));
-            while found.known.len() > MOMENTS {
-                found.known.pop_front();
-            }
-        };
-        std::thread::Builder::new().name("criticd-then".into()).spawn(work)?;
-        Ok(running)
     }
 }
 
 impl Drop for LookingBack {
     fn drop(&mut self) {
-        self.found.lock().running.iter().for_each(MomentUnderWay::stop);
+        let mut moments = self.moments.lock();
+        moments.wanted = None;
+        moments.running.iter().for_each(MomentUnderWay::stop);
     }
 }
 
 impl MomentUnderWay {
     fn stop(&self) {
         self.done.store(STOP, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.done.load(Ordering::Relaxed) == STOP
     }
 
     fn goes_on(&self, done: u64, of: u64) -> bool {
@@ -142,13 +174,14 @@ mod tests {
     use crossbeam_channel::bounded;
 
     #[test]
-    fn a_moment_is_learned_once_and_another_takes_its_place() {
+    fn moments_are_learned_one_after_the_other_and_one_that_nobody_waits_for_is_given_up() {
         let (told, heard) = bounded::<u64>(10);
         let (go, going) = bounded::<()>(0);
         let relearn = move |offset: u64, progress: &mut dyn FnMut(u64, u64) -> bool| {
             told.send(offset).unwrap();
+            assert_ne!(offset, 50, "injected");
             while progress(1, 4) {
-                if going.recv_timeout(std::time::Duration::from_millis(1)).is_ok() {
+                if going.recv_timeout(Duration::from_millis(1)).is_ok() {
                     let models = [("a", Ok(model(1))), ("b", Err("no model then".to_owned()))];
                     return Ok(models.map(|(name, model)| (name.to_owned(), model)).into());
                 }
@@ -157,18 +190,28 @@ mod tests {
         };
         let then = LookingBack::new(Relearn(Arc::new(relearn)));
         let later = |refused: &Result<_, Refusal>| matches!(refused, Err(Refusal::Later(_)));
-        assert!(later(&then.get("a", 30)) && later(&then.get("a", 30)));
+        let wait = |critic: &str, offset| loop {
+            match then.get(critic, offset) {
+                Err(Refusal::Later(_)) => std::thread::yield_now(),
+                found => return found,
+            }
+        };
+        assert!(later(&then.get("a", 30)));
         assert_eq!(heard.recv(), Ok(30));
-        // The reader has moved on.
-        assert!(later(&then.get("b", 40)));
-        assert_eq!(heard.recv(), Ok(40));
+        // Another reader waits until that is done.
+        assert!(later(&then.get("b", 40)) && later(&then.get("a", 30)));
         go.send(()).unwrap();
-        while later(&then.get("a", 40)) {
-            std::thread::yield_now();
-        }
-        assert!(then.get("a", 40).unwrap().variance.is_none());
-        assert_eq!(then.get("b", 40), Err(Refusal::Invalid("no model then".to_owned())));
-        assert!(matches!(then.get("c", 40), Err(Refusal::Invalid(_))));
-        assert!(heard.is_empty(), "what is known is not learned again, and what was given up is over");
+        assert!(wait("a", 30).unwrap().variance.is_none());
+        assert_eq!(heard.recv(), Ok(40));
+        // Whoever wanted that has left.
+        then.moments.lock().running.as_mut().unwrap().asked -= 2 * LEFT;
+        assert!(later(&then.get("a", 50)));
+        assert_eq!(heard.recv(), Ok(50));
+        assert!(matches!(wait("a", 50), Err(Refusal::Invalid(why)) if why.contains("injected")));
+        assert!(later(&then.get("b", 60)));
+        go.send(()).unwrap();
+        assert_eq!(wait("b", 60), Err(Refusal::Invalid("no model then".to_owned())));
+        assert!(matches!(then.get("c", 60), Err(Refusal::Invalid(_))));
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [60], "what is known is not learned again");
     }
 }
