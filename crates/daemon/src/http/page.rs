@@ -108,7 +108,7 @@ mod tests {
         for (path, kind, text) in FILES.iter().filter(|(_, kind, _)| *kind == SCRIPT) {
             let sent = sent(kind, text);
             assert_eq!(lines(&sent), lines(text.as_bytes()), "{path}");
-            assert!(!sent.windows(2).any(|two| two == b"*/"), "{path}");
+            assert!(!sent.windows(3).any(|three| three == b"/**"), "{path}");
         }
     }
 
