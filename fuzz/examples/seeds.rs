@@ -91,11 +91,6 @@ fn conversations() -> io::Result<()> {
         "plain",
         &seed(0, 4, &[b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5750\r\nUser-Agent: somebody who is lost\r\n\r\n"]),
     )?;
-    let publications = [frame(1, b"snapshot.default"), frame(0, &[1; 300]), frame(1, b"status"), frame(0, b"{}")];
-    for room in [1, 40, 255] {
-        let seed = seed(3, room, &[&handshake("PUB", ""), &publications.concat(), &publications.concat()]);
-        put("gate", &format!("behind_{room}"), &seed)?;
-    }
     Ok(())
 }
 

@@ -715,7 +715,7 @@ fn long_messages_that_are_begun_are_bounded_in_all() {
 
 #[test]
 fn whole_messages_that_the_daemon_has_not_taken_are_bounded_in_all() {
-    // Each fits into the buffers of the system between the gate and the socket behind it.
+    // Each is longer than what is read of a connection at once.
     const LEN: usize = 160 << 10;
     const MESSAGES: usize = 64;
     const ROOM: u64 = 1 << 20;

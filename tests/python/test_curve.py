@@ -838,6 +838,19 @@ def test_a_secret_key_that_others_may_read_is_refused(ring: Ring, tmp_path: Path
     assert refused.returncode != 0 and "is it a key file?" in refused.stderr and secret not in refused.stderr
 
 
+def test_a_start_that_fails_halfway_ends(ring: Ring, tmp_path: Path) -> None:
+    """Sockets of the daemon's own lie in a private directory: where its path is too long for one, the start ends and says so."""
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    config = tmp_path / "criticd.toml"
+    config.write_text(ring.config({"arm": ["append"]}))
+    ports = itertools.chain(*((f"--{name}", "tcp://127.0.0.1:0") for name in ("ingest", "control", "publish")))
+    arguments = ("serve", "--data-dir", tmp_path / "data", "--config", config, "--http", "off", *ports)
+    refused = run(*arguments, env=os.environ | {"TMPDIR": str(long)})
+    assert refused.returncode == 1, refused.stderr
+    assert "private directory" in refused.stderr and "TMPDIR" in refused.stderr, refused.stderr
+
+
 def test_secrets_are_nowhere_to_be_seen(start: Start, tmp_path: Path) -> None:
     encrypted = start("log=trace")
     ring, daemon = encrypted.ring, encrypted.daemon

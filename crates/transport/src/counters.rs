@@ -91,7 +91,7 @@ reasons! {
     Saturated => "saturated",
     /// Nothing came from it and nothing went to it for too long.
     Idle => "idle",
-    /// The socket behind the gate could not be reached or gave the connection up.
+    /// The socket behind the gate, which encrypted connections have, could not be reached.
     Internal => "internal",
     /// A producer's connection was reset, or the network carried it no longer: what it had sent and we had not received is gone.
     Reset => "reset",
@@ -115,7 +115,7 @@ pub struct SocketCounters {
     pub bytes_in: Count,
     /// Bytes written to peers.
     pub bytes_out: Count,
-    /// Bytes that wait for peers now, those of a message that has begun to come included.
+    /// Bytes that wait for peers now.
     pub backlog_bytes: Count,
     /// Messages that were meant for a peer and dropped because its backlog was full.
     pub backlog_dropped: Count,
@@ -145,9 +145,9 @@ pub struct Queued {
     /// Messages longer than a short one that are not whole, as long as they say they are; those of producers until they are in
     /// [`Queued::ingest`].
     pub unfinished: Count,
-    /// Replies that their socket has not taken.
+    /// Replies that the gate has not taken.
     pub replies: Count,
-    /// Publications that their socket has not taken.
+    /// Publications that the gate has not taken.
     pub publications: Count,
 }
 
@@ -181,12 +181,12 @@ pub struct Counters {
     pub requests: Count,
     /// Messages on control that were dropped because their frames were not a request.
     pub control_malformed: Count,
-    /// Replies handed on towards their client.
+    /// Replies put behind what waits for their client.
     pub replies_sent: Count,
-    /// Replies dropped because their client had left or its queue was full. Those that the gate dropped later are in
+    /// Replies dropped because their client had left, or libzmq had no room. Those for which the gate had none are in
     /// `control.backlog_dropped`.
     pub replies_dropped: Count,
-    /// Publications handed on towards the subscribers.
+    /// Publications put behind what waits for each subscriber that asked for them.
     pub publications_sent: Count,
     /// Failures to accept a connection, for want of descriptors mostly.
     pub accept_failed: Count,

@@ -21,17 +21,20 @@
 //! [`super::SHORT_BYTES`] these bytes count as those of long messages that have begun. What libzmq has to send counts among what waits for
 //! peers, from when it is given until the gate has read as much. A connection counts until libzmq has been told to let go of it.
 
+mod directory;
 mod flow;
 mod worker;
 
-use super::permit::{ConnectionPermit, Reader, Writer, is_reset};
+pub(super) use self::directory::PrivateDirectory;
+use self::directory::socket_in;
+use super::inbox::Inbox;
+use super::permit::{ConnectionPermit, Reader, Streams, Writer, is_reset};
 use super::settings::ENCRYPTED_BYTES;
 use super::turns::{Entrance, Watch};
-use super::zmq::{Inbox, spawn};
 use super::zmtp::{self, GREETING_LEN};
 use super::{
     Count, Counters, CurveSettings, Limits, Phase, Publication, Reason, Reply, Request, SocketName, StartError,
-    peer_number, plain_number,
+    peer_number, plain_number, spawn,
 };
 use crate::access::Rights;
 use crate::keys::SecretKey;
@@ -309,7 +312,7 @@ fn internal(error: zmq::Error) -> StartError {
 impl Shared {
     /// Decide about keys until the transport closes.
     fn judge(&self, zap: &zmq::Socket, phase: &watch::Receiver<Phase>) {
-        while !matches!(*phase.borrow(), Phase::Closing(_) | Phase::Closed) {
+        while phase.borrow().deadline().is_none() {
             if !matches!(zap.poll(zmq::POLLIN, POLL_INTERVAL_MS), Ok(n) if n > 0) {
                 continue;
             }
@@ -412,17 +415,12 @@ impl CurveListener {
     }
 
     /// Serve a connection until it is over; why it was cut, if it was.
-    pub(super) async fn serve(
-        &self,
-        seat: &ConnectionPermit,
-        mut reader: Reader,
-        mut writer: Writer,
-    ) -> Option<Reason> {
+    pub(super) async fn serve(&self, seat: &ConnectionPermit, (mut reader, mut writer): Streams) -> Option<Reason> {
         let connection = seat.connection();
         let (cut, cutting) = oneshot::channel();
         let flow = Arc::new(Flow::new(self.socket, cut));
         self.shared.flows.lock().insert(connection, Arc::clone(&flow));
-        let path = self.directory.join(format!("curve-{connection}"));
+        let path = socket_in(&self.directory, connection);
         let (let_go, forgotten) = oneshot::channel();
         let mut begun = Begun::new(&seat.gate, self.socket);
         let guest =

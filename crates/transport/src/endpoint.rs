@@ -2,12 +2,11 @@
 
 use criticd_protocol::endpoint::Endpoint;
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fs::{self, DirBuilder, Permissions};
-use std::hash::{BuildHasher, RandomState};
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -88,7 +87,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
 }
 
 /// Listen on a new unix socket that only our own user may connect to.
-pub(super) fn listen_at(path: &Path) -> io::Result<UnixListener> {
+fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     // No client can connect before the socket listens, so its mode is never too wide.
@@ -119,96 +118,5 @@ impl Drop for SocketFile {
             // If it stays, the next start finds it unused.
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-/// A directory that only our own user may enter, removed with what is in it when this is dropped.
-#[derive(Debug)]
-///
-/// A process that is killed leaves its directory behind; the next one to start removes it. Whose is still in use shows by a
-/// lock, since numbers of processes mean nothing where containers share the place.
-pub(super) struct PrivateDirectory {
-    path: PathBuf,
-    _lock: fs::File,
-}
-
-/// What the names of private directories begin with, and nothing else: data directories are not to be taken for them.
-const PRIVATE_PREFIX: &str = "criticd-io-";
-/// The file in them that is locked as long as they are used.
-const PRIVATE_LOCK: &str = "io.lock";
-
-impl PrivateDirectory {
-    /// Create one among the system's temporary files.
-    pub(super) fn create() -> io::Result<Self> {
-        let place = std::env::temp_dir();
-        remove_abandoned(&place);
-        loop {
-            let random = RandomState::new().hash_one(());
-            let path = place.join(format!("{PRIVATE_PREFIX}{:x}-{random:016x}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    // Under its name only once it is locked, so that no other process takes the directory for abandoned.
-                    let making = path.join("making");
-                    let lock = fs::File::create_new(&making)?;
-                    lock.lock()?;
-                    fs::rename(making, path.join(PRIVATE_LOCK))?;
-                    return Ok(Self { path, _lock: lock });
-                }
-                // It belongs to another process.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    pub(super) fn join(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-}
-
-impl Drop for PrivateDirectory {
-    fn drop(&mut self) {
-        // An abandoned directory holds only unused sockets.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Remove private directories in `place` whose processes have ended. What cannot be removed is left: it belongs to others.
-fn remove_abandoned(place: &Path) {
-    let entries = fs::read_dir(place).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PRIVATE_PREFIX)) {
-        let Ok(lock) = fs::File::open(entry.path().join(PRIVATE_LOCK)) else { continue };
-        if lock.try_lock().is_ok() {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn private_directories_are_removed_once_nobody_uses_them() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = |name: &str| {
-            let path = place.path().join(name);
-            fs::create_dir(&path).unwrap();
-            path
-        };
-        let (used, abandoned) = (directory("criticd-io-1-1"), directory("criticd-io-1-2"));
-        let (made, other) = (directory("criticd-io-2-1"), directory("criticd-data"));
-        let lock = fs::File::create_new(used.join(PRIVATE_LOCK)).unwrap();
-        lock.lock().unwrap();
-        for path in [&abandoned, &other] {
-            fs::write(path.join(PRIVATE_LOCK), "").unwrap();
-        }
-        fs::write(abandoned.join("ingest"), "").unwrap();
-        remove_abandoned(place.path());
-        assert_eq!([&used, &abandoned, &made, &other].map(|path| path.exists()), [true, false, true, true]);
-        drop(lock);
-        remove_abandoned(place.path());
-        assert!(!used.exists());
-        remove_abandoned(&place.path().join("nowhere"));
     }
 }

@@ -1,6 +1,7 @@
 //! What the gate makes of bytes, without sockets: for tests that send it anything at all.
 
-use super::zmtp::{Filter, Introduced, Introduction, Room, Scanner};
+use super::topics::Asked;
+use super::zmtp::{Scanner, Sent, write_header};
 use super::{Limits, Reason, SocketName};
 use bytes::BytesMut;
 use std::sync::Arc;
@@ -9,105 +10,73 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct FromPeer {
     socket: SocketName,
-    limits: Limits,
-    introduction: Introduction,
-    /// Bytes of the handshake that are not read yet.
-    waiting: BytesMut,
-    /// `None` until the peer's READY was read.
-    scanner: Option<Scanner>,
+    scanner: Scanner,
+    asked: Asked,
     passed: BytesMut,
 }
 
 impl FromPeer {
     /// A peer of `socket` that has sent nothing yet.
     pub fn new(socket: SocketName, limits: &Limits) -> Self {
-        let (introduction, limits) = (Introduction::new(limits), limits.clone());
-        Self { socket, limits, introduction, waiting: BytesMut::new(), scanner: None, passed: BytesMut::new() }
+        let asked = Asked::new(limits.subscriptions_max, Arc::default());
+        Self { socket, scanner: Scanner::new(limits, socket), asked, passed: BytesMut::new() }
     }
 
     /// A peer of `socket` that is behind its handshake.
     pub fn introduced(socket: SocketName, limits: &Limits) -> Self {
-        let scanner = Scanner::new(limits, (socket == SocketName::Publish).then(Arc::default));
-        Self { scanner: Some(scanner), ..Self::new(socket, limits) }
+        Self { scanner: Scanner::introduced(limits, socket), ..Self::new(socket, limits) }
     }
 
     /// Read some bytes more. Which socket types and identities may come is decided elsewhere.
     ///
     /// # Errors
     /// Why the peer is cut.
-    pub fn read(&mut self, chunk: &[u8]) -> Result<(), Reason> {
-        if let Some(scanner) = &mut self.scanner {
-            return scanner.scan(chunk, &mut self.passed);
-        }
-        self.waiting.extend_from_slice(chunk);
-        while let Some(part) = self.introduction.take(&mut self.waiting)? {
-            if part != Introduced::Greeting {
-                let subscriber = (self.socket == SocketName::Publish).then(Arc::default);
-                let scanner = self.scanner.insert(Scanner::new(&self.limits, subscriber));
-                return scanner.scan(&self.waiting.split(), &mut self.passed);
+    pub fn read(&mut self, mut chunk: &[u8]) -> Result<(), Reason> {
+        while let Some(sent) = self.scanner.next(&mut chunk)? {
+            match sent {
+                Sent::Greeting | Sent::Ready(_) => {}
+                Sent::Message(message) if self.socket == SocketName::Ingest => {
+                    message.row().into_iter().for_each(|row| self.pass(false, &[&row]));
+                }
+                Sent::Message(message) => {
+                    message.request().into_iter().for_each(|(delimiter, payload)| self.pass(delimiter, &[&payload]));
+                }
+                Sent::Subscribe(topic) => {
+                    self.asked.subscribe(topic.clone())?;
+                    self.pass(false, &[&[1], &topic]);
+                }
+                Sent::Cancel(topic) if self.asked.cancel(&topic) => self.pass(false, &[&[0], &topic]),
+                Sent::Cancel(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Whether its READY was read.
-    pub fn is_introduced(&self) -> bool {
-        self.scanner.is_some()
+    fn pass(&mut self, delimiter: bool, body: &[&[u8]]) {
+        if delimiter {
+            write_header(true, 0, &mut self.passed);
+        }
+        write_header(false, body.iter().map(|part| part.len()).sum(), &mut self.passed);
+        body.iter().for_each(|part| self.passed.extend_from_slice(part));
     }
 
-    /// What the socket behind the gate sees of it.
+    /// Whether its READY was read.
+    pub fn is_introduced(&self) -> bool {
+        self.scanner.is_introduced()
+    }
+
+    /// What is taken of it, as a peer would send it that says nothing else: rows, requests, and changes of topics.
     pub fn passed(&self) -> &[u8] {
         &self.passed
     }
 
     /// What the gate would answer by itself.
     pub fn answers(&self) -> &[u8] {
-        self.scanner.as_ref().map_or(&[], |scanner| &scanner.pongs)
+        &self.scanner.pongs
     }
 
     /// Bytes that are held back until more comes.
     pub fn held_bytes(&self) -> usize {
-        self.waiting.len() + self.scanner.as_ref().map_or(0, Scanner::held_bytes)
-    }
-}
-
-/// The gate's reading of what the socket behind it sends to a peer that takes nothing.
-#[derive(Debug)]
-pub struct ToPeer {
-    filter: Filter,
-    room: usize,
-    passed: BytesMut,
-    dropped: u64,
-}
-
-impl ToPeer {
-    /// A peer for whom messages are kept that begin while less than `room` bytes wait.
-    pub fn new(room: usize) -> Self {
-        Self { filter: Filter::new(), room, passed: BytesMut::new(), dropped: 0 }
-    }
-
-    /// Read some bytes more.
-    ///
-    /// # Errors
-    /// If they are no frames.
-    pub fn read(&mut self, chunk: &[u8]) -> Result<(), Reason> {
-        let room = Room { backlog: self.room, long: usize::MAX, short: 0 };
-        self.dropped += self.filter.pass(chunk, room, &mut self.passed)?;
-        Ok(())
-    }
-
-    /// What waits for the peer.
-    pub fn passed(&self) -> &[u8] {
-        &self.passed
-    }
-
-    /// Messages that were dropped as there was no room.
-    pub fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
-    /// Whether what waits ends with a whole message.
-    pub fn is_between_messages(&self) -> bool {
-        self.filter.is_between_messages()
+        self.asked.bytes() + self.scanner.held_bytes()
     }
 }

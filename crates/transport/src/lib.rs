@@ -1,49 +1,51 @@
-//! Opaque frames in and out of the daemon over ZeroMQ: three sockets, bounded queues, and a gate in front.
+//! Opaque frames in and out of the daemon over ZeroMQ: three sockets, bounded queues, and a gate that speaks ZMTP.
 //!
 //! ```text
-//!            gate, two threads                on a thread of                      the daemon
-//! PUSH   ->  listener, limits  -> unix -> ingest: ROUTER, its own            ->  Transport::ingest
-//! DEALER <-> listener, limits <-> unix <-> control: ROUTER, the gate         ->  Transport::control
-//!                                                                            <-  Transport::replies
-//! SUB    <-  listener, limits <-  unix <-  publish: PUB, its own             <-  Transport::publish
+//!            criticd-gate                                      the daemon
+//! PUSH   ->  handshake, limits, a message of each in turn  ->  Transport::ingest
+//! DEALER ->  handshake, limits, small ones answered        ->  Transport::control
+//!        <-  what waits for each client                    <-  Transport::replies
+//!            criticd-fan-out
+//! SUB    <-  what waits for each subscriber                <-  Transport::publish
 //! ```
 //!
-//! The crate `zeromq` makes the sockets but never meets a peer: it binds unix sockets in a private directory, and the
-//! gate pipes to them what peers send, after it has checked handshakes, frame headers and limits. So a peer that
+//! The gate checks handshakes, frame headers and limits as it reads, and each connection holds its own messages. So a peer that
 //! misbehaves, stalls or floods loses its connection; other peers notice nothing.
 //!
 //! Every queue has a capacity and one answer when it is full:
 //!
 //! | queue | full |
 //! | --- | --- |
-//! | [`Transport::ingest`] | the ingest thread waits, TCP slows the producers; nothing is lost. It takes a message of each in turn |
+//! | [`Transport::ingest`] | each producer waits with one message and is not read, TCP slows it; nothing is lost |
 //! | [`Transport::control`], a peer's share | this peer is not read any more; others are, and replies go out |
 //! | [`Transport::control`], the total | peers of which something waits are not read any more |
 //! | [`Transport::replies`], [`Transport::publish`] | the sender waits, or drops with `try_send`: its choice |
 //! | a peer's backlog in the gate | its newest replies or publications are dropped and counted; at half of it the peer is not read, and gets no turn |
-//! | long messages until they are whole, those of producers until they are taken, with what libzmq holds of encrypted ones | peers that have begun further ones are not read until it is their turn |
+//! | long messages until they are whole, those of producers until they are in [`Transport::ingest`], with what libzmq holds of encrypted ones | peers that have begun further ones are not read until it is their turn |
 //!
 //! All of these are bounded in bytes ([`Settings::queues_bytes`]). Requests are taken in turns between peers (`turns.rs`).
 //!
 //! In the daemon, runtimes of tokio live in this crate and in `http`.
 
 pub mod access;
+mod backlog;
 mod counters;
 #[cfg(feature = "curve")]
 mod curve;
 mod endpoint;
 mod error;
 mod gate;
+mod inbox;
 pub mod inspect;
 pub mod keys;
 mod link;
 mod outbox;
+mod outward;
 mod permit;
 mod settings;
 mod topics;
 pub mod turns;
 mod under_way;
-mod zmq;
 mod zmtp;
 
 pub use counters::{Count, Counters, Queued, Reason, SocketCounters};
@@ -58,9 +60,15 @@ pub use settings::{Limits, SHORT_BYTES, Settings};
 pub use topics::Topics;
 
 use crate::access::{Right, Rights};
+use backlog::Peers;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender};
-use endpoint::{Listener, PrivateDirectory};
+use crossbeam_channel::Receiver;
+use endpoint::Listener;
+use gate::Inside;
+use inbox::{Inbox, Rows};
+use link::Behind;
+use parking_lot::Mutex;
+use permit::Gate;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -146,7 +154,7 @@ impl Peer {
     }
 }
 
-/// The number under which a connection with these rights is known behind the gate.
+/// The number under which the daemon knows a connection with these rights.
 pub fn peer_number(connection: u64, rights: Rights) -> u64 {
     connection | u64::from(rights.to_byte()) << NUMBER_BITS
 }
@@ -156,7 +164,7 @@ pub fn peer_number(connection: u64, rights: Rights) -> u64 {
 pub struct Request {
     /// Who asked.
     pub peer: Peer,
-    /// What. Where it is shown to `at_once` it shares its memory with what arrived around it.
+    /// What.
     pub payload: Bytes,
     /// When it was received.
     pub since: Instant,
@@ -181,39 +189,37 @@ pub struct Publication {
 }
 
 impl Outgoing for Reply {
-    const CHOICE: usize = 1024;
-
     fn bytes(&self) -> usize {
         self.payload.len()
-    }
-
-    fn peer(&self) -> u64 {
-        self.peer.connection
     }
 }
 
 impl Outgoing for Publication {
-    const CHOICE: usize = 1;
-
     fn bytes(&self) -> usize {
         self.payload.len()
-    }
-
-    fn peer(&self) -> u64 {
-        0
     }
 }
 
 /// How far the life of a transport has come; it only goes forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 enum Phase {
     Running,
     /// Nothing is taken from peers any more; what is held goes out.
     Draining,
     /// The daemon reads our queues no more: send the queued messages until the instant, then end.
     Closing(Instant),
-    /// The gate ends: all others have.
-    Closed,
+    /// The same, and the gate ends: all others have.
+    Closed(Instant),
+}
+
+impl Phase {
+    /// Until when messages are sent, if none are taken from the daemon any more.
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Running | Self::Draining => None,
+            Self::Closing(deadline) | Self::Closed(deadline) => Some(*deadline),
+        }
+    }
 }
 
 /// The three sockets, running. Dropping it closes them at once; [`Transport::shutdown`] first sends what is queued.
@@ -223,7 +229,7 @@ pub struct Transport {
     /// Where the encrypted ones are.
     pub encrypted: Vec<(SocketName, Endpoint)>,
     /// Messages of producers, each in its order; full: producers wait. Disconnected once everything taken before
-    /// [`Transport::stop_receiving`] has been read. A message shares its memory with its neighbours: do not keep it.
+    /// [`Transport::stop_receiving`] has been read. A message counts in the queue's bytes until it is dropped: do not keep it.
     pub ingest: Receiver<Bytes>,
     /// Requests of clients, taken in turns; a client beyond its share waits. Over when `ingest` is.
     pub control: Turns<Request>,
@@ -239,17 +245,17 @@ pub struct Transport {
 /// What ends the threads, and the threads.
 struct Running {
     phase: tokio::sync::watch::Sender<Phase>,
-    /// Dropped to say to threads that wait on queues of the daemon: closing.
-    closing: Option<Sender<Never>>,
+    /// Those of encrypted sockets.
     threads: Vec<JoinHandle<()>>,
-    /// Disconnected once the control socket has sent what it had to.
-    control_is_over: Receiver<Never>,
     gate: Vec<JoinHandle<()>>,
-    directory: PrivateDirectory,
+    #[cfg(feature = "curve")]
+    directory: Option<curve::PrivateDirectory>,
 }
 
-/// Never sent: a channel of it only ever disconnects.
-enum Never {}
+/// Start a thread under `name`.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(StartError::internal("thread"))
+}
 
 /// Bind the three endpoints, all or none, and start the threads behind them. Not from within an async runtime.
 ///
@@ -272,24 +278,23 @@ pub fn start_answering(
     let Bound { ingest, control, publish, encrypted } = Bound::bind(&settings)?;
     let endpoints = Endpoints { ingest: ingest.1, control: control.1, publish: publish.1 };
     let encrypted_endpoints: Vec<_> = encrypted.iter().map(|(socket, _, end)| (*socket, end.clone())).collect();
-    let directory = PrivateDirectory::create().map_err(StartError::internal("private directory"))?;
     let counters = Arc::new(Counters::default());
     let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
-    let (closing, closing_watch) = crossbeam_channel::bounded(0);
-    let (over, control_is_over) = crossbeam_channel::bounded(0);
     // If a later step fails, dropping this ends the threads that exist.
-    let mut running =
-        Running { phase, closing: Some(closing), threads: Vec::new(), control_is_over, gate: Vec::new(), directory };
-    // Dropped before `running`, which waits for it, should a later step fail.
-    let over = over;
+    let mut running = Running {
+        phase,
+        threads: Vec::new(),
+        gate: Vec::new(),
+        #[cfg(feature = "curve")]
+        directory: None,
+    };
 
     let queued = &counters.queued;
-    let (inbox, ingest_queue) = zmq::Inbox::new(settings.inbox_messages, settings.inbox_bytes, queued.ingest.clone());
-    let (requests, control_queue) = turns::turns_counted(settings.requests, queued.requests.clone());
-    let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
+    let (inbox, ingest_queue) = Inbox::new(settings.inbox_messages, settings.inbox_bytes, queued.ingest.clone());
+    let (entrance, control_queue) = turns::turns_counted(settings.requests, queued.requests.clone());
     #[cfg(feature = "curve")]
     let (inbox, Encrypted { listeners, to_control, to_publish }) =
-        Encrypted::open(&settings, encrypted, &behind, (inbox, &requests), &mut running)?;
+        Encrypted::open(&settings, encrypted, (inbox, &entrance), (&counters, &watch), &mut running)?;
     #[cfg(feature = "curve")]
     let elsewhere = move |reply: Reply| {
         let queue = to_control.clone();
@@ -304,29 +309,30 @@ pub fn start_answering(
     let also = move |publication: &Publication| to_publish.iter().for_each(|queue| queue.publish(publication));
     #[cfg(not(feature = "curve"))]
     let (elsewhere, also) = (|reply: Reply| std::future::ready(Some(reply)), |_: &Publication| {});
-    let doors = gate::Listeners {
-        ingest: (ingest.0, running.directory.join("ingest")),
-        control: (control.0, running.directory.join("control")),
-        publish: (publish.0, running.directory.join("publish")),
-        #[cfg(feature = "curve")]
-        curve: listeners,
-    };
-    let waiting = turns::Watch::clone(&requests);
+
     let mut limits = settings.limits;
     limits.connections_max = permit::affordable_connections(limits.connections_max, !encrypted_endpoints.is_empty());
-    let gate = Arc::new(permit::Gate::new(settings.access, limits, waiting, Arc::clone(&counters)));
-    behind.start_ingest(&doors.ingest.1, inbox, Arc::clone(&gate), &mut running.threads)?;
+    let gate = Gate::new(settings.access, limits, turns::Watch::clone(&entrance), Arc::clone(&counters));
+    let (gate, clients, subscribers) = (Arc::new(gate), Arc::<Peers>::default(), Arc::<Peers>::default());
     let (replies, replies_queue) = Outbox::counted(settings.replies, settings.outbox_bytes, queued.replies.clone());
-    let runtime = zmq::runtime()?;
-    let answers = replies.clone();
-    let ends = zmq::ControlEnds { at_once, answers, requests, replies: replies_queue, elsewhere, over };
-    let control = behind.open_control(&runtime, &doors.control.1, ends)?;
-    let (publish, publications) =
+    let (publish_queue, publications) =
         Outbox::counted(settings.publications, settings.outbox_bytes, queued.publications.clone());
-    behind.start_publish(&doors.publish.1, publications, also, &mut running.threads)?;
-    gate::start(runtime, control, doors, &gate, &watch, &mut running.gate)?;
+    let send = outward::send_replies(replies_queue, elsewhere, Arc::clone(&clients), watch.clone(), Arc::clone(&gate));
+    let fan_out = outward::publish(publications, also, Arc::clone(&subscribers), watch.clone(), Arc::clone(&gate));
+    let requests = Behind::Requests { at_once: Arc::new(Mutex::new(at_once)), entrance: Some(entrance), clients };
+    let doors = [
+        (SocketName::Ingest, ingest.0, Inside::Plain(Behind::Rows(Arc::new(Rows::new(inbox))))),
+        (SocketName::Control, control.0, Inside::Plain(requests)),
+        (SocketName::Publish, publish.0, Inside::Plain(Behind::Subscriptions(subscribers))),
+    ];
+    let doors = doors.into_iter();
+    #[cfg(feature = "curve")]
+    let doors = doors.chain(listeners);
+    let (of_subscribers, others) = doors.partition(|(socket, ..)| *socket == SocketName::Publish);
+    running.gate.push(gate::start("criticd-fan-out", fan_out, of_subscribers, &gate, &watch)?);
+    running.gate.push(gate::start("criticd-gate", send, others, &gate, &watch)?);
     log_endpoints(&endpoints, &encrypted_endpoints);
-    let (ingest, control, encrypted) = (ingest_queue, control_queue, encrypted_endpoints);
+    let (ingest, control, publish, encrypted) = (ingest_queue, control_queue, publish_queue, encrypted_endpoints);
     Ok(Transport { endpoints, encrypted, ingest, control, replies, publish, counters, running })
 }
 
@@ -370,7 +376,7 @@ impl Bound {
 #[cfg(feature = "curve")]
 #[derive(Default)]
 struct Encrypted {
-    listeners: Vec<(SocketName, Listener, curve::CurveListener)>,
+    listeners: Vec<(SocketName, Listener, Inside)>,
     to_control: Option<Arc<curve::SendQueue>>,
     to_publish: Option<curve::SendQueue>,
 }
@@ -382,10 +388,10 @@ impl Encrypted {
     fn open(
         settings: &Settings,
         bound: Vec<(SocketName, Listener, Endpoint)>,
-        behind: &zmq::Behind,
-        (inbox, requests): (zmq::Inbox, &Entrance<Request>),
+        (inbox, requests): (Inbox, &Entrance<Request>),
+        (counters, phase): (&Arc<Counters>, &tokio::sync::watch::Receiver<Phase>),
         running: &mut Running,
-    ) -> Result<(zmq::Inbox, Self), StartError> {
+    ) -> Result<(Inbox, Self), StartError> {
         let mut opened = Self::default();
         let Some(keys) = &settings.curve else { return Ok((inbox, opened)) };
         let takes_rows = bound.iter().any(|(socket, ..)| *socket == SocketName::Ingest);
@@ -393,8 +399,9 @@ impl Encrypted {
             [plain, encrypted] if takes_rows => (plain, Some(encrypted)),
             _ => (inbox, None),
         };
-        let (limits, threads) = (&settings.limits, &mut running.threads);
-        let curve = curve::Curve::start(keys, limits, requests, &behind.counters, &behind.phase, threads)?;
+        let directory = curve::PrivateDirectory::create().map_err(StartError::internal("private directory"))?;
+        let (directory, limits) = (running.directory.insert(directory).path(), &settings.limits);
+        let curve = curve::Curve::start(keys, limits, requests, counters, phase, &mut running.threads)?;
         for (socket, listener, _) in bound {
             let incoming = match socket {
                 // There is one of each.
@@ -402,9 +409,8 @@ impl Encrypted {
                 SocketName::Control => curve::Incoming::Requests(requests.clone()),
                 SocketName::Publish => curve::Incoming::Subscriptions,
             };
-            let directory = running.directory.join("");
-            let (front, queue) = curve.open(socket, incoming, &directory, &mut running.threads)?;
-            opened.listeners.push((socket, listener, front));
+            let (front, queue) = curve.open(socket, incoming, directory, &mut running.threads)?;
+            opened.listeners.push((socket, listener, Inside::Curve(front)));
             match socket {
                 SocketName::Ingest => {}
                 SocketName::Control => opened.to_control = Some(Arc::new(queue)),
@@ -430,7 +436,7 @@ impl Transport {
         self.running.advance(Phase::Draining);
     }
 
-    /// The name of a thread that ended without a request (a bug in us or in `zeromq`): the daemon should
+    /// The name of a thread that ended without a request (a bug in us): the daemon should
     /// stop. `None` if all is well.
     pub fn dead_thread(&self) -> Option<&str> {
         let is_over = |t: &&JoinHandle<()>| t.is_finished();
@@ -450,14 +456,8 @@ impl Transport {
 impl Running {
     /// Go to `phase`, unless it or a later one is reached.
     fn advance(&self, phase: Phase) {
-        let rank = |phase: &Phase| match phase {
-            Phase::Running => 0,
-            Phase::Draining => 1,
-            Phase::Closing(_) => 2,
-            Phase::Closed => 3,
-        };
         self.phase.send_if_modified(|now| {
-            let is_later = rank(&phase) > rank(now);
+            let is_later = phase > *now;
             if is_later {
                 *now = phase;
             }
@@ -466,12 +466,11 @@ impl Running {
     }
 
     fn close(&mut self, deadline: Duration) {
-        self.advance(Phase::Closing(Instant::now() + deadline));
-        drop(self.closing.take());
+        let deadline = Instant::now() + deadline;
+        self.advance(Phase::Closing(deadline));
         // A thread that panicked has said so; there is nothing to add.
         self.threads.drain(..).for_each(|t| drop(t.join()));
-        let Err(_) = self.control_is_over.recv();
-        self.advance(Phase::Closed);
+        self.advance(Phase::Closed(deadline));
         self.gate.drain(..).for_each(|t| drop(t.join()));
     }
 }

@@ -1,16 +1,19 @@
-//! One connection after its handshake: a small state machine over four halves of streams.
+//! One connection after its handshake: a small state machine over the halves of its stream.
 //!
 //! ```text
-//! peer -- read --> Scanner -- up -----> write --> socket behind        read only when `up` is empty: back-pressure
-//! peer <- write -- down <---- Filter <- read  --- socket behind        always read: the queue behind stays short
+//! peer -- read --> Scanner -- whole messages --> rows, requests, topics     not read while its last one has no room: back-pressure
+//! peer <- write -- Backlog <-- replies, publications, PONGs
 //! ```
 
-use super::permit::{self, ConnectionPermit, Reader, Writer};
+use super::backlog::{Backlog, Peers};
+use super::inbox::Rows;
+use super::permit::{self, ConnectionPermit, Reader, Streams, Writer};
+use super::turns::Entrance;
 use super::under_way::Part;
-use super::zmq::connection_identity;
-use super::zmtp::{self, Filter, Scanner};
-use super::{Phase, Reason, SHORT_BYTES, SocketName};
+use super::zmtp::{self, Message, Scanner, Sent};
+use super::{Peer, Reason, Request, SHORT_BYTES, SocketName};
 use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,9 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
 /// Bytes taken from a stream at once; on the stack, so an idle connection holds none.
@@ -29,32 +30,40 @@ const CHUNK: usize = 64 << 10;
 /// Bytes that a connection moves before others have their turn.
 pub(super) const TURN_BYTES: usize = CHUNK;
 
+/// A row takes as long as so many bytes, so does a request that is handed over, and one that is answered at once.
+const ROW_BYTES: usize = TURN_BYTES / 256;
+const REQUEST_BYTES: usize = TURN_BYTES / 64;
+const ANSWER_BYTES: usize = TURN_BYTES / 8;
+
 /// Commands that a peer may send in a second; beyond that it is read no further until the second is over.
 const COMMANDS_PER_SECOND: u32 = 50_000;
-
-/// A buffer that is empty gives memory beyond this back, in bytes.
-const IDLE_CAPACITY: usize = 16 << 10;
 
 /// How often a link with bytes waiting looks at the time.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a socket is called towards its peers, what the gate calls itself towards the one behind it, and which peers may come.
-pub(super) fn socket_types(socket: SocketName) -> (&'static str, &'static str, &'static [&'static [u8]]) {
+/// What a socket is called towards its peers, and which of these may come.
+pub(super) fn socket_types(socket: SocketName) -> (&'static str, &'static [&'static [u8]]) {
     match socket {
-        // The one behind is a ROUTER, which says whose message it has.
-        SocketName::Ingest => ("PULL", "DEALER", &[b"PUSH"]),
-        SocketName::Control => ("ROUTER", "DEALER", &[b"DEALER", b"REQ"]),
-        SocketName::Publish => ("PUB", "SUB", &[b"SUB"]),
+        SocketName::Ingest => ("PULL", &[b"PUSH"]),
+        SocketName::Control => ("ROUTER", &[b"DEALER", b"REQ"]),
+        SocketName::Publish => ("PUB", &[b"SUB"]),
     }
 }
 
-/// The stream to the socket behind the gate.
-struct Inner {
-    reader: Reader,
-    writer: Writer,
-    /// Whether the socket behind has been shown the end.
-    is_shut: bool,
-    is_gone: bool,
+/// What answers small requests on the thread on which they arrive.
+pub(super) type AtOnce = Mutex<dyn FnMut(&Request) -> Option<Vec<u8>> + Send>;
+
+/// What becomes of what peers send.
+#[derive(Clone)]
+pub(super) enum Behind {
+    Rows(Arc<Rows>),
+    Requests {
+        at_once: Arc<AtOnce>,
+        /// None once nothing more may be taken.
+        entrance: Option<Entrance<Request>>,
+        clients: Arc<Peers>,
+    },
+    Subscriptions(Arc<Peers>),
 }
 
 /// A long message that a peer has begun.
@@ -65,14 +74,11 @@ struct Begun {
     since: Instant,
     /// When that was last looked at.
     looked: Instant,
-    /// Where in `up` it stands while there is no room for it. The socket behind makes room for a message as soon as it sees how long
-    /// that is, so it does not see it yet.
-    held_from: Option<usize>,
 }
 
 impl Begun {
     fn new(now: Instant) -> Self {
-        Self { part: Part::default(), since: now, looked: now, held_from: None }
+        Self { part: Part::default(), since: now, looked: now }
     }
 
     /// How long the peer has had to send the rest. Where it waits for us now, it did so since this was asked last.
@@ -85,35 +91,28 @@ impl Begun {
     }
 }
 
-/// A connection after its handshake. It outlives its peer until the socket behind has read all that the peer sent.
+/// A connection after its handshake. It outlives its peer until all that the peer sent is taken.
 pub(super) struct Link {
-    phase: watch::Receiver<Phase>,
     /// `None` once the peer sends nothing more, or is cut.
     reader: Option<Reader>,
     /// `None` once the peer takes nothing more, or is cut.
     writer: Option<Writer>,
     /// Whether writing to the peer has found that the connection broke: reading finds its end then, and no error.
     is_reset: bool,
-    inner: Inner,
     scanner: Scanner,
-    filter: Filter,
-    /// Checked bytes for the socket behind; the peer is read only while there are none.
-    up: BytesMut,
-    /// Bytes for the peer.
-    down: BytesMut,
-    /// As much of `down`, and of what has begun to come for it, as is in the counters.
-    down_counted: u64,
-    /// When `down` last stopped being empty, if it is not.
-    behind_since: Option<Instant>,
-    /// When the peer last accepted a byte, or `down` last stopped being empty.
-    last_progress: Instant,
+    behind: Behind,
+    /// What has been read and not looked at; the peer is read only while there is nothing.
+    unread: BytesMut,
+    /// A row for which there is no room yet.
+    row: Option<Vec<u8>>,
+    backlog: Arc<Backlog>,
     /// Runs while there is something to watch.
     timer: Option<Pin<Box<Sleep>>>,
     /// When the peer last sent or accepted a byte.
     last_sign: Instant,
     /// Runs always, and looks at `last_sign`.
     idle_timer: Pin<Box<Sleep>>,
-    /// Bytes read from the peer and from the socket behind since others had their turn.
+    /// Bytes read and written since others had their turn, with what messages took.
     moved: usize,
     begun: Begun,
     /// Whether the client is so far behind that it gets no turn.
@@ -125,114 +124,97 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// `scanner` has read the peer's handshake, and `unread` is what came behind it.
     pub(super) fn new(
         seat: ConnectionPermit,
-        reader: Reader,
-        writer: Writer,
-        inner: UnixStream,
-        phase: watch::Receiver<Phase>,
+        (reader, writer): Streams,
+        behind: Behind,
+        scanner: Scanner,
+        unread: BytesMut,
     ) -> Self {
-        let (_, own_type, _) = socket_types(seat.socket);
-        let (inner_reader, inner_writer) = inner.into_split();
-        let inner =
-            Inner { reader: Box::new(inner_reader), writer: Box::new(inner_writer), is_shut: false, is_gone: false };
-        let mut up = BytesMut::from(&zmtp::greeting(0)[..]);
-        let identity = connection_identity(seat.number());
-        up.extend_from_slice(&zmtp::ready(own_type, &identity));
-        let subscriber = (seat.socket == SocketName::Publish).then(|| Arc::clone(&seat.gate.counters));
-        let scanner = Scanner::new(&seat.gate.limits, subscriber);
+        let backlog = Arc::new(Backlog::new(&seat.gate, seat.socket));
+        match &behind {
+            Behind::Rows(_) => {}
+            Behind::Requests { clients: peers, .. } | Behind::Subscriptions(peers) => {
+                peers.join(seat.number(), &backlog);
+            }
+        }
         let idle_timer = Box::pin(tokio::time::sleep(seat.gate.limits.idle_timeout));
+        let now = Instant::now();
         Self {
             seat,
-            phase,
             reader: Some(reader),
             writer: Some(writer),
             is_reset: false,
-            inner,
             scanner,
-            filter: Filter::new(),
-            up,
-            down: BytesMut::new(),
-            down_counted: 0,
-            behind_since: None,
-            last_progress: Instant::now(),
+            behind,
+            unread,
+            row: None,
+            backlog,
             timer: None,
-            last_sign: Instant::now(),
+            last_sign: now,
             idle_timer,
             moved: 0,
-            begun: Begun::new(Instant::now()),
+            begun: Begun::new(now),
             is_paused: false,
-            second: (Instant::now(), 0),
+            second: (now, 0),
         }
     }
 
-    /// Pipe until both sides are done, beginning with what the peer sent behind its handshake.
-    pub(super) async fn run(mut self, read_ahead: &[u8]) {
-        self.pass_up(read_ahead);
+    /// Carry messages until the peer is gone, all that it sent is taken, and what waits for it is written or cannot be.
+    pub(super) async fn run(&mut self) {
         while !self.is_over() {
             poll_fn(|cx| self.poll_step(cx)).await;
             if self.moved >= TURN_BYTES {
                 self.moved = 0;
-                // A peer that always has something for us is not the only one. Of those with long messages a few go on at a time:
-                // a short message of another waits for these, and not for all.
-                let long = self.begun.part.bytes() > 0;
+                // A peer that always has something for us is not the only one. Of those with long messages, in either direction, a few go
+                // on at a time: a short message of another waits for these, and not for all.
+                let long = self.begun.part.bytes() > 0 || self.backlog.bytes() > SHORT_BYTES;
                 let _turn = if long { self.seat.gate.long_turns(self.seat.socket).acquire().await.ok() } else { None };
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Whether nothing is left to do: the socket behind is gone, and what it sent has been written or cannot be.
+    /// Take nothing more of the peer but the row that waits for room. Clients and subscribers still get what is put out for them.
+    pub(super) fn stop_taking(&mut self) {
+        match &mut self.behind {
+            Behind::Rows(_) => {
+                self.unread.clear();
+                self.close();
+            }
+            Behind::Requests { entrance, .. } => *entrance = None,
+            Behind::Subscriptions(_) => {}
+        }
+    }
+
     fn is_over(&self) -> bool {
-        self.inner.is_gone && (self.down.is_empty() || self.writer.is_none())
+        let nothing_comes = self.reader.is_none() && self.unread.is_empty() && self.row.is_none();
+        nothing_comes && (self.writer.is_none() || self.backlog.bytes() == 0)
     }
 
     /// Move bytes in any direction; ready when something changed.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.place_pongs();
-        // What was held goes on if there is room now.
-        self.count_begun();
-        let mut changed = self.poll_inner_write(cx).is_ready();
-        changed |= self.poll_peer_read(cx).is_ready();
-        changed |= self.poll_inner_read(cx).is_ready();
-        self.place_pongs();
-        self.note_backlog();
-        changed |= self.poll_peer_write(cx).is_ready();
-        self.note_backlog();
+        let mut changed = self.poll_put(cx).is_ready();
+        changed |= self.poll_take(cx).is_ready();
+        if !self.scanner.pongs.is_empty() && self.writer.is_some() {
+            self.backlog.push_commands(&std::mem::take(&mut self.scanner.pongs));
+        }
+        self.pause();
+        changed |= self.poll_write(cx).is_ready();
+        self.pause();
         changed |= self.poll_timer(cx).is_ready();
         changed |= self.poll_idle_timer(cx).is_ready();
         if changed { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Check bytes of the peer and pass them on, or cut it.
-    fn pass_up(&mut self, bytes: &[u8]) {
-        match self.scanner.scan(bytes, &mut self.up) {
-            Ok(()) => {
-                if !self.count_begun() {
-                    self.begun.held_from = Some(self.scanner.long_from);
-                }
-            }
-            Err(reason) => self.cut(reason),
-        }
     }
 
     /// Keep the bytes of long messages that have been begun in step with the one that is under way here. Whether there is room
     /// for it.
     fn count_begun(&mut self) -> bool {
         let (gate, socket, begun) = (&self.seat.gate, self.seat.socket, &mut self.begun);
-        if let Some(bytes) = self.scanner.long_whole.take() {
-            // The room of one message goes back before the next one asks for some: others may be waiting for it.
-            if socket == SocketName::Ingest {
-                // One of several frames had as much as it might have become.
-                gate.end(socket, &mut begun.part, bytes);
-                gate.pass(self.seat.number(), &mut begun.part);
-            } else {
-                gate.end(socket, &mut begun.part, 0);
-            }
-        }
         let wanted = match self.scanner.unfinished() {
-            // A socket that waits for the learner holds the beginning of a message whose peer has left, until it finds the end.
-            _ if self.reader.is_none() && socket == SocketName::Ingest && !self.inner.is_gone => begun.part.bytes(),
+            // It counts until it has been put in.
+            _ if self.row.is_some() => begun.part.bytes(),
             bytes if bytes > SHORT_BYTES as u64 && self.reader.is_some() => bytes,
             _ => 0,
         };
@@ -240,44 +222,181 @@ impl Link {
         if more == 0 {
             gate.end(socket, &mut begun.part, wanted);
             gate.leave(socket, &mut begun.part);
-        } else if gate.begin(socket, &mut begun.part, more) {
+            return true;
+        }
+        let has_room = gate.begin(socket, &mut begun.part, more);
+        if has_room {
+            self.scanner.reserve();
             begun.since = Instant::now();
             begun.looked = begun.since;
-        }
-        let has_room = wanted == begun.part.bytes();
-        if has_room && self.reader.is_some() {
-            begun.held_from = None;
         }
         has_room
     }
 
-    /// Close the peer's connection. What it sent before still goes to the socket behind.
+    /// Put the row in that waits, if it is its turn.
+    fn poll_put(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Behind::Rows(rows) = &self.behind else { return Poll::Pending };
+        ready!(rows.poll_put(self.seat.number(), &mut self.row, cx));
+        self.seat.gate.counters.ingest_messages.add(1);
+        self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
+        Poll::Ready(())
+    }
+
+    /// Take what has been read, or read more, unless the peer has to wait.
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.count_begun() || self.is_noisy() || self.waits_for_this_thread() {
+            // Woken when it is its turn to begin a long message: which may be by now, since other threads give room back.
+            return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
+        }
+        if self.seat.socket == SocketName::Control {
+            // And when there is room for more of its requests. Asked once: it may be there a moment later.
+            ready!(self.seat.gate.requests.poll_room(self.seat.number(), cx));
+        }
+        if self.second.0.elapsed() >= Duration::from_secs(1) {
+            self.second = (Instant::now(), self.scanner.commands);
+        }
+        if !self.unread.is_empty() {
+            let mut unread = std::mem::take(&mut self.unread);
+            let left = self.take_in(&unread, cx);
+            unread.advance(unread.len() - left);
+            self.unread = unread;
+            return Poll::Ready(());
+        }
+        let Some(reader) = &mut self.reader else { return Poll::Pending };
+        let mut storage = [MaybeUninit::uninit(); CHUNK];
+        let mut chunk = ReadBuf::uninit(&mut storage);
+        let read = ready!(Pin::new(reader).poll_read(cx, &mut chunk));
+        let chunk = chunk.filled();
+        if read.is_err() || chunk.is_empty() {
+            self.end(read.err());
+            return Poll::Ready(());
+        }
+        self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.len() as u64);
+        self.last_sign = Instant::now();
+        let left = self.take_in(chunk, cx);
+        self.unread = chunk[chunk.len() - left..].into();
+        self.moved += chunk.len();
+        Poll::Ready(())
+    }
+
+    /// Take messages from the front of `bytes` as long as there is room for them and others need not wait, or cut the peer. How many
+    /// bytes are left.
+    fn take_in(&mut self, mut bytes: &[u8], cx: &mut Context<'_>) -> usize {
+        let mut goes_on = Ok(true);
+        while goes_on == Ok(true) {
+            goes_on = match self.scanner.next(&mut bytes) {
+                Ok(None) => return 0,
+                Ok(Some(sent)) => self.take(sent, cx),
+                Err(reason) => Err(reason),
+            };
+        }
+        match goes_on {
+            Ok(_) => bytes.len(),
+            Err(reason) => {
+                self.cut(reason);
+                0
+            }
+        }
+    }
+
+    /// Take one thing; whether there is room for more.
+    fn take(&mut self, sent: Sent, cx: &mut Context<'_>) -> Result<bool, Reason> {
+        let goes_on = match (sent, &self.behind) {
+            (Sent::Message(message), Behind::Rows(_)) => self.take_row(message, cx),
+            (Sent::Message(message), Behind::Requests { .. }) => self.take_request(message),
+            // Neither comes: a handshake is over, and messages of subscribers are subscriptions.
+            (Sent::Greeting | Sent::Ready(_), _) | (Sent::Message(_), Behind::Subscriptions(_)) => {
+                return Err(Reason::BadCommand);
+            }
+            (Sent::Subscribe(topic), _) => return self.backlog.ask(|asked| asked.subscribe(topic)).map(|()| true),
+            (Sent::Cancel(topic), _) => {
+                self.backlog.ask(|asked| asked.cancel(&topic));
+                return Ok(true);
+            }
+        };
+        // The room of one message goes back before the next one asks for some: others may be waiting for it.
+        if self.row.is_none() {
+            self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
+        }
+        Ok(goes_on && self.moved < TURN_BYTES)
+    }
+
+    fn take_row(&mut self, message: Message, cx: &mut Context<'_>) -> bool {
+        self.moved += ROW_BYTES;
+        self.row = message.row();
+        if self.row.is_none() {
+            self.seat.gate.counters.ingest_malformed.add(1);
+            return true;
+        }
+        let is_in = self.poll_put(cx).is_ready();
+        if !is_in {
+            self.seat.gate.pass(self.seat.socket, &mut self.begun.part);
+        }
+        is_in
+    }
+
+    fn take_request(&mut self, message: Message) -> bool {
+        let Behind::Requests { at_once, entrance: Some(entrance), .. } = &self.behind else { return true };
+        let counters = &self.seat.gate.counters;
+        let Some((delimiter, payload)) = message.request() else {
+            counters.control_malformed.add(1);
+            return true;
+        };
+        counters.requests.add(1);
+        let peer = Peer { connection: self.seat.number(), delimiter };
+        let request = Request { peer, payload: payload.into(), since: Instant::now() };
+        let answer = at_once.lock()(&request);
+        if let Some(answer) = answer {
+            self.moved += ANSWER_BYTES;
+            self.backlog.reply(delimiter, answer);
+            return true;
+        }
+        self.moved += REQUEST_BYTES;
+        entrance.put(peer.connection, request.payload.len(), request);
+        entrance.has_room(peer.connection)
+    }
+
+    /// The peer sends nothing more: it has closed, or the connection broke.
+    fn end(&mut self, error: Option<io::Error>) {
+        self.seat.count_end(self.is_reset || error.is_some(), self.scanner.whole, self.scanner.begun());
+        if error.is_some() {
+            self.lose_writer();
+        }
+        self.reader = None;
+        self.scanner.end();
+        self.seat.release_identity();
+    }
+
+    /// Close the peer's connection. What it sent before is still taken.
     fn cut(&mut self, reason: Reason) {
         self.seat.count_cut(reason);
+        self.close();
+    }
+
+    fn close(&mut self) {
         self.reader = None;
         self.lose_writer();
     }
 
     fn lose_writer(&mut self) {
         self.writer = None;
-        self.down = BytesMut::new();
         self.seat.release_identity();
         self.leave();
     }
 
-    /// The peer takes no more answers: drop its requests.
+    /// The peer takes nothing more: drop what waits for it, and a client's requests.
     fn leave(&mut self) {
-        if self.seat.socket == SocketName::Control {
-            self.reader = None;
-            self.seat.gate.requests.leave(self.seat.number());
+        match &self.behind {
+            Behind::Rows(_) => {}
+            Behind::Subscriptions(peers) => peers.leave(self.seat.number()),
+            Behind::Requests { clients, .. } => {
+                clients.leave(self.seat.number());
+                self.reader = None;
+                self.unread.clear();
+                self.seat.gate.requests.leave(self.seat.number());
+            }
         }
-    }
-
-    /// The socket behind takes nothing more of what the peer has sent.
-    fn forget(&self) {
-        if self.seat.socket == SocketName::Ingest {
-            self.seat.gate.forget(self.seat.number());
-        }
+        self.backlog.clear();
     }
 
     /// Whether the peer must wait before more is read from it.
@@ -298,129 +417,29 @@ impl Link {
 
     /// The same, but for the room of requests, which another thread makes.
     fn waits_for_this_thread(&self) -> bool {
-        let is_behind = self.seat.socket == SocketName::Control && self.is_behind();
         let has_no_room = self.scanner.unfinished() > self.begun.part.bytes().max(SHORT_BYTES as u64);
-        !self.up.is_empty() || is_behind || has_no_room
+        self.row.is_some() || self.is_behind() || has_no_room
     }
 
-    /// Whether a client has as many answers waiting that it should read some first.
+    /// Whether this is a client that has as many answers waiting that it should read some first.
     fn is_behind(&self) -> bool {
-        self.down.len() >= self.seat.gate.limits.backlog_bytes_max / 2
+        self.seat.socket == SocketName::Control && self.backlog.bytes() >= self.seat.gate.limits.backlog_bytes_max / 2
     }
 
-    fn poll_peer_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.count_begun() || self.is_noisy() || self.waits_for_this_thread() {
-            // Woken when it is its turn to begin a long message: which may be by now, since other threads give room back.
-            return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
-        }
-        if self.seat.socket == SocketName::Control {
-            // And when there is room for more of its requests. Asked once: it may be there a moment later.
-            ready!(self.seat.gate.requests.poll_room(self.seat.number(), cx));
-        }
-        if self.second.0.elapsed() >= Duration::from_secs(1) {
-            self.second = (Instant::now(), self.scanner.commands);
-        }
-        let Some(reader) = &mut self.reader else { return Poll::Pending };
-        let mut storage = [MaybeUninit::uninit(); CHUNK];
-        let mut chunk = ReadBuf::uninit(&mut storage);
-        let read = ready!(Pin::new(reader).poll_read(cx, &mut chunk));
-        if read.is_err() || chunk.filled().is_empty() {
-            self.end(read.err());
-        } else {
-            self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
-            self.last_sign = Instant::now();
-            self.moved += chunk.filled().len();
-            self.pass_up(chunk.filled());
-        }
-        Poll::Ready(())
-    }
-
-    /// The peer sends nothing more: it has closed, or the connection broke.
-    fn end(&mut self, error: Option<io::Error>) {
-        self.seat.count_end(self.is_reset || error.is_some(), self.scanner.whole, self.scanner.begun());
-        if error.is_some() {
-            self.lose_writer();
-        }
-        self.reader = None;
-        self.seat.release_identity();
-    }
-
-    fn poll_inner_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.inner.is_gone {
-            return Poll::Pending;
-        }
-        if self.reader.is_none()
-            && let Some(from) = self.begun.held_from.take()
-        {
-            // It never becomes whole.
-            self.up.truncate(from);
-        }
-        let free = self.begun.held_from.unwrap_or(self.up.len());
-        if free > 0 {
-            match ready!(Pin::new(&mut self.inner.writer).poll_write(cx, &self.up[..free])) {
-                Ok(n) if n > 0 => {
-                    consume(&mut self.up, n);
-                    self.begun.held_from = self.begun.held_from.map(|from| from - n);
-                }
-                _ => self.lose_inner(),
-            }
-            return Poll::Ready(());
-        }
-        if self.reader.is_some() || self.inner.is_shut {
-            return Poll::Pending;
-        }
-        // The peer sends nothing more and all of it is passed on: the socket behind may find the end.
-        self.inner.is_shut = ready!(Pin::new(&mut self.inner.writer).poll_shutdown(cx)).is_ok();
-        if !self.inner.is_shut {
-            self.lose_inner();
-        }
-        Poll::Ready(())
-    }
-
-    fn poll_inner_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.inner.is_gone {
-            return Poll::Pending;
-        }
-        let mut storage = [MaybeUninit::uninit(); CHUNK];
-        let mut chunk = ReadBuf::uninit(&mut storage);
-        let read = ready!(Pin::new(&mut self.inner.reader).poll_read(cx, &mut chunk));
-        if read.is_err() || chunk.filled().is_empty() {
-            self.lose_inner();
-            return Poll::Ready(());
-        }
-        self.moved += chunk.filled().len();
-        if self.writer.is_none() {
-            return Poll::Ready(());
-        }
-        match self.filter.pass(chunk.filled(), self.seat.gate.room(), &mut self.down) {
-            Ok(dropped) => self.seat.gate.counters.socket(self.seat.socket).backlog_dropped.add(dropped),
-            Err(_) => self.lose_inner(),
-        }
-        Poll::Ready(())
-    }
-
-    /// The socket behind has closed: because the peer has, because the transport stops, or else by a fault.
-    fn lose_inner(&mut self) {
-        self.inner.is_gone = true;
-        self.up = BytesMut::new();
-        self.forget();
-        self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
-        if self.reader.take().is_some() && *self.phase.borrow() == Phase::Running {
-            self.seat.count_cut(Reason::Internal);
+    /// A client that is behind gets no turn.
+    fn pause(&mut self) {
+        if self.is_paused != self.is_behind() {
+            self.is_paused = !self.is_paused;
+            self.seat.gate.requests.pause(self.seat.number(), self.is_paused);
         }
     }
 
-    fn poll_peer_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.down.is_empty() {
-            return Poll::Pending;
-        }
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(writer) = &mut self.writer else { return Poll::Pending };
-        match ready!(Pin::new(writer).poll_write(cx, &self.down)) {
+        match ready!(self.backlog.poll_write(writer, cx)) {
             Ok(n) if n > 0 => {
-                consume(&mut self.down, n);
-                self.last_progress = Instant::now();
-                self.last_sign = self.last_progress;
-                self.seat.gate.counters.socket(self.seat.socket).bytes_out.add(n as u64);
+                self.last_sign = Instant::now();
+                self.moved += n;
             }
             written => {
                 self.is_reset |= written.is_err_and(|error| permit::is_reset(&error));
@@ -430,47 +449,10 @@ impl Link {
         Poll::Ready(())
     }
 
-    /// Put waiting PONGs between two messages. To a peer far behind they are of no use.
-    fn place_pongs(&mut self) {
-        if self.scanner.pongs.is_empty() || !self.filter.is_between_messages() {
-            return;
-        }
-        if self.writer.is_some() && self.down.len() < SHORT_BYTES {
-            self.down.extend_from_slice(&self.scanner.pongs);
-        }
-        self.scanner.pongs.clear();
-    }
-
-    /// Keep the counter, and the time since when the peer is behind, in step with `down`.
-    fn note_backlog(&mut self) {
-        let backlog = &self.seat.gate.counters.socket(self.seat.socket).backlog_bytes;
-        // What has begun to come is counted as a whole: there must be room for it.
-        let promised = if self.writer.is_some() { self.filter.promised() } else { 0 };
-        let waiting = self.down.len() as u64 + promised;
-        // In one step: links of the other thread look at it meanwhile.
-        match waiting.checked_sub(self.down_counted) {
-            Some(0) => {}
-            Some(more) => backlog.add(more),
-            None => backlog.subtract(self.down_counted - waiting),
-        }
-        self.down_counted = waiting;
-        if self.seat.socket == SocketName::Control && self.is_paused != self.is_behind() {
-            self.is_paused = self.is_behind();
-            self.seat.gate.requests.pause(self.seat.number(), self.is_paused);
-        }
-        if self.down.is_empty() {
-            self.behind_since = None;
-        } else if self.behind_since.is_none() {
-            let now = Instant::now();
-            self.behind_since = Some(now);
-            self.last_progress = now;
-        }
-    }
-
     /// While bytes wait, look now and then whether they wait too long.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_kept_waiting = self.is_held() && (self.writer.is_some() || self.reader.is_some());
-        if self.behind_since.is_none() && !is_kept_waiting && self.begun.part.bytes() == 0 {
+        if self.backlog.behind().is_none() && !is_kept_waiting && self.begun.part.bytes() == 0 {
             return Poll::Pending;
         }
         let interval = WATCH_INTERVAL.min(self.seat.gate.limits.stall_timeout / 4).max(Duration::from_millis(1));
@@ -501,9 +483,9 @@ impl Link {
     fn look_at_the_time(&mut self) {
         let has_stopped = self.has_stopped_short();
         let limits = &self.seat.gate.limits;
-        match self.behind_since {
-            Some(_) if self.last_progress.elapsed() >= limits.stall_timeout => self.cut(Reason::Stalled),
-            Some(since) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
+        match self.backlog.behind() {
+            Some((_, progress)) if progress.elapsed() >= limits.stall_timeout => self.cut(Reason::Stalled),
+            Some((since, _)) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
             _ if has_stopped => self.cut(Reason::Stalled),
             Some(_) => {}
             // A further PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and with
@@ -533,25 +515,19 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.seat.gate.end(self.seat.socket, &mut self.begun.part, 0);
         self.seat.gate.leave(self.seat.socket, &mut self.begun.part);
+        if let Behind::Rows(rows) = &self.behind {
+            rows.leave(self.seat.number());
+        }
         self.leave();
-        self.forget();
-        self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
-    }
-}
-
-/// Remove `n` bytes from the front; a buffer that was large and is empty is given back.
-fn consume(buffer: &mut BytesMut, n: usize) {
-    buffer.advance(n);
-    if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY {
-        *buffer = BytesMut::new();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::inbox::Inbox;
     use super::super::permit::Gate;
     use super::super::turns::{Share, Watch, turns};
-    use super::super::{Limits, Rights};
+    use super::super::{Count, Limits, Rights};
     use super::*;
     use crate::access::Access;
     use std::io::Cursor;
@@ -575,17 +551,17 @@ mod tests {
         let seat = ConnectionPermit::take(&Arc::new(gate), SocketName::Ingest, None, Rights::ALL).unwrap();
         // A command without a name, the shortest there is.
         let noise = Cursor::new([4, 1, 0].repeat(1_000_000));
-        let (inner, _behind) = UnixStream::pair().unwrap();
-        let (_phase, phase) = watch::channel(Phase::Running);
-        let mut link = Link::new(seat, Box::new(noise), Box::new(tokio::io::sink()), inner, phase);
-        link.up.clear();
+        let rows = Behind::Rows(Arc::new(Rows::new(Inbox::new(1, 1, Count::default()).0)));
+        let scanner = Scanner::introduced(&seat.gate.limits, seat.socket);
+        let streams: Streams = (Box::new(noise), Box::new(tokio::io::sink()));
+        let mut link = Link::new(seat, streams, rows, scanner, BytesMut::new());
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..2 {
             let before = link.scanner.commands;
-            assert!(link.poll_peer_read(&mut cx).is_ready(), "which begins a second, where one is over");
+            assert!(link.poll_take(&mut cx).is_ready(), "which begins a second, where one is over");
             // One that this test cannot outlast.
             link.second.0 = Instant::now() + Duration::from_secs(3600);
-            while link.poll_peer_read(&mut cx).is_ready() {}
+            while link.poll_take(&mut cx).is_ready() {}
             let bound = COMMANDS_PER_SECOND..COMMANDS_PER_SECOND + CHUNK as u32 / 3;
             assert!(link.is_held() && bound.contains(&(link.scanner.commands - before)), "{}", link.scanner.commands);
             link.second.0 = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();

@@ -2,7 +2,6 @@
 
 use super::turns::Watch;
 use super::under_way::{Part, UnderWay};
-use super::zmtp::Room;
 use super::{CONNECTION_BITS, Counters, Limits, Reason, Request, SHORT_BYTES, SocketName, peer_number, plain_number};
 use crate::access::{Access, Rights};
 use parking_lot::{Mutex, MutexGuard};
@@ -19,6 +18,8 @@ use tokio::sync::Semaphore;
 
 pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+/// Both halves of a peer's stream.
+pub(super) type Streams = (Reader, Writer);
 
 /// A log line about peers at most this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,9 +27,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Numbers of addresses. Two that have one number, since so many others came in between, share their turns.
 const ADDRESSES: u64 = 1 << 15;
 
-/// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate. An encrypted one has one more, at which
-/// libzmq listens for it.
-const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+/// Descriptors of an encrypted connection: the peer's stream, both ends of the one behind the gate, and one at which libzmq listens for
+/// it. A plain one has the peer's stream alone.
+const DESCRIPTORS_ENCRYPTED: u64 = 4;
 
 /// Descriptors left for everything else in the process.
 const DESCRIPTORS_RESERVED: u64 = 128;
@@ -37,7 +38,7 @@ const DESCRIPTORS_RESERVED: u64 = 128;
 const CONNECTIONS_LEAST: u64 = 8;
 
 /// Open files that a process must be allowed.
-pub const DESCRIPTORS_MIN: u64 = DESCRIPTORS_RESERVED + CONNECTIONS_LEAST * (DESCRIPTORS_PER_CONNECTION + 1);
+pub const DESCRIPTORS_MIN: u64 = DESCRIPTORS_RESERVED + CONNECTIONS_LEAST * DESCRIPTORS_ENCRYPTED;
 
 /// Connections in the midst of a long message that go on between two turns of all others of their thread.
 const LONG_TURNS: usize = 4;
@@ -57,13 +58,18 @@ pub(super) struct Gate {
     next_connection: AtomicU64,
 }
 
-/// What may wait for one peer now, beside what waits for others.
-pub(super) fn room(limits: &Limits, counters: &Counters) -> Room {
+/// Bytes for which there is room now, beside what waits for all peers.
+pub(super) fn room(limits: &Limits, counters: &Counters) -> u64 {
     let sockets = [&counters.ingest, &counters.control, &counters.publish];
     let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
-    let left = (limits.backlog_bytes_total_max as u64).saturating_sub(total);
-    let left = usize::try_from(left).unwrap_or(usize::MAX);
-    Room { backlog: limits.backlog_bytes_max, long: left, short: SHORT_BYTES }
+    (limits.backlog_bytes_total_max as u64).saturating_sub(total)
+}
+
+/// Whether a message of so many bytes may be put behind as many as wait for a peer: while it is not far behind, and there is room or it
+/// has no more than a short message then.
+pub(super) fn has_room(limits: &Limits, counters: &Counters, waiting: u64, bytes: u64) -> bool {
+    let is_short = waiting.saturating_add(bytes) <= SHORT_BYTES as u64;
+    waiting < limits.backlog_bytes_max as u64 && (is_short || bytes <= room(limits, counters))
 }
 
 #[derive(Default)]
@@ -134,11 +140,6 @@ impl Gate {
         Some(std::mem::take(&mut register.unlogged))
     }
 
-    /// What may wait for one peer now, beside what waits for others.
-    pub(super) fn room(&self) -> Room {
-        room(&self.limits, &self.counters)
-    }
-
     /// Long messages that have been begun: those of producers, who may have to wait for the learner, count apart from the others, so
     /// that requests go on meanwhile. They count until they have been taken, those of others until they are whole.
     fn under_way(&self, socket: SocketName) -> MutexGuard<'_, UnderWay> {
@@ -177,21 +178,11 @@ impl Gate {
         }
     }
 
-    /// What a producer has begun is whole and stays counted until it is taken. `connection` is what it is called behind the gate.
-    pub(super) fn pass(&self, connection: u64, part: &mut Part) {
-        self.under_way(SocketName::Ingest).pass(connection, part);
-    }
-
-    /// The oldest long message of a producer that is whole has been taken.
-    pub(super) fn take(&self, connection: u64) {
-        let gone = self.under_way(SocketName::Ingest).take(connection);
-        self.counters.queued.unfinished.subtract(gone);
-    }
-
-    /// Nothing more of a producer will be taken.
-    pub(super) fn forget(&self, connection: u64) {
-        let gone = self.under_way(SocketName::Ingest).forget(connection);
-        self.counters.queued.unfinished.subtract(gone);
+    /// What a connection has begun is whole, and stays counted until there is room for it.
+    pub(super) fn pass(&self, socket: SocketName, part: &mut Part) {
+        if part.bytes() > 0 {
+            self.under_way(socket).pass(part);
+        }
     }
 
     /// A connection waits no longer for room, or never did.
@@ -258,7 +249,7 @@ impl ConnectionPermit {
         Ok(Self { gate: Arc::clone(gate), socket, connection, address, rights, identity: None })
     }
 
-    /// What the connection is called behind the gate.
+    /// What the daemon calls the connection.
     pub(super) fn number(&self) -> u64 {
         peer_number(self.connection, self.rights)
     }
@@ -346,7 +337,7 @@ fn shown(address: Option<IpAddr>) -> String {
 /// Raise the limit on open descriptors to what `wanted` connections need, or give the number that it allows. They may be encrypted,
 /// where that is so.
 pub(super) fn affordable_connections(wanted: usize, encrypted: bool) -> usize {
-    let each = DESCRIPTORS_PER_CONNECTION + u64::from(encrypted);
+    let each = if encrypted { DESCRIPTORS_ENCRYPTED } else { 1 };
     let needed = DESCRIPTORS_RESERVED + wanted as u64 * each;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(mut allowed) = current.filter(|&current| current < needed) else {

@@ -26,7 +26,7 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Frames in one message.
     pub parts_max: usize,
-    /// Connections of all sockets together. Each needs three descriptors, four where some are encrypted: [`super::start`] raises the
+    /// Connections of all sockets together. Each needs a descriptor, four where some are encrypted: [`super::start`] raises the
     /// process's limit on those as far as it may, and lowers this if that is too little.
     pub connections_max: usize,
     /// Connections from one IP address, all three sockets together; peers on unix sockets have no address.
@@ -148,8 +148,8 @@ impl Settings {
     pub fn queues_bytes(&self) -> usize {
         let Limits { message_bytes_max, connections_max, backlog_bytes_total_max, unfinished_bytes_max, .. } =
             self.limits;
-        // Of each connection: a short message on its way in, once in the gate and once behind it, and short replies.
-        let each = 4 * SHORT_BYTES;
+        // Of each connection: a short message on its way in, what was read behind it, and short replies.
+        let each = 3 * SHORT_BYTES;
         let inward = self.inbox_bytes + self.requests.total_bytes + unfinished_bytes_max.max(2 * message_bytes_max);
         let outward = backlog_bytes_total_max + 2 * self.outbox_bytes;
         // What waits there, and what their threads see room for at the same moment as those of the plain sockets.

@@ -268,7 +268,7 @@ impl<T> std::ops::Deref for Entrance<T> {
 }
 
 impl<T> Entrance<T> {
-    /// Put in an item of `bytes` bytes. The gate holds a peer back by [`Watch::poll_room`]; what it had read before is taken.
+    /// Put in an item of `bytes` bytes, whether there is room or not: the gate holds a peer back by [`Watch::poll_room`].
     pub fn put(&self, peer: u64, bytes: usize, item: T) {
         self.watch.0.state.lock().put(peer, bytes, item);
         self.ring();

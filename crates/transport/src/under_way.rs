@@ -1,12 +1,11 @@
 //! Long messages that are under way: how many bytes they may be, and who begins the next one.
 //!
-//! Those of producers stay so until the thread of their socket has handed them over: the socket behind holds what it has been
-//! sent, and takes it up only as fast as the learner does.
+//! Those of producers stay so until there is room for them in the inbox, which the learner empties.
 //!
 //! Who finds no room waits, and room is given in the order in which it was asked for. While somebody waits all others wait behind: a
 //! stream of long messages, which would take up whatever becomes free, keeps nobody out.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
 /// The long messages that some of the sockets have under way.
@@ -16,9 +15,7 @@ pub(super) struct UnderWay {
     /// Those that wait for room, by their tickets: who came first has the lowest.
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
-    /// By connection, the bytes of each whole message that the ingest thread has not handed over yet, oldest first.
-    whole: HashMap<u64, VecDeque<u64>>,
-    /// The sum of these.
+    /// As many of the bytes as are those of whole messages.
     whole_bytes: u64,
 }
 
@@ -35,6 +32,7 @@ struct Waiting {
 #[derive(Default)]
 pub(super) struct Part {
     bytes: u64,
+    is_whole: bool,
     /// Its place among those that wait, if it does.
     ticket: Option<u64>,
 }
@@ -76,6 +74,9 @@ impl UnderWay {
     pub(super) fn end(&mut self, part: &mut Part, left: u64) -> u64 {
         let gone = part.bytes.saturating_sub(left);
         if gone > 0 {
+            if std::mem::take(&mut part.is_whole) {
+                self.whole_bytes -= part.bytes;
+            }
             self.bytes -= gone;
             part.bytes = left;
             self.call();
@@ -83,36 +84,11 @@ impl UnderWay {
         gone
     }
 
-    /// What a connection has under way is whole, and its room is kept until it is taken.
-    pub(super) fn pass(&mut self, connection: u64, part: &mut Part) {
-        let bytes = std::mem::take(&mut part.bytes);
-        self.whole.entry(connection).or_default().push_back(bytes);
-        self.whole_bytes += bytes;
-    }
-
-    /// The oldest whole message of a connection has been taken. Gives how many bytes were counted for it.
-    pub(super) fn take(&mut self, connection: u64) -> u64 {
-        let Some(messages) = self.whole.get_mut(&connection) else { return 0 };
-        let gone = messages.pop_front().unwrap_or_default();
-        if messages.is_empty() {
-            self.whole.remove(&connection);
-        }
-        self.give_back(gone);
-        gone
-    }
-
-    /// Nothing more of a connection will be taken. Gives how many bytes were counted for what was not.
-    pub(super) fn forget(&mut self, connection: u64) -> u64 {
-        let gone = self.whole.remove(&connection).map_or(0, |messages| messages.iter().sum());
-        self.give_back(gone);
-        gone
-    }
-
-    fn give_back(&mut self, whole: u64) {
-        if whole > 0 {
-            self.bytes -= whole;
-            self.whole_bytes -= whole;
-            self.call();
+    /// What a connection has under way is whole, and keeps its room until it is taken.
+    pub(super) fn pass(&mut self, part: &mut Part) {
+        if !part.is_whole {
+            part.is_whole = true;
+            self.whole_bytes += part.bytes;
         }
     }
 
@@ -161,22 +137,16 @@ mod tests {
 
     #[test]
     fn a_whole_message_keeps_its_room_until_it_is_taken() {
-        let (mut under_way, [mut one, mut other]) = (UnderWay::default(), [(); 2].map(|()| Part::default()));
+        let (mut under_way, [mut one, mut other]) = (UnderWay::default(), parts());
         assert!(under_way.begin(&mut one, 60, MOST));
-        under_way.pass(1, &mut one);
-        // Also from its own connection.
-        assert!(!under_way.begin(&mut one, 60, MOST) && !under_way.begin(&mut other, 30, MOST));
-        // The gate cuts no connection for that: the ingest thread will take what is whole.
-        assert!(!under_way.lacks_room(MOST));
-        assert_eq!((under_way.take(2), under_way.take(1), under_way.take(1)), (0, 60, 0));
-        assert!(under_way.begin(&mut one, 60, MOST) && under_way.begin(&mut other, 30, MOST));
-        under_way.pass(1, &mut one);
-        // One that came in one piece had no room.
-        under_way.pass(1, &mut one);
-        under_way.pass(2, &mut other);
-        assert_eq!((under_way.bytes, under_way.forget(1), under_way.forget(1)), (90, 60, 0));
-        assert_eq!((under_way.take(2), under_way.bytes, under_way.whole.len()), (30, 0, 0));
-        assert_eq!(under_way.whole_bytes, 0);
+        assert!(!under_way.begin(&mut other, 50, MOST) && under_way.lacks_room(MOST));
+        under_way.pass(&mut one);
+        // The gate cuts no connection for that: what is whole will be taken.
+        assert!(!under_way.begin(&mut other, 50, MOST) && !under_way.lacks_room(MOST));
+        assert_eq!((under_way.end(&mut one, 0), under_way.end(&mut one, 0)), (60, 0));
+        assert!(under_way.begin(&mut other, 50, MOST) && !under_way.begin(&mut one, 60, MOST));
+        assert!(under_way.lacks_room(MOST), "what comes after it is not whole");
+        assert_eq!((under_way.bytes, under_way.whole_bytes), (50, 0));
     }
 
     /// So many connections of which nothing is under way.

@@ -476,10 +476,13 @@ impl Scrape {
         metric("received_messages", "Messages and requests that have passed the gate and their socket")
             .per("socket")
             .counter(to, self.received().into_iter())?;
-        metric("thread_cpu", "Processor time of the daemon's threads; criticd-gate and criticd-ingest receive, criticd-publish and criticd-fan-out send")
-            .per("thread")
-            .in_unit(Unit::Seconds)
-            .seconds(to, thread_seconds().into_iter())
+        metric(
+            "thread_cpu",
+            "Processor time of the daemon's threads; criticd-gate receives and answers, criticd-fan-out publishes",
+        )
+        .per("thread")
+        .in_unit(Unit::Seconds)
+        .seconds(to, thread_seconds().into_iter())
     }
 
     fn received(&self) -> [(String, u64); 2] {

@@ -1,13 +1,13 @@
 //! The thread of one of libzmq's sockets.
 
-use super::super::permit::room;
+use super::super::permit::{has_room, room};
 use super::super::{Count, Peer, Phase, Publication, Reason, Reply, Request, SHORT_BYTES, SocketName};
 use super::{
     Change, FRAME_BYTES, Flow, Incoming, OVERHEAD, Outgoing, POLL_INTERVAL_MS, RECEIVED_MAX, Shared, endpoint,
     number_of,
 };
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, TrySendError};
+use crossbeam_channel::Receiver;
 use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::os::fd::AsRawFd;
@@ -47,7 +47,7 @@ pub(super) struct Worker {
     /// Messages received.
     pub(super) messages: u64,
     /// Rows that the inbox had no room for.
-    pub(super) held: Option<Bytes>,
+    pub(super) held: Option<Vec<u8>>,
 }
 
 /// A connection that has gone.
@@ -84,7 +84,7 @@ impl Worker {
             };
             let mut nap = POLL_INTERVAL_MS;
             match phase {
-                Phase::Closing(deadline) => {
+                Phase::Closing(deadline) | Phase::Closed(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now()).as_millis();
                     let left = i32::try_from(left).unwrap_or(i32::MAX);
                     if nothing_comes || left == 0 {
@@ -94,7 +94,6 @@ impl Worker {
                     }
                     nap = nap.min(left.into());
                 }
-                Phase::Closed => return,
                 Phase::Running | Phase::Draining => {}
             }
             self.retry();
@@ -227,7 +226,7 @@ impl Worker {
         let counters = &self.shared.counters;
         match &self.incoming {
             Some(Incoming::Rows(_)) => match (frames.pop(), frames.is_empty()) {
-                (Some(frame), true) => self.held = Some(Bytes::copy_from_slice(&frame)),
+                (Some(frame), true) => self.held = Some(frame.to_vec()),
                 _ => counters.ingest_malformed.add(1),
             },
             Some(Incoming::Requests(requests)) => {
@@ -274,8 +273,8 @@ impl Worker {
     fn retry(&mut self) {
         let (Some(rows), Some(Incoming::Rows(inbox))) = (self.held.take(), &self.incoming) else { return };
         match inbox.try_send(rows) {
-            Err(TrySendError::Full(rows)) => self.held = Some(rows),
-            sent => self.shared.counters.ingest_messages.add(u64::from(sent.is_ok())),
+            Err(rows) => self.held = Some(rows),
+            Ok(()) => self.shared.counters.ingest_messages.add(1),
         }
         self.shared.rows_wait.store(self.held.is_some(), Ordering::Relaxed);
     }
@@ -287,9 +286,8 @@ impl Worker {
                 let connection = number_of(peer.connection);
                 let bytes = (payload.len() + OVERHEAD) as u64;
                 let sent = self.routes.get(&connection).zip(self.flow(connection)).is_some_and(|(route, flow)| {
-                    let waiting = usize::try_from(flow.waiting()).unwrap_or(usize::MAX);
                     let is_gone = flow.gone.load(Ordering::Relaxed);
-                    if is_gone || !room(&self.shared.limits, counters).has(waiting, bytes) {
+                    if is_gone || !has_room(&self.shared.limits, counters, flow.waiting(), bytes) {
                         return false;
                     }
                     // First: the gate may have read it before this thread goes on.
@@ -320,10 +318,9 @@ impl Worker {
         let (behind, audience): (Vec<_>, Vec<_>) =
             audience.partition(|flow| flow.waiting() >= limits.backlog_bytes_max as u64);
         behind.iter().for_each(|flow| flow.cut(Reason::Saturated));
-        let room = room(limits, counters);
-        let has_room = |flow: &Arc<Flow>| room.has(usize::try_from(flow.waiting()).unwrap_or(usize::MAX), bytes);
+        let has_room = |flow: &Arc<Flow>| has_room(limits, counters, flow.waiting(), bytes);
         let all_bytes = bytes.saturating_mul(audience.len() as u64);
-        if (bytes > SHORT_BYTES as u64 && all_bytes > room.long as u64) || !audience.iter().all(has_room) {
+        if (bytes > SHORT_BYTES as u64 && all_bytes > room(limits, counters)) || !audience.iter().all(has_room) {
             counters.publish.backlog_dropped.add(audience.len() as u64);
             return;
         }
