@@ -197,7 +197,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Those of one socket.
+    /// The counters of one socket.
     pub fn socket(&self, name: SocketName) -> &SocketCounters {
         match name {
             SocketName::Ingest => &self.ingest,

@@ -1,6 +1,6 @@
 //! Long messages that are under way: how many bytes they may be, and who begins the next one.
 //!
-//! Those of producers stay so until there is room for them in the inbox, which the learner empties.
+//! Messages of producers stay so until there is room for them in the inbox, which the learner empties.
 //!
 //! Who finds no room waits, and room is given in the order in which it was asked for. While somebody waits all others wait behind: a
 //! stream of long messages, which would take up whatever becomes free, keeps nobody out.
@@ -15,7 +15,7 @@ pub(super) struct UnderWay {
     /// Those that wait for room, by their tickets: who came first has the lowest.
     waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
-    /// As many of the bytes as are those of whole messages.
+    /// The part of the bytes that belongs to whole messages.
     whole_bytes: u64,
 }
 

@@ -179,7 +179,7 @@ pub(super) enum Sent {
     Cancel(Vec<u8>),
 }
 
-/// A whole message. Those of one frame, and those whose first frame is empty, are all that has a meaning here: the frames are joined.
+/// A whole message. Only messages of one frame, and messages whose first frame is empty, have a meaning here: the frames are joined.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Message {
     pub(super) body: Vec<u8>,
