@@ -98,8 +98,13 @@ const COMMON: [&str; 30] = [
 
 /// Options of long commands under a heading of their own; no command stands for any. An option that is not here stays under the
 /// heading of the options before it.
-const SECTIONS: [(Option<&str>, &str, &[&str]); 10] = [
+const SECTIONS: [(Option<&str>, &str, &[&str]); 11] = [
     (Some("plan"), "What is learned", &["discount", "actions", "critic"]),
+    (
+        Some("features"),
+        "Features",
+        &["by", "beta", "features_max", "unit_norm", "constant", "widths", "centres", "no_variables", "ridge"],
+    ),
     (Some("rollout"), "The course", &["steps", "show", "from", "policy", "policy_timeout", "actions", "critic"]),
     (
         Some("replay"),
@@ -144,7 +149,11 @@ const SECTIONS: [(Option<&str>, &str, &[&str]); 10] = [
             "no_optimise",
         ],
     ),
-    (None, "Dictionary", &["dictionary", "tolerance", "dictionary_by", "dictionary_max"]),
+    (
+        None,
+        "Dictionary",
+        &["dictionary", "tolerance", "dictionary_by", "dictionary_beta", "dictionary_unit_norm", "dictionary_max"],
+    ),
     (
         None,
         "Model selection",

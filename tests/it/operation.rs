@@ -388,6 +388,8 @@ fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
     let said = done(&format!("status --data-dir {data} {moment}"));
     assert!(said.starts_with("2048 rows had been stored\n") && said.contains("learned "), "{said}");
     let control = daemon.control().to_owned();
+    let asked = done(&format!("status --control {control} {moment}"));
+    assert!(asked.starts_with("2048 rows had been stored\n") && asked.contains("learned "), "{asked}");
     let by_itself = |place: &str| {
         let out = at("by-itself.model");
         done(&format!("snapshot {place} {moment} --out {out}"));
@@ -398,7 +400,6 @@ fn what_was_answered_then_is_told_by_every_command_that_reads_a_model() {
     assert_eq!(values(&format!("{control} {moment}")), values(&then));
     fails(&format!("value {control} {states} --as-of 999999"), "lies ahead: 3072 rows are stored");
     for (command, words) in [
-        (format!("status --control {control} {moment}"), "name its data directory with -d"),
         (format!("value {data} {states} --critic a,b {moment}"), "one critic answers"),
         (format!("export {data} {moment} --out {}", at("rows.csv")), "--to OFFSET"),
     ] {
