@@ -235,5 +235,5 @@ fn what_waits_for_browsers_is_counted() {
 fn the_default_settings_fit_into_a_small_machine() {
     let said = Footprint::of(&Config::new(ConfigParts::default()).unwrap(), DIM, 1);
     let (kept, queues, rebuild) = (said.kept(), said.queues, said.rebuild);
-    assert!(kept + queues + rebuild < 3_250_000_000, "{kept} kept, {queues} in queues, {rebuild} of a rebuild");
+    assert!(kept + queues + rebuild < 3_350_000_000, "{kept} kept, {queues} in queues, {rebuild} of a rebuild");
 }
