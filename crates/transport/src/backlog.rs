@@ -194,7 +194,8 @@ impl State {
             self.pieces.pop_front();
         }
         self.tail.advance(taken);
-        if self.tail.is_empty() && self.tail.capacity() > IDLE_CAPACITY {
+        // What has been taken from the front is memory too.
+        if self.tail.is_empty() && self.tail.try_reclaim(IDLE_CAPACITY + 1) {
             self.tail = BytesMut::new();
         }
     }

@@ -244,7 +244,9 @@ impl Link {
 
     /// Take what has been read, or read more, unless the peer has to wait.
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.count_begun() || self.is_noisy() || self.waits_for_this_thread() {
+        // Of a peer that sends nothing more, what it has sent is taken.
+        let is_noisy = self.reader.is_some() && self.is_noisy();
+        if !self.count_begun() || is_noisy || self.waits_for_this_thread() {
             // Woken when it is its turn to begin a long message: which may be by now, since other threads give room back.
             return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
         }
@@ -259,7 +261,7 @@ impl Link {
             let mut unread = std::mem::take(&mut self.unread);
             let left = self.take_in(&unread, cx);
             unread.advance(unread.len() - left);
-            self.unread = unread;
+            self.unread = if left > 0 { unread } else { BytesMut::new() };
             return Poll::Ready(());
         }
         let Some(reader) = &mut self.reader else { return Poll::Pending };
@@ -491,7 +493,7 @@ impl Link {
             // A further PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and with
             // it what is under way; any sign of life prevents that. Nobody else is sent what it has not asked for: the peer may
             // have closed, and whatever reaches a closed TCP socket makes its kernel throw away the rows that it still has for us.
-            None if self.scanner.pings && self.is_held() => {
+            None if self.scanner.pings && self.is_held() && self.writer.is_some() => {
                 self.scanner.pongs.extend_from_slice(&zmtp::pong(b""));
             }
             None => {}
@@ -567,5 +569,11 @@ mod tests {
             link.second.0 = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
             assert!(!link.is_held());
         }
+        // What it has sent before it was cut is taken all the same.
+        link.second.0 = Instant::now() + Duration::from_secs(3600);
+        link.unread = BytesMut::from(&[4, 1, 0].repeat(3)[..]);
+        assert!(link.is_held() && link.poll_take(&mut cx).is_pending());
+        link.cut(Reason::Stalled);
+        assert!(link.poll_take(&mut cx).is_ready() && link.unread.is_empty());
     }
 }
