@@ -95,7 +95,7 @@ PLANTED: list[tuple[str, Callable[[Map, Map], None]]] = [
     ("Nothing says yet whether to believe the values.", plant(trust=[])),
     ("none yet: too few rows have arrived", without),
     ("none: no refit has selected a model since the start", unselected),
-    ("; 1 is that of a constant", lambda critic, _: critic.update(log_evidence=None, held_out_error=0.4)),
+    ("; a constant has 1", lambda critic, _: critic.update(log_evidence=None, held_out_error=0.4)),
     (
         "none: the last refit that was adopted compared no held-out returns",
         lambda critic, _: critic.update(log_evidence=None, refit={"adopted": 1}),

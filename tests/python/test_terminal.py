@@ -137,7 +137,10 @@ def test_the_view_of_the_status_fits_the_screen(start: Start, dim: int, critics:
     daemon = start(config=f"state_dim = {dim}\n{names}")
     push, states = daemon.push(), np.random.default_rng(0).normal(size=(301, dim))
     push.send(pack({"stream": "walk", "states": states, "rewards": states[:-1, 0]}))
-    daemon.control().wait_for_learned(300)
+    control = daemon.control()
+    control.wait_for_learned(300)
+    # A model that nobody has judged yet takes more lines.
+    when(lambda: all(each["trust"] for each in control.ask("status")["critics"]), "a judgement of each critic")
     process, terminal = pty.fork()
     if process == 0:
         as_by_hand()

@@ -168,11 +168,11 @@ impl Keeper {
 pub(super) fn honour(directory: &Path, core: &mut Core, now: Now, stop: &AtomicBool) -> Result<(), String> {
     let Some(origin) = core.origin() else { return Ok(()) };
     let listed = Tombstones::read(directory).map_err(|e| e.to_string())?;
-    let mut storage = SqliteStorage::open_beside(directory).map_err(|e| e.to_string())?;
     let mut missing = Offsets::default();
     for RemovedThen { time, offsets } in listed.of(origin) {
         let new = offsets.within(&(core.first_offset()..core.offset())).without(core.removals().offsets());
         if !new.is_empty() {
+            let mut storage = SqliteStorage::open_beside(directory).map_err(|e| e.to_string())?;
             let end = end_then(&mut storage, Moment::Time(*time)).map_err(|e| e.to_string())?;
             missing.join(&new.within(&(0..end)));
         }
