@@ -5,11 +5,10 @@ use super::client::{Connection, endpoint};
 use super::output::{Progress, in_file};
 use crate::client::{ClientError, Requester};
 use crate::config::Config;
-use crate::daemon::as_of::{Moment, as_of, model};
+use crate::daemon::as_of::{Moment, as_of, model_then};
 use crate::daemon::survey::holds_journal;
 use crate::journal::checkpoint::Directory;
 use crate::journal::store::SqliteStorage;
-use crate::learner::Learner;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::wire;
@@ -64,21 +63,19 @@ pub(super) fn snapshot(
     let state = state(place, moment)?;
     let names = || state.critics().iter().map(|learner| learner.settings().name.as_str());
     let index = critic.map_or(Some(0), |name| names().position(|known| known == name));
-    let learner = index.and_then(|index| state.critics().get(index)).ok_or_else(|| {
+    let index = index.filter(|&index| index < state.critics().len()).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
         Failure::new(format!("there was no such critic then; there was {}", known.join(", ")))
     })?;
-    Ok(model(&state, learner)?)
+    model_then(&state, index).map_err(Failure::new)
 }
 
 /// The models of all critics as they were, or why there is none, and the offset that they are of. As [`snapshot`].
 pub(super) fn all(place: &Path, moment: Moment, patience: Option<Duration>) -> Result<(u64, Vec<Told>), Failure> {
     let Some(endpoint) = endpoint(place) else {
         let state = state(place, moment)?;
-        let told = |learner: &Learner| {
-            model(&state, learner).map_err(|_| format!("critic \"{}\" had no model then", learner.settings().name))
-        };
-        return Ok((state.end().offset, state.critics().iter().map(told).collect()));
+        let told = (0..state.critics().len()).map(|critic| model_then(&state, critic));
+        return Ok((state.end().offset, told.collect()));
     };
     let (mut requester, patience) = (requester(&endpoint)?, patience.unwrap_or(PATIENCE));
     let status = wire::Status::from_json(&requester.ask("status", json!({}), patience)?)?;

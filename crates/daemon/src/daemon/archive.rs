@@ -8,7 +8,7 @@ use super::replace::{self, Plan};
 use super::survey::{Survey, good_groups, survey};
 use super::tombstones::{TOMBSTONES, Tombstones};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
-use crate::journal::store::{DATABASE, Mark, SqliteStorage, Storage as _, StoreError, read_mark};
+use crate::journal::store::{DATABASE, GroupHeader, Mark, SqliteStorage, Storage as _, StoreError, read_mark};
 use crate::journal::{CONFIGURED, Group, Record, TakenRows};
 use crate::learner::Settings;
 use crate::state::removals::Removals;
@@ -210,7 +210,7 @@ pub struct Newest {
 pub fn newest(directory: &Path, most: u64) -> Result<Newest, ArchiveError> {
     let mut storage = SqliteStorage::open_beside(directory)?;
     let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
-    let end = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+    let end = storage.headers(last, 1)?.first().map_or(0, GroupHeader::end);
     let mut removals = Removals::default();
     recorded_removals(&mut storage, &mut removals).map_err(|e| ArchiveError::Damaged(e.to_string()))?;
     let start = removals.offsets().back_from(end, most);
@@ -389,7 +389,7 @@ fn copy(
         storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty: there is nothing to back up"))?;
     let mut ends = (u64::MAX, Mark::default());
     let mut copy = SqliteStorage::open(part)?;
-    let of = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+    let of = storage.headers(last, 1)?.first().map_or(0, GroupHeader::end);
     let mut failed = None;
     let read = good_groups(&mut storage, first, |group, _, _| {
         failed = copy.append(group, 0, false).err();

@@ -8,9 +8,8 @@ use super::recovery::{
 use crate::config::Config;
 use crate::http::Relearn;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
-use crate::journal::store::{SqliteStorage, Storage, StoreError, for_each_group};
+use crate::journal::store::{GroupHeader, SqliteStorage, Storage, StoreError, for_each_group};
 use crate::journal::{Corruption, StoredGroup};
-use crate::learner::{Learner, SnapshotError};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::state::record::Mark;
@@ -79,14 +78,23 @@ pub fn as_of(
     state_behind(storage, checkpoints, window_rows, wanted, progress)
 }
 
-/// The model of one of the critics of `state`, with the names of its rewards.
+/// The model that a critic of `state` had, by its number, with the names of its rewards.
 ///
 /// # Errors
-/// If it has none.
-pub fn model(state: &State, learner: &Learner) -> Result<Snapshot, SnapshotError> {
+/// Why it had none.
+pub fn model_then(state: &State, critic: usize) -> Result<Snapshot, String> {
+    let learner = &state.critics()[critic];
     let said = state.configured().and_then(|configured| configured.reward_names.as_deref());
-    let reward_names = Config::reward_names(said.unwrap_or_default(), learner.settings());
-    Ok(Snapshot { reward_names, ..learner.snapshot(true)? })
+    let reward_names = || Config::reward_names(said.unwrap_or_default(), learner.settings());
+    let found = if state.is_halted(critic) {
+        Err("had failed by then, and answered as at an earlier moment".to_owned())
+    } else if learner.model().is_none() {
+        Err("had no model then".to_owned())
+    } else {
+        learner.snapshot(true).map_err(|e| format!("cannot be told: {e}"))
+    };
+    let found = found.map(|snapshot| Snapshot { reward_names: reward_names(), ..snapshot });
+    found.map_err(|why| format!("critic \"{}\" {why}", learner.settings().name))
 }
 
 /// One past is learned again at a time: each takes as much memory as the critics and their window.
@@ -118,12 +126,8 @@ pub(super) fn relearn(config: &Config) -> Relearn {
         let checkpoints = Directory::new(&directory);
         let state = as_of(&mut storage, &checkpoints, window_rows, Moment::Offset(offset), progress);
         let state = state.map_err(|e| e.to_string())?;
-        let told = |learner: &Learner| {
-            let name = learner.settings().name.clone();
-            let model = model(&state, learner).map_err(|_| format!("{name} had no model then"));
-            (name, model)
-        };
-        Ok(state.critics().iter().map(told).collect())
+        let names = state.critics().iter().map(|learner| learner.settings().name.clone());
+        Ok(names.enumerate().map(|(critic, name)| (name, model_then(&state, critic))).collect())
     }))
 }
 
@@ -132,7 +136,7 @@ pub(super) fn group_then(storage: &mut dyn Storage, moment: Moment) -> Result<u6
     let (first, last) = storage.bounds()?.ok_or(AsOfError::Before)?;
     let found = match moment {
         Moment::Offset(offset) => {
-            let stored = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+            let stored = storage.headers(last, 1)?.first().map_or(0, GroupHeader::end);
             if offset > stored {
                 return Err(AsOfError::Ahead(stored));
             }
@@ -146,11 +150,7 @@ pub(super) fn group_then(storage: &mut dyn Storage, moment: Moment) -> Result<u6
 /// Offset behind the last row that was stored by then.
 pub(super) fn end_then(storage: &mut dyn Storage, moment: Moment) -> Result<u64, AsOfError> {
     let group = group_then(storage, moment)?;
-    Ok(storage
-        .headers(group, 1)?
-        .first()
-        .filter(|head| head.id == group)
-        .map_or(0, |head| head.first_offset + head.rows))
+    Ok(storage.headers(group, 1)?.first().filter(|head| head.id == group).map_or(0, GroupHeader::end))
 }
 
 /// The state behind group number `wanted`; see [`as_of`].
@@ -191,7 +191,7 @@ pub(super) fn state_behind(
     };
     state.skip(skips);
     state.reach_back(reaches);
-    let rows = storage.headers(wanted, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+    let rows = storage.headers(wanted, 1)?.first().map_or(0, GroupHeader::end);
     let (started, mut previous) = (state.end(), None::<StoredGroup>);
     let applied = for_each_group(storage, from, |stored| {
         if stored.id > wanted {
@@ -271,7 +271,7 @@ fn group_before(storage: &mut dyn Storage, offset: u64) -> Result<Option<u64>, A
     let mut group = group_of(storage, offset)?;
     while group > 0 {
         match storage.headers(group, 1)?.first() {
-            Some(head) if head.id == group && head.first_offset + head.rows <= offset => return Ok(Some(group)),
+            Some(head) if head.id == group && head.end() <= offset => return Ok(Some(group)),
             Some(head) if head.id == group => group -= 1,
             _ => return Ok(None),
         }

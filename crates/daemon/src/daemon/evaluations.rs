@@ -11,7 +11,7 @@ use super::queries::past;
 use super::recovery::group_of;
 use crate::board::Board;
 use crate::config::Config;
-use crate::journal::store::{SqliteStorage, Storage, StoreError};
+use crate::journal::store::{GroupHeader, SqliteStorage, Storage, StoreError};
 use crate::journal::{Record, TakenRows};
 use crate::learner::action::{ActionColumns, ActionValue, Column};
 use crate::learner::batch::{BatchError, Given};
@@ -284,7 +284,7 @@ impl Journal {
         let ends = |storage: &mut SqliteStorage| -> Result<Option<(u64, u64)>, StoreError> {
             let Some((first, last)) = storage.bounds()? else { return Ok(None) };
             let first = storage.headers(first, 1)?.first().map(|head| head.first_offset);
-            let end = storage.headers(last, 1)?.first().map(|head| head.first_offset + head.rows);
+            let end = storage.headers(last, 1)?.first().map(GroupHeader::end);
             Ok(first.zip(end))
         };
         let bounds = ends(&mut storage).map_err(unreadable)?;

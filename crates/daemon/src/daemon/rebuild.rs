@@ -302,7 +302,7 @@ impl RebuiltCritic {
         if let Some((_, last)) = storage.bounds()?
             && let Some(head) = storage.headers(last, 1)?.first()
         {
-            self.progress.of.store(head.first_offset + head.rows - self.first_row, Ordering::Relaxed);
+            self.progress.of.store(head.end() - self.first_row, Ordering::Relaxed);
         }
         let next = self.next;
         for_each_read(storage, next, &mut |group| {

@@ -5,7 +5,7 @@
 
 use super::recovery::group_of;
 use crate::journal::Record;
-use crate::journal::store::{SqliteStorage, Storage, StoreError};
+use crate::journal::store::{GroupHeader, SqliteStorage, Storage, StoreError};
 use crate::learner::removal::{Offsets, Place, Placed, Selector};
 use crate::panics;
 use crate::state::record::{Group, RemovedRows, TakenRows};
@@ -282,7 +282,7 @@ fn first_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
 
 fn end_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
     let Some((_, last)) = storage.bounds()? else { return Ok(0) };
-    Ok(storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows))
+    Ok(storage.headers(last, 1)?.first().map_or(0, GroupHeader::end))
 }
 
 /// Look in the journal of a directory, until `stop` is set.

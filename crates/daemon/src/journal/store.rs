@@ -148,6 +148,13 @@ pub struct GroupHeader {
     pub bytes: u64,
 }
 
+impl GroupHeader {
+    /// Offset behind its last row.
+    pub fn end(&self) -> u64 {
+        self.first_offset + self.rows
+    }
+}
+
 /// Keeps groups in the order of their numbers.
 ///
 /// After an error of [`Storage::append`] or [`Storage::sync`] nothing that was not synced before may be relied on until

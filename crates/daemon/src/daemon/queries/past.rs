@@ -3,7 +3,7 @@
 //! The thread of such requests (`evaluations`) reads checkpoints and journal beside the core and applies the groups again, up to that
 //! moment. It keeps what the critics were then, for further questions about it; there is one such past at a time.
 
-use super::super::as_of::{AsOfError, group_then, model, state_behind, turn};
+use super::super::as_of::{AsOfError, group_then, model_then, state_behind, turn};
 use super::super::bounds::PAGED_MAX;
 use super::super::core::Caller;
 use super::super::core::caller::{stopped, unreadable};
@@ -194,14 +194,7 @@ impl Critic {
     fn of(state: &State, index: usize) -> Self {
         let learner = &state.critics()[index];
         let name = learner.settings().name.clone();
-        let none = |why: &str| Err(WireError::of(ErrorCode::OutOfRange, "as_of", format!("critic \"{name}\" {why}")));
-        let found = if state.is_halted(index) {
-            none("had failed by then, and answered as at an earlier moment")
-        } else if learner.model().is_none() {
-            none("had no model then")
-        } else {
-            model(state, learner).or_else(|e| none(&format!("cannot be told: {e}")))
-        };
+        let found = model_then(state, index).map_err(|why| WireError::of(ErrorCode::OutOfRange, "as_of", why));
         let shown = found.as_ref().ok();
         let learning = LearningHeads { names: names_beside(&learner.settings().heads, shown), share: 0.0 };
         Self { name, model: found.map(|snapshot| Arc::new(Evaluator::new(snapshot))), learning: Arc::new(learning) }

@@ -90,7 +90,7 @@ impl RebuiltHeads {
         if let Some((_, last)) = storage.bounds()?
             && let Some(head) = storage.headers(last, 1)?.first()
         {
-            let rows = (head.first_offset + head.rows).saturating_sub(self.heads.first_row());
+            let rows = head.end().saturating_sub(self.heads.first_row());
             self.progress.of.store(rows, Ordering::Relaxed);
         }
         let next = self.next;
