@@ -370,11 +370,15 @@ class Fleet:
         )
 
     def _asked(self, op: str, **arguments: Any) -> Message:
-        """The answer of the coordinator, which may be about to start anew."""
-        end = time.monotonic() + self._patience.start_s
+        """The answer of the coordinator."""
+        return self._patiently(self._coordinator, self._patience.start_s, op, **arguments)
+
+    def _patiently(self, link: Link, patience_s: float, op: str, **arguments: Any) -> Message:
+        """The answer of a part, which may be about to start anew."""
+        end = time.monotonic() + patience_s
         while True:
             try:
-                return self._coordinator.call(op, **arguments)
+                return link.call(op, **arguments)
             except RemoteError as error:
                 if not error.away or time.monotonic() > end:
                     raise
@@ -498,10 +502,11 @@ class Fleet:
         first, end = (0, None) if rows is None else rows
         if first < 0 or (end is not None and end <= first):
             raise Invalid("rows", f"must be two ascending numbers from 0 on, are {first} and {end}")
-        count = sum(self._removed(name, stream, first, end) for name in self._names[: self._workers])
+        asked = {"stream": stream, "first": first, "end": end}
+        links = map(self._parts.link, self._names[: self._workers])
+        count = sum(self._patiently(link, self._patience.rows_s, "remove", **asked)["rows"] for link in links)
         if not wait:
             return count
-        self._asked("round")
         if self.status().generation:
             self.merge()
         until = time.monotonic() + 2 * self._patience.epoch_s + self._patience.start_s
@@ -512,16 +517,6 @@ class Fleet:
                 return count
             if time.monotonic() > until:
                 raise RemoteError(COORDINATOR, "select", "is not done in time: `status()` says which workers lag")
-            time.sleep(self._patience.retry_s)
-
-    def _removed(self, worker: str, stream: str, first: int, end: int | None) -> int:
-        link, until = self._parts.link(worker), time.monotonic() + self._patience.rows_s
-        while True:
-            try:
-                return int(link.call("remove", stream=stream, first=first, end=end)["rows"])
-            except RemoteError as error:
-                if not error.away or time.monotonic() > until:
-                    raise
             time.sleep(self._patience.retry_s)
 
     @property
