@@ -4,13 +4,14 @@ use super::Failure;
 use super::dictionary::beta;
 use super::given::{self, TABLES, TableOptions, listed, plural, without_unit};
 use super::output::{columns, facts, in_file, note, number, print, print_json};
-use crate::learner::Settings;
+use crate::learner::{DictionaryBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::kernel::{Kernel, Metric, Points};
 use crate::math::pursuit::{
     Candidates, ChosenFeatures, Equation, PursuitStep, differences, pursue, recovery_coefficient, to_unit_norm,
 };
-use crate::transition::Rows;
+use crate::snapshot::Inputs;
+use crate::transition::{Rows, state_name};
 use serde_json::{Value, json};
 
 /// Which features does the value need? Orthogonal matching pursuit by the rewards (OMP-TD and OMP-BRM)
@@ -110,7 +111,7 @@ impl Features {
                            name of one of the two to have it skipped";
             return Err(in_file(&self.table.table, message));
         }
-        let names = names.unwrap_or_else(|| (0..rows.dim).map(|d| format!("state_{d}")).collect());
+        let names = names.unwrap_or_else(|| (0..rows.dim).map(state_name).collect());
         let phi = self.features(&rows, &names);
         let found: Vec<FoundFeatures> =
             self.by.equations().iter().map(|&by| self.pursue(&rows, &phi, by)).collect::<Result<_, _>>()?;
@@ -145,18 +146,14 @@ impl Features {
             [&mut now, &mut next].into_iter().for_each(|to| to.extend(std::iter::repeat_n(1.0, n)));
         }
         if !self.widths.is_empty() {
-            let (shift, scale) = moments(rows);
-            let normal = |states: &[f64]| -> Vec<f64> {
-                let one = |(k, x): (usize, &f64)| (x - shift[k % dim]) / scale[k % dim];
-                states.iter().enumerate().map(one).collect()
-            };
+            let inputs = Inputs::standard(&rows.states, dim, dim);
             let places: Vec<usize> = (0..n).step_by(n.div_ceil(self.centres).max(1)).collect();
-            let centres: Vec<f64> = places.iter().flat_map(|&i| normal(rows.state(i))).collect();
+            let centres: Vec<f64> = places.iter().flat_map(|&i| inputs.normalise(rows.state(i))).collect();
             for width in &self.widths {
                 let kernel = Kernel::gaussian(1.0, 0.0, Metric::Isotropic(width.powi(-2)));
                 let elements = kernel.project(dim, &centres);
                 for (states, to) in [(&rows.states, &mut now), (&rows.next_states, &mut next)] {
-                    let projected = kernel.project(dim, &normal(states));
+                    let projected = kernel.project(dim, &inputs.normalise(states));
                     let mut block = Matrix::zeros(n, places.len());
                     let points = Points::new(kernel.projected_dim(dim), &projected);
                     kernel.block(&points, &elements, &mut block.view_mut());
@@ -213,23 +210,12 @@ impl Features {
     }
 }
 
-/// Mean and standard deviation of each state variable.
-fn moments(rows: &Rows) -> (Vec<f64>, Vec<f64>) {
-    let n = rows.len().max(1) as f64;
-    let of = |d: usize| {
-        let mean = (0..rows.len()).map(|i| rows.state(i)[d]).sum::<f64>() / n;
-        let variance = (0..rows.len()).map(|i| (rows.state(i)[d] - mean).powi(2)).sum::<f64>() / n;
-        let deviation = variance.sqrt();
-        (mean, if deviation.is_normal() { deviation } else { 1.0 })
-    };
-    (0..rows.dim).map(of).unzip()
-}
-
 fn name(by: Equation) -> &'static str {
-    match by {
-        Equation::FixedPoint => "omp-td",
-        Equation::Residual => "omp-brm",
-    }
+    let rule = match by {
+        Equation::FixedPoint => DictionaryBy::OmpTd,
+        Equation::Residual => DictionaryBy::OmpBrm,
+    };
+    rule.name()
 }
 
 /// What one pursuit has found.

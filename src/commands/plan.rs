@@ -7,10 +7,10 @@ use super::given::{self, TABLES, TableOptions};
 use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
 use super::world::{AskedOptions, Given, LIVE_PATIENCE, Modelled, expression, live_facts, texts};
 use crate::learner::Settings;
-use crate::learner::heads::{Columns, Cumulant, Head, Place};
+use crate::learner::heads::{Columns, Head, Place};
 use crate::snapshot::Snapshot;
 use crate::wire::{ArrayForm, bytes_of, encode_snapshot, head_list_from_str, heads_from_list, plan_to_json, to_json};
-use crate::world::{Expression, Names, Planned, Wanted as Reward, WorldError};
+use crate::world::{Names, Planned, Rewarded, WorldError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -47,26 +47,15 @@ pub(super) fn discount(text: &str) -> Result<f64, String> {
     given::within(text, |v| (0.0..1.0).contains(&v), "a discount of 0 or more, below 1")
 }
 
-/// The reward that is planned for.
-enum Wanted {
-    /// An expression, known everywhere.
-    Known(Expression),
-    /// The cumulant of a head, in states with this number of variables.
-    Summed(String, Cumulant, usize),
-    /// The reward of the rows.
-    Observed(String),
+/// The reward that is planned for, and how it was asked for.
+struct Wanted {
+    text: String,
+    of: Rewarded,
 }
 
 impl Wanted {
-    fn text(&self) -> &str {
-        match self {
-            Self::Known(reward) => &reward.text,
-            Self::Summed(text, ..) | Self::Observed(text) => text,
-        }
-    }
-
-    fn is_known(&self) -> bool {
-        !matches!(self, Self::Observed(_))
+    fn new(text: &str, of: Rewarded) -> Self {
+        Self { text: text.to_owned(), of }
     }
 }
 
@@ -144,7 +133,7 @@ impl Plan {
                     "a plan is for one reward, the table has several: see --reward",
                 ));
             }
-            return Ok((given, Wanted::Observed("the reward of the rows".to_owned())));
+            return Ok((given, Wanted::new("the reward of the rows", Rewarded::Observed(0))));
         };
         if let Some(head) = self.head(&text)? {
             return self.summed(head);
@@ -156,10 +145,10 @@ impl Plan {
         let names = Names { states: &given.names, space: Some(&given.space), actions: &called };
         if let Some(reward) = expression("--reward", &text, &names)? {
             self.table.take_reward();
-            return Ok((given, Wanted::Known(reward)));
+            return Ok((given, Wanted::new(&text, Rewarded::Known(reward))));
         }
         self.table.set_reward(&text);
-        Ok((self.given()?, Wanted::Observed(text)))
+        Ok((self.given()?, Wanted::new(&text, Rewarded::Observed(0))))
     }
 
     /// The head of the file `--heads` that has this name.
@@ -182,7 +171,7 @@ impl Plan {
         let wrong = |why| Failure::usage(format!("--reward: head {name}: {why}"));
         cumulant.check(columns).map_err(wrong)?;
         if cumulant.is_of_state_and_action() {
-            return Ok((given, Wanted::Summed(name, cumulant, states)));
+            return Ok((given, Wanted::new(&name, Rewarded::Summed(cumulant, states))));
         }
         let (rows, actions) = (&given.rows, &given.columns.actions);
         let of = |i: usize| {
@@ -200,7 +189,7 @@ impl Plan {
             return Err(in_file(&self.table.table, message));
         }
         (given.rows.rewards, given.rows.rewards_per_row) = (summed, 1);
-        Ok((given, Wanted::Observed(name)))
+        Ok((given, Wanted::new(&name, Rewarded::Observed(0))))
     }
 
     /// The rows. The codes of their texts are the model's.
@@ -213,13 +202,8 @@ impl Plan {
     fn plan(&self, of: Modelled, wanted: Wanted) -> Result<Outcome, Failure> {
         let known = of.known();
         let starts = of.states_of(&of.starts());
-        let value = |numbers: &[f64]| match &wanted {
-            Wanted::Known(reward) => reward.value(numbers),
-            Wanted::Summed(_, cumulant, dim) => cumulant.at(numbers, *dim),
-            Wanted::Observed(_) => 0.0,
-        };
-        let reward = if wanted.is_known() { Reward::Known(&value) } else { Reward::Observed(0) };
-        let planned = known.plan(reward, self.discount(), &starts).map_err(|e| match e {
+        let value = |numbers: &[f64]| wanted.of.value(numbers);
+        let planned = known.plan(wanted.of.wanted(&value), self.discount(), &starts).map_err(|e| match e {
             WorldError::Reward(_) => Failure::usage(format!("--reward: {e}")),
             e => in_file(&self.table.table, e),
         })?;
@@ -231,7 +215,7 @@ impl Plan {
         let snapshot: &mut Snapshot = &mut planned.snapshot;
         snapshot.inputs.names =
             input_names(Some(of.names.clone()), of.rows.dim, &of.space, of.categories.of(of.rows.dim));
-        snapshot.reward_names = vec![wanted.text().chars().take(64).collect()];
+        snapshot.reward_names = vec![wanted.text.chars().take(64).collect()];
         (snapshot.offset, snapshot.transitions) = (of.rows.len() as u64, of.rows.len() as u64);
         snapshot.time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         snapshot.table = self.table.mapping()?.to_text();
@@ -239,7 +223,7 @@ impl Plan {
     }
 
     fn print(&self, Outcome { wanted, of, planned }: &Outcome) -> Result<(), Failure> {
-        let mut document = plan_to_json(planned, (wanted.text(), wanted.is_known()), self.discount());
+        let mut document = plan_to_json(planned, (&wanted.text, wanted.of.is_known()), self.discount());
         document["model"] = of.document();
         self.tell(&document, of.facts())
     }

@@ -30,6 +30,19 @@ impl Inputs {
         Self { shift: vec![0.0; dim], scale: vec![1.0; dim], names: None }
     }
 
+    /// To mean 0 and deviation 1 of the first `dim` columns of `rows` (n, `width`), row-major. A column without a deviation keeps its unit.
+    pub fn standard(rows: &[f64], width: usize, dim: usize) -> Self {
+        let n = (rows.len() / width).max(1) as f64;
+        let column = |d: usize| rows.iter().skip(d).step_by(width);
+        let of = |d: usize| {
+            let mean = column(d).sum::<f64>() / n;
+            let deviation = (column(d).map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
+            (mean, if deviation > 0.0 && deviation.is_finite() { deviation } else { 1.0 })
+        };
+        let (shift, scale) = (0..dim).map(of).unzip();
+        Self { shift, scale, names: None }
+    }
+
     /// State dimension D.
     pub fn dim(&self) -> usize {
         self.shift.len()

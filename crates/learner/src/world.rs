@@ -55,7 +55,7 @@ pub use known::{Acting, Known, Led, Planned, Reach, Valued, Wanted};
 pub(crate) use live::Live;
 pub use live::{Learned, LiveFacts, Numbers, SUCCESSORS_MAX, world_bytes};
 pub use plan::{Plan, Planning, UNSUPPORTED_ABOVE};
-pub use reward::{Expression, Names, split};
+pub use reward::{Expression, Names, Rewarded, split};
 pub use table::Table;
 
 use self::basis::Room;

@@ -14,7 +14,7 @@ use crate::wire::{
     Answers, ArrayForm, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json,
     encode_snapshot, plan_to_json,
 };
-use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Wanted, WorldError};
+use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Rewarded, Wanted, WorldError};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -127,38 +127,9 @@ struct Reward {
     learned: Option<usize>,
 }
 
-/// What a reward is.
-enum Rewarded {
-    /// An expression of state and action.
-    Known(Expression),
-    /// A cumulant that state and action alone say; the state has this number of variables.
-    Summed(Cumulant, usize),
-    /// The reward of rows with this number.
-    Observed(usize),
-}
-
 impl Reward {
     fn new(text: &str, of: Rewarded) -> Self {
         Self { text: text.to_owned(), of, learned: None }
-    }
-
-    fn value(&self, numbers: &[f64]) -> f64 {
-        match &self.of {
-            Rewarded::Known(expression) => expression.value(numbers),
-            Rewarded::Summed(cumulant, dim) => cumulant.at(numbers, *dim),
-            Rewarded::Observed(_) => 0.0,
-        }
-    }
-
-    fn is_known(&self) -> bool {
-        !matches!(self.of, Rewarded::Observed(_))
-    }
-
-    fn wanted<'a>(&self, value: &'a dyn Fn(&[f64]) -> f64) -> Wanted<'a> {
-        match &self.of {
-            Rewarded::Observed(number) => Wanted::Observed(*number),
-            _ => Wanted::Known(value),
-        }
     }
 }
 
@@ -180,10 +151,10 @@ impl WhatIfJob {
     fn plan(&self, request: &PlanRequest, reward: &Reward, known: &Known<'_>) -> Result<Answer, WireError> {
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
-        let value = |numbers: &[f64]| reward.value(numbers);
-        let mut planned = known.plan(reward.wanted(&value), discount, &starts).map_err(refused)?;
+        let value = |numbers: &[f64]| reward.of.value(numbers);
+        let mut planned = known.plan(reward.of.wanted(&value), discount, &starts).map_err(refused)?;
         self.call(&mut planned, reward, known);
-        let mut found = plan_to_json(&planned, (&reward.text, reward.is_known()), discount);
+        let mut found = plan_to_json(&planned, (&reward.text, reward.of.is_known()), discount);
         if let Some(rows) = reward.learned {
             found["reward_rows"] = rows.into();
         }
@@ -214,8 +185,8 @@ impl WhatIfJob {
         let shown = self.shown(request.show.as_deref(), known)?;
         let discount = self.discount(request.discount)?;
         let starts = self.starts(request.starts.as_ref(), known)?;
-        let value = |numbers: &[f64]| reward.value(numbers);
-        let wanted = reward.wanted(&value);
+        let value = |numbers: &[f64]| reward.of.value(numbers);
+        let wanted = reward.of.wanted(&value);
         let policy = self.policy(&request.policy, known, (wanted, discount), &starts)?;
         let (model, from) = (policy(&elements)?, policy(&starts)?);
         let functions = |state: &[f64]| shown.iter().map(|show| show.value(state)).collect::<Vec<f64>>();

@@ -100,22 +100,13 @@ impl Normal {
     /// Of inputs (n, `dim` + A), row-major: states by mean and deviation, the numbers of a box by its middle and half its width. A
     /// state variable that is not real, by its `kinds` (D,), stays in its unit.
     pub fn of(inputs: &[f64], dim: usize, space: &ActionSpace, kinds: &[StateKind]) -> Self {
-        let (width, all) = (space.width(), dim + space.width());
-        let n = (inputs.len() / all).max(1) as f64;
-        let column = |d: usize| inputs.iter().skip(d).step_by(all);
+        let width = space.width();
         let usable = |scale: f64| if scale > 0.0 && scale.is_finite() { scale } else { 1.0 };
-        let (mut shift, mut scale) = (Vec::new(), Vec::new());
-        for d in 0..dim {
-            if kinds.get(d).is_some_and(|kind| *kind != StateKind::Real) {
-                shift.push(0.0);
-                scale.push(1.0);
-                continue;
-            }
-            let mean = column(d).sum::<f64>() / n;
-            shift.push(mean);
-            scale.push(usable((column(d).map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt()));
+        let mut states = Inputs::standard(inputs, dim + width, dim);
+        for d in (0..dim).filter(|&d| kinds.get(d).is_some_and(|kind| *kind != StateKind::Real)) {
+            (states.shift[d], states.scale[d]) = (0.0, 1.0);
         }
-        let states = Inputs { shift: shift.clone(), scale: scale.clone(), names: None };
+        let (mut shift, mut scale) = (states.shift.clone(), states.scale.clone());
         match space {
             ActionSpace::Box { low, high } => {
                 shift.extend(low.iter().zip(high).map(|(low, high)| 0.5 * (low + high)));

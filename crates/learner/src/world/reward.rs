@@ -1,8 +1,45 @@
-//! Expressions of states and actions: a reward that no row need have, or what a course shows.
+//! Rewards that are planned for, and expressions of states and actions: a reward that no row need have, or what a course shows.
 
+use super::known::Wanted;
 use crate::action::ActionSpace;
 use crate::expression::{Formula, NotASum, Variable};
-use crate::transition::without_unit;
+use crate::heads::Cumulant;
+use crate::transition::{state_name, without_unit};
+
+/// A reward that is planned for.
+#[derive(Clone, Debug)]
+pub enum Rewarded {
+    /// An expression of state and action.
+    Known(Expression),
+    /// A cumulant that state and action alone say; the state has this number of variables.
+    Summed(Cumulant, usize),
+    /// The reward of rows with this number, as they have it.
+    Observed(usize),
+}
+
+impl Rewarded {
+    /// Of the numbers of a state and of an action behind them; 0 where rows alone know it.
+    pub fn value(&self, numbers: &[f64]) -> f64 {
+        match self {
+            Self::Known(expression) => expression.value(numbers),
+            Self::Summed(cumulant, dim) => cumulant.at(numbers, *dim),
+            Self::Observed(_) => 0.0,
+        }
+    }
+
+    /// Whether it is known everywhere.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Observed(_))
+    }
+
+    /// As a model of the transition takes it, with `value` for [`Rewarded::value`].
+    pub fn wanted<'a>(&self, value: &'a dyn Fn(&[f64]) -> f64) -> Wanted<'a> {
+        match self {
+            Self::Observed(number) => Wanted::Observed(*number),
+            _ => Wanted::Known(value),
+        }
+    }
+}
 
 /// What the numbers of a state and of an action are called.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +77,7 @@ impl Expression {
                 known.push((name, at));
             }
         };
-        (0..states).for_each(|d| add(format!("state_{d}"), d));
+        (0..states).for_each(|d| add(state_name(d), d));
         names.actions.iter().take(numbers).enumerate().for_each(|(k, name)| add(name.clone(), states + k));
         (0..numbers).for_each(|k| add(format!("action_{k}"), states + k));
         if numbers == 1 {
