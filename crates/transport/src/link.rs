@@ -244,9 +244,7 @@ impl Link {
 
     /// Take what has been read, or read more, unless the peer has to wait.
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Of a peer that sends nothing more, what it has sent is taken.
-        let is_noisy = self.reader.is_some() && self.is_noisy();
-        if !self.count_begun() || is_noisy || self.waits_for_this_thread() {
+        if !self.count_begun() || self.is_noisy() || self.waits_for_this_thread() {
             // Woken when it is its turn to begin a long message: which may be by now, since other threads give room back.
             return self.seat.gate.poll_call(self.seat.socket, &self.begun.part, cx);
         }
@@ -406,9 +404,10 @@ impl Link {
         self.is_noisy() || self.waits_for_us()
     }
 
+    /// Whether it sends too many commands. Of a peer that sends nothing more, what it has sent is taken.
     fn is_noisy(&self) -> bool {
         let commands = self.scanner.commands.wrapping_sub(self.second.1);
-        commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1)
+        self.reader.is_some() && commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1)
     }
 
     /// Whether it must wait for room, or until what it has sent is taken up, or answered.
