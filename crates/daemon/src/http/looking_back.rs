@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who has not asked for so long what is learned has left.
+/// A reader who has not asked for a moment for this long has left.
 const LEFT: Duration = Duration::from_secs(3);
 /// Moments whose models stay.
 const MOMENTS: usize = 4;
@@ -90,7 +90,7 @@ impl LookingBack {
             let share = running.percent();
             return Err(Refusal::Later(format!("learning the rows before row {offset} again: {share} %")));
         }
-        // Whoever has asked for the other one may have left.
+        // The reader of the other moment may have left.
         let left = |running: &&MomentUnderWay| running.asked.elapsed() > LEFT;
         moments.running.iter().filter(left).for_each(MomentUnderWay::stop);
         moments.wanted = Some(offset);
@@ -174,7 +174,7 @@ mod tests {
     use crossbeam_channel::bounded;
 
     #[test]
-    fn moments_are_learned_one_after_the_other_and_one_that_nobody_waits_for_is_given_up() {
+    fn moments_are_learned_in_turn_and_an_abandoned_one_is_given_up() {
         let (told, heard) = bounded::<u64>(10);
         let (go, going) = bounded::<()>(0);
         let relearn = move |offset: u64, progress: &mut dyn FnMut(u64, u64) -> bool| {
@@ -203,7 +203,7 @@ mod tests {
         go.send(()).unwrap();
         assert!(wait("a", 30).unwrap().variance.is_none());
         assert_eq!(heard.recv(), Ok(40));
-        // Whoever wanted that has left.
+        // Its reader has left.
         then.moments.lock().running.as_mut().unwrap().asked -= 2 * LEFT;
         assert!(later(&then.get("a", 50)));
         assert_eq!(heard.recv(), Ok(50));

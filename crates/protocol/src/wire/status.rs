@@ -452,7 +452,7 @@ pub struct ActionsStatus {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct WorldStatus {
-    /// Why the last refit of this run of the daemon has made none; nil where it has made one, or nobody knows.
+    /// Why the last refit since the start made no model; nil where it made one, or none has ended.
     pub refused: Option<String>,
     /// States with actions that it is made of; 0 where there is none.
     pub elements: u64,

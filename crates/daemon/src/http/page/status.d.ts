@@ -614,7 +614,7 @@ export interface WorldStatus {
   held_out_error: number | null;
   /** What the latter cannot express of successors, from 0; above 0.5 there is no answer. */
   lost: number | null;
-  /** Why the last refit of this run of the daemon has made none; nil where it has made one, or nobody knows. */
+  /** Why the last refit since the start made no model; nil where it made one, or none has ended. */
   refused: string | null;
   /** States that it expresses successors in. */
   successors: number;

@@ -131,8 +131,8 @@ impl Question<'_> {
         Shape { metric, profile: self.settings.profile, linear }
     }
 
-    /// Whether kernels of other kinds than the settings' are compared. They pay where values are learned; for values of
-    /// actions nobody has tried.
+    /// Whether kernels of other kinds than the settings' are compared. They pay where values are learned; whether
+    /// they pay for values of actions was not measured.
     fn has_other_kinds(&self) -> bool {
         self.settings.action_value.is_none()
     }
