@@ -504,7 +504,8 @@ class Fleet:
             raise Invalid("rows", f"must be two ascending numbers from 0 on, are {first} and {end}")
         asked = {"stream": stream, "first": first, "end": end}
         links = map(self._parts.link, self._names[: self._workers])
-        count = sum(self._patiently(link, self._patience.rows_s, "remove", **asked)["rows"] for link in links)
+        said = [self._patiently(link, self._patience.rows_s, "remove", **asked) for link in links]
+        count = sum(int(each["rows"]) for each in said)
         if not wait:
             return count
         if self.status().generation:
