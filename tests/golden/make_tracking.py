@@ -1,4 +1,4 @@
-"""Writes tracking.json: trackers, their verified returns, weights and gate on two short streams (docs/mathematics.md, L1 to L8).
+"""Writes tracking.json: trackers, their verified returns, weights and gate on short streams (docs/mathematics.md, L1 to L10).
 
     python3 make_tracking.py > tracking.json
 
@@ -60,8 +60,52 @@ def simplex(products, rows, horizon, before):
     return out / out.sum()
 
 
+class Steps:
+    """SwiftTD [Javed, Sharifnassab, Sutton 2024] on columns x (q,): w, beta and h as the paper names them."""
+
+    def __init__(self, lam, q):
+        self.lam, self.w, self.beta = lam, np.zeros(q), np.full(q, np.log(1e-3))
+        self.h, self.h_old, self.h_next = np.zeros(q), np.zeros(q), np.zeros(q)
+        self.end()
+
+    def end(self):
+        q = len(self.w)
+        self.dw, self.z, self.zd, self.p, self.zbar = (np.zeros(q) for _ in range(5))
+        self.v_old, self.v_delta, self.running = 0.0, 0.0, False
+
+    def enter(self, x, v):
+        alpha = np.exp(self.beta)
+        tau, held = alpha @ x**2, self.z @ x
+        self.v_delta = self.dw @ x
+        self.zd = min(1.0, 0.1 / max(tau, 1e-300)) * alpha * x
+        self.z = self.z + self.zd * (1 - held)
+        self.p = self.p + self.h_old * x
+        self.zbar = self.zbar + self.zd * (1 - held - self.zbar * x)
+        self.h_next = self.h - self.h_old * x * (self.z - self.zd) - self.h * self.zd * x
+        if tau > 0.1:
+            self.h, self.h_old, self.h_next, self.zbar = (np.zeros_like(x) for _ in range(4))
+            self.beta = self.beta + np.log(0.999) * x**2
+        self.v_old, self.running = v, True
+
+    def learn(self, r, g, x_next):
+        v = 0.0 if x_next is None else self.w @ x_next
+        delta = r + g * v - self.v_old
+        self.dw = delta * self.z - self.zd * self.v_delta
+        self.w = self.w + self.dw
+        self.beta = self.beta + 1e-3 / (np.exp(self.beta) + 1e-8) * (delta - self.v_delta) * self.p
+        self.beta = np.clip(self.beta, np.log(1e-10), np.log(0.1))
+        self.h_old = self.h
+        self.h = self.h_next + delta * self.zbar - self.zd * self.v_delta
+        self.h_next = self.h
+        self.z, self.p, self.zbar = (g * self.lam * part for part in (self.z, self.p, self.zbar))
+        if x_next is None:
+            self.end()
+        else:
+            self.enter(x_next, v)
+
+
 class Trackers:
-    def __init__(self, discount, rows, ends, q, m, rewards, ridge):
+    def __init__(self, discount, rows, ends, q, m, rewards, ridge, units):
         self.g, self.q, self.ridge = discount, q, ridge
         self.horizon = 1 / (1 - discount)
         least = 0 if discount == 0 else max(self.horizon, 2 * rows / ends if ends >= 4 else 0)
@@ -72,6 +116,12 @@ class Trackers:
         self.stride = max(1, int(self.horizon / 16))
         self.block = np.ceil(2 * self.horizon)
         kinds = [(h, k, kind) for h in self.half_lives for k in (1, q) for kind in ("1", "30", "alone")]
+        # One chain without ends is followed step by step as well.
+        self.units = units
+        if units:
+            kinds += [(None, q, lam) for lam in (0.8, 0.95, 0.99)]
+            self.steps = [[Steps(lam, q) for lam in (0.8, 0.95, 0.99)] for _ in range(rewards)]
+        self.doubt = 0.0625 if units else 0.25
         self.kinds = kinds
         self.c = np.zeros((rewards, len(kinds), m))
         self.rewards = rewards
@@ -91,6 +141,11 @@ class Trackers:
         if slot in self.waiting:
             z, phi, r, g = self.waiting.pop(slot)
             self.learned.append((z[: self.q], phi - g * psi, r))
+            for h in range(self.rewards if self.units else 0):
+                for i, of in enumerate(self.steps[h]):
+                    of.learn(r[h] / self.units["rewards"][h], g, psi[: self.q] * self.units["columns"])
+                    c = of.w * self.units["columns"] * self.units["rewards"][h]
+                    self.c[h, i - 3, : self.q] = c
 
     def solve(self, half_lives):
         if not self.learned:
@@ -111,7 +166,7 @@ class Trackers:
 
     def predict(self, h, phi):
         base = phi @ self.u[:, h]
-        alone = np.array([kind == "alone" for _, _, kind in self.kinds])
+        alone = np.array([kind not in ("1", "30") for _, _, kind in self.kinds])
         return np.concatenate([[base], np.where(alone, 0, base) + self.c[h] @ phi])
 
     def answer(self, h, phi):
@@ -143,7 +198,7 @@ class Trackers:
         mu = w @ d / w.sum()
         c = w * (d - mu)
         var = (c @ c + 2 * max(0, c[1:] @ c[:-1])) / w.sum() ** 2
-        self.open[h] = max(0.0, 1 - 0.25 * var / mu**2) if mu > 0 else 0.0
+        self.open[h] = max(0.0, 1 - self.doubt * var / mu**2) if mu > 0 else 0.0
 
     def see(self, slot, z, phi, psi, r, g):
         self.settle(slot, psi)
@@ -164,6 +219,10 @@ class Trackers:
             if g == 0:
                 self.conclude(trial, None)
         self.waiting[slot] = (z, phi, r, g)
+        for of in (of for each in self.steps for of in each) if self.units else ():
+            if not of.running:
+                x = phi[: self.q] * self.units["columns"]
+                of.enter(x, of.w @ x)
         if g == 0:
             self.settle(slot, np.zeros(len(phi)))
         if self.g == 0:
@@ -184,17 +243,17 @@ def features(at, m, q):
     return np.array([np.sqrt(10), *at, *waves])
 
 
-def case(name, discount, rows, slots, refresh, rewards, lam, seed):
+def case(name, discount, rows, slots, refresh, rewards, lam, seed, episode=60, units=None):
     """A stream whose level and slope drift; base weights are LSTD's over all rows, so that they are late."""
     rng = np.random.default_rng(seed)
-    m, q, ridge, episode = 16, 3, 0.3, 60
+    m, q, ridge = 16, 3, 0.3
     state = np.round(rng.normal(size=(slots, 2)), 3)
     z, before = np.zeros((slots, m)), np.zeros(slots)
     a, b = ridge * np.eye(m), np.zeros((m, rewards))
     stream = {"states": [], "next_states": [], "rewards": [], "ends": []}
     answers, openings, weights = [], [], []
     ends = sum(1 for t in range(rows) if (t // slots) % episode == episode - 1)
-    trackers = Trackers(discount, rows, ends, q, m, rewards, ridge)
+    trackers = Trackers(discount, rows, ends, q, m, rewards, ridge, units)
     for t in range(rows):
         s, ended = t % slots, (t // slots) % episode == episode - 1
         terminated = ended and (t // slots) % (2 * episode) == episode - 1
@@ -225,12 +284,16 @@ def case(name, discount, rows, slots, refresh, rewards, lam, seed):
     given = {"discount": discount, "lambda": lam, "columns": q, "features": m, "rewards_per_row": rewards, "ridge": ridge}
     expected = {"answers": answers, "openings": openings, "half_lives": trackers.half_lives}
     expected |= {"weights": [w.tolist() for w in trackers.w], "coefficients": trackers.c[:, :, :q].tolist()}
+    if units:
+        given |= {"units": units}
     given |= {"rows": rows, "chain_ends": ends, "refresh": refresh, "slots": slots}
     return {"name": name, **given, "stream": stream, "base": weights, "expected": expected}
 
 
 def main():
     cases = [case("returns", 0.9, 900, 2, 16, 1, 0.8, 5), case("rewards", 0.0, 300, 1, 8, 2, 0.0, 6)]
+    units = {"columns": [0.3, 0.3, 0.3], "rewards": [2.0, 3.0]}
+    cases.append(case("goes on", 0.9, 900, 1, 16, 2, 0.8, 7, episode=10_000, units=units))
     for of in cases:
         opened = np.mean(np.array(of["expected"]["openings"]) > 0)
         assert 0.1 < opened < 0.9, f"the gate is both shut and open: {opened}"

@@ -13,7 +13,9 @@
 use crate::math::dense::{Matrix, dot};
 use crate::math::inflation::horizon;
 use crate::math::raw;
-use crate::math::tracking::{Gate, HORIZON_UNKNOWN, Losses, Plan, Sums, Trackers, Work, bytes_max};
+use crate::math::tracking::{
+    Gate, HORIZON_UNKNOWN, Losses, Plan, Sums, Swift, Trackers, Units, Work, bytes_max, swift,
+};
 use crate::verification::{Verified, scrambled};
 use serde::{Deserialize, Serialize};
 
@@ -141,7 +143,7 @@ pub struct Opening {
     pub gate: f64,
     /// Weight of the base in the mixture, in [0, 1].
     pub base: f64,
-    /// Half-lives, rows, with the weight in \[0, 1\] of the trackers that have them.
+    /// Half-lives, rows, ascending, with the weight in \[0, 1\] of the trackers that have them.
     pub half_lives: Vec<(f64, f64)>,
 }
 
@@ -175,6 +177,9 @@ pub struct Tracking {
     trackers: Vec<Trackers>,
     losses: Vec<Losses>,
     gates: Vec<Gate>,
+    /// What steps along temporal differences: of each reward one for each lambda; none where the stream has ends.
+    #[serde(default)]
+    steps: Vec<Swift>,
     /// Of each slot.
     places: Vec<Place>,
     /// Start rows that are followed, the longest ago first.
@@ -213,6 +218,12 @@ impl PartialEq for Scratch {
     }
 }
 
+/// What steps in these units, of each of H `rewards` one for each lambda.
+fn steps(units: &Units, rewards: usize) -> Vec<Swift> {
+    let of = |h: usize| swift::LAMBDAS.map(|lambda| Swift::new(lambda, &units.columns, units.rewards[h]));
+    (0..rewards).flat_map(of).collect()
+}
+
 impl Tracking {
     /// Trackers that have seen nothing, of a critic with this `discount`, H `rewards` and m `features` (room for `capacity`), whose
     /// base has this `ridge`, positive. A refit over `rows` rows is about to be learned from its first row: returns are followed from its
@@ -240,7 +251,8 @@ impl Tracking {
             sums: Sums::new(&plan.half_lives, plan.columns, m, capacity, rewards),
             trackers: vec![Trackers::new(plan); rewards],
             losses: vec![Losses::new(plan.trackers(), half_life, of); rewards],
-            gates: vec![Gate::new(half_life, of); rewards],
+            gates: vec![Gate::new(half_life, of, plan.units.is_some()); rewards],
+            steps: plan.units.as_ref().map_or_else(Vec::new, |units| steps(units, rewards)),
             places: Vec::new(),
             starts: Vec::new(),
             scratch: Scratch::default(),
@@ -281,6 +293,7 @@ impl Tracking {
     /// The chain of `slot` is cut at a state with these features (m,).
     pub fn cut(&mut self, slot: usize, features: &[f64], weights: Option<&Matrix>) {
         self.settle(slot, Some(features), weights);
+        self.steps.iter_mut().for_each(|step| step.end(slot));
         while self.places.get(slot).is_some_and(|place| place.followed > 0) {
             let first = self.first_of(slot);
             if self.places[slot].weight / self.starts[first].weight < WEIGHT_OPEN {
@@ -311,7 +324,12 @@ impl Tracking {
 
     /// The same trackers that have seen nothing, and follow returns from the first row on: for a world that has just begun.
     pub fn emptied(&self, m: usize, capacity: usize) -> Self {
-        let plan = Plan { half_lives: self.sums.half_lives().to_vec(), columns: self.sums.columns() };
+        let (half_lives, columns) = (self.sums.half_lives().to_vec(), self.sums.columns());
+        let units = self.steps.first().map(|first| Units {
+            columns: first.scales().to_vec(),
+            rewards: self.steps.chunks(swift::LAMBDAS.len()).map(|of| of[0].unit()).collect(),
+        });
+        let plan = Plan { half_lives, columns, goes_on: units.is_some(), units };
         let rewards = self.gates.len();
         let mut empty =
             Self::new(&plan, self.discount, 0, rewards, (m, capacity), self.ridge).expect("a plan that was there");
@@ -319,6 +337,20 @@ impl Tracking {
         empty.losses.iter_mut().for_each(Losses::forget);
         empty.gates.iter_mut().for_each(Gate::forget);
         empty
+    }
+
+    /// Step on from where `before`, which has followed the stream so far, has come to.
+    pub fn step_on_from(&mut self, before: &Self) {
+        if self.steps.len() != before.steps.len() {
+            return;
+        }
+        self.steps = before.steps.iter().map(Swift::between_chains).collect();
+        let count = swift::LAMBDAS.len();
+        for ((trackers, losses), steps) in self.trackers.iter_mut().zip(&self.losses).zip(self.steps.chunks(count)) {
+            let weights = losses.weights();
+            let weights = &weights[weights.len() - count..];
+            steps.iter().zip(weights).enumerate().for_each(|(i, (step, weight))| trackers.step(i, step, *weight));
+        }
     }
 
     /// The answer of reward number `h` at a state with these features (m,), where the base says `base`; that, bit for bit, where the
@@ -362,10 +394,14 @@ impl Tracking {
     /// How far the gate of reward number `h` is open.
     pub fn opening(&self, h: usize) -> Opening {
         let weights = self.losses[h].weights();
-        let half_lives = self.sums.half_lives();
-        let each = (weights.len() - 1) / half_lives.len();
+        let (half_lives, steps) = (self.sums.half_lives(), self.steps_of(h));
+        let summed = weights.len() - 1 - steps.len();
+        let each = summed / half_lives.len();
         let of = |(j, &half_life): (usize, &f64)| (half_life, weights[1 + j * each..][..each].iter().sum());
-        let half_lives = half_lives.iter().enumerate().map(of).collect();
+        let mut half_lives: Vec<(f64, f64)> = half_lives.iter().enumerate().map(of).collect();
+        let of_steps = steps.iter().zip(&weights[1 + summed..]);
+        half_lives.extend(of_steps.map(|(step, &weight)| (step.half_life(self.discount), weight)));
+        half_lives.sort_by(|a, b| a.0.total_cmp(&b.0));
         Opening { gate: self.gates[h].opening(), base: weights[0], half_lives }
     }
 
@@ -382,6 +418,7 @@ impl Tracking {
         self.sums.bytes()
             + self.trackers.iter().map(Trackers::bytes).sum::<usize>()
             + self.losses.iter().map(Losses::bytes).sum::<usize>()
+            + self.steps.iter().map(Swift::bytes).sum::<usize>()
             + numbers * size_of::<f64>()
     }
 
@@ -395,10 +432,12 @@ impl Tracking {
             && (q == 1 || q <= m)
             && q > 0
             && count > 0
-            && count.is_multiple_of(self.sums.half_lives().len().max(1))
+            && (self.steps.is_empty() || self.steps.len() == rewards * swift::LAMBDAS.len())
+            && self.steps.iter().all(|step| step.is_consistent(q))
+            && (count - self.steps_of(0).len()).is_multiple_of(self.sums.half_lives().len().max(1))
             && self.sums.is_consistent(q, m, rewards)
             && lengths == [rewards; 3]
-            && self.trackers.iter().all(|trackers| trackers.is_consistent(q, count))
+            && self.trackers.iter().all(|trackers| trackers.is_consistent(q, count, self.steps_of(0).len()))
             && self.losses.iter().all(|losses| losses.is_consistent(count))
             && self.gates.iter().all(Gate::is_consistent)
             && self.places.len() <= slots
@@ -423,6 +462,25 @@ impl Tracking {
         let Some(place) = self.places.get_mut(slot).filter(|place| place.waits) else { return };
         place.waits = false;
         self.sums.absorb(&place.trace, &place.features, (place.discount, next), &place.rewards, weights);
+        if self.steps.is_empty() {
+            return;
+        }
+        let (place, q) = (&self.places[slot], self.sums.columns());
+        for (h, (trackers, losses)) in self.trackers.iter_mut().zip(&self.losses).enumerate() {
+            let weights = losses.weights();
+            let first = weights.len() - swift::LAMBDAS.len();
+            for (i, step) in self.steps.iter_mut().skip(h * swift::LAMBDAS.len()).take(swift::LAMBDAS.len()).enumerate()
+            {
+                step.settle(slot, place.rewards[h], place.discount, next.map(|next| &next[..q]));
+                trackers.step(i, step, weights[first + i]);
+            }
+        }
+    }
+
+    /// What steps of reward number `h`.
+    fn steps_of(&self, h: usize) -> &[Swift] {
+        let count = swift::LAMBDAS.len().min(self.steps.len());
+        &self.steps[h * count..(h + 1) * count]
     }
 
     /// Learn a row: now, if it leads to nothing, else when it is known what to.
@@ -436,6 +494,10 @@ impl Tracking {
         place.features.extend_from_slice(seen.features);
         place.rewards.clear();
         place.rewards.extend_from_slice(seen.row.rewards);
+        for step in &mut self.steps {
+            // They learn of the policy that acts.
+            if seen.row.ratio == 1.0 { step.arrive(slot, &seen.features[..q]) } else { step.end(slot) }
+        }
         if seen.row.discount == 0.0 {
             self.settle(slot, None, seen.weights);
         }

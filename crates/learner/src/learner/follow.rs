@@ -385,6 +385,7 @@ impl Learner {
         let from = self.changed_row(window, alarm, kept_from, &spreads).unwrap_or(guessed);
         let mut contest = Contest::new(&spreads);
         let mut fork = model.emptied();
+        fork.step_on_from(model);
         fork.want_heads(&self.settings.heads);
         // It is tried on the second half of what it begins with before it learns that.
         let half = from + (self.learned - from) / 2;

@@ -3,19 +3,22 @@
 //!
 //! The base weighs all its rows alike, so it is right about a world that stays and late about one that drifts. A tracker corrects
 //! the base, or stands in for it, on the explicit columns of phi alone, the first q: the constant, and a line along each variable.
-//! There are several for each half-life. What each predicted is compared with the return that came ([`losses`]), the weights over
-//! them follow from that, and where the mixture has not predicted better than the base for long enough the gate is shut
-//! ([`gate`]): then the answer is the base's, to the last bit. docs/mathematics.md (L1) to (L9) derives all of it.
+//! There are several for each half-life, and a few that step along temporal differences ([`swift`]) where the stream goes on without
+//! ends. What each predicted is compared with the return that came ([`losses`]), the weights over them follow from that, and where
+//! the mixture has not predicted better than the base for long enough the gate is shut ([`gate`]): then the answer is the base's, to
+//! the last bit. docs/mathematics.md (L1) to (L10) derives all of it.
 //!
 //! A result depends on the order of rows, on discounts and on flags alone.
 
 pub mod gate;
 pub mod losses;
 pub mod sums;
+pub mod swift;
 
 pub use gate::Gate;
 pub use losses::Losses;
 pub use sums::Sums;
+pub use swift::{Swift, Units};
 
 use super::dense::{Matrix, axpy, solve_few};
 use super::inflation::horizon;
@@ -40,8 +43,9 @@ pub fn bytes_max(features: usize, explicit: usize, rewards: usize, trials: usize
     let most = features.max(halves);
     let columns = explicit.clamp(1, most);
     let sums = features * (most + sums::WAITING_MAX);
-    let each = trackers(halves, columns.max(2)) + 2;
-    let of_rewards = rewards * (each * (3 * each + columns + 24) + trials * (each + 4));
+    let each = trackers(halves, columns.max(2)) + swift::LAMBDAS.len() + 2;
+    let of_steps = swift::LAMBDAS.len() * columns * (7 + 5 * swift::CHAINS_MAX);
+    let of_rewards = rewards * (each * (3 * each + columns + 24) + trials * (each + 4) + of_steps);
     (number * (2 * sums + of_rewards), number * (features + columns + 2 * rewards + 16))
 }
 
@@ -52,6 +56,10 @@ pub struct Plan {
     pub half_lives: Vec<f64>,
     /// Columns q that they use, the first of phi.
     pub columns: usize,
+    /// Whether the stream goes on: its chains have no ends to speak of, so that its next rows are the world, and not a trajectory.
+    pub goes_on: bool,
+    /// Units of the trackers that step along temporal differences; none where there are none.
+    pub units: Option<Units>,
 }
 
 impl Plan {
@@ -72,14 +80,22 @@ impl Plan {
         let every_second = || HALF_LIVES.into_iter().skip(1).step_by(2).filter(fits).collect::<Vec<f64>>();
         let is_cheap =
             |half_lives: &[f64], columns: usize| half_lives.len() * columns <= features.max(HALF_LIVES.len());
-        if is_cheap(&all, explicit) {
-            return Self { half_lives: all, columns: explicit };
-        }
         let some = every_second();
-        if is_cheap(&some, explicit) {
-            return Self { half_lives: some, columns: explicit };
-        }
-        Self { half_lives: all, columns: 1 }
+        let (half_lives, columns) = if is_cheap(&all, explicit) {
+            (all, explicit)
+        } else if is_cheap(&some, explicit) {
+            (some, explicit)
+        } else {
+            (all, 1)
+        };
+        Self { half_lives, columns, goes_on: discount > 0.0 && ends < ENDS_MIN, units: None }
+    }
+
+    /// With trackers that step along temporal differences in these units, where the stream goes on.
+    pub fn stepping(self, units: Units) -> Self {
+        let columns = units.columns.get(..self.columns).map(<[f64]>::to_vec);
+        let units = columns.filter(|_| self.goes_on).map(|columns| Units { columns, ..units });
+        Self { units, ..self }
     }
 
     /// Whether there is nothing to track with.
@@ -89,7 +105,12 @@ impl Plan {
 
     /// Trackers in all.
     pub fn trackers(&self) -> usize {
-        trackers(self.half_lives.len(), self.columns)
+        trackers(self.half_lives.len(), self.columns) + self.steps()
+    }
+
+    /// Those that step along temporal differences: the last ones.
+    pub fn steps(&self) -> usize {
+        self.units.as_ref().map_or(0, |_| swift::LAMBDAS.len())
     }
 }
 
@@ -107,7 +128,8 @@ pub struct Work {
 
 /// The weights c of all trackers of one reward, and what they make of a state.
 ///
-/// Column k belongs to tracker k: half-life by half-life, the constant before all columns, corrections before the one alone.
+/// Column k belongs to tracker k: half-life by half-life, the constant before all columns, corrections before the one alone; behind
+/// them those that step.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Trackers {
     /// (q, K); zero beyond the columns that a tracker uses.
@@ -117,18 +139,16 @@ pub struct Trackers {
     #[serde(with = "super::raw")]
     blend: Vec<f64>,
     alone: f64,
-}
-
-/// Whether tracker `k` stands alone, and does not correct the base.
-fn stands_alone(k: usize) -> bool {
-    k % KINDS == KINDS - 1
+    /// Number of the trackers that step.
+    #[serde(default)]
+    steps: u64,
 }
 
 impl Trackers {
     /// That say nothing yet: corrections of 0, and of the trackers alone a value of 0.
     pub fn new(plan: &Plan) -> Self {
         let coefficients = Matrix::zeros(plan.columns, plan.trackers());
-        Self { coefficients, blend: vec![0.0; plan.columns], alone: 0.0 }
+        Self { coefficients, blend: vec![0.0; plan.columns], alone: 0.0, steps: plan.steps() as u64 }
     }
 
     /// Their number K.
@@ -139,6 +159,19 @@ impl Trackers {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether tracker `k` stands alone, and does not correct the base.
+    fn stands_alone(&self, k: usize) -> bool {
+        k % KINDS == KINDS - 1 || k >= self.len() - self.steps as usize
+    }
+
+    /// Tracker number `i` of those that step has stepped, and has this `weight` in the mixture.
+    pub fn step(&mut self, i: usize, swift: &Swift, weight: f64) {
+        let column = self.coefficients.col_mut(self.coefficients.cols() - self.steps as usize + i);
+        axpy(&mut self.blend, -weight, column);
+        swift.coefficients_into(column);
+        axpy(&mut self.blend, weight, column);
     }
 
     /// Solve for the trackers of half-life number `j` and reward number `h`, (L3) and (L4):
@@ -167,17 +200,18 @@ impl Trackers {
         let explicit = &features[..self.coefficients.rows()];
         for (k, value) in out.iter_mut().enumerate() {
             let correction = inner(self.coefficients.col(k), explicit);
-            *value = if stands_alone(k) { correction } else { base + correction };
+            *value = if self.stands_alone(k) { correction } else { base + correction };
         }
     }
 
     /// Mix them by these weights (K + 1,), the base's first, from here on.
     pub fn blend(&mut self, weights: &[f64]) {
+        let first_step = self.len() - self.steps as usize;
         self.alone = 0.0;
         self.blend.fill(0.0);
         for (k, &weight) in weights[1..].iter().enumerate() {
             self.blend.iter_mut().zip(self.coefficients.col(k)).for_each(|(to, c)| *to += weight * c);
-            if stands_alone(k) {
+            if k % KINDS == KINDS - 1 || k >= first_step {
                 self.alone += weight;
             }
         }
@@ -199,7 +233,7 @@ impl Trackers {
     pub fn scatter(&self, weights: &[f64], features: &[f64], base: f64) -> f64 {
         let (explicit, mean) = (&features[..self.blend.len()], self.addition(features, base));
         let square = |(k, weight): (usize, &f64)| {
-            let apart = inner(self.coefficients.col(k), explicit) - if stands_alone(k) { base } else { 0.0 };
+            let apart = inner(self.coefficients.col(k), explicit) - if self.stands_alone(k) { base } else { 0.0 };
             weight * (apart - mean).powi(2)
         };
         weights[0] * mean * mean + weights[1..].iter().enumerate().map(square).sum::<f64>()
@@ -215,7 +249,7 @@ impl Trackers {
         for (k, weight) in weights[1..].iter().enumerate() {
             let c = self.coefficients.col(k);
             (0..q).for_each(|j| axpy(&mut out.col_mut(j)[..q], share * weight * c[j], c));
-            if stands_alone(k) {
+            if self.stands_alone(k) {
                 axpy(&mut lone, *weight, c);
             }
         }
@@ -233,9 +267,11 @@ impl Trackers {
         }
     }
 
-    /// Whether its parts fit q columns and K trackers.
-    pub(crate) fn is_consistent(&self, columns: usize, count: usize) -> bool {
+    /// Whether its parts fit q columns and K trackers, of which `steps` step.
+    pub(crate) fn is_consistent(&self, columns: usize, count: usize, steps: usize) -> bool {
         (self.coefficients.rows(), self.coefficients.cols(), self.blend.len()) == (columns, count, columns)
+            && self.steps == steps as u64
+            && steps <= count
     }
 
     /// Bytes held, for reports of memory.
@@ -290,8 +326,10 @@ mod tests {
 
     #[test]
     fn parts_of_a_mixture_differ_by_the_variance_of_what_they_predict() {
-        let mut trackers = Trackers::new(&Plan { half_lives: vec![8.0], columns: 2 });
-        let weights = [0.3, 0.1, 0.05, 0.2, 0.15, 0.05, 0.15];
+        let units = Units { columns: vec![1.0; 2], rewards: vec![1.0] };
+        let plan = Plan { half_lives: vec![8.0], columns: 2, goes_on: true, units: None };
+        let mut trackers = Trackers::new(&plan.stepping(units));
+        let weights = [0.3, 0.1, 0.05, 0.1, 0.15, 0.05, 0.05, 0.05, 0.05, 0.1];
         for k in 0..trackers.len() {
             trackers.coefficients.col_mut(k).copy_from_slice(&[0.3 * k as f64 - 1.0, 0.5 - 0.2 * k as f64]);
         }

@@ -1,10 +1,11 @@
 //! What tracks the stream beside a model: when there is such a thing, and what it adds to a snapshot.
 
 use super::Model;
+use crate::math::columns::Column;
 use crate::math::dense::Matrix;
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::Posterior;
-use crate::math::tracking::Plan;
+use crate::math::tracking::{Plan, Units};
 use crate::tracking::{Opening, Tracking};
 use crate::transition::Rows;
 
@@ -33,16 +34,45 @@ impl Model {
         }
         let ends = (0..rows.len()).filter(|&i| rows.terminated[i] || rows.truncated[i]).count() as u64;
         let (count, m, discount) = (rows.len() as u64, self.basis.len(), self.settings.discount);
-        let plan = Plan::new(discount, count, ends, self.basis.explicit(), m);
+        let plan = Plan::new(discount, count, ends, self.basis.explicit(), m).stepping(self.units(rows));
         let (rewards, features) = (self.settings.rewards.len(), (m, self.basis.dictionary.max()));
         self.tracking =
             Tracking::new(&plan, discount, count, rewards, features, self.weights.scale.ratio).map(Box::new);
+    }
+
+    /// The units of trackers that step: a constant of 1, lines of 0.3 for each deviation, and the deviation of each reward over these rows.
+    fn units(&self, rows: &Rows) -> Units {
+        /// So that many lines do not outweigh the constant.
+        const OF_LINES: f64 = 0.3;
+        let kernel = self.basis.kernel();
+        let column = |column: &Column| {
+            let size = if column.function.is_constant() { 1.0 } else { OF_LINES };
+            size / column.variance.sqrt()
+        };
+        let columns = match &kernel.columns[..] {
+            [] => vec![1.0 / (kernel.signal_variance + kernel.bias_variance).sqrt()],
+            given => given.iter().map(column).collect(),
+        };
+        let unit = |&reward: &usize| {
+            let values = || (0..rows.len()).map(|i| rows.reward(i)[reward]);
+            let mean = values().sum::<f64>() / rows.len().max(1) as f64;
+            let variance = values().map(|r| (r - mean).powi(2)).sum::<f64>() / rows.len().max(1) as f64;
+            if variance > 0.0 { variance.sqrt() } else { 1.0 }
+        };
+        Units { columns, rewards: self.settings.rewards.iter().map(unit).collect() }
     }
 
     /// What would track another stream in the place of what tracks this one.
     pub(super) fn emptied_tracking(&self) -> Option<Box<Tracking>> {
         let (m, room) = (self.basis.len(), self.basis.dictionary.max());
         self.tracking.as_ref().map(|tracking| Box::new(tracking.emptied(m, room)))
+    }
+
+    /// What tracks the stream beside this model, which has seen none of it, steps on from where it is beside `before`.
+    pub(crate) fn step_on_from(&mut self, before: &Self) {
+        if let (Some(tracking), Some(before)) = (&mut self.tracking, &before.tracking) {
+            tracking.step_on_from(before);
+        }
     }
 
     /// The base has new weights.

@@ -2,7 +2,7 @@
 
 use crate::support::bytes;
 use criticd_learner::math::dense::Matrix;
-use criticd_learner::math::tracking::Plan;
+use criticd_learner::math::tracking::{Plan, Units};
 use criticd_learner::refit::{self, RefitTrigger};
 use criticd_learner::snapshot::Ask;
 use criticd_learner::tracking::{Seen, Tracking};
@@ -48,6 +48,12 @@ impl<'a> Given<'a> {
         let (rows, ends) = (self.count("rows") as u64, self.count("chain_ends") as u64);
         let plan = Plan::new(self.number("discount"), rows, ends, self.count("columns"), self.m);
         assert_eq!(plan.half_lives, numbers(&self.case["expected"]["half_lives"]));
+        let units = self
+            .case
+            .get("units")
+            .map(|of| Units { columns: numbers(&of["columns"]), rewards: numbers(&of["rewards"]) });
+        assert_eq!(plan.goes_on, units.is_some(), "a stream without ends");
+        let plan = units.into_iter().fold(plan, Plan::stepping);
         Tracking::new(&plan, self.number("discount"), rows, self.rewards, (self.m, self.m), self.number("ridge"))
             .unwrap()
     }

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// Blocks below which it stays shut.
 const BLOCKS_MIN: u64 = 8;
-/// Standard errors of the mean gain, squared, that are held against it.
+/// Standard errors of the mean gain, squared, that are held against it; and of a stream that goes on, where what is gained on the next
+/// rows is gained on the world.
 const DOUBT: f64 = 0.25;
+const DOUBT_OF_ONE_CHAIN: f64 = 0.0625;
 /// Horizons in a block.
 const HORIZONS: f64 = 2.0;
 
@@ -13,7 +15,7 @@ const HORIZONS: f64 = 2.0;
 /// ```text
 /// d = (base - y)^2 - (mixture - y)^2        c_i = mean of d over block i of 2 horizons - mu
 /// var = (sum w_i^2 c_i^2 + 2 max(0, sum w_i w_(i-1) c_i c_(i-1))) / (sum w_i)^2        mu = sum w_i d_i / sum w_i
-/// G = max(0, 1 - var / (4 mu^2))   where mu > 0, from 8 blocks on; else 0
+/// G = max(0, 1 - doubt var / mu^2)   where mu > 0, from 8 blocks on; else 0
 /// ```
 /// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,18 +34,21 @@ pub struct Gate {
     squares: [f64; 3],
     neighbours: [f64; 3],
     opening: f64,
+    /// Whether the stream goes on.
+    #[serde(default)]
+    goes_on: bool,
 }
 
 impl Gate {
-    /// Shut, for errors that halve in weight with this many rows, and returns of `horizon` rows.
-    pub fn new(half_life: f64, horizon: f64) -> Self {
+    /// Shut, for errors that halve in weight with this many rows, and returns of `horizon` rows, of a stream that goes on or has ends.
+    pub fn new(half_life: f64, horizon: f64, goes_on: bool) -> Self {
         let block = (HORIZONS * horizon).ceil();
-        Self { block, decay: (-block / half_life).exp2(), ..Self::default() }
+        Self { block, decay: (-block / half_life).exp2(), goes_on, ..Self::default() }
     }
 
     /// Shut, and remember nothing.
     pub fn forget(&mut self) {
-        *self = Self { block: self.block, decay: self.decay, ..Self::default() };
+        *self = Self { block: self.block, decay: self.decay, goes_on: self.goes_on, ..Self::default() };
     }
 
     /// G, in [0, 1): 0 where it is shut.
@@ -86,7 +91,8 @@ impl Gate {
         let squares = about(self.squares, 2.0).max(0.0);
         let neighbours = about(self.neighbours, 1.0).max(0.0);
         let variance = (squares + 2.0 * neighbours) / (weight * weight);
-        let opening = 1.0 - DOUBT * variance / (mu * mu);
+        let doubt = if self.goes_on { DOUBT_OF_ONE_CHAIN } else { DOUBT };
+        let opening = 1.0 - doubt * variance / (mu * mu);
         // What is not a number is shut.
         if opening > 0.0 { opening } else { 0.0 }
     }
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn sums_row_by_row_are_the_formula_over_all_blocks() {
-        let mut gate = Gate::new(60.0, 2.5);
+        let mut gate = Gate::new(60.0, 2.5, false);
         let (mut means, mut state, mut seen) = (Vec::new(), 1_u64, 0);
         for row in 0..2000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -144,7 +150,7 @@ mod tests {
     #[test]
     fn it_is_shut_before_eight_blocks_and_to_a_mixture_that_is_worse() {
         let opened = |gain: f64, rows: usize| {
-            let mut gate = Gate::new(1e3, 1.0);
+            let mut gate = Gate::new(1e3, 1.0, false);
             (0..rows).for_each(|_| gate.absorb(gain, 1.0));
             gate.opening()
         };
