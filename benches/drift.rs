@@ -14,7 +14,6 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
-use std::time::Instant;
 
 /// Rows before the change.
 const BEFORE: u64 = 30_000;
@@ -352,8 +351,7 @@ impl Run {
     fn refit(&mut self) {
         let reason = self.learner.refit_due().expect("it is due, or was asked for");
         let job = self.learner.refit_job(&self.window, reason).expect("there is a model");
-        let begun = Instant::now();
-        let found = refit::run(&job, &|| true, &|| begun.elapsed().as_secs_f64() < job.settings.refit_budget_s);
+        let found = refit::run(&job, &|| true);
         let Ok(mut candidate) = found else { return self.learner.refit_failed() };
         loop {
             match self.learner.try_adopt(candidate, &self.window) {

@@ -7,7 +7,6 @@ use criticd::learner::refit::{self, Candidate};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, Verdict};
 use criticd::sim::{self, Step, pendulum::Pendulum};
-use criticd::telemetry::ProcessorTime;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -80,11 +79,11 @@ fn measure(rows: usize, kernel: KernelKind, seconds: f64) {
             let beside = stream(&mut learner, &mut window, &mut source, || done.load(Ordering::Relaxed));
             (refit.join().expect("the refit panicked"), beside)
         });
-        let (candidate, total, search, longest) = found;
+        let (candidate, total, longest) = found;
         let report = candidate.report.clone();
         if last {
             println!(
-                "{kernel:?}, {} rows: search {search:.1} s, in all {total:.1} s of {:.0} s, {} evaluations, m = {}, \
+                "{kernel:?}, {} rows: {total:.1} s of {:.0} s, {} evaluations, m = {}, \
                  longest time between two looks at the stop flag {:.0} ms",
                 report.rows,
                 settings.refit_budget_s,
@@ -115,26 +114,19 @@ fn adopt(learner: &mut Learner, candidate: Candidate, window: &Window) {
     }
 }
 
-/// The candidate, seconds in all, seconds until the search ended, and the longest time between two looks at the stop flag.
-fn timed(job: &refit::RefitJob) -> (Candidate, f64, f64, f64) {
+/// The candidate, seconds in all, and the longest time between two looks at the stop flag.
+fn timed(job: &refit::RefitJob) -> (Candidate, f64, f64) {
     let started = Instant::now();
     // The last look, and the longest time between two.
     let looks = Mutex::new((Instant::now(), 0.0f64));
-    let search = Mutex::new(0.0f64);
     let keep_going = || {
         let (last, longest) = &mut *looks.lock();
         *longest = longest.max(last.elapsed().as_secs_f64());
         *last = Instant::now();
         true
     };
-    let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
-    let time = ProcessorTime::start(None);
-    let time_left = || {
-        *search.lock() = started.elapsed().as_secs_f64();
-        time.spent() < budget
-    };
-    let candidate = refit::run(job, &keep_going, &time_left).expect("a candidate");
-    (candidate, started.elapsed().as_secs_f64(), search.into_inner(), looks.into_inner().1)
+    let candidate = refit::run(job, &keep_going).expect("a candidate");
+    (candidate, started.elapsed().as_secs_f64(), looks.into_inner().1)
 }
 
 fn main() {

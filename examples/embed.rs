@@ -33,7 +33,7 @@ fn main() {
         let Some(reason) = learner.refit_due() else { continue };
         let started = Instant::now();
         let job = learner.refit_job(&window, reason).expect("there is a model to start from");
-        match refit::run(&job, &|| true, &|| started.elapsed().as_secs() < 20) {
+        match refit::run(&job, &|| true) {
             Ok(candidate) => match learner.try_adopt(candidate, &window) {
                 Verdict::Adopted { report, .. } => {
                     let value = learner.snapshot(true).expect("a posterior");

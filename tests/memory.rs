@@ -185,7 +185,7 @@ fn a_rebuild_takes_what_was_said() {
     let job = RebuildJob { settings, names: None, like: None, late: None, window, removals, progress };
     ALLOCATED.reset_peak_usage();
     let before = ALLOCATED.peak_usage();
-    let Ok(Rebuilt::Critic(rebuilt)) = job.run(&mut storage.clone(), &|| true, &|| true) else { panic!("a critic") };
+    let Ok(Rebuilt::Critic(rebuilt)) = job.run(&mut storage.clone(), &|| true) else { panic!("a critic") };
     assert_eq!((rebuilt.first_row, rebuilt.learner.learned()), (0, 50_000));
     let record = rmp_serde::to_vec_named(&rebuilt.learner).unwrap();
     let rise = ALLOCATED.peak_usage() - before;

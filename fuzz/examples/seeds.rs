@@ -118,7 +118,7 @@ fn journals() -> io::Result<()> {
         for output in outputs {
             match output {
                 Output::Refit { critic, job } => {
-                    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+                    let result = refit::run(&job, &|| true).map_err(|e| e.to_string());
                     core.refit_done(RefitDone { critic, result, seconds: 0.0 });
                 }
                 Output::Checkpoint(checkpoint) => {

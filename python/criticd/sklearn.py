@@ -112,7 +112,7 @@ class GaussianProcess(RegressorMixin, _Learned):
       "gaussian". `state_kinds`: of each variable "real", "periodic:P" or "category"; by default all real.
     - `dictionary_max`: states that the posterior is spanned by, at most.
     - `noise_floor`: smallest noise variance, relative to the targets' variance; lower it for targets without noise.
-    - `seed`, `refit_budget_s` (processor seconds on each thread) and `refit_threads` (default: all cores but one) are
+    - `seed`, `refit_budget_s` (work, as seconds of one core) and `refit_threads` (default: all cores but one) are
       the search's. `settings`: further settings of a critic, as `criticd.Learner` takes them.
 
     After `fit` there are `learner_`, a `criticd.Learner`, and `model_`, a `criticd.Snapshot`.

@@ -82,7 +82,7 @@ pub(crate) struct Evaluate {
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most processor time, on each thread, that choosing a kernel may take
+    /// Most work that choosing a kernel may take: what one core does in about these seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
     /// Print one JSON document

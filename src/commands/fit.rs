@@ -144,11 +144,11 @@ pub(crate) struct Fit {
     /// Seed of the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Processor time of the search on each of its threads; the best model found by then wins
+    /// Work of the search: what one core does in about these seconds, counted in operations, so that the result does
+    /// not depend on the machine's speed; the best model found by then wins
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
-    /// Threads of the search; the result does not depend on their number, unless the budget ends
-    /// [default: one for each core]
+    /// Threads of the search; the result does not depend on their number [default: one for each core]
     #[arg(long, value_name = "N", value_parser = given::threads)]
     threads: Option<usize>,
     /// With --no-optimise: a JSON or TOML file with kernel and noise, in the coordinates of the table unless it has

@@ -53,7 +53,7 @@ pub(crate) struct Label {
     /// Seed of the groups and of the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Processor time of the search on each of its threads
+    /// Work of each search: what one core does in about these seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
     /// Write these columns of the table beside the labels; without names, states and rewards

@@ -171,8 +171,8 @@ pub(super) fn in_file(path: &Path, fault: impl std::fmt::Display) -> Failure {
 pub(super) enum Lasts {
     /// Who knows.
     Unknown,
-    /// At most this processor time on each of this number of threads.
-    AtMost(Duration, usize),
+    /// At most about this processor time of all threads together.
+    AtMost(Duration),
     /// About so long.
     About(Duration),
 }
@@ -197,13 +197,11 @@ impl Stage {
         let share = |part: Duration, of: Duration| (100.0 * part.as_secs_f64() / of.as_secs_f64()).floor();
         let left = |part: Duration, of: Duration| (of - part).as_secs_f64().ceil();
         match self.lasts {
-            Lasts::AtMost(most, threads) => match used / threads.max(1) as u32 {
-                part if part < most => {
-                    let (share, left) = (share(part, most), left(part, most));
-                    format!("{what}: {share} % of --budget, at most {left} s of processor time left")
-                }
-                _ => format!("{what}: nearly done"),
-            },
+            Lasts::AtMost(most) if used < most => {
+                let (share, left) = (share(used, most), left(used, most));
+                format!("{what}: about {share} % of --budget, at most about {left} s of processor time left")
+            }
+            Lasts::AtMost(_) => format!("{what}: nearly done"),
             Lasts::About(of) if took < of => {
                 format!("{what}: {} %, about {} s left", share(took, of), left(took, of))
             }
@@ -352,10 +350,9 @@ mod tests {
     fn a_stage_says_its_share_and_what_is_left_of_it() {
         let s = Duration::from_secs;
         let text = |lasts, took, used| Stage::new("1 of 4, searching".into(), lasts).text(s(took), s(used));
-        // Of two threads, which are busy in turns.
-        let search = Lasts::AtMost(s(60), 2);
-        assert_eq!(text(search, 40, 30), "1 of 4, searching: 25 % of --budget, at most 45 s of processor time left");
-        assert_eq!(text(search, 40, 120), "1 of 4, searching: nearly done");
+        let (search, left) = (Lasts::AtMost(s(60)), "at most about 45 s of processor time left");
+        assert_eq!(text(search, 40, 15), format!("1 of 4, searching: about 25 % of --budget, {left}"));
+        assert_eq!(text(search, 40, 60), "1 of 4, searching: nearly done");
         assert_eq!(text(Lasts::About(s(30)), 12, 99), "1 of 4, searching: 40 %, about 18 s left");
         assert_eq!(text(Lasts::About(s(30)), 31, 0), "1 of 4, searching: nearly done");
         assert_eq!(text(Lasts::Unknown, 31, 0), "1 of 4, searching");

@@ -5,6 +5,7 @@ use super::actions::{ActionKind, action_kind};
 use super::given::{self, TableOptions, plural, without_unit};
 use super::output::{in_file, number};
 use crate::learner::action::{ActionColumns, ActionSpace};
+use crate::learner::allowance::Allowance;
 use crate::learner::off_policy::{count, folds};
 use crate::math::embedding::StateKind;
 use crate::math::returns::chains;
@@ -203,8 +204,8 @@ impl WorldOptions {
             terminated: &rows.terminated,
         };
         let of = Chained { rows: transitions, follows: &follows };
-        let choosing =
-            Choosing { of, held: &held, space: &space, elements, seed, keep_going: &|| true, time_left: &|| true };
+        let allowance = &Allowance::unlimited();
+        let choosing = Choosing { of, held: &held, space: &space, elements, seed, keep_going: &|| true, allowance };
         let choice = choosing.choose(&normal).map_err(|e| in_file(path, e))?;
         let usable = |i: usize| !answered || follows[i].is_some();
         let learned = choice.widths.learn(&normal, &transitions, elements, &usable);

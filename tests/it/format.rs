@@ -72,7 +72,7 @@ impl Daemon {
                     self.core.checkpoint_done(&done, NOW);
                 }
                 Output::Rebuild(job) => {
-                    let result = job.run(&mut self.beside(), &|| true, &|| true).map(Box::new);
+                    let result = job.run(&mut self.beside(), &|| true).map(Box::new);
                     self.rebuilt(job.settings.name.clone(), result);
                 }
                 Output::Remove(job) => {

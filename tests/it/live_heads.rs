@@ -569,7 +569,7 @@ fn a_rebuild_for_heads_does_not_undo_a_refit() {
     });
     let (critic, job) = refit.expect("a refit has begun");
     assert_eq!(harness.change(&[late_head("late")], &[])["ok"], true);
-    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+    let result = refit::run(&job, &|| true).map_err(|e| e.to_string());
     harness.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
     harness.turn();
     harness.turn();
@@ -590,7 +590,7 @@ fn a_head_is_ready_or_learning_at_any_moment() {
     assert_eq!(harness.change(&[late_head("late")], &[])["ok"], true);
     let Some(Output::Rebuild(job)) = harness.tasks.pop_front() else { panic!("a rebuild") };
     let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
-    let result = job.run(&mut storage, &|| true, &|| true).map(Box::new);
+    let result = job.run(&mut storage, &|| true).map(Box::new);
     harness.core.rebuild_done(RebuildDone { critic: "main".to_owned(), result, seconds: 0.0 });
     harness.core.step(NOW);
     harness.core.tick(NOW);

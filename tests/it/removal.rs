@@ -147,7 +147,9 @@ fn at_once_a_critic_is_one_that_never_learned_the_rows() {
 
 #[test]
 fn after_the_rebuild_it_is_bit_for_bit_that_of_a_journal_without_the_rows() {
-    for settings in [PLAIN, "warmup_rows = 50\nrefit_first_rows = 300\ndictionary_max = 30\nevidence_rows = 150\n"] {
+    const SEARCHES: &str = "warmup_rows = 50\nrefit_first_rows = 300\ndictionary_max = 30\nevidence_rows = 150\n";
+    let mut models = Vec::new();
+    for settings in [PLAIN, SEARCHES, &*format!("{SEARCHES}refit_budget_s = 0.01\n")] {
         let config = config(&format!("[[critic]]\n{settings}"));
         let mut harness = Harness::on(
             Arc::clone(&config),
@@ -175,7 +177,9 @@ fn after_the_rebuild_it_is_bit_for_bit_that_of_a_journal_without_the_rows() {
             harness.learn(&walk("d", 9, 60));
         }
         assert!(model_bits(&critic(&other)) == model_bits(&critic(&harness)));
+        models.push(weights(&critic(&harness)));
     }
+    assert!(models[1] != models[2], "the budget has ended the search");
 }
 
 fn harness_rebuild(harness: &mut Harness) {

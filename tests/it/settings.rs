@@ -24,7 +24,6 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A seed that found a fault: a critic of action values that began after its first rows was another one from a checkpoint.
 const FAILED_ONCE: u64 = 220;
@@ -108,7 +107,7 @@ fn draw(rng: &mut ChaCha8Rng, change: f64) -> String {
     let first = if rng.random::<f64>() < change { rng.random_range(0..NAMES.len()) } else { 0 };
     names.swap(0, first);
     for name in &names[..rng.random_range(1..=3)] {
-        write!(text, "[[critic]]\nname = \"{name}\"\nevidence_rows = 20\nsearch_starts = 1\nrefresh_rows = 16\n")
+        write!(text, "[[critic]]\nname = \"{name}\"\nevidence_rows = 20\nrefit_budget_s = 0.01\nsearch_starts = 1\nrefresh_rows = 16\n")
             .unwrap();
         writeln!(text, "warmup_rows = 10\nrefit_rows_max = 90").unwrap();
         let (kind, without) = if rng.random::<f64>() < change { *KINDS.choose(rng).expect("one") } else { KINDS[0] };
@@ -247,12 +246,10 @@ impl World {
     fn land(&mut self) {
         let Some(task) = self.tasks.pop_front() else { return };
         let now = self.at();
-        let looks = AtomicU64::new(0);
-        let time_left = || looks.fetch_add(1, Ordering::Relaxed) < 6;
         let mut storage = MemoryStorage::on(Arc::clone(&self.disk));
         match task {
             Output::Refit { critic, job } => {
-                let result = refit::run(&job, &|| true, &time_left).map_err(|e| e.to_string());
+                let result = refit::run(&job, &|| true).map_err(|e| e.to_string());
                 self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
             }
             Output::CatchUp { critic, mut candidate, window } => {
@@ -267,7 +264,7 @@ impl World {
                 self.core.checkpoint_done(&CheckpointDone { group, offset, replay_from, result, seconds: 0.0 }, now);
             }
             Output::Rebuild(job) => {
-                let result = job.run(&mut storage, &|| true, &time_left).map(Box::new);
+                let result = job.run(&mut storage, &|| true).map(Box::new);
                 self.core.rebuild_done(RebuildDone { critic: job.settings.name.clone(), result, seconds: 0.0 });
             }
             Output::FollowRebuild(mut rebuilt) => {

@@ -30,7 +30,6 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A producer, and what it knows.
 struct Producer {
@@ -196,28 +195,28 @@ struct World {
 const POLICIES: [&str; 4] = ["soft", "stiff", "bold", "shy"];
 
 const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
-    [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nrefit_budget_s = 0.01\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 60\nrefit_growth = 1.0\nrefit_rows_max = 60\n\
     on_new_policy = \"keep\"\npolicies_kept = 2\n\
     heads = [{ name = \"soon\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.6 }, \
     { name = \"place\", cumulant = { kind = \"state\", index = 0 }, discount = 0.3 }]\n\
-    [[critic]]\nname = \"second\"\ndiscount = 0.5\nlambda = 0.5\nselection = \"evidence\"\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
+    [[critic]]\nname = \"second\"\ndiscount = 0.5\nlambda = 0.5\nselection = \"evidence\"\nevidence_rows = 20\nrefit_budget_s = 0.01\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n\
     forgetting = 40\non_new_policy = \"discount\"\npolicy_discount = 0.25\n";
 
 /// As [`SETTINGS`], but models stay unless somebody asks for a refit, so that their errors are watched for long enough.
 const CHANGING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
-    [[critic]]\nname = \"main\"\ndiscount = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 6\nbackfill_rows = 10\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.5\nevidence_rows = 20\nrefit_budget_s = 0.01\nstarts = 1\ndictionary_max = 6\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 0\ndrift_sensitivity = \"high\"\n\
-    [[critic]]\nname = \"second\"\ndiscount = 0.3\nlambda = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
+    [[critic]]\nname = \"second\"\ndiscount = 0.3\nlambda = 0.5\nevidence_rows = 20\nrefit_budget_s = 0.01\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 32\nwarmup_rows = 30\nrefit_first_rows = 0\nforgetting = 3000\n";
 
 /// As [`SETTINGS`], and the second critic learns values of actions and improves on them.
 const ACTING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
-    [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nrefit_budget_s = 0.01\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 0\n\
     [[critic]]\nname = \"second\"\ninputs = \"state_action\"\nactions = 2\nsuccessor = \"improve\"\nimprove_rows = 15\ndiscount = 0.8\nworld = true\n\
-    evidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\nrefresh_rows = 16\nwarmup_rows = 10\n\
+    evidence_rows = 20\nrefit_budget_s = 0.01\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\nrefresh_rows = 16\nwarmup_rows = 10\n\
     refit_first_rows = 120\nrefit_rows_max = 90\n";
 
 impl World {
@@ -319,12 +318,7 @@ impl World {
             Output::Refit { critic, job } => {
                 let result = match self.rng.random::<f64>() {
                     p if p < 0.2 => Err("it found nothing".to_owned()),
-                    // With so little time the search ends near where it begins.
-                    _ => {
-                        let looks = AtomicU64::new(0);
-                        let time_left = || looks.fetch_add(1, Ordering::Relaxed) < 8;
-                        refit::run(&job, &|| true, &time_left).map_err(|e| e.to_string())
-                    }
+                    _ => refit::run(&job, &|| true).map_err(|e| e.to_string()),
                 };
                 self.core().refit_done(RefitDone { critic, result, seconds: 0.0 });
             }
@@ -344,11 +338,9 @@ impl World {
                 self.core().checkpoint_done(&CheckpointDone { group, offset, replay_from, result, seconds: 0.0 }, now);
             }
             Output::Rebuild(job) => {
-                let looks = AtomicU64::new(0);
-                let time_left = || looks.fetch_add(1, Ordering::Relaxed) < 8;
                 let result = match self.rng.random::<f64>() {
                     p if p < 0.1 => Err("it was stopped".to_owned()),
-                    _ => job.run(&mut self.storage(), &|| true, &time_left).map(Box::new),
+                    _ => job.run(&mut self.storage(), &|| true).map(Box::new),
                 };
                 self.core().rebuild_done(RebuildDone { critic: job.settings.name.clone(), result, seconds: 0.0 });
             }

@@ -67,7 +67,7 @@ impl Place {
         core.call(Call { caller: caller(), op: Op::Rebuild { critic: None, wait: false } }, NOW);
         core.step(NOW);
         let mut begun = core.take_outputs().find_map(|output| match output {
-            Output::Rebuild(job) => Some(job.run(&mut self.storage(), &|| true, &|| true).map(Box::new)),
+            Output::Rebuild(job) => Some(job.run(&mut self.storage(), &|| true).map(Box::new)),
             _ => None,
         });
         self.learn(core, meanwhile);

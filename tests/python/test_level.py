@@ -71,7 +71,7 @@ def test_a_constant_in_the_rewards_of_a_table_moves_all_values_alike(tmp_path: P
 def test_a_constant_in_the_rewards_of_a_stream_moves_all_values_alike(start: Start) -> None:
     rows = walks()
     far = f'critic.heads=[{{ name = "far", cumulant = {{ kind = "reward", index = 0 }}, discount = {FAR} }}]'
-    # Where a search ends by its budget its model depends on the machine.
+    # No search is to end by its budget: rounding may decide where it does.
     settings = (
         f"critic.discount={GAMMA}",
         "critic.refit_first_rows=0",

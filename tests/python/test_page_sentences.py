@@ -80,7 +80,7 @@ PLANTED = [
         "the dictionary was full",
         MARK % ("adopted", "trigger: 'dictionary_full', evidence_rows: 9, evaluations: 9, seconds: 1"),
     ),
-    ("1 s, out of time", MARK % ("adopted", SELECTED % "out_of_time: true")),
+    ("1 s, its budget ended", MARK % ("adopted", SELECTED % "out_of_time: true")),
     ("at a bound: noise", MARK % ("adopted", SELECTED % "active_bounds: ['noise']")),
     ("33 rows left out", MARK % ("adopted", SELECTED % "rows_left_out: 33")),
     ("evidence of 3 heads", MARK % ("adopted", SELECTED % "heads: 3")),

@@ -3,13 +3,10 @@
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::panics;
-use crate::telemetry::ProcessorTime;
 use crate::wire;
 use rayon::ThreadPool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// What is to be done.
 pub(crate) enum Work<'a> {
@@ -31,19 +28,8 @@ pub(crate) fn threads(setting: Option<usize>) -> usize {
 pub(crate) fn perform(work: Work<'_>, pool: Option<&ThreadPool>, stop: &AtomicBool) -> Result<Candidate, String> {
     let keep_going = || !stop.load(Ordering::Relaxed);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let settings = match &work {
-            Work::Run(job) => &job.settings,
-            Work::CatchUp(candidate, _) => candidate.model.settings(),
-        };
-        let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
-        let time = ProcessorTime::start(pool);
-        let time_left = || time.spent() < budget;
-        // What it takes to rebuild the values is none of what a model of the transition may take.
-        let (begun, world_budget) =
-            (OnceLock::new(), Duration::from_secs_f64(refit::WORLD_SHARE * settings.refit_budget_s));
-        let world_time_left = || time.spent().saturating_sub(*begun.get_or_init(|| time.spent())) < world_budget;
         let run = || match work {
-            Work::Run(job) => refit::run_within(job, &keep_going, &time_left, &world_time_left),
+            Work::Run(job) => refit::run(job, &keep_going),
             Work::CatchUp(mut candidate, window) => candidate.catch_up(window, &keep_going).map(|()| *candidate),
         };
         let result = match pool {

@@ -9,7 +9,6 @@ use crate::wire::Status;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
-use rayon::ThreadPool;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -275,26 +274,6 @@ pub fn resident_bytes() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
 }
 
-/// Processor time of the threads that a model is selected on, counted from one moment: other work on the machine costs no part of
-/// a budget that is measured so.
-#[derive(Debug)]
-pub struct ProcessorTime {
-    /// What each thread of the pool had used by then, or the one thread where there is no pool.
-    before: Vec<Duration>,
-}
-
-impl ProcessorTime {
-    /// From now on, of the threads of `pool`; of this thread if there is none. A pool answers when its threads are idle.
-    pub fn start(pool: Option<&ThreadPool>) -> Self {
-        Self { before: pool.map_or_else(|| vec![used()], |pool| pool.broadcast(|_| used())) }
-    }
-
-    /// What the thread that asks has used since then. It is one of those that are counted; work is dealt to all of them alike.
-    pub fn spent(&self) -> Duration {
-        used().saturating_sub(self.before[rayon::current_thread_index().unwrap_or(0)])
-    }
-}
-
 /// Processor time of this thread since it began.
 pub fn used() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time that was used is not negative")
@@ -329,27 +308,6 @@ impl StartProgress {
 mod tests {
     use super::*;
     use crate::transition::{Batch, BatchParts};
-
-    #[test]
-    fn processor_time_is_that_of_the_thread_that_asks_from_the_start_on() {
-        let work = |time: &ProcessorTime| {
-            // Ends only if what this thread does is counted.
-            while time.spent() < Duration::from_millis(5) {
-                std::hint::black_box((0..1000u64).map(std::hint::black_box).sum::<u64>());
-            }
-        };
-        let alone = ProcessorTime::start(None);
-        work(&alone);
-        assert!(ProcessorTime::start(None).spent() < alone.spent());
-        for threads in [1, 2] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let time = ProcessorTime::start(Some(&pool));
-            pool.broadcast(|_| work(&time));
-            // Each thread starts again from nothing.
-            let again = ProcessorTime::start(Some(&pool));
-            assert!(pool.broadcast(|_| again.spent() < time.spent()).into_iter().all(|less| less), "{threads}");
-        }
-    }
 
     #[test]
     fn stages_add_up() {

@@ -163,9 +163,7 @@ impl<'a> Agent<'a> {
         while let Some(trigger) = self.learner.refit_due() {
             let job = self.learner.refit_job(&self.window, trigger)?;
             let started = Instant::now();
-            let budget = self.plan.settings.refit_budget_s;
-            let left = || started.elapsed().as_secs_f64() < budget;
-            let found = refit::run(&job, &|| true, &left);
+            let found = refit::run(&job, &|| true);
             let verdict = match found {
                 Ok(candidate) => self.learner.try_adopt(candidate, &self.window),
                 Err(error) => {

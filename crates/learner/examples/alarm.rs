@@ -203,7 +203,7 @@ fn run(world: &mut World, rows: usize, alarm: WarningSettings, seed: u64) -> Res
         if learner.refit_due().is_some() && group > 0 {
             let trigger = learner.refit_due().expect("due");
             let job = learner.refit_job(window, trigger).map_err(|e| e.to_string())?;
-            match refit::run(&job, &|| true, &|| true) {
+            match refit::run(&job, &|| true) {
                 Ok(candidate) => {
                     if let Verdict::Behind(_) = learner.try_adopt(candidate, window) {
                         return Err("nothing came meanwhile".into());

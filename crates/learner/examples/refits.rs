@@ -78,7 +78,7 @@ impl Run {
         let reason = self.learner.refit_due()?;
         let job = self.learner.refit_job(&self.window, reason).expect("a model");
         let before = processor_seconds();
-        let found = refit::run(&job, &|| true, &|| true);
+        let found = refit::run(&job, &|| true);
         let seconds = processor_seconds() - before;
         self.take(self.late);
         let mut candidate = match found {

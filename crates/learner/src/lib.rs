@@ -51,6 +51,7 @@
 
 pub mod act;
 pub mod action;
+pub mod allowance;
 pub mod batch;
 mod contest;
 pub mod diagnostics;

@@ -31,6 +31,7 @@ pub use report::{
 };
 pub use search::{EvidenceKind, StructureReport};
 
+use crate::allowance::{self, Allowance};
 use crate::diagnostics::Diagnostic;
 use crate::math::evidence::KeepGoing;
 use crate::model::Model;
@@ -47,10 +48,10 @@ const ROWS_MIN: usize = 16;
 const CATCH_UP_ROWS: usize = 512;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
-/// Share of a refit's budget of processor time that its search may use: the rest is for rebuilding dictionary and posterior.
+/// Share of a refit's budget that its search may use: the rest is for rebuilding dictionary and posterior.
 pub const SEARCH_SHARE: f64 = 0.7;
-/// Share of that budget, counted from where it begins, that a refit may choose the kernels of a model of the transition in.
-pub const WORLD_SHARE: f64 = 0.3;
+/// Share of that budget that the choice of the kernels of a model of the transition may use, beside the search.
+const WORLD_SHARE: f64 = 0.3;
 /// Share of the rows since a change whose streams were there before: with fewer, other streams have come, and no world has changed.
 const SAME_STREAMS: f64 = 0.5;
 /// Changes that a selection follows, one after the other.
@@ -68,40 +69,35 @@ struct Prepared<'a> {
 /// Select a model on the window and rebuild everything under it. Where the world has changed among the rows, and those since
 /// predict each other better without the ones before, a model is selected on them alone.
 ///
-/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the budget: once
-/// false, ascents end where they are and the best point so far is used. Called in a pool of threads, it uses them, and gives
-/// the same bits with any number of them as long as the time suffices.
+/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. The search has [`SEARCH_SHARE`] of the budget of
+/// the settings, a count of work: once it is used up, ascents end where they are and the best point so far is used. Called in a pool of
+/// threads, it uses them, and gives the same bits with any number of them.
 ///
 /// # Errors
 /// Any reason for which the present model should stay.
-pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
-    run_within(job, keep_going, time_left, time_left)
+pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+    run_within(job, keep_going, &Allowance::of_seconds(SEARCH_SHARE * job.settings.refit_budget_s))
 }
 
-/// As [`run`], with a budget for the model of the transition of its own: `world_time_left` is asked from where its kernels are chosen.
+/// As [`run`], with another budget for the search.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_within(
-    job: &RefitJob,
-    keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
-    world_time_left: KeepGoing<'_>,
-) -> Result<Candidate, RefitError> {
-    let mut candidate = run_centred(job, keep_going, time_left)?;
-    candidate.learn_world(job, keep_going, world_time_left)?;
+pub fn run_within(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Candidate, RefitError> {
+    let mut candidate = run_centred(job, keep_going, allowance)?;
+    candidate.learn_world(job, keep_going)?;
     Ok(candidate)
 }
 
 /// As [`run`], without a model of the transition.
-fn run_centred(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+fn run_centred(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Candidate, RefitError> {
     if !job.settings.centred {
-        return run_about(job, keep_going, time_left);
+        return run_about(job, keep_going, allowance);
     }
     let rows = job.all_rows();
     let (level, lacks_scale) = (job.settings.level_of(&rows), job.settings.lacks_scale(&rows));
     drop(rows);
-    let mut candidate = run_about(&job.about(&level), keep_going, time_left)?;
+    let mut candidate = run_about(&job.about(&level), keep_going, allowance)?;
     candidate.model.set_level(level, &job.settings, job.window.rewards_per_row());
     if lacks_scale {
         candidate.model.lack_scale();
@@ -110,13 +106,13 @@ fn run_centred(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'
 }
 
 /// As [`run`], with values learned as they are.
-fn run_about(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+fn run_about(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Candidate, RefitError> {
     if let Some(of) = job.settings.action_value.as_ref().filter(|of| of.leaves_chain()) {
-        return actions::run(job, of, keep_going, time_left);
+        return actions::run(job, of, keep_going, allowance);
     }
     // The errors of a stopgap have not been watched, so that these rows are seen for the first time.
     let unseen = job.current.generation <= 1;
-    select_since_changes(job, unseen, CHANGES_MAX, keep_going, time_left)
+    select_since_changes(job, unseen, CHANGES_MAX, keep_going, allowance)
 }
 
 /// As [`run`], following at most `most` changes; changes among rows that are `unseen` are looked for in passing as well.
@@ -125,26 +121,28 @@ fn select_since_changes(
     unseen: bool,
     most: u32,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Candidate, RefitError> {
-    let mut candidate = select(job, keep_going, time_left)?;
+    let mut candidate = select(job, keep_going, allowance)?;
     let mut change = candidate.model.last_change(job.window.end());
     if let Some(alarm) = &mut change {
         (alarm.offset, alarm.finding.since) = (job.offset_of(alarm.offset), job.offset_of(alarm.finding.since));
     }
     if change.is_none() && unseen && most > 0 {
+        let (rows, elements) = (job.window.len(), candidate.model.dictionary().len());
+        allowance.spend(allowance::pass(rows, elements, job.window.dim(), &Settings::default()));
         change = change_in_passing(job, &candidate.model, keep_going)?;
     }
     let Some(alarm) = change.filter(|_| most > 0) else { return Ok(candidate) };
-    if let Some(ignored) = stays_with_all(job, &candidate.model, alarm.finding.since, keep_going)? {
+    if let Some(ignored) = stays_with_all(job, &candidate.model, alarm.finding.since, keep_going, allowance)? {
         candidate.report.findings.push(ignored);
         return Ok(candidate);
     }
-    // What all rows have chosen is there to be compared with, and to be taken where there is no time for more.
+    // What all rows have chosen is there to be compared with, and to be taken where the budget does not suffice for more.
     let current = Snapshot { generation: job.current.generation.max(2), ..candidate.model.value_snapshot(false)? };
     let second = SecondKernel::of(&candidate.model);
     let since = RefitJob { from: alarm.finding.since, current, second, ..job.asked_of(job.window.clone()) };
-    match select_since_changes(&since, unseen, most - 1, keep_going, time_left) {
+    match select_since_changes(&since, unseen, most - 1, keep_going, allowance) {
         Ok(found) => {
             let alarm = found.alarm.unwrap_or(alarm);
             Ok(Candidate { alarm: Some(alarm), ..found })
@@ -185,6 +183,7 @@ fn stays_with_all(
     model: &Model,
     since: u64,
     keep_going: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Option<Diagnostic>, RefitError> {
     let rows = job.rows();
     let from = job.window.count(job.first()..since) as usize;
@@ -204,12 +203,12 @@ fn stays_with_all(
         room: job.room(),
         seed: job.seed,
     };
-    let alone = change.stands_alone(keep_going).ok_or(RefitError::Stopped)?;
+    let alone = change.stands_alone(keep_going, allowance).ok_or(RefitError::Stopped)?;
     Ok((!alone).then_some(Diagnostic::ChangeIgnored { since, other_streams: false }))
 }
 
 /// Select a model on the rows of the job, whatever may have changed among them.
-fn select(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+fn select(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
     let rows = job.rows();
     check(&rows, settings)?;
@@ -220,16 +219,16 @@ fn select(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -
     look(keep_going)?;
     let prepared = Prepared { job, rows: &rows, inputs: &inputs, dependence: &dependence };
     if settings.learns_heads() {
-        match by_heads::select(prepared, keep_going, time_left) {
+        match by_heads::select(prepared, keep_going, allowance) {
             // Then rewards choose alone.
             Err(RefitError::NotEnough(Lack::DifferentHeads)) => {}
             found => return found,
         }
     }
     if settings.selects_by_returns() {
-        by_returns::select(prepared, keep_going, time_left)
+        by_returns::select(prepared, keep_going, allowance)
     } else {
-        by_evidence::select(prepared, keep_going, time_left)
+        by_evidence::select(prepared, keep_going, allowance)
     }
 }
 

@@ -280,8 +280,8 @@ pub struct Settings {
     /// Starts of the optimiser in a search by evidence.
     #[serde(alias = "starts")]
     pub search_starts: usize,
-    /// Most seconds of processor time that one refit should take on each of its threads; its search may use
-    /// [`crate::refit::SEARCH_SHARE`] of them.
+    /// Budget of one refit, in seconds of one core, but counted in products ([`crate::allowance`]). Its search may use
+    /// [`crate::refit::SEARCH_SHARE`] of it.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,

@@ -142,7 +142,7 @@ fn a_stream_is_tracked_without_allocating() {
         window.extend(&rows, 0..1500);
         learner.step(&window);
         let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-        let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+        let candidate = refit::run(&job, &|| true).unwrap();
         assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
         window.extend(&rows, 1500..WARM);
         learner.step(&window);
@@ -170,7 +170,7 @@ fn alarms_allocate_only_where_they_are_raised_or_end() {
     window.extend(&rows, 0..1500);
     learner.step(&window);
     let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
     window.extend(&rows, 1500..WARM);
     learner.step(&window);

@@ -6,6 +6,7 @@ use super::{Failure, Fit, Fitted, finish};
 use crate::commands::held_out;
 use crate::commands::output::{in_file, number};
 use crate::learner::Settings;
+use crate::learner::allowance::Allowance;
 use crate::learner::batch::{Given, LeaveOneOut, Nearest};
 use crate::learner::model::Model;
 use crate::transition::Rows;
@@ -44,7 +45,7 @@ impl Fit {
         model: &mut Model,
         rows: &Rows,
         (settings, first): (&Settings, u64),
-        time_left: &(dyn Fn() -> bool + Sync),
+        allowance: &Allowance,
     ) -> Result<Option<Nearest>, Failure> {
         if self.selection != Some(SelectionChoice::Loo) {
             return Ok(None);
@@ -55,7 +56,7 @@ impl Fit {
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first };
         let options = &self.dictionary;
         let enough = |of: &_| options.enough(&Given { hyperparameters: of, ..given });
-        let found = given.nearest_by_leave_one_out(enough, options.dictionary_max, (&|| true, time_left));
+        let found = given.nearest_by_leave_one_out(enough, options.dictionary_max, (&|| true, allowance));
         let found = found.map_err(fault)?.ok_or_else(|| {
             Failure::usage("--selection loo: rows that are forgotten or followed, or too many of them: take evidence")
         })?;

@@ -157,7 +157,7 @@ impl Report<'_> {
             format!("{what} leaves a trace gap of {} nats, which no deviation covers: {remedy}", number(gap))
         });
         if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
-            advice.push("the search ran out of time: a larger --budget may find a better model");
+            advice.push("the budget ended the search: a larger --budget may find a better model");
         }
         let idle = (!idle.is_empty()).then(|| {
             format!("{} could be removed: held-out episodes are predicted as well without", given::listed(&idle))

@@ -4,15 +4,14 @@ use super::super::held_out;
 use super::super::output::{in_file, number};
 use super::choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice};
 use super::{Failure, Fit, Fitted, WHITE_LAMBDA, constants, finish};
+use crate::learner::allowance::Allowance;
 use crate::learner::batch::Given;
 use crate::learner::refit::{self, RefitError, RefitJob, RefitTrigger};
 use crate::learner::window::Window;
 use crate::learner::{DictionaryBy, DriftSensitivity, Lambda, Learner, Settings};
 use crate::math::kernel::NoiseModel;
-use crate::telemetry::ProcessorTime;
 use crate::transition::Rows;
 use crate::wire;
-use std::time::Duration;
 
 /// Rows of the data-driven model where the search takes nothing of it.
 const GUESSED: usize = 1000;
@@ -61,11 +60,10 @@ impl Fit {
             ..settings
         };
         let job = self.question(rows, &settings, names)?;
-        let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
+        let allowance = &Allowance::of_seconds(self.budget);
         let threads = self.threads();
         let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
-        let time = ProcessorTime::start(pool.as_ref());
-        let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
+        let run = || refit::run_within(&job, &|| true, allowance);
         let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => {
@@ -75,10 +73,10 @@ impl Fit {
         })?;
         let (mut model, change) = (*candidate.model, candidate.alarm);
         let since = change.as_ref().map_or(0, |change| change.finding.since);
-        let nearest = self.by_leave_one_out(&mut model, rows, (&settings, since), &|| time.spent() < budget)?;
+        let nearest = self.by_leave_one_out(&mut model, rows, (&settings, since), allowance)?;
         let mut compared = Vec::new();
         let asked = self.dictionary.is_asked_for();
-        if asked || self.dictionary.is_open(model.dictionary().len()) && time.spent() < budget {
+        if asked || self.dictionary.is_open(model.dictionary().len()) && allowance.left() {
             let (first, rows) = (since, &held_out::part(rows, |i| i as u64 >= since));
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
             let hyperparameters = &hyperparameters;

@@ -43,7 +43,7 @@ impl Stages {
         match Duration::try_from_secs_f64(fit.budget) {
             // Heads search more than once.
             Ok(budget) if selects && fit.heads.file().is_none() => {
-                progress.stage((1, of), "selecting a model", Lasts::AtMost(budget, fit.threads()))
+                progress.stage((1, of), "selecting a model", Lasts::AtMost(budget))
             }
             _ => progress.stage((1, of), if selects { "selecting a model" } else { "solving" }, Lasts::Unknown),
         };

@@ -5,6 +5,7 @@ use super::{Failure, Fit, Fitted, finish, labels};
 use crate::commands::dictionary::Chosen;
 use crate::commands::given::plural;
 use crate::commands::output::{columns, in_file, number, output, write_file};
+use crate::learner::allowance::Allowance;
 use crate::learner::batch::Given;
 use crate::learner::heads::{self, Columns, Head};
 use crate::learner::model::Model;
@@ -15,13 +16,11 @@ use crate::learner::{Lambda, SelectionKind, Settings};
 use crate::math::returns::chains;
 use crate::snapshot::Snapshot;
 use crate::table::Table;
-use crate::telemetry::ProcessorTime;
 use crate::transition::Rows;
 use crate::whole_file::Output;
 use crate::wire::{self, ArrayForm, encode_snapshot, head_list_from_str, heads_from_list};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Heads that are shown in words.
 const SHOWN: usize = 10;
@@ -162,11 +161,10 @@ pub(super) fn select(
         seed: fit.seed,
         ..settings
     };
-    let budget = Duration::try_from_secs_f64(fit.budget).unwrap_or(Duration::MAX);
+    let allowance = &Allowance::of_seconds(fit.budget);
     let threads = fit.threads();
     let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
-    let time = ProcessorTime::start(pool.as_ref());
-    let run = || refit::heads::select(&settings, rows, names.clone(), &|| true, &|| time.spent() < budget);
+    let run = || refit::heads::select(&settings, rows, names.clone(), &|| true, allowance);
     let selected = pool.as_ref().map_or_else(run, |pool| pool.install(run)).map_err(|e| match e {
         RefitError::NotEnough(what) => {
             in_file(&fit.table.table, format!("nothing to select a model by: {}", wire::lack(what)))
@@ -176,8 +174,7 @@ pub(super) fn select(
     let learned = |settings: &Settings, selection: &HeadSelection| -> Result<(Model, Chosen), Failure> {
         let HeadSelection { inputs, hyperparameters, .. } = selection;
         let given = Given { settings, rows, inputs, hyperparameters, lambda, first: 0 };
-        let in_time = time.spent() < budget;
-        let chosen = if in_time { fit.dictionary.choose_best(&given) } else { fit.dictionary.choose(&given) }?;
+        let chosen = if allowance.left() { fit.dictionary.choose_best(&given) } else { fit.dictionary.choose(&given) }?;
         let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
         model.tune_heads().map_err(|e| in_file(&fit.table.table, e))?;
         finish(&mut model, rows);
@@ -185,7 +182,8 @@ pub(super) fn select(
     };
     let (mut settings, mut by) = (settings, ByHeads { selection: selected, gain: None, second: None });
     if fit.heads.split.is_some() {
-        let run = || refit::split::split(&settings, rows, &by.selection, &|| true, &|| time.spent() < 3 * budget);
+        let beside = &Allowance::of_seconds(2.0 * fit.budget);
+        let run = || refit::split::split(&settings, rows, &by.selection, &|| true, beside);
         let attempt = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         match attempt.map_err(|e| in_file(&fit.table.table, wire::refit_error(&e)))? {
             Attempt::Together(gain) => by.gain = Some(gain),

@@ -8,6 +8,7 @@ use crate::support::harness::{Handed, Harness};
 use criticd::daemon::core::{Output, RefitDone};
 use criticd::learner::VarianceKind;
 use criticd::learner::action::ActionSpace;
+use criticd::learner::allowance::Allowance;
 use criticd::learner::refit::{self, Candidate, RefitJob};
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts};
@@ -101,7 +102,7 @@ fn refit(harness: &mut Harness, change: impl Fn(&mut Candidate, &RefitJob)) {
     harness.ways.refits = Handed::Waits;
     harness.ask(Op::Refit { critic: None, wait: false });
     let Some(Output::Refit { critic, job }) = harness.tasks.pop_back() else { panic!("a refit was asked for") };
-    let mut candidate = refit::run(&job, &|| true, &|| false).unwrap();
+    let mut candidate = refit::run_within(&job, &|| true, &Allowance::none()).unwrap();
     change(&mut candidate, &job);
     harness.core.refit_done(RefitDone { critic, result: Ok(candidate), seconds: 0.0 });
     harness.turn();

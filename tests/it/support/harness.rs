@@ -221,7 +221,7 @@ impl Harness {
         match task {
             Output::Checkpoint(checkpoint) => self.write(&checkpoint),
             Output::Rebuild(job) => {
-                let result = job.run(&mut storage, &|| true, &|| true).map(Box::new);
+                let result = job.run(&mut storage, &|| true).map(Box::new);
                 self.rebuilt(job.settings.name.clone(), result);
             }
             Output::Remove(job) => self.core.removal_found(job.run(&mut storage, &|| true).map(Box::new)),

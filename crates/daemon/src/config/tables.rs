@@ -245,7 +245,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 34] = [
         Restart,
         optional(within(1..=256)),
         "Threads of a refit, 1 to 256; by default one for each core except the one that learns, at least one. The result \
-         does not depend on it, unless the refit's budget ends."
+         does not depend on it."
     ),
     setting!(streams_max, Restart, within(1..=1 << 24), "Maximum number of streams, 1 to 16777216."),
     setting!(
@@ -665,8 +665,9 @@ pub(super) static CRITIC: [Setting<Settings>; 46] = [
         refit_budget_s,
         Running,
         within(0.01..=86_400.0),
-        "Processor time of one refit on each of its threads, seconds, 0.01 to 86400; its search may use seven tenths, and with `world` the choice \
-         of kernels for it three."
+        "Budget of one refit, 0.01 to 86400: the work that one core does in about this number of seconds, counted in operations, so that neither other work \
+         on the machine nor the number of threads decides what is found. The search may use seven tenths, and with `world` the choice of kernels for it \
+         three."
     ),
     setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of the random numbers in refits, from 0."),
     Setting {

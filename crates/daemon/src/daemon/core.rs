@@ -883,7 +883,7 @@ mod tests {
         let [job] = &jobs[..] else { panic!("{} rebuilds", jobs.len()) };
         let failed = core.status(now).critics[0].failed.clone().unwrap();
         assert!(failed.contains("learns the journal again"), "{failed}");
-        let result = job.run(&mut MemoryStorage::on(disk), &|| true, &|| true).map(Box::new);
+        let result = job.run(&mut MemoryStorage::on(disk), &|| true).map(Box::new);
         core.rebuild_done(RebuildDone { critic: "frail".into(), result, seconds: 0.0 });
         core.step(now);
         let critic = core.status(now).critics.remove(0);

@@ -146,16 +146,11 @@ impl<E: std::fmt::Display> From<E> for Ended {
 
 impl RebuildJob {
     /// Learn what `storage` retains: the late heads alone where that is possible, else the whole critic. `keep_going` is asked between
-    /// groups; `time_left` bounds the search, as in [`refit::run`].
+    /// groups, and by the search, as in [`refit::run`].
     ///
     /// # Errors
     /// Why there is no result: stopped, or the journal cannot be read, or the critic fails on its rows.
-    pub fn run(
-        &self,
-        storage: &mut dyn Storage,
-        keep_going: &(dyn Fn() -> bool + Sync),
-        time_left: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Rebuilt, String> {
+    pub fn run(&self, storage: &mut dyn Storage, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<Rebuilt, String> {
         if let Some(late) = &self.late {
             if let Some(heads) = RebuiltHeads::learn(self, late, storage, keep_going)? {
                 return Ok(Rebuilt::Heads(Box::new(heads)));
@@ -165,14 +160,13 @@ impl RebuildJob {
                 "event=late_heads_given_up critic={critic} why=\"the journal lacks rows of the model\" first_row={first}"
             );
         }
-        self.learn_critic(storage, keep_going, time_left).map(|critic| Rebuilt::Critic(Box::new(critic)))
+        self.learn_critic(storage, keep_going).map(|critic| Rebuilt::Critic(Box::new(critic)))
     }
 
     fn learn_critic(
         &self,
         storage: &mut dyn Storage,
         keep_going: &(dyn Fn() -> bool + Sync),
-        time_left: &(dyn Fn() -> bool + Sync),
     ) -> Result<RebuiltCritic, String> {
         let (first_group, _) = storage.bounds().map_err(|e| e.to_string())?.ok_or("the journal is empty")?;
         let heads = storage.headers(first_group, 1).map_err(|e| e.to_string())?;
@@ -180,7 +174,7 @@ impl RebuildJob {
         let critic = &self.settings.name;
         let mut left_out = recorded_skips(storage, first_group - 1, &mut || keep_going()).map_err(|e| e.to_string())?;
         left_out.retain(|rows| rows.critic == *critic);
-        let mut beginning = self.select(first_row, keep_going, time_left)?;
+        let mut beginning = self.select(first_row, keep_going)?;
         let (mut unlearnable, mut attempts) = (Vec::new(), 0);
         while attempts <= ATTEMPTS {
             let start = beginning.learned();
@@ -218,12 +212,7 @@ impl RebuildJob {
     }
 
     /// The critic that learns the rows: with what model selection finds in the window, if there is any.
-    fn select(
-        &self,
-        first_row: u64,
-        keep_going: &(dyn Fn() -> bool + Sync),
-        time_left: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Learner, String> {
+    fn select(&self, first_row: u64, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<Learner, String> {
         let (settings, names) = (&self.settings, &self.names);
         if let Some(model) = &self.like {
             return Ok(Learner::with_kernel_of(settings.clone(), names.clone(), first_row, model));
@@ -241,7 +230,7 @@ impl RebuildJob {
             let mut stopgap = Learner::starting_at(settings.clone(), names.clone(), head.start());
             stopgap.step(&head);
             let job = stopgap.refit_job(&self.window, RefitTrigger::Requested).map_err(|e| e.to_string());
-            job.map(|job| refit::run(&job, keep_going, time_left))
+            job.map(|job| refit::run(&job, keep_going))
         };
         let found = catch_unwind(AssertUnwindSafe(select));
         match found.map_err(|panic| panics::message(&*panic)).and_then(|found| found) {

@@ -2,15 +2,13 @@
 
 use super::rebuild::{RebuildDone, RebuildJob, Rebuilt};
 use crate::journal::store::SqliteStorage;
-use crate::learner::refit;
 use crate::panics;
-use crate::telemetry::ProcessorTime;
 use crossbeam_channel::{Receiver, Sender};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Work of this thread.
 pub(super) enum RebuildTask {
@@ -51,11 +49,7 @@ impl Rebuilds {
         let mut storage = SqliteStorage::open_beside(&self.directory).map_err(|e| e.to_string())?;
         let keep_going = || !self.stop.load(Ordering::Relaxed);
         match task {
-            RebuildTask::Run(job) => {
-                let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
-                let time = ProcessorTime::start(None);
-                job.run(&mut storage, &keep_going, &|| time.spent() < budget).map(Box::new)
-            }
+            RebuildTask::Run(job) => job.run(&mut storage, &keep_going).map(Box::new),
             RebuildTask::Follow(mut rebuilt) => {
                 rebuilt.follow(&mut storage, &keep_going)?;
                 Ok(rebuilt)

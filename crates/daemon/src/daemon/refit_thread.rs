@@ -149,7 +149,7 @@ mod tests {
             };
             tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
             let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
-            // A negative time budget is a bug of the caller: it panics.
+            // A negative budget is a bug of the caller: it panics.
             assert!(done.result.unwrap_err().contains("panicked"));
         }
         drop(tasks);

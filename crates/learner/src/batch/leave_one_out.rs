@@ -3,7 +3,8 @@
 //! One solution gives the errors of all n models that lack one row each. They are exact for the features and the ridge at hand: the
 //! dictionary is chosen by states alone, so that leaving a row out changes no element that the others have chosen.
 
-use super::{BatchError, Given};
+use super::{BatchError, CANDIDATES, Given};
+use crate::allowance::{self, Allowance};
 use crate::math::dense::{Matrix, Op, Singular, View, axpy, dot, product, solve_general};
 use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
@@ -174,7 +175,7 @@ impl Given<'_> {
     }
 
     /// Hyperparameters near those at hand that make the leave-one-out errors of a regression least: the ridge, all lengthscales, and each
-    /// alone, one after the other, in up to three rounds while there is `time_left`. Each kernel has a dictionary of its own, of at most
+    /// alone, one after the other, in up to three rounds until `allowance` is used up. Each kernel has a dictionary of its own, of at most
     /// `max` elements and until there is `enough`. The evidence then gives scale and noise. None where it is no regression.
     ///
     /// # Errors
@@ -183,7 +184,7 @@ impl Given<'_> {
         &self,
         enough: impl Fn(&Hyperparameters) -> StoppingRule,
         max: usize,
-        (keep_going, time_left): (KeepGoing<'_>, KeepGoing<'_>),
+        (keep_going, allowance): (KeepGoing<'_>, &Allowance),
     ) -> Result<Option<Nearest>, BatchError> {
         if !self.is_regression() {
             return Ok(None);
@@ -192,6 +193,9 @@ impl Given<'_> {
         let judge = |hyperparameters: &Hyperparameters| -> Result<Option<(LeaveOneOut, f64)>, BatchError> {
             let given = Given { hyperparameters, ..*self };
             let dictionary = given.select(enough(hyperparameters), max, keep_going)?.dictionary;
+            let (rows, elements, dim) = (self.rows.len(), dictionary.len(), self.inputs.dim());
+            allowance.spend(allowance::pivots(rows.min(CANDIDATES), elements, dim));
+            allowance.spend(allowance::pass(rows, elements, dim, self.settings) + allowance::solution(elements));
             given.about(&level, |given| given.equations(&dictionary).map(|of| given.errors_of(&of)).transpose())
         };
         let Some((first, mut scale)) = judge(self.hyperparameters)? else { return Ok(None) };
@@ -202,7 +206,7 @@ impl Given<'_> {
                 if !keep_going() {
                     return Err(BatchError::Stopped);
                 }
-                if !time_left() {
+                if !allowance.left() {
                     break;
                 }
                 let other = change.of(&hyperparameters);

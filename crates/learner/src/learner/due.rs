@@ -174,7 +174,7 @@ mod tests {
 
         /// What is recorded of the model that the job finds, once it has learned the rows that came meanwhile.
         fn found(&self, job: &RefitJob) -> Adoption {
-            let mut candidate = refit::run(job, &|| true, &|| true).unwrap();
+            let mut candidate = refit::run(job, &|| true).unwrap();
             candidate.catch_up(self.learner.rows(&self.window), &|| true).unwrap();
             let Judgement::Adopt { adoption, .. } = self.learner.judge(candidate, &self.window) else {
                 panic!("no model")

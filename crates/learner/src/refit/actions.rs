@@ -15,6 +15,7 @@ use super::report::{ImprovementReport, RefitReport, RefitTrigger};
 use super::screening::Dependence;
 use super::{GAP_TOO_LARGE, check, look, select_since_changes};
 use crate::action::{ActionValue, Successor};
+use crate::allowance::Allowance;
 use crate::batch::{BatchError, Given};
 use crate::diagnostics::Diagnostic;
 use crate::improve::{Acting, COPIES, Improved, Improvement, regression, sample};
@@ -46,7 +47,7 @@ pub(super) fn run(
     job: &RefitJob,
     of: &ActionValue,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Candidate, RefitError> {
     let (window, mut rows) = (job.rows(), job.endings.clone());
     check(&window, &job.settings)?;
@@ -66,10 +67,10 @@ pub(super) fn run(
         let by_returns = !improves || rows.terminated.contains(&true);
         let targets = || some(SELECTION_ROWS).unwrap_or_else(|| rows.clone());
         if improves && is_table(&job.settings, rows.dim) {
-            of_table(job, of, &targets(), &rows, keep_going)?
+            of_table(job, of, (&targets(), &rows), keep_going, allowance)?
         } else {
             let regressed = if by_returns { None } else { Some(targets()) };
-            select(job, of, regressed.as_ref(), &rows, keep_going, time_left)?
+            select(job, of, regressed.as_ref(), &rows, keep_going, allowance)?
         }
     };
     let rows = some(IMPROVED_ROWS).unwrap_or(rows);
@@ -84,7 +85,7 @@ pub(super) fn run(
         lambda,
         first: job.numbered_from(),
     };
-    let mut model = rebuild(job, &given, keep_going)?;
+    let mut model = rebuild(job, &given, keep_going, allowance)?;
     if of.successor != Successor::Improve {
         look_again(&mut model, &rows, given.first, keep_going);
         let report = report(job, &rows, &model, chosen)?;
@@ -129,7 +130,7 @@ fn select(
     regressed: Option<&Rows>,
     rows: &Rows,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Chosen, RefitError> {
     let (rows, settings) = match regressed {
         Some(rows) => next_targets(job, of, rows),
@@ -137,7 +138,7 @@ fn select(
         None => (of.acted(rows), Settings { lambda: Lambda::Auto, ..on_policy(job, of) }),
     };
     let asked = RefitJob { settings, from: 0, about: None, ..job.asked_of(Window::of(&rows)) };
-    let Candidate { model, mut report, .. } = select_since_changes(&asked, false, 0, keep_going, time_left)?;
+    let Candidate { model, mut report, .. } = select_since_changes(&asked, false, 0, keep_going, allowance)?;
     report.trigger = job.trigger;
     let mut hyperparameters = model.hyperparameters();
     job.settings.leave_constant_to_prior_mean(&mut hyperparameters.kernel);
@@ -173,15 +174,15 @@ fn next_targets(job: &RefitJob, of: &ActionValue, rows: &Rows) -> (Rows, Setting
 fn of_table(
     job: &RefitJob,
     of: &ActionValue,
-    regressed: &Rows,
-    rows: &Rows,
+    (regressed, rows): (&Rows, &Rows),
     keep_going: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Chosen, RefitError> {
     let (inputs, guess) = initial_hyperparameters(&of.acted(rows), &job.settings, job.names.clone());
     let (rows, settings) = next_targets(job, of, regressed);
     let settings = &Settings { estimate_scale: true, ..settings };
     let given = Given { settings, rows: &rows, inputs: &inputs, hyperparameters: &guess, lambda: 1.0, first: 0 };
-    let mut hyperparameters = rebuild(job, &given, keep_going)?.hyperparameters();
+    let mut hyperparameters = rebuild(job, &given, keep_going, allowance)?.hyperparameters();
     keep_noise(&mut hyperparameters);
     Ok(Chosen { inputs, hyperparameters, report: None })
 }

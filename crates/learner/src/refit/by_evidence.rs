@@ -9,6 +9,7 @@ use super::report::{AscentReport, Circumstances, DictionaryReport, HeldBound, Re
 use super::rule::Rule;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use super::{CATCH_UP_ROWS, Prepared, look};
+use crate::allowance::Allowance;
 use crate::batch::Given;
 use crate::math::dense::Matrix;
 use crate::math::evidence::KeepGoing;
@@ -18,7 +19,6 @@ use crate::math::returns::Returns;
 use crate::model::Model;
 use crate::settings::{KernelKind, SelectBy};
 use crate::snapshot::{Ask, Snapshot};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
@@ -34,7 +34,7 @@ const TARGETS_MOVED_NOISE: f64 = 0.1;
 pub(super) fn select(
     prepared: Prepared<'_>,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Candidate, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
@@ -45,13 +45,7 @@ pub(super) fn select(
     let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
     let present = &rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
     let (mut best, mut tried, mut number) = (None, Tried::default(), 1);
-    let mut rule = Rule::of(settings, time_left);
-    let ended = AtomicBool::new(false);
-    let time_left = &|| {
-        let left = time_left();
-        ended.fetch_or(!left, Ordering::Relaxed);
-        left
-    };
+    let mut rule = Rule::of(settings, allowance);
     loop {
         let data = Data {
             rows,
@@ -64,7 +58,7 @@ pub(super) fn select(
             linear: 0.0,
         };
         let search = &Search::new(settings, &data)?;
-        let round = Round { prepared, search, present, number, keep_going, time_left };
+        let round = Round { prepared, search, present, number, keep_going, allowance };
         let found = round.ascend(best.take(), &mut tried)?;
         let hyperparameters = &found.hyperparameters();
         let (lambda, first) = (settings.first_lambda(), job.numbered_from());
@@ -73,7 +67,7 @@ pub(super) fn select(
         let snapshot = model.value_snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
-        if shift > targets_settled(hyperparameters, &moved) && number < TARGET_ROUNDS && time_left() {
+        if shift > targets_settled(hyperparameters, &moved) && number < TARGET_ROUNDS && allowance.left() {
             (targets, best) = (moved, Some(found));
             number += 1;
             continue;
@@ -81,7 +75,7 @@ pub(super) fn select(
         plausible(&snapshot, rows, settings)?;
         look_again(&mut model, rows, first, keep_going);
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
-        let out_of_time = ended.load(Ordering::Relaxed);
+        let out_of_time = allowance.has_ended();
         let report = round.report(&found, (&model, rule.report()), &targets, tried, out_of_time)?;
         // Evidence that is only reported ends without an error.
         look(keep_going)?;
@@ -106,13 +100,13 @@ struct Round<'a> {
     /// From 1.
     number: usize,
     keep_going: KeepGoing<'a>,
-    time_left: KeepGoing<'a>,
+    allowance: &'a Allowance,
 }
 
 impl Round<'_> {
     /// The best structure with its hyperparameters; `before` is the best of the round before.
     fn ascend(&self, before: Option<Found>, tried: &mut Tried) -> Result<Found, RefitError> {
-        let Self { search, present, number, keep_going, time_left, .. } = *self;
+        let Self { search, present, number, keep_going, allowance, .. } = *self;
         let Prepared { job, inputs, .. } = self.prepared;
         let (settings, Tried { structures, ascents, evaluations }) = (&job.settings, tried);
         let mut note = |structure: &Structure, rows, found: &[Ascent]| {
@@ -122,7 +116,7 @@ impl Round<'_> {
             SelectBy::Sparse if search.has_bound() => EvidenceKind::Sparse,
             _ => before.as_ref().map_or(EvidenceKind::Exact, |found| found.by),
         };
-        let mut climb = Climb { search, present, also: &[], by, note: &mut note, keep_going, time_left };
+        let mut climb = Climb { search, present, also: &[], by, note: &mut note, keep_going, allowance };
         let found = match before {
             // Targets that have moved a little do not ask for another structure.
             Some(found) => climb.again(found)?,
@@ -142,20 +136,20 @@ impl Round<'_> {
         tried: Tried,
         out_of_time: bool,
     ) -> Result<RefitReport, RefitError> {
-        let Self { search, present, keep_going, time_left, .. } = *self;
+        let Self { search, present, keep_going, allowance, .. } = *self;
         let Prepared { job, rows, inputs, dependence } = self.prepared;
         let hyperparameters = &found.hyperparameters();
         let active = &found.ascent.active;
         let relevances = found.structure.relevances();
         let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
-        let reached = search.value(found.by, hyperparameters, keep_going)?;
+        let reached = search.value(found.by, hyperparameters, keep_going, allowance)?;
         let alike = |d: usize| dependence.duplicates_of(d);
-        let support = search.support(found.by, hyperparameters, &alike, keep_going, time_left);
+        let support = search.support(found.by, hyperparameters, &alike, keep_going, allowance);
         let mut report = RefitReport {
             evidence: found.by,
             evidence_rows: search.rows(found.by),
             structure: found.structure.name.clone(),
-            evidence_before: search.value(found.by, present, keep_going).ok().map(|e| e.value),
+            evidence_before: search.value(found.by, present, keep_going, allowance).ok().map(|e| e.value),
             evidence_after: Some(reached.value),
             evidence_loss: found.evidence_loss,
             fit_ratio: Some(reached.fit_ratio()),

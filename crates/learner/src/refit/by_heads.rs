@@ -11,13 +11,13 @@ use super::report::{HeldBound, RefitReport, SplitReport, rebuilt_diagnostics};
 use super::rule::Rule;
 use super::search::EvidenceKind;
 use super::split::{self, Attempt, Beside, Split};
+use crate::allowance::{self, Allowance};
 use crate::batch::Given;
 use crate::heads::Head;
 use crate::math::evidence::{Best, KeepGoing, profiled_bests};
 use crate::math::kernel::{Hyperparameters, Kernel};
 use crate::model::Model;
 use crate::settings::Settings;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Lambda and ridge of the critic under the kernel of the heads.
 struct Own {
@@ -62,26 +62,21 @@ struct Apart {
 pub(super) fn select(
     prepared: Prepared<'_>,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Candidate, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
-    let mut rule = Rule::of(settings, time_left);
-    let ended = AtomicBool::new(false);
-    let time_left = &|| {
-        let left = time_left();
-        ended.fetch_or(!left, Ordering::Relaxed);
-        left
-    };
+    let mut rule = Rule::of(settings, allowance);
     let present = &at_unit_scale(&rescaled(&job.current.hyperparameters, &job.current.inputs, inputs));
     let left_out = &dependence.left_out();
     let also = &second_in_force(prepared).into_iter().collect::<Vec<_>>();
     let asked = Asked { settings, rows, inputs, present, also, left_out, rewards_suffice: false, seed: job.seed };
-    let chosen = asked.choose(keep_going, time_left)?;
+    let chosen = asked.choose(keep_going, allowance)?;
     let Kernel { signal_variance: unit, .. } = chosen.found.hyperparameters().kernel;
+    allowance.spend(allowance::exact(&chosen.search.problem, false));
     let shared = profiled_bests(&chosen.search.problem, &chosen.found.hyperparameters().kernel, keep_going)?;
     let in_force = also.first().map(|second| [present.clone(), second.clone()]);
-    let kernels = kernels(prepared, (&chosen, &shared), in_force, keep_going, time_left)?;
+    let kernels = kernels(prepared, (&chosen, &shared), in_force, keep_going, allowance)?;
     let found = kernels.found.clone();
     let ratios: Vec<f64> = if kernels.apart.is_some() {
         let bests = profiled_bests(&chosen.search.problem, &found.kernel, keep_going)?;
@@ -89,8 +84,8 @@ pub(super) fn select(
     } else {
         shared.iter().map(|best| best.ratio / unit).collect()
     };
-    let own = own(prepared, &chosen, &found.kernel, &ratios, keep_going, time_left)?;
-    let out_of_time = ended.load(Ordering::Relaxed);
+    let own = own(prepared, &chosen, &found.kernel, &ratios, keep_going, allowance)?;
+    let out_of_time = allowance.has_ended();
     let (lambda, first) = (own.lambda, job.numbered_from());
     // The dictionary is fine enough for half of the heads, and for the critic.
     let noise = own.ridge.min(kernels.ratio.unwrap_or_else(|| median(ratios)));
@@ -109,13 +104,13 @@ pub(super) fn select(
     look_again(&mut model, rows, first, keep_going);
     if let Some(Apart { settings, hyperparameters }) = &kernels.apart {
         let given = Given { settings, rows, inputs, hyperparameters, lambda: 1.0, first };
-        model.set_branch(rebuild(job, &given, keep_going)?);
+        model.set_branch(rebuild(job, &given, keep_going, allowance)?);
     }
     let evidence_before = match kernels.beside {
         Some(Beside { before, .. }) => Some(before),
-        None => chosen.search.value(EvidenceKind::Exact, present, keep_going).ok().map(|e| e.value),
+        None => chosen.search.value(EvidenceKind::Exact, present, keep_going, allowance).ok().map(|e| e.value),
     };
-    let report = report(prepared, &model, (chosen, kernels), keep_going, time_left)?;
+    let report = report(prepared, &model, (chosen, kernels), keep_going, allowance)?;
     let (selection, dictionary) = (own.selection, rule.report());
     let mut report = RefitReport { evidence_before, out_of_time, selection, dictionary, ..report };
     report.findings = rebuilt_diagnostics(&report, &model.hyperparameters(), inputs, dependence, job.room());
@@ -131,14 +126,14 @@ fn second_in_force(Prepared { job, inputs, .. }: Prepared<'_>) -> Option<Hyperpa
     Some(at_unit_scale(&rescaled(&second.hyperparameters, &job.current.inputs, inputs)))
 }
 
-/// The kernel that all heads share, each at its best there, or two where that pays and the settings allow it. Without time to find out
+/// The kernel that all heads share, each at its best there, or two where that pays and the settings allow it. Without a budget to find out
 /// it remains as it is: with two kernels `in_force` these may stay, else all heads share one.
 fn kernels(
     prepared: Prepared<'_>,
     (chosen, bests): (&Chosen, &[Best]),
     in_force: Option<[Hyperparameters; 2]>,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Kernels, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let one = Kernels {
@@ -150,14 +145,14 @@ fn kernels(
         split: None,
         beside: None,
     };
-    if !job.settings.heads_split || in_force.is_none() && !time_left() {
+    if !job.settings.heads_split || in_force.is_none() && !allowance.left() {
         return Ok(one);
     }
     let shared = HeadSelection::of(&chosen.found, &chosen.search, inputs, chosen.heads, bests);
     let settings = Settings { seed: job.seed, ..job.settings.clone() };
     let left_out = dependence.left_out();
     let asked = split::Asked::new(&settings, rows, &shared, &left_out).beside(in_force);
-    let (attempt, beside) = asked.attempt(keep_going, time_left)?;
+    let (attempt, beside) = asked.attempt(keep_going, allowance)?;
     let Split { kernels: [first, second], second: numbers, ratios, gain } = match attempt {
         Attempt::Together(gain) => return Ok(Kernels { split: Some(SplitReport { gain, heads: 0 }), beside, ..one }),
         Attempt::Split(split) => *split,
@@ -188,7 +183,7 @@ fn own(
     kernel: &Kernel,
     ratios: &[f64],
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Own, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
@@ -208,7 +203,7 @@ fn own(
         room: job.room(),
         seed: job.seed,
     };
-    let choice = referee::choose(&question, &mut |_, _, _, _| {}, keep_going, time_left)?;
+    let choice = referee::choose(&question, &mut |_, _, _, _| {}, keep_going, allowance)?;
     let Choice {
         hyperparameters: Hyperparameters { kernel: with_columns, noise_variance: ridge, .. },
         lambda,
@@ -226,12 +221,12 @@ fn report(
     model: &Model,
     (chosen, kernels): (Chosen, Kernels),
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<RefitReport, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let Chosen { search, found, heads, structures, ascents, .. } = chosen;
     let alike = |d: usize| dependence.duplicates_of(d);
-    let support = || search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left);
+    let support = || search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, allowance);
     // The evidence is of all heads, and says nothing of a kernel for some of them.
     let support = if kernels.apart.is_none() { support() } else { None };
     Ok(RefitReport {

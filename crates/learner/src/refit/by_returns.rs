@@ -10,6 +10,7 @@ use super::report::{AscentReport, RefitReport, rebuilt_diagnostics};
 use super::rule::Rule;
 use super::search::{EvidenceKind, Structure};
 use super::trial;
+use crate::allowance::Allowance;
 use crate::batch::Given;
 use crate::math::evidence::KeepGoing;
 use crate::math::optimise::Ascent;
@@ -19,7 +20,7 @@ use crate::transition::Rows;
 pub(super) fn select(
     prepared: Prepared<'_>,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Candidate, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
@@ -44,18 +45,18 @@ pub(super) fn select(
         ascents.extend(AscentReport::of(round, structure, inputs.dim(), rows, found));
     };
     let Choice { hyperparameters, lambda, report: selection, found, structures } =
-        referee::choose(&question, &mut note, keep_going, time_left)?;
+        referee::choose(&question, &mut note, keep_going, allowance)?;
+    let out_of_time = allowance.has_ended();
     let chosen =
         Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.numbered_from() };
-    let mut rule = Rule::of(settings, time_left);
+    let mut rule = Rule::of(settings, allowance);
     let model = selected_model(job, &chosen, &mut rule, keep_going)?;
     let alike = |d: usize| dependence.duplicates_of(d);
     let support = found.as_ref().and_then(|(search, found)| {
-        search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
+        search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, allowance)
     });
     let hyperparameters = model.hyperparameters();
     let evaluations = ascents.iter().map(|a| a.ascent.evaluations).sum();
-    let out_of_time = selection.out_of_time;
     let rebuilt = report_of_rebuilt(job, rows, &model, &hyperparameters, dependence, support)?;
     let (selection, dictionary) = (Some(selection), rule.report());
     let mut report = RefitReport { evaluations, structures, out_of_time, ascents, selection, dictionary, ..rebuilt };

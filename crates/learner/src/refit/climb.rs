@@ -2,6 +2,7 @@
 
 use super::error::{DeadEnd, RefitError};
 use super::search::{EvidenceKind, Found, JITTER, PARAMETER_WORTH, Search, Structure, StructureReport, without};
+use crate::allowance::{self, Allowance};
 use crate::math::evidence::{
     Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, from_parameters, sparse, to_parameters,
 };
@@ -32,7 +33,7 @@ pub(super) struct Climb<'a> {
     /// Called with every ascent and the number of its rows.
     pub(super) note: &'a mut dyn FnMut(&Structure, usize, &[Ascent]),
     pub(super) keep_going: KeepGoing<'a>,
-    pub(super) time_left: KeepGoing<'a>,
+    pub(super) allowance: &'a Allowance,
 }
 
 impl Climb<'_> {
@@ -73,7 +74,7 @@ impl Climb<'_> {
             let isotropic = self.search.structure(Metric::Isotropic(1.0), &[]);
             keep(self.climb(isotropic, Vec::new())?, best);
         }
-        let more = |climb: &Self| (climb.time_left)();
+        let more = |climb: &Self| climb.allowance.left();
         if kind != KernelKind::Isotropic && (best.is_none() || more(self)) && (kind != KernelKind::Auto || dim > 1) {
             let from = best.iter().map(|isotropic| one_for_each(&isotropic.ascent.parameters, dim)).collect();
             let ard = self.climb(self.search.structure(Metric::Ard(vec![1.0; dim]), &left_out), from)?;
@@ -132,7 +133,7 @@ impl Climb<'_> {
         let left = (0..dim).filter(|d| self.search.is_real(*d) && !gone.contains(d)).count();
         let (mut last, mut best): (Found, Option<Found>) = (ard.clone(), None);
         for k in 1..=left.saturating_sub(1).min(DIRECTIONS_BESIDE) {
-            if !(self.time_left)() {
+            if !self.allowance.left() {
                 break;
             }
             let metric = Metric::Factor { relevance: vec![1.0; dim], factors: vec![vec![0.0; dim]; k] };
@@ -155,14 +156,14 @@ impl Climb<'_> {
     /// If the exact evidence used a subset, continue the ascent on the variational bound of all rows. If variables may be
     /// `removed`, remove those that matter to the subset but not to all rows.
     pub(super) fn refine_on_all_rows(&mut self, found: Found, removable: bool) -> Result<Found, RefitError> {
-        if !self.search.has_bound() || found.by == EvidenceKind::Sparse || !(self.time_left)() {
+        if !self.search.has_bound() || found.by == EvidenceKind::Sparse || !self.allowance.left() {
             return Ok(found);
         }
         self.by = EvidenceKind::Sparse;
         let (before, exact) = (found.ascent.evaluations, found.ascent.log_evidence);
         let mut wide = match self.reach(&found.structure, std::slice::from_ref(&found.ascent.parameters)) {
             Ok(Some(wide)) => wide,
-            // No time for a single point, or no point that the bound can be computed at: what the exact evidence has found stands.
+            // Nothing left for a single point, or no point that the bound can be computed at: what the exact evidence has found stands.
             Ok(None) | Err(RefitError::NoAscent(_)) => {
                 self.by = EvidenceKind::Exact;
                 return Ok(found);
@@ -170,7 +171,7 @@ impl Climb<'_> {
             Err(e) => return Err(e),
         };
         let dim = self.search.problem.dim();
-        if removable && matches!(wide.structure.like.kernel.metric, Metric::Ard(_)) && (self.time_left)() {
+        if removable && matches!(wide.structure.like.kernel.metric, Metric::Ard(_)) && self.allowance.left() {
             let removed = self.irrelevant(&wide)?;
             let relevance = wide.hyperparameters().kernel.metric.relevance(dim);
             if removed.len() < dim && removed.iter().any(|&d| relevance[d] > 0.0) {
@@ -182,13 +183,13 @@ impl Climb<'_> {
             }
         }
         wide.ascent.evaluations += before;
-        let kept = self.search.value(EvidenceKind::Exact, &wide.hyperparameters(), self.keep_going);
+        let kept = self.value(EvidenceKind::Exact, &wide.hyperparameters());
         wide.evidence_loss = kept.ok().map(|kept| exact - kept.value);
         Ok(wide)
     }
 
     /// State variables that are not worth their parameter, the least relevant first, each with those before it removed; those left
-    /// out from the beginning among them. If the time is used up, those found by then.
+    /// out from the beginning among them. If the budget is used up, those found by then.
     fn irrelevant(&self, ard: &Found) -> Result<Vec<usize>, RefitError> {
         let mut hyper = ard.hyperparameters();
         let dim = self.search.problem.dim();
@@ -202,11 +203,11 @@ impl Climb<'_> {
                 removed.push(d);
                 continue;
             }
-            if !(self.time_left)() {
+            if !self.allowance.left() {
                 break;
             }
             let fewer = without(&hyper, &[d], dim);
-            match self.search.value(self.by, &fewer, self.keep_going) {
+            match self.value(self.by, &fewer) {
                 Ok(Evidence { value, .. }) if value >= evidence - PARAMETER_WORTH => {
                     evidence = value;
                     hyper = fewer;
@@ -260,7 +261,7 @@ impl Climb<'_> {
             other.kind() == metric.kind() && other.factors().len() == metric.factors().len()
         };
         let same = is_like(self.present);
-        // What is known to be good goes first, in case the time does not suffice for all.
+        // What is known to be good goes first, in case the budget does not suffice for all.
         let mut from = more;
         let also: Vec<&Hyperparameters> = self.also.iter().filter(|of| is_like(of)).collect();
         let random = self.search.starts.saturating_sub(2 + usize::from(same) + from.len() + also.len());
@@ -275,6 +276,7 @@ impl Climb<'_> {
         ));
         from.extend(also.into_iter().map(|of| inside(&structure.bounds, &to_parameters(of))));
         let screened = self.ascend(&structure, &self.search.screen, &from);
+        let begun = !screened.is_empty();
         (self.note)(&structure, self.search.screen.rows(), &screened);
         let evaluations = screened.iter().map(|a| a.evaluations).sum::<usize>();
         let mut kept: Vec<Vec<f64>> = Vec::new();
@@ -288,7 +290,7 @@ impl Climb<'_> {
             return Err(RefitError::Stopped);
         }
         if kept.is_empty() {
-            if (self.time_left)() {
+            if begun {
                 return Err(RefitError::NoAscent(DeadEnd::Starts));
             }
             kept.push(from.swap_remove(0));
@@ -298,7 +300,7 @@ impl Climb<'_> {
         Ok(found)
     }
 
-    /// Climb on many rows from each of `from`, by the evidence that counts at the moment. If the time is used up before that,
+    /// Climb on many rows from each of `from`, by the evidence that counts at the moment. If the budget is used up before that,
     /// the first of them stands, with its evidence on the same rows as all others.
     fn refine(&mut self, structure: Structure, from: Vec<Vec<f64>>) -> Result<Found, RefitError> {
         match self.reach(&structure, &from)? {
@@ -310,7 +312,7 @@ impl Climb<'_> {
         }
     }
 
-    /// The best that can be climbed to from `from`; none if there was no time for a single point.
+    /// The best that can be climbed to from `from`; none if nothing was left for a single point.
     fn reach(&mut self, structure: &Structure, from: &[Vec<f64>]) -> Result<Option<Found>, RefitError> {
         let by = self.by;
         let mut ascents = match by {
@@ -326,53 +328,86 @@ impl Climb<'_> {
         if ascents.first().is_some_and(|a| a.objective.is_finite()) {
             let ascent = Ascent { evaluations, ..ascents.swap_remove(0) };
             Ok(Some(Found { structure: structure.clone(), ascent, by, evidence_loss: None }))
-        } else if (self.time_left)() {
-            Err(RefitError::NoAscent(DeadEnd::Starts))
-        } else {
+        } else if ascents.is_empty() {
             Ok(None)
+        } else {
+            Err(RefitError::NoAscent(DeadEnd::Starts))
         }
     }
 
+    /// Ascents on the exact evidence, the best first. Where the budget does not suffice for all evaluations of all of them, the first
+    /// begin, and the next ones have what these leave.
     fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {
-        let both = || (self.keep_going)() && (self.time_left)();
         // Ascents may run beside each other: one evaluator for each that does.
         let idle: Mutex<Vec<Evaluator>> = Mutex::default();
-        maximise(
-            |x| {
-                let hyper = from_parameters(&structure.like, x);
-                let mut evaluator = idle.lock().pop().unwrap_or_default();
-                let found = evaluator.exact(problem, &hyper, &both);
-                idle.lock().push(evaluator);
-                found.map(|e| (e.value, e.gradient))
-            },
-            from,
-            &structure.bounds,
-            &structure.priors,
-            Budget::new(self.search.effort.evaluations, &both),
-        )
+        let objective = |x: &[f64]| {
+            let hyper = from_parameters(&structure.like, x);
+            let mut evaluator = idle.lock().pop().unwrap_or_default();
+            let found = evaluator.exact(problem, &hyper, self.keep_going);
+            idle.lock().push(evaluator);
+            found.map(|e| (e.value, e.gradient))
+        };
+        let (most, each) = (self.search.effort.evaluations, allowance::exact(problem, true));
+        let mut ascents: Vec<Ascent> = Vec::with_capacity(from.len());
+        let mut begun = 0;
+        while begun < from.len() && (self.keep_going)() {
+            let (together, evaluations) = self.allowance.share(from.len() - begun, most, each);
+            if together == 0 {
+                self.allowance.end();
+                break;
+            }
+            let (starts, budget) = (&from[begun..begun + together], Budget::new(evaluations, self.keep_going));
+            let found = maximise(objective, starts, &structure.bounds, &structure.priors, budget);
+            self.count(&found, each, evaluations < most);
+            ascents.extend(found.into_iter().map(|ascent| Ascent { start: begun + ascent.start, ..ascent }));
+            begun += together;
+        }
+        ascents.sort_by(|a, b| b.objective.total_cmp(&a.objective));
+        ascents
+    }
+
+    /// Count evaluations, each of `each` products; those that were `cut` short have been ended by the budget.
+    fn count(&self, ascents: &[Ascent], each: f64, cut: bool) {
+        self.allowance.spend(each * ascents.iter().map(|ascent| ascent.evaluations).sum::<usize>() as f64);
+        if cut && ascents.iter().any(|ascent| ascent.outcome == Outcome::OutOfBudget) {
+            self.allowance.end();
+        }
+    }
+
+    fn value(&self, by: EvidenceKind, hyper: &Hyperparameters) -> Result<Evidence, EvidenceError> {
+        self.search.value(by, hyper, self.keep_going, self.allowance)
     }
 
     /// From each start ascents on the bound, each through a dictionary chosen where the one before it ended: a dictionary
     /// is good only for lengthscales about those it was chosen for.
     fn ascend_bound(&self, structure: &Structure, from: &[Vec<f64>]) -> Result<Vec<Ascent>, RefitError> {
         let whole = self.search.whole.as_ref().expect("the bound is climbed only where there are more rows");
-        let both = || (self.keep_going)() && (self.time_left)();
         let mut ascents: Vec<Ascent> = Vec::new();
         for start in from {
             let (mut at, mut best) = (start.clone(), f64::NEG_INFINITY);
             for _ in 0..BOUND_ASCENTS {
+                if !self.allowance.left() {
+                    break;
+                }
                 let hyper = from_parameters(&structure.like, &at);
-                let basis = whole.dictionary(&hyper, self.keep_going).ok_or(RefitError::Stopped)?;
+                let basis = whole.dictionary(&hyper, self.keep_going, self.allowance).ok_or(RefitError::Stopped)?;
+                let each = allowance::bound(&whole.problem, basis.len() / whole.problem.dim(), true);
+                let (_, evaluations) = self.allowance.share(1, BOUND_EVALUATIONS, each);
+                if evaluations == 0 {
+                    self.allowance.end();
+                    break;
+                }
                 let value = |x: &[f64]| {
                     let hyper = from_parameters(&structure.like, x);
-                    let found = sparse(&whole.problem, &hyper, &basis, Sparse::Vfe, JITTER, &both)?;
+                    let found = sparse(&whole.problem, &hyper, &basis, Sparse::Vfe, JITTER, self.keep_going)?;
                     Ok((found.value, found.gradient))
                 };
                 // A dictionary is not worth more care: the next one moves the bound by more.
-                let budget =
-                    Budget { gradient_tolerance: 0.05, gain_tolerance: 0.02, ..Budget::new(BOUND_EVALUATIONS, &both) };
+                let budget = Budget::new(evaluations, self.keep_going);
+                let budget = Budget { gradient_tolerance: 0.05, gain_tolerance: 0.02, ..budget };
                 let found = maximise(value, &[at], &structure.bounds, &structure.priors, budget);
-                // None if the time was up before it began.
+                self.count(&found, each, evaluations < BOUND_EVALUATIONS);
+                // None if it was stopped before it began.
                 let Some(found) = found.into_iter().next() else { break };
                 let gain = found.objective - best;
                 at = found.parameters.clone();
@@ -390,7 +425,7 @@ impl Climb<'_> {
     fn unclimbed(&self, structure: &Structure, parameters: &[f64]) -> Result<Ascent, RefitError> {
         let parameters = inside(&structure.bounds, parameters);
         let hyper = from_parameters(&structure.like, &parameters);
-        let found = self.search.value(self.by, &hyper, self.keep_going).map_err(RefitError::from)?;
+        let found = self.value(self.by, &hyper).map_err(RefitError::from)?;
         Ok(Ascent {
             start: 0,
             parameters,

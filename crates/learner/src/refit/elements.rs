@@ -225,6 +225,12 @@ impl Given<'_> {
     }
 }
 
+/// Products of a choice of `elements` by the returns of `rows`, or of [`ROWS`] of them.
+pub(super) fn pursuit(rows: usize, elements: usize) -> f64 {
+    let candidates = CANDIDATES.max(2 * elements);
+    (rows.min(ROWS) * candidates * elements) as f64
+}
+
 /// The critic's rewards as heads with its own noise, and some of its heads, evenly spaced.
 fn asked(settings: &Settings, noise_variance: f64) -> Vec<Head> {
     let own = |&column: &usize| Head {

@@ -5,7 +5,8 @@ use super::error::{Lack, RefitError};
 use super::first_guess::initial_hyperparameters;
 use super::report::AscentReport;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
-use crate::batch::{BatchError, Given};
+use crate::allowance::{self, Allowance};
+use crate::batch::{self, BatchError, Given};
 use crate::heads::{Counted, Cumulant, Head, Rate, counting_all, counting_most};
 use crate::level::about_level_of_heads;
 use crate::math::dense::Matrix;
@@ -96,7 +97,7 @@ pub(super) struct Chosen {
 
 /// Select a kernel by what it makes of the rewards that `settings` name and of a sample of its heads, evenly spaced.
 ///
-/// `keep_going` is the stop flag, `time_left` the budget of the search: once false, the best found by then counts.
+/// `keep_going` is the stop flag, `allowance` the budget of the search: once it is used up, the best found by then counts.
 ///
 /// # Errors
 /// If the rows do not suffice, or a system cannot be solved.
@@ -105,16 +106,16 @@ pub fn select(
     rows: &Rows,
     names: Option<Vec<String>>,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<HeadSelection, RefitError> {
     if let Some((settings, rows)) = about_level_of_heads(settings, rows) {
-        return select(&settings, &rows, names, keep_going, time_left);
+        return select(&settings, &rows, names, keep_going, allowance);
     }
     let (inputs, present) = initial_hyperparameters(rows, settings, names);
     let (inputs, present, left_out) = (&inputs, &present, &[]);
     let asked =
         Asked { settings, rows, inputs, present, also: &[], left_out, rewards_suffice: true, seed: settings.seed };
-    let Chosen { search, found, heads, .. } = asked.choose(keep_going, time_left)?;
+    let Chosen { search, found, heads, .. } = asked.choose(keep_going, allowance)?;
     let bests = profiled_bests(&search.problem, &found.hyperparameters().kernel, keep_going)?;
     Ok(HeadSelection::of(&found, &search, inputs, heads, &bests))
 }
@@ -135,14 +136,14 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// As [`select`].
-    pub(super) fn choose(&self, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Chosen, RefitError> {
+    pub(super) fn choose(&self, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Chosen, RefitError> {
         let Self { settings, rows, .. } = *self;
-        if let Some(chosen) = self.choose_by(&Sample::of_all_rows(settings, rows), keep_going, time_left)? {
+        if let Some(chosen) = self.choose_by(&Sample::of_all_rows(settings, rows), keep_going, allowance)? {
             return Ok(chosen);
         }
         let lack = RefitError::NotEnough(Lack::DifferentHeads);
         let Some(others) = Sample::of_most_rows(settings, rows) else { return Err(lack) };
-        self.choose_by(&others, keep_going, time_left)?.ok_or(lack)
+        self.choose_by(&others, keep_going, allowance)?.ok_or(lack)
     }
 
     /// The same by this sample alone; none where nothing in it varies.
@@ -150,7 +151,7 @@ impl Asked<'_> {
         &self,
         sample: &Sample,
         keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<Option<Chosen>, RefitError> {
         let Self { rows, inputs, .. } = *self;
         let settings = &Settings {
@@ -170,7 +171,7 @@ impl Asked<'_> {
         let (mut structures, mut ascents) = (Vec::new(), Vec::new());
         let mut round = 1;
         loop {
-            let model = learned(settings, rows, inputs, &hyperparameters, keep_going)?;
+            let model = learned(settings, rows, inputs, &hyperparameters, keep_going, allowance)?;
             let Some((targets, rewards)) = self.targets(sample, &model.sound_snapshot(false)?)? else {
                 return Ok(None);
             };
@@ -195,11 +196,11 @@ impl Asked<'_> {
                 by: EvidenceKind::Exact,
                 note: &mut note,
                 keep_going,
-                time_left,
+                allowance,
             };
             structures.clear();
             let found = climb.select(settings.kernel, &mut structures)?;
-            if round == TARGET_ROUNDS || !time_left() {
+            if round == TARGET_ROUNDS || !allowance.left() {
                 return Ok(Some(Chosen { search, found, heads: targets.cols(), rewards, structures, ascents }));
             }
             hyperparameters = found.hyperparameters();
@@ -262,6 +263,7 @@ pub(super) fn learned(
     inputs: &Inputs,
     hyperparameters: &Hyperparameters,
     keep_going: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Model, RefitError> {
     let given = Given { settings, rows, inputs, hyperparameters, lambda: settings.first_lambda(), first: 0 };
     let enough = StoppingRule { tolerance: effective_tolerance(settings, hyperparameters), trace: 0.0 };
@@ -273,6 +275,9 @@ pub(super) fn learned(
     let selection = given.select(enough, most, keep_going).map_err(of)?;
     let mut model = given.model(selection.dictionary, keep_going).map_err(of)?;
     model.tune_heads()?;
+    let (elements, dim) = (model.dictionary().len(), inputs.dim());
+    allowance.spend(allowance::pivots(rows.len().min(batch::CANDIDATES), elements, dim));
+    allowance.spend(allowance::pass(rows.len(), elements, dim, settings));
     Ok(model)
 }
 

@@ -2,7 +2,8 @@
 
 use super::error::RefitError;
 use super::report::{RefitReport, RefitTrigger};
-use super::{CATCH_UP_ROWS, ROWS_MIN};
+use super::{CATCH_UP_ROWS, ROWS_MIN, WORLD_SHARE};
+use crate::allowance::Allowance;
 use crate::heads::Head;
 use crate::improve::Acting;
 use crate::level::About;
@@ -231,18 +232,14 @@ pub struct Candidate {
 impl Candidate {
     /// Learn what the rows of the job say of where actions lead, where the critic is to learn that, and report why not if they do not say
     /// it. An improvement selects nothing.
-    pub(super) fn learn_world(
-        &mut self,
-        job: &RefitJob,
-        keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
-    ) -> Result<(), RefitError> {
+    pub(super) fn learn_world(&mut self, job: &RefitJob, keep_going: KeepGoing<'_>) -> Result<(), RefitError> {
         if !job.settings.world || job.trigger == RefitTrigger::Improvement {
             return Ok(());
         }
         let changed_at = self.alarm.as_ref().map_or(0, |_| self.from);
         let from = changed_at.max(job.world_from);
-        self.report.world = Some(match Live::chosen(&job.window, from, &job.settings, (keep_going, time_left)) {
+        let allowance = &Allowance::of_seconds(WORLD_SHARE * job.settings.refit_budget_s);
+        self.report.world = Some(match Live::chosen(&job.window, from, &job.settings, (keep_going, allowance)) {
             Ok((live, choice)) => {
                 self.world = Some(Box::new(live));
                 Ok(choice)

@@ -7,7 +7,8 @@ use super::report::{RefitReport, variables};
 use super::rule::Rule;
 use super::screening::Dependence;
 use super::search::{EvidenceKind, enough};
-use crate::batch::{BatchError, Given};
+use crate::allowance::{self, Allowance};
+use crate::batch::{self, BatchError, Given};
 use crate::math::dense::Matrix;
 use crate::math::evidence::KeepGoing;
 use crate::math::inflation::horizon;
@@ -103,8 +104,13 @@ pub(super) fn selected_model(
 }
 
 /// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
-pub(super) fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
-    rebuild_for(job, given, given.hyperparameters.noise_variance, &mut Rule::icd(), keep_going)
+pub(super) fn rebuild(
+    job: &RefitJob,
+    given: &Given<'_>,
+    keep_going: KeepGoing<'_>,
+    allowance: &Allowance,
+) -> Result<Model, RefitError> {
+    rebuild_for(job, given, given.hyperparameters.noise_variance, &mut Rule::icd(allowance), keep_going)
 }
 
 /// As [`rebuild`], with a dictionary by this rule that is fine enough for targets with this noise variance.
@@ -127,6 +133,8 @@ pub(super) fn rebuild_for(
     let enough = enough(hyperparameters, settings.rewards.len());
     let stopped = |_: BatchError| RefitError::Stopped;
     let selection = given.select(enough, job.room(), keep_going).map_err(stopped)?;
+    let (rows, dim, allowance) = (given.rows.len(), given.inputs.dim(), rule.allowance);
+    allowance.spend(allowance::pivots(rows.min(batch::CANDIDATES), selection.dictionary.len(), dim));
     let by_rule = rule.dictionary(&given, &selection, (enough, job.room()), keep_going)?;
     let mut dictionary = by_rule.unwrap_or(selection.dictionary);
     let mut size = dictionary.len();
@@ -134,6 +142,7 @@ pub(super) fn rebuild_for(
     dictionary.set_tolerance(tolerance.min(finest.max(enough.tolerance)));
     dictionary.set_max(settings.dictionary_max);
     let mut model = given.tracked_model(dictionary, keep_going).map_err(stopped)?;
+    allowance.spend(allowance::pass(rows, model.dictionary().len(), dim, settings));
     for pass in 1..PASSES {
         // An element that a pass admits knows only the rows of the ring before it.
         let (grown, last) = (model.dictionary().len() > size, pass + 1 == PASSES);
@@ -149,6 +158,7 @@ pub(super) fn rebuild_for(
             dictionary.set_tolerance(f64::INFINITY);
         }
         model = given.tracked_model(dictionary, keep_going).map_err(stopped)?;
+        allowance.spend(allowance::pass(rows, size, dim, settings));
         model.set_tolerance(tolerance);
     }
     model.began_at(began_at);

@@ -85,7 +85,7 @@ pub struct RefitReport {
     pub evaluations: usize,
     /// Bounds that hold the optimum; empty if none.
     pub active_bounds: Vec<HeldBound>,
-    /// Whether the time budget ended the search.
+    /// Whether the budget ended the search.
     pub out_of_time: bool,
     /// Dictionary size of the rebuilt model.
     pub dictionary_size: usize,
@@ -258,7 +258,7 @@ pub struct VariableReport {
     pub lengthscale: Option<f64>,
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
-    /// Evidence lost if it and its copies were left out and all else stayed, nats; none if it could not be computed, or if the time
+    /// Evidence lost if it and its copies were left out and all else stayed, nats; none if it could not be computed, or if the
     /// budget ended before it: then the lengthscale gives the verdict.
     pub evidence_drop: Option<f64>,
     /// The short of it.

@@ -1,9 +1,10 @@
 //! The rule that chooses the dictionary of a refit: as the settings say, or that which predicts later returns better.
 
-use super::elements::{GAP, some_heads};
+use super::elements::{GAP, pursuit, some_heads};
 use super::error::RefitError;
 use super::report::{Compared, DictionaryReport};
-use crate::batch::{Given, Selection};
+use crate::allowance::{self, Allowance};
+use crate::batch::{self, Given, Selection};
 use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
 use crate::settings::{DictionaryBy, Settings};
@@ -15,24 +16,24 @@ const HEADS: usize = 64;
 
 /// The rule of one refit. All its rounds keep to what the first comparison has found.
 pub(super) struct Rule<'a> {
-    time_left: KeepGoing<'a>,
+    pub(super) allowance: &'a Allowance,
     found: Option<DictionaryReport>,
 }
 
 impl<'a> Rule<'a> {
-    /// That of the settings. Where they leave it open, rules are compared while there is time.
-    pub(super) fn of(settings: &Settings, time_left: KeepGoing<'a>) -> Self {
+    /// That of the settings. Where they leave it open, rules are compared if the budget suffices.
+    pub(super) fn of(settings: &Settings, allowance: &'a Allowance) -> Self {
         match settings.dictionary_by {
-            _ if !settings.takes_rules() => Self::icd(),
-            None => Self { time_left, found: None },
-            Some(by) => Self { time_left, found: Some(DictionaryReport { by, compared: Vec::new() }) },
+            _ if !settings.takes_rules() => Self::icd(allowance),
+            None => Self { allowance, found: None },
+            Some(by) => Self { allowance, found: Some(DictionaryReport { by, compared: Vec::new() }) },
         }
     }
 
     /// ICD, whatever the rows say.
-    pub(super) fn icd() -> Self {
+    pub(super) fn icd(allowance: &'a Allowance) -> Self {
         let found = DictionaryReport { by: DictionaryBy::Icd, compared: Vec::new() };
-        Self { time_left: &|| false, found: Some(found) }
+        Self { allowance, found: Some(found) }
     }
 
     /// What is to be said of it; none where ICD had no rival.
@@ -65,7 +66,7 @@ impl<'a> Rule<'a> {
     }
 
     /// How the rules do where ICD is full and leaves much unexplained; none where it does not, where rows do not count alike, and
-    /// without time to find out.
+    /// where the budget does not suffice to find out.
     fn compare(
         &self,
         given: &Given<'_>,
@@ -76,16 +77,29 @@ impl<'a> Rule<'a> {
         if !icd.capped || given.rows.ratios.iter().any(|&ratio| ratio != 1.0) {
             return Ok(None);
         }
-        let going = || keep_going() && (self.time_left)();
         let heads = some_heads(&given.settings.heads, HEADS);
         let some = Given { settings: &Settings { heads, ..given.settings.clone() }, ..*given };
-        let compared = some
-            .gap(&icd.dictionary, &going)
-            .and_then(|gap| if gap > GAP { given.compare(&RULES, enough, most, &going) } else { Ok(Vec::new()) });
+        let (rows, elements, dim) = (given.rows.len(), icd.dictionary.len(), given.inputs.dim());
+        let pass = allowance::pass(rows, elements, dim, some.settings);
+        // Another choice by ICD, a pursuit, which learns a model of its own, and a model by each rule.
+        let comparison = allowance::pivots(rows.min(batch::CANDIDATES), elements, dim)
+            + pursuit(rows, elements)
+            + (RULES.len() + 1) as f64 * pass;
+        if !self.allowance.affords(pass + comparison) {
+            return Ok(None);
+        }
+        self.allowance.spend(pass);
+        let compared = some.gap(&icd.dictionary, keep_going).and_then(|gap| {
+            if gap <= GAP {
+                return Ok(Vec::new());
+            }
+            self.allowance.spend(comparison);
+            given.compare(&RULES, enough, most, keep_going)
+        });
         let compared = match compared {
             Ok(compared) => compared,
             Err(_) if !keep_going() => return Err(RefitError::Stopped),
-            // Out of time, or one of the models has no posterior.
+            // One of the models has no posterior.
             Err(_) => Vec::new(),
         };
         let by = Compared::best(&compared);

@@ -7,6 +7,7 @@
 use super::apart::APART;
 use super::error::{Lack, RefitError};
 use super::first_guess::{moments, weighted_moments};
+use crate::allowance::{self, Allowance, PRODUCTS_PER_SECOND};
 use crate::math::columns::Column;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
@@ -40,9 +41,8 @@ const TRACE_GAP: f64 = 2.0;
 /// Evidence that a free hyperparameter must gain, nats: an irrelevant one gains half of that by chance, and more where returns
 /// share their noise.
 pub(super) const PARAMETER_WORTH: f64 = 1.0;
-/// Products of numbers that telling the variables apart may take after the search has used up its time, for each second of the refit's
-/// budget: a tenth of it or so. A count, and no clock, so that the same rows tell the same.
-const PRODUCTS_PER_SECOND: f64 = 5e8;
+/// Share of the refit's budget that telling the variables apart may take after the search has used up its own.
+const TOLD_SHARE: f64 = 0.1;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
 
@@ -143,8 +143,8 @@ pub(super) struct Search {
     pub(super) starts: usize,
     pub(super) effort: Effort,
     pub(super) seed: u64,
-    /// Products of numbers that [`Search::support`] may take without time.
-    products_without_time: f64,
+    /// Products that [`Search::support`] may take whatever is left.
+    told: f64,
 }
 
 /// One structure of the covariance, and the box that its parameters are searched in.
@@ -250,7 +250,7 @@ impl Search {
             starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
             seed,
-            products_without_time: PRODUCTS_PER_SECOND * settings.refit_budget_s,
+            told: TOLD_SHARE * PRODUCTS_PER_SECOND * settings.refit_budget_s,
         })
     }
 
@@ -333,19 +333,24 @@ impl Search {
         by: EvidenceKind,
         hyper: &Hyperparameters,
         keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<Evidence, EvidenceError> {
         match (by, &self.whole) {
             (EvidenceKind::Sparse, Some(whole)) => {
-                let basis = whole.dictionary(hyper, keep_going).ok_or(EvidenceError::Stopped)?;
+                let basis = whole.dictionary(hyper, keep_going, allowance).ok_or(EvidenceError::Stopped)?;
+                allowance.spend(allowance::bound(&whole.problem, basis.len() / whole.problem.dim(), false));
                 sparse_value(&whole.problem, hyper, &basis, Sparse::Vfe, JITTER, keep_going)
             }
-            _ => exact_value(&self.problem, hyper, keep_going),
+            _ => {
+                allowance.spend(allowance::exact(&self.problem, false));
+                exact_value(&self.problem, hyper, keep_going)
+            }
         }
     }
 
     /// Evidence lost if a state variable were left out, all else as it is (D,), nats, and which evidence. `alike` gives a
-    /// variable with its copies: they go together, since any of them stands for the others. If the time is used up, it is the
-    /// exact one, which takes less, and of the most relevant variables alone, within what [`PRODUCTS_PER_SECOND`] allows: one
+    /// variable with its copies: they go together, since any of them stands for the others. If the budget is used up, it is the
+    /// exact one, which takes less, and of the most relevant variables alone, within [`TOLD_SHARE`] of the budget: one
     /// for each variable would take most of a refit's time where there are hundreds. None if stopped, or if it cannot be computed.
     pub(super) fn support(
         &self,
@@ -353,35 +358,36 @@ impl Search {
         hyper: &Hyperparameters,
         alike: &dyn Fn(usize) -> Vec<usize>,
         keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Option<(Vec<Option<f64>>, EvidenceKind)> {
         let dim = self.problem.dim();
         let matrix = hyper.kernel.metric.matrix(dim);
         let relevance: Vec<f64> = (0..dim).map(|d| matrix.at(d, d)).collect();
         let mut order: Vec<usize> = (0..dim).collect();
         order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
-        let loss = |by: EvidenceKind, more: KeepGoing<'_>, enough: &dyn Fn(usize) -> bool| {
-            let all = self.value(by, hyper, more).ok()?.value;
+        let value = |by, hyper: &_| Some(self.value(by, hyper, keep_going, allowance).ok()?.value);
+        let loss = |by: EvidenceKind, enough: &dyn Fn(usize) -> bool| {
+            let all = value(by, hyper)?;
             let mut out = vec![None; dim];
             for (count, &d) in order.iter().enumerate() {
                 out[d] = match relevance[d] {
                     0.0 if hyper.kernel.columns.is_empty() => Some(0.0),
                     _ if enough(count) => break,
-                    _ => Some(all - self.value(by, &without(hyper, &alike(d), dim), more).ok()?.value),
+                    _ => Some(all - value(by, &without(hyper, &alike(d), dim))?),
                 };
             }
             Some(out)
         };
         if by == EvidenceKind::Sparse
-            && let Some(support) = loss(by, &|| keep_going() && time_left(), &|_| false)
+            && allowance.left()
+            && let Some(support) = loss(by, &|_| !allowance.left())
+            && support.iter().all(Option::is_some)
         {
             return Some((support, by));
         }
-        // Covariances of all pairs, and a factorisation.
-        let (n, d) = (self.problem.rows() as f64, dim as f64);
-        let each = 0.5 * n * n * (d + n);
-        let enough = |count: usize| count as f64 * each >= self.products_without_time && !time_left();
-        Some((loss(EvidenceKind::Exact, keep_going, &enough)?, EvidenceKind::Exact))
+        let each = allowance::exact(&self.problem, false);
+        let enough = |count: usize| count as f64 * each >= self.told && !allowance.left();
+        Some((loss(EvidenceKind::Exact, &enough)?, EvidenceKind::Exact))
     }
 }
 
@@ -395,13 +401,19 @@ pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> StoppingRule {
 
 impl FullData {
     /// Elements (m, D) of a dictionary for these hyperparameters; none if stopped.
-    pub(super) fn dictionary(&self, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Option<Vec<f64>> {
+    pub(super) fn dictionary(
+        &self,
+        hyper: &Hyperparameters,
+        keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
+    ) -> Option<Vec<f64>> {
         let noise_variance = hyper.noise_variance / self.problem.greatest_weight();
         let enough = enough(&Hyperparameters { noise_variance, ..hyper.clone() }, self.problem.observed().cols());
         // The candidates stand for all nodes.
         let enough = StoppingRule { trace: enough.trace / self.stride as f64, ..enough };
         let dim = self.problem.dim();
         let (dictionary, _) = pivoted_cholesky(&hyper.kernel, dim, &self.candidates, enough, self.room, keep_going)?;
+        allowance.spend(allowance::pivots(self.candidates.len() / dim, dictionary.len(), dim));
         Some(dictionary.elements().to_vec())
     }
 }

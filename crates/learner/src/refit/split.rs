@@ -4,6 +4,7 @@ use super::climb::Climb;
 use super::error::RefitError;
 use super::heads::{HeadSelection, at_unit_scale, learned, median, returns, standardised};
 use super::search::{Data, EvidenceKind, Search, chosen_rows};
+use crate::allowance::{self, Allowance};
 use crate::heads::{Counted, Cumulant, Head, Rate, counting_all};
 use crate::level::about_level_of_heads;
 use crate::math::dense::{Matrix, Op, product, symmetric_eigen};
@@ -102,12 +103,12 @@ pub fn split(
     rows: &Rows,
     shared: &HeadSelection,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Attempt, RefitError> {
     if let Some((settings, rows)) = about_level_of_heads(settings, rows) {
-        return split(&settings, &rows, shared, keep_going, time_left);
+        return split(&settings, &rows, shared, keep_going, allowance);
     }
-    Ok(Asked::new(settings, rows, shared, &[]).attempt(keep_going, time_left)?.0)
+    Ok(Asked::new(settings, rows, shared, &[]).attempt(keep_going, allowance)?.0)
 }
 
 impl<'a> Asked<'a> {
@@ -145,32 +146,33 @@ impl<'a> Asked<'a> {
     }
 
     /// As [`split`]. Two kernels that are in force count as well, as they are: they stay while they, or what a search finds from them,
-    /// gain [`STAYS`]; without time for the search, while one kernel is no better.
+    /// gain [`STAYS`]; without a budget for the search, while one kernel is no better.
     ///
     /// # Errors
     /// The same.
     pub(super) fn attempt(
         &self,
         keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<(Attempt, Option<Beside>), RefitError> {
         let count = self.settings.heads.len();
         let sampled: Vec<usize> = (0..count).filter(|&h| is_sampled(h, count, self.rewards)).collect();
         let every_row: Vec<usize> = (0..self.rows.len()).collect();
-        let (sample, varies) = self.returns(&sampled, &every_row, keep_going)?;
+        let (sample, varies) = self.returns(&sampled, &every_row, keep_going, allowance)?;
         let sample = columns(&sample, |h| varies[h]);
         if sample.cols() < 2 {
             return Ok((Attempt::Together(0.0), None));
         }
         let problem = self.search(&sample)?.problem;
+        allowance.spend(allowance::exact(&problem, false));
         let shared: f64 =
             profiled_bests(&problem, &self.shared.hyperparameters.kernel, keep_going)?.iter().map(|of| of.value).sum();
-        let (kept, sides) = match self.kept(&problem, keep_going)? {
+        let (kept, sides) = match self.kept(&problem, keep_going, allowance)? {
             Some((kept, sides)) => (Some(kept), sides),
             None => (None, Vec::new()),
         };
-        let searched = if kept.is_none() || time_left() {
-            self.pair(&problem, &sample, sides, keep_going, time_left)?
+        let searched = if kept.is_none() || allowance.left() {
+            self.pair(&problem, &sample, sides, keep_going, allowance)?
         } else {
             None
         };
@@ -178,8 +180,8 @@ impl<'a> Asked<'a> {
         let before = kept.as_ref().map(|kept| kept.evidence - STAYS * each);
         let least = match kept {
             None => WORTH,
-            Some(_) if time_left() => STAYS,
-            // One kernel may still lack what the search has had no time for; so may two.
+            Some(_) if allowance.left() => STAYS,
+            // One kernel may still lack what the search had no budget for; so may two.
             Some(_) => 0.0,
         };
         let better = |a: &Pair, b: &Pair| a.evidence.total_cmp(&b.evidence);
@@ -188,13 +190,18 @@ impl<'a> Asked<'a> {
         };
         let gain = (best.evidence - shared) / each;
         let two = best.evidence - STAYS * each;
-        let split = if gain < least { None } else { self.divide(best.kernels, gain, keep_going)? };
+        let split = if gain < least { None } else { self.divide(best.kernels, gain, keep_going, allowance)? };
         let beside = before.map(|before| Beside { before, after: if split.is_some() { two } else { shared } });
         Ok((split.map_or(Attempt::Together(gain), |split| Attempt::Split(Box::new(split))), beside))
     }
 
     /// The kernels in force as they are, and under which of them the columns of `problem` are better.
-    fn kept(&self, problem: &Problem, keep_going: KeepGoing<'_>) -> Result<Option<(Pair, Vec<bool>)>, RefitError> {
+    fn kept(
+        &self,
+        problem: &Problem,
+        keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
+    ) -> Result<Option<(Pair, Vec<bool>)>, RefitError> {
         let Some(in_force) = &self.in_force else { return Ok(None) };
         let of = |hyperparameters: &Hyperparameters| HeadSelection {
             inputs: self.shared.inputs.clone(),
@@ -206,7 +213,7 @@ impl<'a> Asked<'a> {
             structure: hyperparameters.kernel.metric.kind().to_owned(),
         };
         let mut kernels = [of(&in_force[0]), of(&in_force[1])];
-        let found = match fits(problem, &kernels, keep_going) {
+        let found = match fits(problem, &kernels, keep_going, allowance) {
             Err(RefitError::Stopped) => return Err(RefitError::Stopped),
             // Kernels that fail on these rows are no longer in question.
             Err(_) => return Ok(None),
@@ -230,21 +237,25 @@ impl<'a> Asked<'a> {
         sample: &Matrix,
         begin: Vec<bool>,
         keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<Option<Pair>, RefitError> {
         let all_alike = |sides: &[bool]| sides.iter().all(|side| *side == sides[0]);
-        let mut sides =
-            if all_alike(&begin) { sides(problem, &self.shared.hyperparameters.kernel, keep_going)? } else { begin };
+        let mut sides = if all_alike(&begin) {
+            allowance.spend(allowance::exact_of_each(problem));
+            sides(problem, &self.shared.hyperparameters.kernel, keep_going)?
+        } else {
+            begin
+        };
         let mut round = 0;
         loop {
             if all_alike(&sides) {
                 return Ok(None);
             }
-            let fit = |side| self.fit(&columns(sample, |h| sides[h] == side), keep_going, time_left);
+            let fit = |side| self.fit(&columns(sample, |h| sides[h] == side), keep_going, allowance);
             let kernels = [fit(false)?, fit(true)?];
-            let after = fits(problem, &kernels, keep_going)?;
+            let after = fits(problem, &kernels, keep_going, allowance)?;
             let chosen: Vec<bool> = after.iter().map(|[first, second]| second.evidence > first.evidence).collect();
-            if chosen == sides || round == SPLIT_ROUNDS || !time_left() {
+            if chosen == sides || round == SPLIT_ROUNDS || !allowance.left() {
                 let evidence = after.iter().zip(&sides).map(|(of, &side)| of[usize::from(side)].evidence).sum();
                 return Ok(Some(Pair { kernels, evidence }));
             }
@@ -259,11 +270,12 @@ impl<'a> Asked<'a> {
         heads: &[usize],
         rows: &[usize],
         keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<(Matrix, Vec<bool>), RefitError> {
         let Self { settings, shared, .. } = self;
         let list: Vec<Head> = heads.iter().map(|&h| settings.heads[h].clone()).collect();
         let settings = Settings { heads: list, ..settings.clone() };
-        let model = learned(&settings, self.rows, &shared.inputs, &shared.hyperparameters, keep_going)?;
+        let model = learned(&settings, self.rows, &shared.inputs, &shared.hyperparameters, keep_going, allowance)?;
         let snapshot = model.sound_snapshot(false)?;
         let places = snapshot.places_of_heads(&settings.heads);
         let mut out = Matrix::zeros(rows.len(), heads.len());
@@ -308,7 +320,7 @@ impl<'a> Asked<'a> {
         &self,
         targets: &Matrix,
         keep_going: KeepGoing<'_>,
-        time_left: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<HeadSelection, RefitError> {
         let search = self.search(targets)?;
         let mut climb = Climb {
@@ -318,9 +330,10 @@ impl<'a> Asked<'a> {
             by: EvidenceKind::Exact,
             note: &mut |_, _, _| {},
             keep_going,
-            time_left,
+            allowance,
         };
         let found = climb.select(self.settings.kernel, &mut Vec::new())?;
+        allowance.spend(allowance::exact(&search.problem, false));
         let bests = profiled_bests(&search.problem, &found.hyperparameters().kernel, keep_going)?;
         Ok(HeadSelection::of(&found, &search, &self.shared.inputs, targets.cols(), &bests))
     }
@@ -331,14 +344,15 @@ impl<'a> Asked<'a> {
         fitted: [HeadSelection; 2],
         gain: f64,
         keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<Option<Split>, RefitError> {
         let everything: Vec<usize> = (0..self.settings.heads.len()).collect();
         let chosen = self.chosen();
-        let (all, varies) = self.returns(&everything, &chosen, keep_going)?;
+        let (all, varies) = self.returns(&everything, &chosen, keep_going, allowance)?;
         let states: Vec<f64> = chosen.iter().flat_map(|&i| self.rows.state(i).iter().copied()).collect();
         let nodes = self.shared.inputs.normalise(&states);
         let problem = Problem::correlated(self.rows.dim, nodes, all).profiled(self.settings.noise_floor);
-        let after = fits(&problem, &fitted, keep_going)?;
+        let after = fits(&problem, &fitted, keep_going, allowance)?;
         let more = |side: usize| (0..self.rewards).filter(|&h| varies[h]).map(|h| after[h][side].evidence).sum::<f64>();
         let own = usize::from(more(1) > more(0));
         // A head that does not vary is as good under either kernel.
@@ -381,9 +395,11 @@ fn fits(
     problem: &Problem,
     kernels: &[HeadSelection; 2],
     keep_going: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Vec<[Fit; 2]>, RefitError> {
     let of = |selection: &HeadSelection| -> Result<Vec<Fit>, RefitError> {
         let kernel = at_unit_scale(&selection.hyperparameters).kernel;
+        allowance.spend(allowance::exact(problem, false));
         let bests = profiled_bests(problem, &kernel, keep_going)?;
         Ok(bests.iter().map(|best| Fit { evidence: best.value, ratio: best.ratio }).collect())
     };

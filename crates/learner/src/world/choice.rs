@@ -10,6 +10,7 @@ use super::dynamics::Dynamics;
 use super::error::WorldError;
 use super::{LOST_MAX, RADIUS_DOUBTED, Transitions, World};
 use crate::action::ActionSpace;
+use crate::allowance::{self, Allowance};
 use crate::math::embedding::StateKind;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Kernel, Metric};
@@ -32,6 +33,10 @@ const TOLERANCE: f64 = 1e-6;
 /// What a spectral radius of 1 more adds to the loss, in parts of it: narrow kernels predict a few steps best and make mass of nothing in
 /// many.
 const GROWTH: f64 = 100.0;
+
+/// Policies whose spectral radius is looked at, and the products of one, over the cube of its elements.
+const POLICIES: f64 = 4.0;
+const SPECTRUM: f64 = 25.0;
 
 const RIDGES: [f64; 4] = [1e-3, 1e-2, 1e-1, 1.0];
 const SCALES: [f64; 6] = [1.0, 0.5, 0.7, 1.4, 2.0, 3.0];
@@ -66,8 +71,8 @@ pub struct Choosing<'a> {
     pub seed: u64,
     /// Asked before each kernel and each ridge: whether to go on. Without, there is no choice.
     pub keep_going: KeepGoing<'a>,
-    /// Asked as often after the first ridge of the first kernel: whether there is time for more. Without, the best so far is the choice.
-    pub time_left: KeepGoing<'a>,
+    /// The budget, asked as often after the first ridge of the first kernel. Once it is used up, the best so far is the choice.
+    pub allowance: &'a Allowance,
 }
 
 /// What was chosen.
@@ -81,7 +86,7 @@ pub struct Choice {
     pub radius: f64,
     /// Kernels that were compared.
     pub tried: usize,
-    /// Whether the time ended before all were.
+    /// Whether the budget ended before all were.
     pub out_of_time: bool,
 }
 
@@ -317,8 +322,12 @@ impl<'a> Search<'a> {
         }
         let widths = change(self.best.widths.clone());
         self.best.tried += 1;
+        let allowance = self.of.allowance;
         let world = match widths.learn(self.normal, &self.learned.rows(), self.of.elements, &|_| true) {
-            Ok((world, _)) => world,
+            Ok((world, _)) => {
+                allowance.spend(learning(&world, self.learned.terminated.len()));
+                world
+            }
             Err(why) => {
                 self.why = Some(why);
                 return false;
@@ -329,6 +338,7 @@ impl<'a> Search<'a> {
             if k > 0 && !self.goes_on() {
                 break;
             }
+            allowance.spend(self.judging(&world));
             match world.solve(each, LOST_MAX) {
                 Ok(dynamics) => {
                     let radius = self.radius(&dynamics);
@@ -348,16 +358,25 @@ impl<'a> Search<'a> {
         better
     }
 
-    /// Whether another kernel or ridge is to be tried. The first is, whatever the time.
+    /// Whether another kernel or ridge is to be tried. The first is, whatever the budget.
     fn goes_on(&mut self) -> bool {
         if !(self.of.keep_going)() {
             self.why = Some(WorldError::Stopped);
             return false;
         }
-        // Asked the first time as well: from then on it counts.
-        let is_late = !(self.of.time_left)();
-        self.best.out_of_time |= self.best.tried > 0 && is_late;
+        self.best.out_of_time |= self.best.tried > 0 && !self.of.allowance.left();
         !self.best.out_of_time
+    }
+
+    /// Products of a solution, its radius and its loss.
+    fn judging(&self, world: &World) -> f64 {
+        let (elements, successors) = (world.before().len(), world.after().len());
+        let choices = if self.of.is_acted() { self.of.space.candidate_count().min(CHOICES_MAX) } else { 1 };
+        let (d, m, asked) = (elements as f64, successors as f64, (successors * choices) as f64);
+        let solved = allowance::solution(elements) + d * d * m;
+        let table = allowance::covariances(asked * d, self.normal.inputs.dim()) + asked * d * (d + m);
+        let led = (self.starts.len() * STEPS) as f64 * d * (d + 2.0 * m);
+        solved + table + POLICIES * SPECTRUM * allowance::solution(successors) + led
     }
 
     /// Spectral radius of M, above 1 where policies make mass of nothing: the largest of the policy that takes all actions alike and of
@@ -402,4 +421,14 @@ impl<'a> Search<'a> {
         let loss = sum / count;
         if loss.is_nan() { f64::INFINITY } else { loss }
     }
+}
+
+/// Products of the choice of both dictionaries of a world, and of its sums over `rows`.
+fn learning(world: &World, rows: usize) -> f64 {
+    let (before, after, n) = (world.before(), world.after(), rows as f64);
+    let (d, m) = (before.len() as f64, after.len() as f64);
+    let features = allowance::covariances(n * d, before.dim()) + allowance::covariances(n * m, after.dim());
+    let chosen =
+        allowance::pivots(rows, before.len(), before.dim()) + allowance::pivots(rows, after.len(), after.dim());
+    chosen + features + n * (d * d + d * m + m * m)
 }

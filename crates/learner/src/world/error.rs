@@ -76,7 +76,7 @@ pub enum WorldError {
     Reward(f64),
     /// Stopped before the end.
     Stopped,
-    /// The time ended, and none of the kernels that were tried will do.
+    /// The budget ended, and none of the kernels that were tried will do.
     OutOfTime {
         /// How many were.
         tried: usize,
@@ -129,7 +129,7 @@ impl fmt::Display for WorldError {
             Self::Reward(reward) => write!(f, "the reward is {reward} in a state that rows have"),
             Self::Stopped => f.write_str("stopped before the end"),
             Self::OutOfTime { tried } => {
-                write!(f, "the time ended, and none of {tried} kernels tried will do; raise refit_budget_s")
+                write!(f, "the budget ended, and none of {tried} kernels tried will do; raise refit_budget_s")
             }
             Self::NotPositiveDefinite(error) => error.fmt(f),
             Self::Singular(error) => error.fmt(f),

@@ -7,6 +7,7 @@
 use super::choice::Part;
 use super::{Chained, Choice, Choosing, Dynamics, Known, LOST_MAX, Normal, Reach, Transitions, World, WorldError};
 use crate::action::ActionSpace;
+use crate::allowance::Allowance;
 use crate::heads::Place;
 use crate::math::evidence::KeepGoing;
 use crate::math::returns::chains;
@@ -87,7 +88,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Kernels, ridge and dictionaries that predict held-out rows of `window` best, none before offset `from`, and the sums of all of them.
-    /// The comparison goes on while there is `time_left`.
+    /// The comparison ends when `allowance` is used up.
     ///
     /// # Errors
     /// Too few rows, or as [`Choosing::choose`]; stopped where `keep_going` says so.
@@ -95,7 +96,7 @@ impl Live {
         window: &Window,
         from: u64,
         settings: &Settings,
-        (keep_going, time_left): (KeepGoing<'_>, KeepGoing<'_>),
+        (keep_going, allowance): (KeepGoing<'_>, &Allowance),
     ) -> Result<(Self, Choice), WorldError> {
         let space = &settings.action_value.as_ref().ok_or(WorldError::Empty)?.space;
         let (dim, from) = (window.dim() - space.width(), from.max(window.start()));
@@ -112,7 +113,7 @@ impl Live {
         let held: Vec<bool> = (0..n).map(|i| i / piece % GROUPS == GROUPS - 1).collect();
         let of = Chained { rows: rows.rows(), follows: &follows };
         let (elements, seed) = (elements(settings), settings.seed);
-        let choice = Choosing { of, held: &held, space, elements, seed, keep_going, time_left }.choose(&normal)?;
+        let choice = Choosing { of, held: &held, space, elements, seed, keep_going, allowance }.choose(&normal)?;
         let (world, _) = choice.widths.begin(&normal, &rows.rows(), elements, &|_| true)?;
         let mut live = Self {
             world,

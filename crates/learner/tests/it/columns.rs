@@ -259,7 +259,7 @@ fn selected(linear_columns: LinearColumns, selection: SelectionKind) -> (Learner
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     let compared = candidate.report.selection.iter().flat_map(|found| &found.candidates);
     let names = compared.map(|candidate| candidate.name.clone()).collect();
     assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));

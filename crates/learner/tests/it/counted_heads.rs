@@ -1,6 +1,7 @@
 //! Heads that not all rows count for: what is chosen for them, and for the others, does not take rows without a label for rows of zero.
 
 use criticd_learner::DictionaryBy;
+use criticd_learner::allowance::Allowance;
 use criticd_learner::batch::Given;
 use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::labels::Labels;
@@ -40,7 +41,7 @@ fn labelled(rows: &Rows, discount: f64, label: impl Fn(usize) -> Option<f64>) ->
 }
 
 fn choose(rows: &Rows, heads: Vec<Head>) -> HeadSelection {
-    select(&settings(heads), rows, None, &|| true, &|| true).unwrap()
+    select(&settings(heads), rows, None, &|| true, &Allowance::unlimited()).unwrap()
 }
 
 /// A label in one row of five, of a fast wave in the second variable; the reward is slow.
@@ -119,8 +120,8 @@ fn heads_that_few_rows_count_for_stay_in_the_first_group() {
     let plain = |k: usize| Head::new(format!("h{k}"), Cumulant::Reward(k), Rate::Discount(0.0));
     let divided = |heads: Vec<Head>| {
         let settings = Settings { kernel: KernelKind::Isotropic, ..settings(heads) };
-        let shared = select(&settings, &rows, None, &|| true, &|| true).unwrap();
-        match split(&settings, &rows, &shared, &|| true, &|| true).unwrap() {
+        let shared = select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
+        match split(&settings, &rows, &shared, &|| true, &Allowance::unlimited()).unwrap() {
             Attempt::Split(found) => (found.second, found.gain),
             Attempt::Together(gain) => panic!("two kernels gain {gain} alone"),
         }

@@ -1,5 +1,6 @@
 //! A refit lets returns choose the dictionary where that predicts later returns better, and says so.
 
+use criticd_learner::allowance::Allowance;
 use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::math::kernel::Profile;
 use criticd_learner::refit::{self, Candidate, DictionaryReport, RefitJob};
@@ -54,7 +55,7 @@ fn job(window: &Window, settings: Settings) -> RefitJob {
 }
 
 fn refit_by(window: &Window, settings: Settings) -> Candidate {
-    refit::run(&job(window, settings), &|| true, &|| true).unwrap()
+    refit::run(&job(window, settings), &|| true).unwrap()
 }
 
 /// Mean squared error of the model of a candidate at the places of the window.
@@ -100,12 +101,12 @@ fn a_rule_that_is_asked_for_is_not_compared() {
 }
 
 #[test]
-fn icd_stays_where_it_covers_the_states_where_rows_differ_and_without_time() {
+fn icd_stays_where_it_covers_the_states_where_rows_differ_and_without_a_budget() {
     let window = wave(1.0);
     let large = refit_by(&window, Settings { dictionary_max: 200, profile: Profile::Gaussian, ..settings(None) });
     assert_eq!(large.report.dictionary, None);
     assert_eq!(refit_by(&wave(0.5), settings(None)).report.dictionary, None);
-    let late = refit::run(&job(&window, settings(None)), &|| true, &|| false).unwrap();
+    let late = refit::run_within(&job(&window, settings(None)), &|| true, &Allowance::none()).unwrap();
     assert_eq!(late.report.dictionary, None);
 }
 

@@ -60,7 +60,7 @@ fn found(prior_mean: f64, seed: u64) -> Option<Vec<f64>> {
         learner.step(&window);
         while let Some(trigger) = learner.refit_due() {
             let job = learner.refit_job(&window, trigger).unwrap();
-            learner.try_adopt(refit::run(&job, &|| true, &|| true).unwrap(), &window);
+            learner.try_adopt(refit::run(&job, &|| true).unwrap(), &window);
         }
         actor = learner.snapshot(false).ok().map(|snapshot| Actor::new(Evaluator::new(snapshot)).unwrap());
     }

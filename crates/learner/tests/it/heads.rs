@@ -1,5 +1,6 @@
 //! Heads are what an independent implementation says of them (tests/golden-heads), and each is a critic of its own.
 
+use criticd_learner::allowance::Allowance;
 use criticd_learner::heads::{Bank, Continuation, Cumulant, Expression, Head, Rate, Solution, check, check_row};
 use criticd_learner::math::dense::dot;
 use criticd_learner::math::dictionary::Dictionary;
@@ -461,7 +462,8 @@ fn a_kernel_that_heads_choose_has_the_union_of_what_matters() {
         Head::new("event", crossing, Rate::Discount(0.5)),
     ];
     let settings = Settings { discount: 0.0, heads: asked, search_starts: 2, ..Settings::default() };
-    let chosen = criticd_learner::refit::heads::select(&settings, &rows, None, &|| true, &|| true).unwrap();
+    let chosen =
+        criticd_learner::refit::heads::select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
     let relevance = chosen.hyperparameters.kernel.metric.relevance(3);
     assert!(relevance[0] > 10.0 * relevance[2] && relevance[1] > 10.0 * relevance[2], "{relevance:?}");
     // An event that never happens in any row says nothing, and is left out.
@@ -689,8 +691,8 @@ fn heads_are_split_where_two_kernels_pay() {
             kernel: KernelKind::Isotropic,
             ..Settings::default()
         };
-        let shared = refit::heads::select(&settings, &rows, None, &|| true, &|| true).unwrap();
-        let found = refit::split::split(&settings, &rows, &shared, &|| true, &|| true).unwrap();
+        let shared = refit::heads::select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
+        let found = refit::split::split(&settings, &rows, &shared, &|| true, &Allowance::unlimited()).unwrap();
         (shared.hyperparameters.kernel.metric.relevance(2)[0], found)
     };
     let (shared, found) = attempt(&[&smooth(0.0), &rough(0.3), &smooth(1.0), &rough(1.4), &rough(2.0), &smooth(2.5)]);

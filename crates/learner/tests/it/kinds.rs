@@ -68,7 +68,7 @@ fn refitted(settings: Settings, window: &Window) -> Result<Candidate, RefitError
     let mut learner = Learner::new(settings, None);
     learner.step(window);
     let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
-    refit::run(&job, &|| true, &|| true)
+    refit::run(&job, &|| true)
 }
 
 fn value(snapshot: &Snapshot, state: [f64; 4]) -> (f64, f64) {

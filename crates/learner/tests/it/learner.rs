@@ -1,16 +1,16 @@
 //! A learner fed with whatever a stream may hold stays consistent: any settings, any rows, refits at any moment.
 
+use criticd_learner::allowance::Allowance;
 use criticd_learner::math::kernel::NoiseModel;
 use criticd_learner::refit::{self, Candidate, RefitJob, RefitTrigger};
 use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;
-use criticd_learner::{KernelKind, Learner, OnNewPolicy, Rejection, Settings, VarianceKind, Verdict};
+use criticd_learner::{KernelKind, Learner, LinearColumns, OnNewPolicy, Rejection, Settings, VarianceKind, Verdict};
 use criticd_reference::{explicit_seed, push, wander};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let kinds = (
@@ -42,6 +42,8 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         refit_first_rows: 100,
         evidence_rows: 30,
         search_starts: 1,
+        // The variance that is checked below is of the dictionary alone.
+        linear_columns: LinearColumns::Never,
         ..Settings::default()
     })
 }
@@ -198,20 +200,16 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
                 Ok(job) => Work::Fit(Box::new(job)),
                 Err(e) => panic!("no job: {e}"),
             }),
-            Some(Work::Fit(job)) => {
-                let left = AtomicI32::new(200);
-                let time_left = || left.fetch_sub(1, Ordering::Relaxed) > 0;
-                match refit::run(&job, &|| true, &time_left) {
-                    Ok(candidate) => {
-                        from = job.window.start();
-                        Some(Work::Judge(Box::new(candidate)))
-                    }
-                    Err(_) => {
-                        learner.refit_failed();
-                        None
-                    }
+            Some(Work::Fit(job)) => match refit::run_within(&job, &|| true, &Allowance::of_products(100_000_000)) {
+                Ok(candidate) => {
+                    from = job.window.start();
+                    Some(Work::Judge(Box::new(candidate)))
                 }
-            }
+                Err(_) => {
+                    learner.refit_failed();
+                    None
+                }
+            },
             Some(Work::Judge(candidate)) => match learner.try_adopt(*candidate, &window) {
                 Verdict::Behind(mut candidate) => {
                     candidate.catch_up(&window, &|| true).unwrap();
@@ -318,7 +316,7 @@ fn rows_with_discounts_of_their_own_can_be_refitted() {
     let mut learner = Learner::new(settings, None);
     learner.step(&own);
     let job = learner.refit_job(&own, learner.refit_due().unwrap()).unwrap();
-    if let Err(why) = refit::run(&job, &|| true, &|| true) {
+    if let Err(why) = refit::run(&job, &|| true) {
         panic!("{why}");
     }
 }
@@ -377,7 +375,7 @@ fn a_refit_finds_the_same_on_any_number_of_threads() {
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-    let find = || refit::run(&job, &|| true, &|| true).unwrap();
+    let find = || refit::run(&job, &|| true).unwrap();
     let alone = find();
     for threads in [1, 2, 4] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -394,7 +392,7 @@ fn an_adoption_learns_no_row_twice() {
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     // Ten rows that the learner has not been shown yet.
     let mut longer = window.clone();
     longer.extend(&rows, 0..10);
@@ -564,7 +562,7 @@ fn overtaken(settings: Settings) -> (Learner, Window, refit::Candidate) {
     learner.policy_of_rows(0, 0, "a");
     learner.step(&window);
     let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     assert_eq!(candidate.report.rows, 300);
     learner.new_policy(300, Some("b"));
     // Somebody who does not know whether it was heard says it again.
@@ -597,7 +595,7 @@ fn what_a_refit_selected_serves_the_policy_that_came_meanwhile() {
         assert_eq!((learner.generation(), learner.model().unwrap().statistics().rows), (2, 150), "{on_new_policy:?}");
         assert!(slope(&learner) < -0.5, "rows of the acting policy alone: {}", slope(&learner));
         let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
-        assert_eq!(refit::run(&job, &|| true, &|| true).unwrap().report.rows, 150);
+        assert_eq!(refit::run(&job, &|| true).unwrap().report.rows, 150);
     }
     let discount = Settings { policy_discount: Some(0.1), ..settings(OnNewPolicy::Discount) };
     let (mut learner, window, candidate) = overtaken(discount);
@@ -611,7 +609,7 @@ fn a_refit_of_a_policy_does_not_replace_the_model_of_one_that_comes_back() {
     let (mut learner, mut window, _) = overtaken(settings);
     learner.refit_failed();
     let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     learner.new_policy(450, Some("a"));
     window.extend(&walked(40, 1.0, 3), 0..40);
     learner.step(&window);
@@ -703,7 +701,7 @@ fn announced_each(every: usize, lag: usize) -> (u64, f64) {
         }
         if let Some(trigger) = learner.refit_due().filter(|_| running.is_none()) {
             let job = learner.refit_job(&window, trigger).unwrap();
-            match refit::run(&job, &|| true, &|| true) {
+            match refit::run(&job, &|| true) {
                 Ok(candidate) => running = Some((candidate, start + lag)),
                 Err(_) => learner.refit_failed(),
             }

@@ -1,5 +1,6 @@
 //! What is learned is right: streams whose true values are known.
 
+use criticd_learner::allowance::Allowance;
 use criticd_learner::math::returns::Returns;
 use criticd_learner::model::Model;
 use criticd_learner::refit;
@@ -11,7 +12,6 @@ use criticd_sim::linear::Linear;
 use criticd_sim::pendulum::Pendulum;
 use criticd_sim::{self as sim, Step, walk};
 use nalgebra::DMatrix;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Streams a batch into the window the way the daemon does: a chain goes on while nothing is missing.
 struct Feed {
@@ -40,7 +40,7 @@ impl Feed {
 fn refit(learner: &mut Learner, window: &Window) {
     let Some(reason) = learner.refit_due() else { return };
     let job = learner.refit_job(window, reason).expect("there is a model");
-    let candidate = refit::run(&job, &|| true, &|| true).expect("a candidate");
+    let candidate = refit::run(&job, &|| true).expect("a candidate");
     match learner.try_adopt(candidate, window) {
         Verdict::Adopted { .. } | Verdict::Rejected { .. } => {}
         Verdict::Behind(_) => panic!("nothing arrived meanwhile"),
@@ -196,7 +196,7 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
     stream(&mut feed, &mut learner, 4000);
     learner.request_refit();
     let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
-    let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let mut candidate = refit::run(&job, &|| true).unwrap();
     let report = loop {
         stream(&mut feed, &mut learner, 20_000);
         match learner.try_adopt(candidate, &feed.window) {
@@ -231,7 +231,7 @@ fn a_first_selection_of_few_rows_is_adopted_and_many_that_came_meanwhile_ask_for
     stream(&mut feed, &mut learner, 1);
     let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
     assert!(!learner.may_select_early() && job.present.is_none(), "nothing has been selected for the first model");
-    let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let mut candidate = refit::run(&job, &|| true).unwrap();
     assert_eq!(candidate.report.trial, None);
     // It is left behind round after round: as soon as one is of no use it leaves rows out.
     let mut rounds = 0;
@@ -249,7 +249,7 @@ fn a_first_selection_of_few_rows_is_adopted_and_many_that_came_meanwhile_ask_for
     assert!(learner.refit_due().is_some());
     // The next one sees all of them.
     let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     assert_eq!((candidate.report.rows, candidate.selected_through), (10_200, 10_200));
     learner.try_adopt(candidate, &feed.window);
     assert_eq!(learner.next_refit(), Some(20_400));
@@ -277,7 +277,7 @@ fn a_model_that_errs_more_on_rows_that_chose_neither_does_not_become_the_model()
         learner.request_refit();
         let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
         let job = refit::RefitJob { settings: new.clone(), ..job };
-        let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+        let candidate = refit::run(&job, &|| true).unwrap();
         let trial = candidate.report.trial.expect("there is a present model");
         assert_eq!((trial.rows, trial.gain > 0.0), (1500, better), "{trial:?}");
         // The choice has not seen those rows.
@@ -295,7 +295,7 @@ fn a_model_that_errs_more_on_rows_that_chose_neither_does_not_become_the_model()
 }
 
 #[test]
-fn a_search_that_runs_out_of_time_still_gives_what_it_has_found() {
+fn a_search_that_its_budget_ends_still_gives_what_it_has_found() {
     let settings = Settings { discount: 0.95, evidence_rows: 300, refit_first_rows: 0, ..Settings::paper() };
     let (mut learner, mut feed) = (Learner::new(settings, None), Feed::new(1));
     let mut walk = walk::Walk::new(2, Some(40), 0.0);
@@ -305,9 +305,7 @@ fn a_search_that_runs_out_of_time_still_gives_what_it_has_found() {
     learner.request_refit();
     let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
     // Enough for some of the first stage, not for the second.
-    let asked = AtomicU64::new(0);
-    let time_left = || asked.fetch_add(1, Ordering::Relaxed) < 99;
-    let candidate = refit::run(&job, &|| true, &time_left).unwrap();
+    let candidate = refit::run_within(&job, &|| true, &Allowance::of_products(1_000_000_000)).unwrap();
     assert!(candidate.report.out_of_time && candidate.report.evidence_after.unwrap().is_finite());
     assert!(candidate.report.evidence_after > candidate.report.evidence_before);
 }

@@ -1,5 +1,6 @@
 //! Errors of rows by models that lack them, in closed form, against models that have been made without them.
 
+use criticd_learner::allowance::Allowance;
 use criticd_learner::batch::{Given, leave_one_out};
 use criticd_learner::math::dense::{Matrix, Op, product, solve_general};
 use criticd_learner::math::dictionary::{Dictionary, StoppingRule};
@@ -144,7 +145,7 @@ fn hyperparameters_by_leave_one_out_predict_other_rows_better_than_a_wrong_start
     let start = Hyperparameters { kernel: Kernel::gaussian(1.0, 0.0, Metric::Isotropic(0.3)), ..hyperparameters(5.0) };
     let begun = given(&all, &settings, &inputs, &start, 0.0);
     let enough = |of: &Hyperparameters| StoppingRule { tolerance: 1e-6 * of.kernel.signal_variance, trace: 0.0 };
-    let found = begun.nearest_by_leave_one_out(enough, 30, (&|| true, &|| true)).unwrap().unwrap();
+    let found = begun.nearest_by_leave_one_out(enough, 30, (&|| true, &Allowance::unlimited())).unwrap().unwrap();
     assert!(found.relative.1 < 0.5 * found.relative.0, "{found:?}");
     let error = |of: &Hyperparameters| {
         let given = given(&all, &settings, &inputs, of, 0.0);
@@ -159,10 +160,10 @@ fn hyperparameters_by_leave_one_out_predict_other_rows_better_than_a_wrong_start
     let (before, after) = (error(&start), error(&found.hyperparameters));
     assert!((after.0 - found.relative.1).abs() < 1e-8, "scaling kernel and noise alike changes no prediction");
     assert!(after.1 < 0.6 * before.1, "{before:?} {after:?}");
-    // Without time the start stays; a value function has none.
-    let none = begun.nearest_by_leave_one_out(enough, 30, (&|| true, &|| false)).unwrap().unwrap();
+    // Without a budget the start stays; a value function has none.
+    let none = begun.nearest_by_leave_one_out(enough, 30, (&|| true, &Allowance::none())).unwrap().unwrap();
     assert_eq!((none.tried, none.relative.0), (1, none.relative.1));
     let (values, plain) = (rows(false, None), Settings { discount: 0.9, weighted: false, ..settings.clone() });
     let of_values = given(&values, &plain, &inputs, &start, 0.0);
-    assert!(of_values.nearest_by_leave_one_out(enough, 30, (&|| true, &|| true)).unwrap().is_none());
+    assert!(of_values.nearest_by_leave_one_out(enough, 30, (&|| true, &Allowance::unlimited())).unwrap().is_none());
 }

@@ -81,7 +81,7 @@ fn starts(n: usize) -> Vec<bool> {
 
 fn adopt(learner: &mut Learner, window: &Window) {
     let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     let verdict = learner.try_adopt(candidate, window);
     assert!(matches!(verdict, Verdict::Adopted { .. }), "{verdict:?}");
 }

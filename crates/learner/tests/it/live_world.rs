@@ -1,6 +1,7 @@
 //! A critic of action values that learns where actions lead from the rows as they come.
 
 use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
+use criticd_learner::allowance::Allowance;
 use criticd_learner::heads::Cumulant;
 use criticd_learner::random::{mix, uniform};
 use criticd_learner::refit::{self, RefitJob};
@@ -90,7 +91,7 @@ impl Walk {
     fn refit(&mut self) {
         self.learner.request_refit();
         let job = self.learner.refit_job(&self.window, self.learner.refit_due().unwrap()).unwrap();
-        let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
+        let mut candidate = refit::run(&job, &|| true).unwrap();
         loop {
             match self.learner.try_adopt(candidate, &self.window) {
                 Verdict::Behind(behind) => {
@@ -164,7 +165,7 @@ fn a_refit_begins_it_anew_with_rows_that_came_meanwhile() {
     walk.learner.request_refit();
     let job = walk.learner.refit_job(&walk.window, walk.learner.refit_due().unwrap()).unwrap();
     walk.feed(200, 20);
-    let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let mut candidate = refit::run(&job, &|| true).unwrap();
     candidate.catch_up(walk.learner.rows(&walk.window), &|| true).unwrap();
     walk.feed(40, 20);
     while let Verdict::Behind(behind) = walk.learner.try_adopt(candidate.clone(), &walk.window) {
@@ -287,18 +288,18 @@ fn a_refit_says_how_the_kernels_were_chosen_and_why_there_is_none() {
     walk.feed(400, 10);
     walk.learner.request_refit();
     let enough = walk.learner.refit_job(&walk.window, walk.learner.refit_due().unwrap()).unwrap();
-    let found = refit::run(&enough, &|| true, &|| true).unwrap();
+    let found = refit::run(&enough, &|| true).unwrap();
     let choice = found.report.world.clone().unwrap().unwrap();
     assert!(choice.tried > 10 && !choice.out_of_time && choice.loss < 0.5 && choice.radius > 0.5, "{choice:?}");
     // Rows enough for values, and too few of one world.
     let few = RefitJob { world_from: enough.window.end() - 10, ..enough.clone() };
-    let why = refit::run(&few, &|| true, &|| true).unwrap().report.world.unwrap().unwrap_err();
+    let why = refit::run(&few, &|| true).unwrap().report.world.unwrap().unwrap_err();
     assert!(
         matches!(why, WorldError::Few { rows: 10, least: 16 }) && why.to_string().contains("send more rows"),
         "{why}"
     );
     let without = Settings { world: false, ..enough.settings.clone() };
-    assert!(refit::run(&RefitJob { settings: without, ..enough }, &|| true, &|| true).unwrap().report.world.is_none());
+    assert!(refit::run(&RefitJob { settings: without, ..enough }, &|| true).unwrap().report.world.is_none());
 }
 
 #[test]
@@ -307,20 +308,20 @@ fn choosing_kernels_ends_with_its_own_budget_and_keeps_the_best_so_far() {
     walk.feed(400, 20);
     walk.learner.request_refit();
     let job = walk.learner.refit_job(&walk.window, walk.learner.refit_due().unwrap()).unwrap();
-    let chosen = |most: u32| {
-        let asked = std::sync::atomic::AtomicU32::new(0);
-        let left = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < most;
-        let found = refit::run_within(&job, &|| true, &|| true, &left).unwrap();
+    let chosen = |refit_budget_s: f64| {
+        let settings = Settings { refit_budget_s, ..job.settings.clone() };
+        let job = RefitJob { settings, ..job.clone() };
+        let found = refit::run_within(&job, &|| true, &Allowance::unlimited()).unwrap();
         assert!(found.report.dictionary_size > 0);
         found.report.world.unwrap().unwrap()
     };
-    let (none, some, all) = (chosen(0), chosen(20), chosen(u32::MAX));
-    assert!(none.out_of_time && none.tried == 1, "the first is tried whatever the time: {none:?}");
-    assert!(some.out_of_time && (2..8).contains(&some.tried), "{some:?}");
+    let (none, some, all) = (chosen(1e-9), chosen(0.003), chosen(60.0));
+    assert!(none.out_of_time && none.tried == 1, "the first is tried whatever the budget: {none:?}");
+    assert!(some.out_of_time && some.tried > 1, "{some:?}");
     assert!(!all.out_of_time && all.tried > some.tried, "{all:?}");
     assert!(all.loss <= some.loss && some.loss <= none.loss && none.loss.is_finite(), "{none:?} {some:?} {all:?}");
     // What ends the search for values ends no choice of these kernels.
-    let late = refit::run_within(&job, &|| true, &|| false, &|| true).unwrap().report;
+    let late = refit::run_within(&job, &|| true, &Allowance::none()).unwrap().report;
     assert!(late.out_of_time && !late.world.unwrap().unwrap().out_of_time);
 }
 

@@ -3,6 +3,7 @@
 
 mod act;
 mod action_values;
+mod budget;
 mod columns;
 mod counted_heads;
 mod dictionary_rule;

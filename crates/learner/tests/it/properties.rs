@@ -177,7 +177,7 @@ fn degenerate_streams_give_a_model_that_can_be_read() {
         let before = learner.snapshot(true).unwrap_or_else(|e| panic!("{what}: {e}"));
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-        match criticd_learner::refit::run(&job, &|| true, &|| true) {
+        match criticd_learner::refit::run(&job, &|| true) {
             Ok(candidate) => drop(learner.try_adopt(candidate, &window)),
             Err(why) => {
                 eprintln!("{what}: {why}");

@@ -81,7 +81,7 @@ fn select(pieces: &[(Vec<f64>, Vec<f64>)], kept: &[usize]) -> (Snapshot, RefitRe
     learner.step(&window);
     learner.request_refit();
     let job = learner.refit_job(&window, learner.refit_due().expect("asked for")).expect("a model");
-    let candidate = refit::run(&job, &|| true, &|| true).expect("a candidate");
+    let candidate = refit::run(&job, &|| true).expect("a candidate");
     (candidate.model.snapshot(false).expect("a posterior"), candidate.report)
 }
 

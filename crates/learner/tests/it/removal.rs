@@ -485,7 +485,7 @@ fn a_refit_that_has_learned_what_is_taken_back_is_not_adopted() {
     let removed = Offsets::from(second..second + 1);
     let refit = |learner: &mut Learner, window: &Window| {
         let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
-        refit::run(&job, crate::support::GO, crate::support::GO).unwrap()
+        refit::run(&job, crate::support::GO).unwrap()
     };
     let all = window(&rows);
     let before = refit(&mut learner, &all);

@@ -1,5 +1,6 @@
 //! With any rows a refit gives a sane model or an error, and its diagnostics name the obstacles.
 
+use criticd_learner::allowance::Allowance;
 use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::refit::{self, Candidate, EvidenceKind, Lack, RefitError, Verdict};
 use criticd_learner::snapshot::Ask;
@@ -49,7 +50,7 @@ fn refit_by(window: &Window, settings: Settings) -> Result<Candidate, RefitError
         return Err(RefitError::NotEnough(Lack::Rows { rows: window.len(), least: 1 }));
     };
     let job = learner.refit_job(window, reason).expect("a value function to start from");
-    let found = refit::run(&job, &|| true, &|| true);
+    let found = refit::run(&job, &|| true);
     if let Ok(candidate) = &found {
         sane(candidate);
     }
@@ -305,7 +306,7 @@ fn the_bound_finds_what_the_exact_evidence_finds() {
 }
 
 #[test]
-fn without_time_the_best_so_far_stands_and_that_is_told() {
+fn without_a_budget_the_best_so_far_stands_and_that_is_told() {
     let (states, rewards) = noisy(2, 300, 16, |x| (3.0 * x[0]).sin());
     let window = episodes(3, beside(&states, 2, |_| 1.0), rewards);
     for kernel in [KernelKind::Isotropic, KernelKind::Ard, KernelKind::Factor(Some(1)), KernelKind::Auto] {
@@ -313,16 +314,11 @@ fn without_time_the_best_so_far_stands_and_that_is_told() {
         learner.step(&window);
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-        let asked = AtomicU64::new(0);
-        let counting = || {
-            asked.fetch_add(1, Ordering::Relaxed);
-            true
-        };
-        refit::run(&job, &|| true, &counting).unwrap();
-        for limit in (0..4).chain((1..8).map(|share| asked.load(Ordering::Relaxed) * share / 8)) {
-            let asked = AtomicU64::new(0);
-            let time_left = || asked.fetch_add(1, Ordering::Relaxed) < limit;
-            let found = refit::run(&job, &|| true, &time_left).unwrap();
+        let all = Allowance::unlimited();
+        refit::run_within(&job, &|| true, &all).unwrap();
+        assert!(!all.has_ended());
+        for limit in (0..8).map(|share| all.spent() * share / 10).chain([1, 10_000, 1_000_000]) {
+            let found = refit::run_within(&job, &|| true, &Allowance::of_products(limit)).unwrap();
             assert!(found.report.out_of_time);
             found_by(&found, |d| *d == Diagnostic::BudgetEnded);
             // What is left out stays so, also where nothing was climbed.
@@ -347,27 +343,24 @@ fn the_budget_ends_the_weighing_of_many_variables_too() {
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
         let weighed = |limit: u64| {
-            let asked = AtomicU64::new(0);
-            let time_left = || asked.fetch_add(1, Ordering::Relaxed) < limit;
-            let found = refit::run(&job, &|| true, &time_left).unwrap();
+            let allowance = Allowance::of_products(limit);
+            let found = refit::run_within(&job, &|| true, &allowance).unwrap();
             let variables = found.report.variables.into_iter().filter(|variable| variable.relevance > 0.0);
             let (known, unknown): (Vec<_>, Vec<_>) = variables.partition(|variable| variable.evidence_drop.is_some());
-            (known, unknown, asked.load(Ordering::Relaxed))
+            (known, unknown, allowance.spent())
         };
-        let (known, unknown, asked) = weighed(u64::MAX);
+        let (known, unknown, spent) = weighed(u64::MAX);
         assert!(known.len() > 20 && unknown.is_empty(), "{} {}", known.len(), unknown.len());
-        // The last questions are those for the variables, one for each.
-        let (known, unknown, _) = weighed(asked - 15);
-        assert!(unknown.len() == 15 && known.len() > 5, "{} {}", known.len(), unknown.len());
+        // The last work is for the variables, one after the other: a factorisation and the covariances of 300 rows.
+        let (known, unknown, _) = weighed(spent - 100_000_000);
+        assert!((5..=30).contains(&unknown.len()) && known.len() > 5, "{} {}", known.len(), unknown.len());
         let least = known.iter().map(|variable| variable.relevance).fold(f64::INFINITY, f64::min);
         // Where held-out returns choose, the kernel may be another than the one whose variables are weighed.
         let are_least = unknown.iter().all(|variable| variable.relevance <= least);
         assert!(are_least || by == "returns", "those that matter least");
         // With a budget there is some for them, whenever the search has ended.
         let job = refit::RefitJob { settings: Settings { refit_budget_s: 20.0, ..job.settings.clone() }, ..job };
-        let asked = AtomicU64::new(0);
-        let time_left = || asked.fetch_add(1, Ordering::Relaxed) < 10;
-        let found = refit::run(&job, &|| true, &time_left).unwrap();
+        let found = refit::run_within(&job, &|| true, &Allowance::of_products(1000)).unwrap();
         let known = found.report.variables.iter().filter(|variable| variable.evidence_drop.is_some());
         assert!(found.report.evidence_drop_by.is_none() || known.count() > 20);
     }
@@ -386,12 +379,12 @@ fn whenever_it_is_told_to_stop_it_stops() {
         count.fetch_add(1, Ordering::Relaxed);
         true
     };
-    refit::run(&job, &counting, &|| true).unwrap();
+    refit::run(&job, &counting).unwrap();
     let all = count.load(Ordering::Relaxed);
     for limit in (0..20).map(|share| all * share / 20).chain(all.saturating_sub(5)..all) {
         let asked = AtomicU64::new(0);
         let stop = || asked.fetch_add(1, Ordering::Relaxed) < limit;
-        let stopped = refit::run(&job, &stop, &|| true);
+        let stopped = refit::run(&job, &stop);
         assert!(matches!(stopped, Err(RefitError::Stopped)), "at {limit} of {all}: {:?}", stopped.map(|c| c.report));
         // It looks once more for each loop that it leaves, and begins nothing.
         let asked = asked.load(Ordering::Relaxed);

@@ -41,7 +41,7 @@ fn learn(learner: &mut Learner, window: &mut Window, rows: &Rows, range: std::op
 
 fn refit(learner: &mut Learner, window: &Window) {
     let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     assert!(matches!(learner.try_adopt(candidate, window), Verdict::Adopted { .. }));
 }
 
@@ -98,7 +98,7 @@ fn an_adoption_read_back_is_the_adoption() {
     learn(&mut learner, &mut window, &rows, 0..1000);
     let mut replayed = read(&bytes(&learner));
     let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     let Judgement::Adopt { adoption, .. } = learner.judge(candidate, &window) else { panic!("it is better") };
     let recorded = rmp_serde::to_vec_named(&adoption).unwrap();
     replayed.adopt(rmp_serde::from_slice(&recorded).unwrap());

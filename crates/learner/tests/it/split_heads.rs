@@ -1,6 +1,7 @@
 //! Heads that get a kernel of their own from a refit: each is what a critic with that kernel would be, and goes on as that would.
 
 use crate::support::bytes;
+use criticd_learner::allowance::Allowance;
 use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::math::kernel::{Hyperparameters, Metric, Profile};
@@ -71,7 +72,7 @@ fn learn(learner: &mut Learner, window: &mut Window, rows: &Rows, piece: usize) 
 }
 
 fn run(job: &RefitJob) -> Candidate {
-    refit::run(job, &|| true, &|| true).unwrap()
+    refit::run(job, &|| true).unwrap()
 }
 
 fn refit(learner: &mut Learner, window: &Window) {
@@ -243,19 +244,19 @@ fn a_refit_to_whose_rows_one_kernel_is_as_good_merges_them() {
 }
 
 #[test]
-fn a_refit_without_time_keeps_both_kernels() {
+fn a_refit_without_a_budget_keeps_both_kernels() {
     let (mut learner, mut window) = parted(settings());
     learn(&mut learner, &mut window, &rows(200, 6, true), 50);
     let before = learner.model().unwrap().branch().unwrap().dictionary().kernel().metric.clone();
     let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-    let found = refit::run(&job, &|| true, &|| false).unwrap();
+    let found = refit::run_within(&job, &|| true, &Allowance::none()).unwrap();
     assert!(found.report.out_of_time);
     let said = found.report.split.unwrap();
     assert!(said.heads == ROUGH.len() && said.gain > 0.02, "{said:?}");
     assert_eq!(found.report.evidence_before, found.report.evidence_after, "they are those in force");
     // With one kernel it would have less evidence than the present model, and would not be adopted.
     let whole = RefitJob { settings: Settings { heads_split: false, ..job.settings.clone() }, ..job.clone() };
-    let whole = refit::run(&whole, &|| true, &|| false).unwrap();
+    let whole = refit::run_within(&whole, &|| true, &Allowance::none()).unwrap();
     assert!(whole.report.evidence_after.unwrap() < found.report.evidence_before.unwrap() - 50.0, "{:?}", whole.report);
     let verdict = learner.try_adopt(found, &window);
     assert!(matches!(verdict, Verdict::Adopted { .. }), "{verdict:?}");

@@ -16,7 +16,7 @@ fn select(kernel: KernelKind, window: &Window, settings: Settings) -> refit::Can
     learner.step(window);
     learner.request_refit();
     let job = learner.refit_job(window, learner.refit_due().unwrap()).unwrap();
-    refit::run(&job, &|| true, &|| true).unwrap()
+    refit::run(&job, &|| true).unwrap()
 }
 
 /// Rows that each end at once, so that the value of a state is `value` of it, with a little noise.

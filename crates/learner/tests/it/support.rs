@@ -3,7 +3,7 @@
 use criticd_learner::Learner;
 use criticd_learner::math::evidence::KeepGoing;
 
-/// Leaves a search all the time it wants.
+/// Never stops a search.
 pub(crate) const GO: KeepGoing<'static> = &|| true;
 
 /// Largest difference relative to the largest magnitude expected.

@@ -169,7 +169,7 @@ fn learned_with(rows: &Rows, linear_columns: LinearColumns) -> (Learner, Window)
     window.extend(rows, 0..400);
     learner.step(&window);
     let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
     learn(&mut learner, &mut window, rows, 400..800);
     (learner, window)

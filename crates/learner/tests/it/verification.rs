@@ -65,7 +65,7 @@ fn adopted(stream: Stream, seed: u64) -> (Learner, Window) {
     window.extend(&run(stream, seed, 4000, stream.noise[0]), 0..4000);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
     assert_eq!(verified(&learner.snapshot(true).unwrap()).1, 0, "no row that the model was made of counts");
     (learner, window)

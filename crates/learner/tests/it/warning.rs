@@ -66,7 +66,7 @@ fn learn(
         events.extend(learner.step(window));
         // At one row whatever the groups are.
         if let Some(trigger) = learner.refit_due().filter(|_| learner.learned() == 3000) {
-            let candidate = refit::run(&learner.refit_job(window, trigger).unwrap(), GO, GO).unwrap();
+            let candidate = refit::run(&learner.refit_job(window, trigger).unwrap(), GO).unwrap();
             assert!(matches!(learner.try_adopt(candidate, window), Verdict::Adopted { .. }));
         }
     }

@@ -975,7 +975,7 @@ pub struct RefitFound {
     /// Bounds that hold the optimum, in words.
     #[serde(default)]
     pub active_bounds: Vec<String>,
-    /// Whether the time budget ended the search.
+    /// Whether the budget ended the search.
     #[serde(default)]
     pub out_of_time: bool,
     /// Elements of the new dictionary.
@@ -1050,7 +1050,7 @@ pub struct WorldFound {
     pub radius: Option<f64>,
     /// Kernels compared.
     pub kernels: u64,
-    /// Whether the time ended before all were.
+    /// Whether the budget ended before all were.
     pub out_of_time: bool,
 }
 
@@ -1183,7 +1183,7 @@ pub struct SelectionFound {
     pub candidates: Vec<CandidateFound>,
     /// For each lambda the best that the chosen kernel makes of it.
     pub lambdas: Vec<LambdaFound>,
-    /// Whether the time ended before all kernels were tried.
+    /// Whether the budget ended before all kernels were tried.
     pub out_of_time: bool,
     /// What people should know, a sentence each.
     pub findings: Vec<String>,

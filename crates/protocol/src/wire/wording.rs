@@ -76,7 +76,7 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             "the errors changed about row {since}, but returns since are predicted no better without the rows before: all rows \
              were learned"
         ),
-        Diagnostic::BudgetEnded => "the time budget ended the search: the best result by then won".into(),
+        Diagnostic::BudgetEnded => "the budget ended the search: the best result by then won".into(),
         Diagnostic::EvidenceLost { elements, nats } => format!(
             "the dictionary is full: its {elements} elements cannot represent what the data support ({nats:.0} nats of exact \
              evidence lost); raise dictionary_max"
@@ -143,7 +143,7 @@ fn selected_by_evidence(used: u64, rows: u64, without_bound: bool) -> String {
     let of = if used == rows { format!("all {rows}") } else { format!("{used} of {rows}") };
     let mut sentence = format!("selected by the exact evidence of {of} rows");
     if without_bound && used != rows {
-        sentence += ": the time budget ended before the bound of all rows; raise the budget, or use fewer rows";
+        sentence += ": the budget ended before the bound of all rows; raise the budget, or use fewer rows";
     }
     sentence
 }

@@ -446,7 +446,7 @@ mod tests {
         let Some(Output::Refit { job, .. }) = out.pop() else { panic!("a job") };
         state.request_refit(0);
         assert!(desk.start(&mut state, &|_| false, NOW, &mut out).is_none() && out.len() == 1, "one runs at a time");
-        let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+        let result = refit::run(&job, &|| true).map_err(|e| e.to_string());
         desk.take_result(RefitDone { critic: 0, result, seconds: 0.5 });
         let before = rmp_serde::to_vec_named(state.critics()).unwrap();
         let record = desk.judge(&state, &[None], NOW, &mut out).unwrap();

@@ -123,7 +123,7 @@ function linesOf(mark) {
       mark.heads ? `evidence of ${grouped(mark.heads)} heads` : null,
       mark.selection ? `held-out returns of ${grouped(mark.selection.rows)} rows` : `evidence on ${grouped(mark.evidence_rows)} rows`,
       `${grouped(mark.evaluations)} evaluations`,
-      `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`,
+      `${format(mark.seconds, 2)} s${mark.out_of_time ? ', its budget ended' : ''}`,
     ];
     if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
     if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);

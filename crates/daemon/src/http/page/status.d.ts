@@ -718,7 +718,7 @@ export interface LastRefit {
   improvement?: ImprovementFound | null;
   /** Rows learned when the refit ended. */
   offset?: number | null;
-  /** Whether the time budget ended the search. */
+  /** Whether the budget ended the search. */
   out_of_time?: boolean;
   /** `adopted` or `rejected`. */
   outcome: string;
@@ -824,7 +824,7 @@ export interface SelectionFound {
   gain: number | null;
   /** For each lambda the best that the chosen kernel makes of it. */
   lambdas: LambdaFound[];
-  /** Whether the time ended before all kernels were tried. */
+  /** Whether the budget ended before all kernels were tried. */
   out_of_time: boolean;
   /** Chains, or pieces of long ones, that they stand in. */
   pieces: number;
@@ -890,7 +890,7 @@ export interface WorldFound {
   held_out_error: number | null;
   /** Kernels compared. */
   kernels: number;
-  /** Whether the time ended before all were. */
+  /** Whether the budget ended before all were. */
   out_of_time: boolean;
   /** Largest spectral radius of the model under some policies: well above 1 it makes mass of nothing. */
   radius: number | null;

@@ -71,6 +71,11 @@ impl Problem {
         Self { profiled: Some(floor), ..self }
     }
 
+    /// Whether each column has its best noise and scale.
+    pub(crate) fn is_profiled(&self) -> bool {
+        self.profiled.is_some()
+    }
+
     /// Number of observed rows n.
     pub fn rows(&self) -> usize {
         self.observed.rows()

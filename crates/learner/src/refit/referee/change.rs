@@ -7,6 +7,7 @@
 use super::folds::{self, each};
 use super::pieces::{FOLDS, Pieces, Source};
 use super::{CANDIDATES, DECIDING, ELEMENTS, ROWS_MAX, ROWS_OF_MANY_REWARDS, TOLERANCE};
+use crate::allowance::Allowance;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
@@ -37,9 +38,11 @@ pub(crate) struct Change<'a> {
 
 impl Change<'_> {
     /// Whether the rows since do better alone, by more than chance. None if stopped.
-    pub(crate) fn stands_alone(&self, keep_going: KeepGoing<'_>) -> Option<bool> {
+    pub(crate) fn stands_alone(&self, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Option<bool> {
         let pieces = self.pieces();
         let dictionary = self.dictionary(&pieces, keep_going)?;
+        // Solved twice: with the rows before and without.
+        allowance.spend(2.0 * folds::products(&pieces, dictionary.len(), 1, 1));
         // Pieces of a fold stand in the order of their first rows.
         let split = |fold: &Range<usize>| {
             let since = |&node: &usize| pieces.row[node].is_some_and(|row| row >= self.from);
@@ -169,7 +172,7 @@ mod tests {
         let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.3 };
         let (settings, inputs, hyperparameters) = (&settings, &Inputs::identity(1), &hyperparameters);
         let change = Change { settings, rows, from, inputs, hyperparameters, lambda: 0.8, room: 50, seed: 1 };
-        change.stands_alone(&|| goes_on)
+        change.stands_alone(&|| goes_on, &Allowance::unlimited())
     }
 
     #[test]

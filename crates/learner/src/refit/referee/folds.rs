@@ -6,7 +6,8 @@
 //! u_k = (sum of the other A + ratio I)^-1 (sum of the other p)            V of fold k is phi'u_k
 //! ```
 
-use super::pieces::Pieces;
+use super::pieces::{FOLDS, Pieces};
+use crate::allowance::{covariances, solution};
 use crate::math::dense::{Matrix, Op, Scratch, axpy, multiply, solve_general_into};
 use crate::math::dictionary::Dictionary;
 use crate::math::evidence::KeepGoing;
@@ -33,6 +34,14 @@ pub(super) fn each<T: Send>(count: usize, f: impl Fn(usize) -> T + Sync + Send) 
     } else {
         (0..count).map(f).collect()
     }
+}
+
+/// Products of a dictionary of these `elements` on all folds, for these numbers of `lambdas` and `ridges`.
+pub(super) fn products(pieces: &Pieces, elements: usize, lambdas: usize, ridges: usize) -> f64 {
+    let (n, m, values) = (pieces.nodes() as f64, elements as f64, (lambdas * ridges) as f64);
+    let sums = covariances(n * m, pieces.dim) + n * m * m * (0.5 + lambdas as f64);
+    let solved = covariances(n * m, pieces.dim) + n * m * values * pieces.columns() as f64;
+    sums + FOLDS as f64 * values * solution(elements) + solved
 }
 
 /// A and p of `nodes`, which are whole pieces; none if stopped. O(n m^2) for each lambda.

@@ -66,6 +66,11 @@ impl<'a> Jury<'a> {
         out
     }
 
+    /// Products of a first reference and one verdict.
+    pub(super) fn products(&self) -> f64 {
+        (2 * REFERENCE_ROUNDS * self.candidates.len() * self.pieces.nodes() * self.pieces.columns()) as f64
+    }
+
     /// Candidates whose values are numbers.
     pub(super) fn candidates(&self) -> &[Candidate] {
         &self.candidates

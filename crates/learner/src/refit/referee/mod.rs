@@ -15,6 +15,7 @@ mod tests;
 
 use super::error::{DeadEnd, RefitError};
 use super::search::{Found, Search, Structure, StructureReport};
+use crate::allowance::{self, Allowance};
 use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, Profile};
@@ -100,7 +101,7 @@ pub(super) struct Choice {
     pub(super) hyperparameters: Hyperparameters,
     pub(super) lambda: f64,
     pub(super) report: SelectionReport,
-    /// The last search for relevances, and what it found; none if there was no time, or nothing to climb. Its targets are in their
+    /// The last search for relevances, and what it found; none if nothing was left for it, or nothing to climb. Its targets are in their
     /// standard deviations.
     pub(super) found: Option<(Search, Found)>,
     /// Structures that the first search has tried.
@@ -226,11 +227,12 @@ struct Pool<'a> {
     members: Vec<Member>,
     contenders: Vec<Contender>,
     keep_going: KeepGoing<'a>,
+    allowance: &'a Allowance,
 }
 
-/// Choose. Called in a pool of threads it uses them, and gives the same bits with any number of them as long as the time suffices.
+/// Choose. Called in a pool of threads it uses them, and gives the same bits with any number of them.
 ///
-/// `keep_going` is the stop flag, asked between blocks of rows. Once `time_left`, asked between kernels, is false, the choice is among
+/// `keep_going` is the stop flag, asked between blocks of rows. Once `allowance`, asked between kernels, is used up, the choice is among
 /// those that are there: one at least.
 ///
 /// # Errors
@@ -239,21 +241,21 @@ pub(super) fn choose(
     question: &Question<'_>,
     note: Note<'_>,
     keep_going: KeepGoing<'_>,
-    time_left: KeepGoing<'_>,
+    allowance: &Allowance,
 ) -> Result<Choice, RefitError> {
-    choose_with_pool(question, note, keep_going, time_left).map(|(choice, _)| choice)
+    choose_with_pool(question, note, keep_going, allowance).map(|(choice, _)| choice)
 }
 
 fn choose_with_pool<'a>(
     question: &'a Question<'a>,
     note: Note<'_>,
     keep_going: KeepGoing<'a>,
-    time_left: KeepGoing<'a>,
+    allowance: &'a Allowance,
 ) -> Result<(Choice, Pool<'a>), RefitError> {
-    let mut pool = Pool::new(question, keep_going);
+    let mut pool = Pool::new(question, keep_going, allowance);
     let mut all_there = true;
-    let mut in_time = |pool: &Pool<'_>| {
-        all_there &= pool.members.is_empty() || time_left();
+    let mut goes_on = |pool: &Pool<'_>| {
+        all_there &= pool.members.is_empty() || allowance.left();
         all_there
     };
     let compared = question.compared();
@@ -277,7 +279,7 @@ fn choose_with_pool<'a>(
         let name = shape.name(&name);
         if linear && both {
             beside.push((name, shape));
-        } else if compared.contains(&linear) && pool.has_not(&name) && in_time(&pool) {
+        } else if compared.contains(&linear) && pool.has_not(&name) && goes_on(&pool) {
             pool.add(name, shape, None)?;
         }
     }
@@ -285,14 +287,14 @@ fn choose_with_pool<'a>(
     let (mut found, mut structures): (Option<Fitted>, _) = (None, Vec::new());
     let rounds = if question.kernel.is_some() { 0 } else { SEARCH_ROUNDS };
     for number in 1..=rounds {
-        if !in_time(&pool) {
+        if !goes_on(&pool) {
             break;
         }
         let returns = pool.returns()?;
-        let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, time_left };
+        let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, allowance };
         let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), found.take(), &mut round)?;
         found = next;
-        if !in_time(&pool) {
+        if !goes_on(&pool) {
             break;
         }
         let (aside, plain): (Vec<_>, Vec<_>) =
@@ -301,7 +303,7 @@ fn choose_with_pool<'a>(
             best_beside = best_of_each(aside).map(|proposal| (proposal.name, proposal.shape)).collect();
         }
         for proposal in joining(plain) {
-            if pool.has_not(&proposal.name) && in_time(&pool) {
+            if pool.has_not(&proposal.name) && goes_on(&pool) {
                 pool.add(proposal.name, proposal.shape, None)?;
             }
         }
@@ -309,13 +311,13 @@ fn choose_with_pool<'a>(
     let may_be_smooth = question.has_other_kinds() && question.settings.profile == Profile::Matern52;
     if rounds > 0
         && may_be_smooth
-        && in_time(&pool)
+        && goes_on(&pool)
         && let Some((name, shape)) = pool.smooth(&evidence)?
     {
         pool.add(name, shape, None)?;
     }
     for (name, shape) in beside.into_iter().chain(best_beside) {
-        if pool.has_not(&name) && in_time(&pool) {
+        if pool.has_not(&name) && goes_on(&pool) {
             pool.add(name, shape, None)?;
         }
     }
@@ -339,7 +341,7 @@ fn best_of_each(proposals: Vec<Proposal>) -> impl Iterator<Item = Proposal> {
 }
 
 impl<'a> Pool<'a> {
-    fn new(question: &'a Question<'a>, keep_going: KeepGoing<'a>) -> Self {
+    fn new(question: &'a Question<'a>, keep_going: KeepGoing<'a>, allowance: &'a Allowance) -> Self {
         let columns = &question.settings.rewards;
         let pieces = Pieces::new(&Source {
             rows: question.rows,
@@ -354,7 +356,7 @@ impl<'a> Pool<'a> {
         let chosen = pieces.sample(CANDIDATES, question.seed ^ 0xd1c7);
         let states = chosen.iter().flat_map(|&node| &pieces.states[node * dim..(node + 1) * dim]).copied().collect();
         let (members, contenders) = (Vec::new(), Vec::new());
-        Self { question, pieces, lambdas: question.lambdas(), states, members, contenders, keep_going }
+        Self { question, pieces, lambdas: question.lambdas(), states, members, contenders, keep_going, allowance }
     }
 
     fn has_not(&self, name: &str) -> bool {
@@ -375,6 +377,9 @@ impl<'a> Pool<'a> {
         {
             ratios.push(ratio);
         }
+        let (states, elements) = (self.states.len() / pieces.dim, dictionary.len());
+        self.allowance.spend(allowance::pivots(states, elements, pieces.dim));
+        self.allowance.spend(folds::products(pieces, elements, lambdas.len(), ratios.len()));
         let values = out_of_fold(pieces, &dictionary, lambdas, &ratios, keep_going).ok_or(RefitError::Stopped)?;
         self.members.push(Member { name, shape, elements: dictionary.elements_len() });
         self.contenders.push(Contender { ratios, values });
@@ -393,6 +398,7 @@ impl<'a> Pool<'a> {
     /// What the candidates score against the first of the references.
     fn verdict(&self, jury: &Jury<'_>) -> Result<Verdict, RefitError> {
         let start = self.start(jury)?;
+        self.allowance.spend(jury.products());
         let spread = jury.spread(&jury.targets(FOLLOWING, &start));
         Ok(jury.judge(FOLLOWING, &start, &spread))
     }
@@ -414,7 +420,7 @@ impl<'a> Pool<'a> {
         let best = candidates.min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(candidate, _)| candidate.kernel);
         let Member { name, shape, .. } = &self.members[best];
         let returns = jury.targets(FITTED, &verdict.reference);
-        let smooth = evidence.smooth(shape, &returns, self.pieces.columns(), self.keep_going)?;
+        let smooth = evidence.smooth(shape, &returns, self.pieces.columns(), self.keep_going, self.allowance)?;
         Ok(smooth.map(|smooth| (format!("{name} gaussian"), smooth)))
     }
 
@@ -509,6 +515,7 @@ impl<'a> Pool<'a> {
     fn decide(&self) -> Result<(Hyperparameters, f64, SelectionReport), RefitError> {
         let jury = self.jury();
         let start = self.start(&jury)?;
+        self.allowance.spend(DECIDING.len() as f64 * jury.products());
         let spread = jury.spread(&jury.targets(1.0, &start));
         let verdicts: Vec<Verdict> = DECIDING.iter().map(|&l| jury.judge(l, &start, &spread)).collect();
         let candidates = jury.candidates();

@@ -7,6 +7,7 @@ use super::super::search::{Data, Effort, EvidenceKind, Found, Search, Structure,
 use super::folds::each;
 use super::pieces::Pieces;
 use super::{LINEAR, Question, Shape};
+use crate::allowance::{self, Allowance};
 use crate::math::dense::{Matrix, Tridiagonal};
 use crate::math::embedding::StateKind;
 use crate::math::evidence::KeepGoing;
@@ -104,7 +105,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Search for relevances, and then the kernels of ladder and multiples, those with the most evidence first; none of these once the
-    /// time is used up. `before` is what the
+    /// budget is used up. `before` is what the
     /// search of the round before has found; `name` says which round this is.
     pub(super) fn proposals(
         &self,
@@ -119,7 +120,7 @@ impl<'a> Evidence<'a> {
             Err(RefitError::NoAscent(_)) => None,
             found => Some(found?),
         };
-        if !(round.time_left)() {
+        if !round.allowance.left() {
             // None of them could be compared any more.
             return Ok((Vec::new(), found));
         }
@@ -145,7 +146,8 @@ impl<'a> Evidence<'a> {
             }
         }
         shapes.retain(|(_, shape)| self.question.may_be_chosen(&shape.metric));
-        let evidence = self.of_each(&targets, shapes.iter().map(|(_, shape)| shape), round.keep_going)?;
+        let evidence =
+            self.of_each(&targets, shapes.iter().map(|(_, shape)| shape), round.keep_going, round.allowance)?;
         let named = shapes.into_iter().zip(evidence);
         let mut out: Vec<_> = named.map(|((name, shape), evidence)| Proposal { name, shape, evidence }).collect();
         out.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
@@ -160,10 +162,11 @@ impl<'a> Evidence<'a> {
         returns: &[f64],
         columns: usize,
         keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<Option<Shape>, RefitError> {
         let with = |q: f64| Shape { metric: multiplied(&shape.metric, q), profile: Profile::Gaussian, ..shape.clone() };
         let shapes: Vec<Shape> = std::iter::once(shape.clone()).chain(SMOOTH.map(with)).collect();
-        let evidence = self.of_each(&self.targets(returns, columns), shapes.iter(), keep_going)?;
+        let evidence = self.of_each(&self.targets(returns, columns), shapes.iter(), keep_going, allowance)?;
         let best = (0..shapes.len()).max_by(|&a, &b| evidence[a].total_cmp(&evidence[b])).expect("some shapes");
         Ok((best > 0).then(|| shapes[best].clone()))
     }
@@ -174,9 +177,11 @@ impl<'a> Evidence<'a> {
         targets: &Matrix,
         shapes: impl Iterator<Item = &'s Shape>,
         keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
     ) -> Result<Vec<f64>, RefitError> {
         let kernels: Vec<Kernel> = shapes.map(|shape| self.question.kernel(shape)).collect();
         let (states, few) = self.compared(targets);
+        allowance.spend(kernels.len() as f64 * allowance::over_ridges(few.rows(), self.rows.dim));
         let of = |k: usize| keep_going().then(|| profiled(&kernels[k], self.rows.dim, &states, &few));
         each(kernels.len(), of).into_iter().collect::<Option<_>>().ok_or(RefitError::Stopped)
     }
@@ -228,7 +233,7 @@ impl<'a> Evidence<'a> {
             by: EvidenceKind::Exact,
             note: &mut |structure: &Structure, rows, found: &[Ascent]| note(*number, structure, rows, found),
             keep_going: round.keep_going,
-            time_left: round.time_left,
+            allowance: round.allowance,
         };
         let (found, directed) = match before {
             Some(Fitted { found, directed, .. }) => {
@@ -265,7 +270,7 @@ pub(super) struct Round<'a> {
     pub(super) note: super::Note<'a>,
     pub(super) structures: &'a mut Vec<StructureReport>,
     pub(super) keep_going: KeepGoing<'a>,
-    pub(super) time_left: KeepGoing<'a>,
+    pub(super) allowance: &'a Allowance,
 }
 
 /// The metric with all inverse squared lengthscales multiplied.

@@ -38,7 +38,7 @@ pub struct SelectionReport {
     pub candidates: Vec<CandidateReport>,
     /// For each lambda the best that the chosen kernel makes of it.
     pub lambdas: Vec<LambdaReport>,
-    /// Whether the time ended before all kernels were tried.
+    /// Whether the budget ended before all kernels were tried.
     pub out_of_time: bool,
     /// What the comparison has noticed.
     pub findings: Vec<Diagnostic>,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::allowance::Allowance;
 use crate::diagnostics::Diagnostic;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
@@ -74,7 +75,7 @@ fn question<'a>(rows: &'a Rows, settings: &'a Settings, inputs: &'a Inputs) -> Q
 }
 
 fn asked(question: &Question<'_>) -> Choice {
-    choose(question, &mut |_, _, _, _| (), &|| true, &|| true).unwrap()
+    choose(question, &mut |_, _, _, _| (), &|| true, &Allowance::unlimited()).unwrap()
 }
 
 /// The rows in this order.
@@ -439,13 +440,16 @@ fn a_few_heavy_rows_leave_others_to_choose_by() {
 }
 
 #[test]
-fn when_time_is_up_the_choice_is_among_what_is_there() {
+fn when_the_budget_is_used_up_the_choice_is_among_what_is_there() {
     let (settings, inputs, rows) = (settings(), inputs(), walk(1000, 40, 2, 70));
     let question = question(&rows, &settings, &inputs);
-    let choice = choose(&question, &mut |_, _, _, _| (), &|| true, &|| false).unwrap();
+    let choice = choose(&question, &mut |_, _, _, _| (), &|| true, &Allowance::none()).unwrap();
     assert!(choice.report.out_of_time && choice.found.is_none());
     assert_eq!(choice.report.candidates.len(), 1);
-    assert_eq!(choose(&question, &mut |_, _, _, _| (), &|| false, &|| true).err(), Some(RefitError::Stopped));
+    assert_eq!(
+        choose(&question, &mut |_, _, _, _| (), &|| false, &Allowance::unlimited()).err(),
+        Some(RefitError::Stopped)
+    );
 }
 
 #[test]
@@ -467,7 +471,7 @@ fn directions_that_were_asked_for_are_given() {
 fn values_that_are_all_the_same_are_not_enough() {
     let (settings, inputs, mut rows) = (settings(), inputs(), walk(400, 40, 2, 90));
     rows.rewards.fill(0.0);
-    let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _, _| (), &|| true, &|| true);
+    let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _, _| (), &|| true, &Allowance::unlimited());
     assert!(matches!(found.err(), Some(RefitError::NotEnough(_))));
 }
 

@@ -1,0 +1,72 @@
+//! What a search finds that its budget ends: a function of rows, settings, seed and budget, whatever the clock and the threads do.
+
+use criticd_learner::allowance::Allowance;
+use criticd_learner::heads::{Cumulant, Head, Rate};
+use criticd_learner::refit::{self, Candidate, RefitJob};
+use criticd_learner::window::Window;
+use criticd_learner::{DriftSensitivity, KernelKind, Learner, Settings};
+use criticd_reference::wander;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const COLUMNS: usize = 4;
+
+fn job(settings: Settings) -> RefitJob {
+    let settings = Settings { refit_first_rows: 0, drift_sensitivity: DriftSensitivity::Off, ..settings };
+    let (mut learner, mut window) = (Learner::new(settings, None), Window::new(2, COLUMNS, 500));
+    let rows = wander(500, 3, COLUMNS, 11);
+    window.extend(&rows, 0..rows.len());
+    learner.step(&window);
+    learner.request_refit();
+    learner.refit_job(&window, learner.refit_due().unwrap()).unwrap()
+}
+
+/// Everything of a candidate.
+fn told(found: &Candidate) -> (Vec<u8>, String) {
+    (rmp_serde::to_vec_named(&*found.model).unwrap(), format!("{:?}", found.report))
+}
+
+#[test]
+fn neither_threads_nor_the_clock_decide_where_a_budget_ends_a_search() {
+    let heads = (1..COLUMNS)
+        .map(|k| Head::new(format!("h{k}"), Cumulant::Reward(k), Rate::Discount(0.2 * k as f64)))
+        .collect::<Vec<_>>();
+    let small = Settings { dictionary_max: 60, search_starts: 6, evidence_rows: 100, ..Settings::default() };
+    let by_evidence = Settings { kernel: KernelKind::Auto, ..Settings::paper() };
+    let all = [
+        ("returns", small.clone()),
+        ("evidence", Settings { dictionary_max: 60, search_starts: 6, evidence_rows: 100, ..by_evidence }),
+        ("heads", Settings { heads, ..small }),
+    ];
+    for (what, settings) in all {
+        let job = job(settings);
+        let whole = Allowance::unlimited();
+        let best = told(&refit::run_within(&job, &|| true, &whole).unwrap());
+        assert!(!whole.has_ended());
+        let mut differ = 0;
+        for share in [1, 30, 70] {
+            let within = |keep_going: &(dyn Fn() -> bool + Sync)| {
+                let allowance = Allowance::of_products(share * whole.spent() / 100);
+                let found = refit::run_within(&job, keep_going, &allowance).unwrap();
+                assert!(found.report.out_of_time || share == 70, "{what}: {share} % are not enough");
+                (told(&found), allowance.spent())
+            };
+            let alone = within(&|| true);
+            differ += usize::from(alone.0 != best);
+            for threads in [1, 2] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                assert!(pool.install(|| within(&|| true)) == alone, "{what}, {share} %, {threads} threads");
+            }
+            // A machine that is slow now and then.
+            let asked = AtomicU64::new(0);
+            let slowly = || {
+                if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(64) {
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+                true
+            };
+            assert!(within(&slowly) == alone, "{what}, {share} %: slowly");
+        }
+        assert!(differ >= 2, "{what}: the budget has ended {differ} searches");
+    }
+}
