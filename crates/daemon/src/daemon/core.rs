@@ -33,7 +33,7 @@ mod status;
 mod what_if;
 mod work;
 
-pub use caller::Caller;
+pub use caller::{Asker, Caller};
 pub use ports::{Asked, Call, Now, Output, RefitDone, RefusedAppend};
 pub use refusals::Refused;
 

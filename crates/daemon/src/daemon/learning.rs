@@ -17,6 +17,7 @@ use super::what_if_thread::Task as Question;
 use super::{Command, DRAIN, POLL_INTERVAL, TICK};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::http::PageQuestion;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::telemetry::{EventBus, Restarts, Stage, Timings};
@@ -72,6 +73,8 @@ pub(super) struct Inbox {
     /// Rows that were to be found, to be taken back.
     pub(super) found: Receiver<RemovalFound>,
     pub(super) written: Receiver<CheckpointDone>,
+    /// Questions of pages to models of the transition.
+    pub(super) pages: Receiver<PageQuestion>,
     pub(super) commands: Receiver<Command>,
 }
 
@@ -252,6 +255,11 @@ impl Learning {
             },
             recv(self.inbox.written) -> done => if let Ok(done) = done {
                 self.core.checkpoint_done(&done, now);
+            },
+            recv(self.inbox.pages) -> question => match question {
+                Ok(question) => self.core.ask_for_page(question, now),
+                // There is no page.
+                Err(_) => self.inbox.pages = never(),
             },
             recv(self.inbox.commands) -> command => match command {
                 Ok(command) => self.handle(command),
@@ -508,7 +516,7 @@ impl Learning {
                 Output::FollowRebuild(rebuilt) => drop(self.outlets.rebuilds.send(RebuildTask::Follow(rebuilt))),
                 Output::Remove(job) => drop(self.outlets.removals.send(job)),
                 // There is a place for each that the core hands out.
-                Output::WhatIf(caller, job) => drop(self.outlets.questions.send((caller, job))),
+                Output::WhatIf(asker, job) => drop(self.outlets.questions.send((asker, job))),
                 Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
                 // The core hands out one at a time.
                 Output::Checkpoint(checkpoint) => drop(self.outlets.checkpoints.send(checkpoint)),
@@ -675,7 +683,7 @@ mod tests {
 
     fn learning_of(config: Arc<Config>, ingest: Receiver<Bytes>, calls: Turns<Forwarded>) -> Learning {
         let (wants, done, rebuilt, written, commands) = (never(), never(), never(), never(), never());
-        let inbox = Inbox { ingest, calls, wants, done, rebuilt, found: never(), written, commands };
+        let inbox = Inbox { ingest, calls, wants, done, rebuilt, found: never(), written, pages: never(), commands };
         let outlets = Outlets {
             tasks: bounded(1).0,
             rebuilds: bounded(1).0,

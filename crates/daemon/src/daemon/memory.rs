@@ -11,7 +11,7 @@ use super::bounds::{
 use super::rebuild::WINDOW_ROWS;
 use super::transport_limits;
 use crate::config::{Config, ConfigParts, Limits};
-use crate::http::waiting_bytes;
+use crate::http::{kept_plans, waiting_bytes};
 use crate::learner::act::Decision;
 use crate::learner::batch::CANDIDATES;
 use crate::learner::heads;
@@ -316,7 +316,8 @@ impl Footprint {
         let largest = critics.iter().map(|settings| settings.dictionary_max).max().unwrap_or(0);
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
         let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
-        let queues = transport.queues_bytes() + read_bytes(config, rewards) + (2 * PAGED_MAX + 5) * snapshot;
+        let snapshots = 2 * PAGED_MAX + 5 + kept_plans(config);
+        let queues = transport.queues_bytes() + read_bytes(config, rewards) + snapshots * snapshot;
         let queues = queues + evaluation_bytes(config, critics, dim, rewards_per_row) + waiting_bytes(config);
         let window = Window::bytes_max(dim, rewards_per_row, *window_rows);
         let models: Vec<ModelFootprint> =

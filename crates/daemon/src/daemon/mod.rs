@@ -65,7 +65,7 @@ use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use self::what_if_thread::WhatIf;
 use crate::clock::Clock;
 use crate::config::{self, Config};
-use crate::http::{self, Http};
+use crate::http::{self, Http, PageQuestion};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
@@ -298,6 +298,7 @@ struct CoreStart {
     /// None without a dashboard.
     feed: Option<EventBus>,
     http_restarts: Restarts,
+    pages: Receiver<PageQuestion>,
     warm: Option<Feeding>,
     lock: std::fs::File,
 }
@@ -385,9 +386,8 @@ impl Daemon {
         let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone(), clock);
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
-        let pulse = Arc::new(Heartbeat::default());
-        let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
-        let http_restarts = Restarts::default();
+        let (pulse, http_restarts) = (Arc::new(Heartbeat::default()), Restarts::default());
+        let ((feed, notices), (questions, pages)) = (telemetry::feed(Arc::clone(&pulse)), bounded(1));
         let sources = http::Sources {
             board,
             notices,
@@ -397,6 +397,7 @@ impl Daemon {
             endpoints: transport.endpoints.clone(),
             restarts: http_restarts.clone(),
             shelf: shelf(&config, &lock)?,
+            questions,
         };
         drop(starting);
         let http = listener.map(|listener| Http::start_on(&config, listener, sources)).transpose();
@@ -418,7 +419,7 @@ impl Daemon {
         let warm = plan.map(|plan| daemon.read_table(plan)).transpose()?;
         let feed = http.is_some().then_some(feed);
         daemon.http = http;
-        let start = CoreStart { core, clock, timings, feed, http_restarts, warm, lock };
+        let start = CoreStart { core, clock, timings, feed, http_restarts, pages, warm, lock };
         daemon.start_threads(start, transport, command_queue)?;
         daemon.announce(keys.as_ref())?;
         Ok(daemon)
@@ -439,12 +440,11 @@ impl Daemon {
         transport: Transport,
         commands: Receiver<Command>,
     ) -> Result<(), StartError> {
-        let CoreStart { core, clock, timings, feed, http_restarts, warm, lock } = start;
+        let CoreStart { core, clock, timings, feed, http_restarts, pages, warm, lock } = start;
         let config = Arc::clone(&self.config.lock());
         let (calls, call_queue) = turns(CALLS);
         let (wants, want_queue) = bounded(WANTS);
-        let (fresh, fresh_queue) = bounded(1);
-        let (tasks, task_queue) = bounded(1);
+        let ((fresh, fresh_queue), (tasks, task_queue)) = (bounded(1), bounded(1));
         let ((done, done_queue), (questions, question_queue)) = (bounded(2), bounded(QUESTIONS));
         let (garbage, garbage_queue) = bounded(GARBAGE);
         let ((rebuilds, rebuild_queue), (rebuilt, rebuilt_queue)) = (bounded(1), bounded(1));
@@ -465,6 +465,7 @@ impl Daemon {
             rebuilt: rebuilt_queue,
             found: found_queue,
             written: written_queue,
+            pages,
             commands,
         };
         let (replies, publish) = (transport.replies.clone(), transport.publish.clone());

@@ -11,8 +11,7 @@ use crate::math::embedding::StateKind;
 use crate::snapshot::Snapshot;
 use crate::transition::without_unit;
 use crate::wire::{
-    Answers, ArrayForm, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json,
-    encode_snapshot, plan_to_json,
+    Answers, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json, plan_to_json,
 };
 use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Rewarded, Wanted, WorldError};
 use parking_lot::Mutex;
@@ -89,8 +88,8 @@ impl Asked {
 /// What is answered.
 #[derive(Debug)]
 pub enum Answer {
-    /// A plan: what is to be known of it, and the values of actions as a file has them.
-    Plan(Value, Vec<u8>),
+    /// A plan: what is to be known of it, and the values of actions.
+    Plan(Value, Box<Snapshot>),
     /// A course.
     Rollout(Value),
 }
@@ -159,8 +158,7 @@ impl WhatIfJob {
             found["reward_rows"] = rows.into();
         }
         self.describe(&mut found, known);
-        let model = encode_snapshot(&planned.snapshot, ArrayForm::Tensor, true);
-        Ok(Answer::Plan(found, model))
+        Ok(Answer::Plan(found, Box::new(planned.snapshot)))
     }
 
     /// Let the model that is handed out say what its numbers are.

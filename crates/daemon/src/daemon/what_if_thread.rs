@@ -1,15 +1,17 @@
 //! The thread that answers questions to models of the transition, one after the other, of each peer one at a time.
 
-use super::core::Caller;
+use super::core::Asker;
 use super::what_if::{Answer, UnderWay, WhatIfJob};
+use crate::http::WhatIfFound;
 use crate::panics;
 use crate::transport::{Outbox, Reply};
-use crate::wire::{self, ErrorCode, WireError};
+use crate::wire::{self, ArrayForm, ErrorCode, WireError, encode_snapshot};
 use crossbeam_channel::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// A question, and who asks it.
-pub(super) type Task = (Caller, Box<WhatIfJob>);
+pub(super) type Task = (Asker, Box<WhatIfJob>);
 
 /// The thread.
 pub(super) struct WhatIf {
@@ -27,9 +29,9 @@ impl WhatIf {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_unchanged why={e}");
         }
-        for (caller, mut job) in &self.tasks {
-            let connection = caller.peer.connection;
-            if !self.under_way.is_waiting(connection) {
+        for (asker, mut job) in &self.tasks {
+            let connection = asker.connection();
+            if !self.under_way.is_waiting(connection) || !asker.is_there() {
                 self.under_way.end(connection);
                 continue;
             }
@@ -38,8 +40,19 @@ impl WhatIf {
                 let message = format!("the model of the transition panicked: {}", panics::message(&*panic));
                 Err(WireError::new(ErrorCode::Internal, message))
             });
+            let caller = match asker {
+                Asker::Peer(caller) => caller,
+                Asker::Page(page) => {
+                    self.under_way.end(connection);
+                    page.answer(answer.map(found));
+                    continue;
+                }
+            };
             let reply = match &answer {
-                Ok(Answer::Plan(found, model)) => caller.reply(&wire::Reply::Plan { found, model }),
+                Ok(Answer::Plan(found, model)) => {
+                    let model = &encode_snapshot(model, ArrayForm::Tensor, true);
+                    caller.reply(&wire::Reply::Plan { found, model })
+                }
                 Ok(Answer::Rollout(found)) => caller.reply(&wire::Reply::Rollout(found)),
                 Err(error) => caller.refuse(error),
             };
@@ -47,5 +60,13 @@ impl WhatIf {
             // A transport that has ended has no use for it.
             drop(self.replies.send(reply));
         }
+    }
+}
+
+/// What a page gets.
+fn found(answer: Answer) -> WhatIfFound {
+    match answer {
+        Answer::Plan(document, model) => WhatIfFound { document, model: Some(Arc::from(model)) },
+        Answer::Rollout(document) => WhatIfFound { document, model: None },
     }
 }

@@ -4,6 +4,7 @@
 mod best;
 
 use super::truth::Truth;
+use super::what_if_query::PlanQuery;
 use crate::learner::marginal::{marginal, spread_out};
 use crate::snapshot::{Ask, Evaluation, Evaluator};
 use crate::transition::Invalid;
@@ -49,13 +50,13 @@ pub(super) struct View {
     /// Whether the others are averaged over visited states, in place of standing somewhere.
     #[serde(default)]
     pub(super) average: bool,
-    /// An earlier generation that is kept, `then:` and a number of rows for the model as it was when they had been stored, `truth` for the true value in a simulator, or `head:NAME` for a head; the value of the present
-    /// model if left out.
+    /// An earlier generation that is kept, `then:` and a number of rows for the model as it was when they had been stored, `truth` for the true value in a simulator,
+    /// `plan:DISCOUNT:REWARD` for the plan for a reward, or `head:NAME` for a head; the value of the present model if left out.
     pub(super) of: Option<Of>,
 }
 
 /// The subject of a picture other than the value of the present model.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) enum Of {
     /// An earlier model.
@@ -66,6 +67,8 @@ pub(super) enum Of {
     Head(String),
     /// The model as it was when this number of rows had been stored.
     Then(u64),
+    /// The best actions for a reward.
+    Plan(PlanQuery),
 }
 
 impl TryFrom<String> for Of {
@@ -75,7 +78,10 @@ impl TryFrom<String> for Of {
         if let Some(name) = text.strip_prefix("head:") {
             return Ok(Self::Head(name.to_owned()));
         }
-        let wrong = || "of must be a generation, truth, then:ROWS, or head:NAME".to_owned();
+        let wrong = || "of must be a generation, truth, then:ROWS, plan:DISCOUNT:REWARD, or head:NAME".to_owned();
+        if let Some(plan) = text.strip_prefix("plan:") {
+            return PlanQuery::named(plan).map(Self::Plan).ok_or_else(wrong);
+        }
         if let Some(offset) = text.strip_prefix("then:") {
             return offset.parse().map(Self::Then).map_err(|_| wrong());
         }
@@ -496,5 +502,6 @@ pub(super) mod tests {
         assert_eq!((of("12"), of("truth")), (Ok(Of::Generation(12)), Ok(Of::Truth)));
         assert_eq!((of("then:40"), of("then:x").is_err()), (Ok(Of::Then(40)), true));
         assert!(of("-1").unwrap_err().starts_with("of must be"));
+        assert_eq!((of("plan:0.5:x"), of("plan:x").is_err()), (Ok(Of::Plan(PlanQuery::named("0.5:x").unwrap())), true));
     }
 }

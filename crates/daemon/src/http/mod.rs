@@ -19,6 +19,7 @@
 //! | bytes for a browser that takes none | cut off after 30 s |
 //! | answers of more than 64 KiB (4 MiB of all, and of metrics; one may exceed it) | 503; an open page misses the frame |
 //! | asks for the watcher (32) | 503 |
+//! | questions to models of the transition (1 of all pages, 4 answers) | the page hears so, and asks again |
 //! | answers that take the model (2 % of the time) | an older one to the same question, else 503 |
 //! | earlier models for comparison (8 of a critic, 16 MiB) | the oldest is forgotten |
 //!
@@ -56,16 +57,20 @@ mod trajectories;
 mod trust;
 mod truth;
 mod watcher;
+mod what_if;
+mod what_if_query;
 
 pub use self::looking_back::Relearn;
 pub use self::persistence::Shelf;
 use self::response_budget::WAITING_BYTES;
 pub use self::truth::Truth;
+use self::what_if::ANSWERS;
+pub use self::what_if::{PageQuestion, WaitingPage, WhatIfFound};
 use crate::board::Board;
 use crate::config::Config;
 use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};
 use crate::transport::{Counters, Endpoints};
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -96,6 +101,8 @@ pub struct Sources {
     pub restarts: Restarts,
     /// The place for the past that the page shows; none without a journal.
     pub shelf: Option<Shelf>,
+    /// Where questions to models of the transition go.
+    pub questions: Sender<PageQuestion>,
 }
 
 /// Why the server cannot start.
@@ -242,10 +249,11 @@ impl Http {
     pub fn start_on(config: &Config, listener: Listener, sources: Sources) -> Result<Self, StartError> {
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
         let Listener { listener, address } = listener;
-        let Sources { board, notices, pulse, timings, counters, endpoints, restarts, shelf } = sources;
+        let Sources { board, notices, pulse, timings, counters, endpoints, restarts, shelf, questions } = sources;
         let (asks, asked) = bounded(ASKS);
         let (frames, frame) = tokio::sync::watch::channel(Arc::default());
         let mut watcher = watcher::Watcher::new(config, endpoints, board, notices, asked, frames);
+        watcher.ask(questions, config.limits.wire());
         if let Some(shelf) = shelf {
             watcher.resume_from(shelf);
         }
@@ -320,6 +328,12 @@ impl Http {
     }
 }
 
+/// Plans that pages have asked for and that stay at most: those that are known, and the one that is being answered.
+pub fn kept_plans(config: &Config) -> usize {
+    let plans = config.critics.iter().any(|critic| critic.world) && config.http != "off";
+    if plans { ANSWERS + 1 } else { 0 }
+}
+
 /// Bytes that wait on connections at most, where the settings have the server at all.
 pub fn waiting_bytes(config: &Config) -> usize {
     if config.http == "off" { 0 } else { WAITING_BYTES }
@@ -361,6 +375,7 @@ mod tests {
             endpoints: Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint },
             restarts: restarts.clone(),
             shelf: None,
+            questions: bounded(1).0,
         };
         let http = Http::start(&config, sources).unwrap().unwrap();
         for count in 1..=2 {

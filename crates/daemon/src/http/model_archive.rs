@@ -5,6 +5,7 @@
 //! daemon in a file of their own, which is written when there is another generation, and at a stop.
 
 use super::looking_back::LookingBack;
+use super::what_if::WhatIf;
 use crate::sealed::Seal;
 use crate::snapshot::Snapshot;
 use crate::whole_file;
@@ -32,6 +33,8 @@ pub(super) struct Kept {
     new: bool,
     /// Models of any moment; none without a journal.
     pub(super) then: Option<LookingBack>,
+    /// Plans for other rewards; none before the core is known.
+    pub(super) what_if: Option<WhatIf>,
 }
 
 impl Kept {

@@ -5,6 +5,7 @@ use super::map::{Of, View};
 use super::path::PathQuery;
 use super::relevance::RelevanceQuery;
 use super::stream_positions::NewestQuery;
+use super::what_if_query::{CourseQuery, PlanQuery};
 use crate::snapshot::Snapshot;
 use crate::telemetry;
 use bytes::Bytes;
@@ -38,6 +39,10 @@ pub(super) enum Question {
     Heads(HeadsQuery),
     /// Where each stream is now.
     Newest(NewestQuery),
+    /// What the robot would do for a reward.
+    Plan(PlanQuery),
+    /// Where it will be.
+    Course(CourseQuery),
 }
 
 impl Question {
@@ -57,6 +62,8 @@ impl Question {
             Self::Relevance(query) => query.critic.as_deref(),
             Self::Heads(query) => query.critic.as_deref(),
             Self::Newest(query) => query.critic.as_deref(),
+            Self::Plan(query) => query.critic.as_deref(),
+            Self::Course(query) => query.critic.as_deref(),
         }
     }
 }
@@ -94,7 +101,7 @@ impl Answer {
         let same = std::ptr::eq(self.snapshot.as_ptr(), Arc::as_ptr(snapshot));
         let young = |most| self.generation == snapshot.generation && self.given.elapsed() < most;
         match &self.question {
-            Question::Map(_) => same,
+            Question::Map(_) | Question::Plan(_) | Question::Course(_) => same,
             Question::Path(_) => same && self.end == end,
             Question::Newest(_) => self.end == end,
             Question::Errors(_) | Question::Heads(_) => young(ERRORS_AGE),

@@ -206,6 +206,8 @@ pub(super) fn routers(site: Site) -> Routers {
         .route("/api/heads", drawn(Question::Heads, JSON))
         .route("/api/newest", drawn(Question::Newest, JSON))
         .route("/api/relevance", drawn(Question::Relevance, JSON))
+        .route("/api/plan", drawn(Question::Plan, JSON))
+        .route("/api/rollout", drawn(Question::Course, JSON))
         .layer(from_fn_with_state(waiting, count))
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });

@@ -20,6 +20,8 @@ use super::stream_positions::newest;
 use super::time_series::{History, number};
 use super::trust::{Came, Case, split};
 use super::truth::Told;
+use super::what_if::{PageQuestion, WhatIf, WhatIfFound};
+use super::what_if_query::{Asking, CourseQuery, Followers, PlanQuery};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::colour::Colours;
@@ -30,10 +32,10 @@ use crate::learner::window::Window;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::telemetry::{self, BusEvent};
 use crate::transport::Endpoints;
-use crate::wire::Status;
 use crate::wire::status::{CriticStatus, TrustStatus};
+use crate::wire::{self, Status};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, select};
+use crossbeam_channel::{Receiver, Sender, select};
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
@@ -163,6 +165,11 @@ impl Watcher {
             past: None,
             briefs: Vec::new(),
         }
+    }
+
+    /// Put questions to models of the transition to the core.
+    pub(super) fn ask(&mut self, core: Sender<PageQuestion>, limits: wire::Limits) {
+        self.kept.what_if = Some(WhatIf::new(core, limits));
     }
 
     /// Continue the past that an earlier run has kept on this shelf, and keep this run's there.
@@ -452,6 +459,11 @@ impl Watcher {
     /// The answer to a question, of the newest model as far as time allows.
     fn draw(&mut self, question: Question) -> Result<Bytes, Refusal> {
         let index = self.board.critic(question.critic()).map_err(|e| Refusal::Invalid(e.message))?;
+        match &question {
+            Question::Plan(query) => return Ok(self.planned(index, query)?.document.to_string().into()),
+            Question::Course(query) => return self.course(index, query),
+            _ => {}
+        }
         let (snapshot, model) = self.model(index, &question)?;
         let mut answers = std::mem::take(&mut self.answers);
         let compute = |question: &Question| {
@@ -463,9 +475,31 @@ impl Watcher {
         answer
     }
 
+    /// What the model of the transition answers.
+    fn supposed(&mut self, index: usize, asking: Asking) -> Result<WhatIfFound, Refusal> {
+        let present = self.board.get(index).ok_or(Refusal::NotReady)?;
+        let what_if = self.kept.what_if.as_mut().ok_or(Refusal::NotReady)?;
+        what_if.ask(asking, (present.generation, present.offset))
+    }
+
+    fn planned(&mut self, index: usize, query: &PlanQuery) -> Result<WhatIfFound, Refusal> {
+        let asking = query.asking(&self.names[index]);
+        self.supposed(index, asking)
+    }
+
+    /// A course, with what came where it begins in a row.
+    fn course(&mut self, index: usize, query: &CourseQuery) -> Result<Bytes, Refusal> {
+        let (asking, came) = query.asking(&self.names[index], &self.recent).map_err(Refusal::Invalid)?;
+        let mut document = self.supposed(index, asking)?.document;
+        if let Some(Followers { states, terminated }) = came {
+            document["came"] = json!({"states": states, "terminated": terminated});
+        }
+        Ok(document.to_string().into())
+    }
+
     /// The model that a question is about: an earlier one where it names a generation that is not the present one. That one
     /// comes without its evaluator, which takes time to make.
-    fn model(&self, index: usize, question: &Question) -> Result<(Arc<Snapshot>, Option<Arc<Evaluator>>), Refusal> {
+    fn model(&mut self, index: usize, question: &Question) -> Result<(Arc<Snapshot>, Option<Arc<Evaluator>>), Refusal> {
         let present = self.board.evaluator(index).ok_or(Refusal::NotReady)?;
         if present.snapshot().actions.is_some() && matches!(question, Question::Heads(_)) {
             return Err(Refusal::Invalid("this critic learns values of actions, and has no heads".to_owned()));
@@ -480,6 +514,10 @@ impl Watcher {
                 let none = || Refusal::Invalid("there is no journal to learn the past from again".to_owned());
                 let then = self.kept.then.as_ref().ok_or_else(none)?;
                 Ok((then.get(&self.names[index], offset)?, None))
+            }
+            Some(Of::Plan(query)) => {
+                let model = self.planned(index, &query)?.model;
+                Ok((model.ok_or(Refusal::NotReady)?, None))
             }
             _ => Ok((Arc::clone(present.snapshot()), Some(present))),
         }
@@ -508,6 +546,7 @@ impl Watcher {
             Question::Heads(query) => heads(query, &visited(), model).map(Bytes::from),
             Question::Newest(query) => newest(query, &self.recent, dim).map(Bytes::from),
             Question::Relevance(query) => relevance(query, &visited(), &self.recent, model).map(Bytes::from),
+            Question::Plan(_) | Question::Course(_) => Err("a question to a model of the transition".to_owned()),
         }
     }
 }

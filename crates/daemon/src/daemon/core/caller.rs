@@ -1,5 +1,6 @@
 //! Those who ask, and how they are answered.
 
+use crate::http::WaitingPage;
 use crate::transport::{Peer, Reply};
 use crate::wire::{self, ArrayForm, ErrorCode, Id, WireError};
 
@@ -26,6 +27,36 @@ impl Caller {
     /// The message that says why not.
     pub fn refuse(&self, error: &WireError) -> Reply {
         Reply { peer: self.peer, payload: wire::encode_error(&self.id, error) }
+    }
+}
+
+/// Who asks a model of the transition.
+#[derive(Debug)]
+pub enum Asker {
+    /// A peer.
+    Peer(Caller),
+    /// A page. All pages together are as one peer.
+    Page(WaitingPage),
+}
+
+impl Asker {
+    /// What stands for the connection of pages: no peer has it.
+    pub(super) const PAGES: u64 = u64::MAX;
+
+    /// Its connection.
+    pub(in crate::daemon) fn connection(&self) -> u64 {
+        match self {
+            Self::Peer(caller) => caller.peer.connection,
+            Self::Page(_) => Self::PAGES,
+        }
+    }
+
+    /// Whether it is still there. What a peer's connection says is known elsewhere.
+    pub(in crate::daemon) fn is_there(&self) -> bool {
+        match self {
+            Self::Peer(_) => true,
+            Self::Page(page) => page.is_waiting(),
+        }
     }
 }
 

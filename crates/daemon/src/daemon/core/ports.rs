@@ -1,6 +1,6 @@
 //! What goes into the core and comes out of it.
 
-use super::caller::Caller;
+use super::caller::{Asker, Caller};
 pub use crate::clock::Now;
 use crate::daemon::rebuild::{RebuildJob, Rebuilt};
 use crate::daemon::removal::RemovalJob;
@@ -96,7 +96,7 @@ pub enum Output {
     /// Look for rows that are to be taken back.
     Remove(Box<RemovalJob>),
     /// Answer a question to a model of the transition.
-    WhatIf(Caller, Box<WhatIfJob>),
+    WhatIf(Asker, Box<WhatIfJob>),
     /// Drop this elsewhere: it is large.
     Garbage(Box<Model>),
     /// Encode and write a checkpoint.

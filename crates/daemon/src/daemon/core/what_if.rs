@@ -1,12 +1,13 @@
 //! Questions to models of the transition: the core hands out what answers them.
 
 use super::Core;
-use super::caller::Caller;
+use super::caller::{Asker, Caller};
 use super::ports::{Now, Output};
 use crate::daemon::bounds::QUESTIONS;
 use crate::daemon::what_if::{Asked, UnderWay, WhatIfJob};
+use crate::http::PageQuestion;
 use crate::learner::heads::Head;
-use crate::wire::{ErrorCode, PlanRequest, RolloutRequest, WireError};
+use crate::wire::{ErrorCode, Op, PlanRequest, RolloutRequest, WireError};
 
 /// Retry time that a peer gets whose question has no place, milliseconds.
 const RETRY_MS: u64 = 100;
@@ -29,6 +30,26 @@ impl Core {
 
     /// Hand out the model that a question is about. It is answered elsewhere.
     fn ask_model(&mut self, asked: Asked, caller: &Caller, now: Now) -> Result<(), WireError> {
+        let job = self.job(asked, caller.peer.connection, now)?;
+        self.out.push(Output::WhatIf(Asker::Peer(caller.clone()), job));
+        Ok(())
+    }
+
+    /// The same for a page.
+    pub fn ask_for_page(&mut self, PageQuestion { op, page }: PageQuestion, now: Now) {
+        let job = match op {
+            Op::Plan(request) => self.job(Asked::Plan(request), Asker::PAGES, now),
+            Op::Rollout(request) => self.job(Asked::Rollout(request), Asker::PAGES, now),
+            _ => Err(WireError::new(ErrorCode::Internal, "a page may not ask for this")),
+        };
+        match job {
+            Ok(job) => self.out.push(Output::WhatIf(Asker::Page(page), job)),
+            Err(why) => page.answer(Err(why)),
+        }
+    }
+
+    /// All that answers a question, which has a place from now on.
+    fn job(&mut self, asked: Asked, connection: u64, now: Now) -> Result<Box<WhatIfJob>, WireError> {
         let index = self.publisher.board().critic(asked.critic())?;
         let learner = &self.state.critics()[index];
         let settings = learner.settings();
@@ -42,7 +63,7 @@ impl Core {
             return Err(WireError::of(ErrorCode::OutOfRange, "critic", message));
         }
         let asking = &self.rebuilds.questions;
-        if !asking.has_room(caller.peer.connection, QUESTIONS) {
+        if !asking.has_room(connection, QUESTIONS) {
             return Err(WireError::overloaded(RETRY_MS));
         }
         let learned = if self.state.is_halted(index) { None } else { learner.transitions() };
@@ -57,10 +78,10 @@ impl Core {
             return Err(WireError::new(ErrorCode::NotReady, message));
         };
         let head = asked.reward().map(|text| self.head_called(text)).transpose()?.flatten();
-        asking.begin(caller.peer.connection);
+        asking.begin(connection);
         let board = self.publisher.board();
         let [state_names, reward_names, _] = board.names();
-        let job = WhatIfJob {
+        Ok(Box::new(WhatIfJob {
             asked,
             settings: settings.clone(),
             actor: board.actor(index),
@@ -69,9 +90,7 @@ impl Core {
             head,
             at: (learner.generation(), learner.learned(), now.unix),
             learned: Box::new(learned),
-        };
-        self.out.push(Output::WhatIf(caller.clone(), Box::new(job)));
-        Ok(())
+        }))
     }
 
     /// The head of any critic that has this name.
