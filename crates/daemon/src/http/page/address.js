@@ -21,7 +21,7 @@ export function leave() {
 }
 
 /** What the address asks for, once there is a model: axes [x, y], a part of them and the state (D,), null where it names none, whether
- * the others are averaged over, which generation is shown and what it is compared with, which reward or head, and the kind of error. */
+ * the others are averaged over, which generation is shown and what it is compared with, which reward or head, the kind of error, and what is planned and predicted. */
 export function addressedView() {
   const asked = wanted;
   wanted = null;
@@ -34,6 +34,8 @@ export function addressedView() {
   const at = (asked.get('at') ?? '').split(',').map(Number);
   const state = at.length === dim() && asked.has('at') && at.every(Number.isFinite) ? at : null;
   const [x, y] = [axis('x'), axis('y')];
+  const [, discount, reward] = /^([\d.]*):(.*)$/.exec(asked.get('plan') ?? '') ?? [];
+  const [steps, from] = [asked.get('course'), asked.get('from') ?? ''];
   const ends = (asked.get('part') ?? '').split(',').map(Number);
   const part = y === null ? [ends.slice(0, 2)] : [ends.slice(0, 2), ends.slice(2)];
   const isPart = part.every(([low, high]) => low < high) && ends.length === 2 * part.length;
@@ -48,6 +50,8 @@ export function addressedView() {
     reward: Math.max(Math.trunc(Number(asked.get('reward'))) || 0, 0),
     named: asked.get('head'),
     error: asked.get('error') === 'td' ? 'td' : 'error',
+    plan: reward === undefined ? null : { reward, discount },
+    course: steps === null ? null : { steps, from, policy: /^(best|plan)$/.exec(asked.get('policy') ?? '')?.[0] ?? 'acted', also: asked.get('also') ?? '' },
   };
 }
 
@@ -96,6 +100,11 @@ export function note() {
   if (chosen.head) query.set('reward', String(chosen.head));
   if (chosen.named) query.set('head', chosen.named);
   if (chosen.error !== 'error') query.set('error', chosen.error);
+  if (chosen.plan) query.set('plan', `${chosen.plan.discount}:${chosen.plan.reward}`);
+  if (chosen.course) {
+    query.set('course', chosen.course.steps);
+    for (const key of /** @type {const} */ (['policy', 'from', 'also'])) if (chosen.course[key]) query.set(key, chosen.course[key]);
+  }
   if (stream !== null) query.set('stream', stream);
   if (row !== null) query.set('row', String(row));
   if (last !== null && last !== 'automatic') query.set('last', last);

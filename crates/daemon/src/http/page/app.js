@@ -8,6 +8,7 @@ import { readTheme, repaint } from '/canvas.js';
 import { modelCard, modelColumns, refusedColumns, streamColumns, streamRows, streams, vitals } from '/cards.js';
 import { againstChoices } from '/compare.js';
 import { buildCritics, criticList } from '/critics.js';
+import { buildCourse, courseColumns, courseParts, learnCourse, showCourse, toldCourse } from '/course.js';
 import { $, el, rememberFolds, remembered } from '/dom.js';
 import { empty } from '/empty.js';
 import { episodeColumns, episodesCard } from '/episodes.js';
@@ -18,6 +19,7 @@ import { chosen, critic, dim, known, rewardName } from '/known.js';
 import { goOn, listen, stand, turn } from '/listen.js';
 import { markColumns, markList, markRows } from '/marks.js';
 import { buildPath, follow, pathChoices, pathColumns } from '/path.js';
+import { buildPlan, learnPlan, planColumns, showPlan, toldPlan } from '/plan.js';
 import { learnShares, ranked, relevanceCard, shareColumns, shareRows } from '/relevance.js';
 import { learnRobots } from '/robots.js';
 import { listPart, saveButtons, wrapped } from '/save.js';
@@ -63,9 +65,19 @@ function render() {
       revision = now;
       see();
     }
-    if (!paused) learnNewest();
+    if (!paused) {
+      suppose();
+      learnNewest();
+    }
   }
   timelines();
+}
+
+/** What the reader asks the model of the transition. */
+function suppose() {
+  // The event stream says that the daemon is away.
+  learnPlan().catch(() => null);
+  learnCourse().catch(() => null);
 }
 
 /** What comes with new rows. */
@@ -86,6 +98,11 @@ function arrive() {
   if (view) Object.assign(chosen, { head: view.reward, error: view.error, named: view.named });
   $('error-kind', HTMLSelectElement).value = chosen.error;
   if (view?.reward) see();
+  if (view?.plan || view?.course) {
+    Object.assign(chosen, { plan: view.plan, course: view.course });
+    toldPlan();
+    toldCourse();
+  }
   if (view?.against || view?.earlier != null || view?.then != null) {
     Object.assign(chosen, { against: view.against, earlier: view.earlier, then: view.then });
     againstChoices();
@@ -95,6 +112,8 @@ function arrive() {
 
 /** The reader has chosen something else to see. */
 function seen() {
+  againstChoices();
+  suppose();
   note();
   see();
   learnRobots();
@@ -185,6 +204,7 @@ function controls() {
     seen();
   });
   for (const id of ['show-dictionary', 'show-recent', 'fade']) $(id).addEventListener('change', show);
+  $('fade').addEventListener('change', showPlan);
   $('head', HTMLSelectElement).addEventListener('change', () => {
     chosen.head = Number($('head', HTMLSelectElement).value);
     againstChoices();
@@ -210,6 +230,8 @@ function theme(name) {
   readTheme();
   show();
   showErrors();
+  showPlan();
+  showCourse();
   repaint($('path'));
   if (known.status) render();
 }
@@ -250,6 +272,8 @@ const SAVED = [
   ['map-difference', 'difference', valueColumns],
   ['map-deviation', 'deviation', valueColumns],
   ['map-chosen', 'action', valueColumns],
+  ['map-plan', 'plan', planColumns],
+  ['map-plan-action', 'plan-action', planColumns],
   ['episodes-plot', 'episodes', episodeColumns],
   ['map-error', 'error', errorColumns],
   ['path', 'trajectory', pathColumns],
@@ -260,6 +284,7 @@ for (const [id, name, columns] of SAVED) {
   saveButtons($(`${id}-save`), name, part, columns);
 }
 saveButtons($('time-save'), 'over-time', timeParts, timeColumns);
+saveButtons($('course-save'), 'course', courseParts, courseColumns);
 saveButtons($('worst-save'), 'worst-states', () => [listPart($('worst'), 'Where it is most wrong', worstRows)], worstColumns);
 saveButtons($('relevance-save'), 'relevance', () => [listPart($('relevance'), 'What the value depends on', shareRows)], shareColumns);
 saveButtons($('groups-save'), 'groups', groupParts, groupColumns);
@@ -277,6 +302,8 @@ buildPath();
 buildErrors();
 buildSliders();
 buildHeads(showHead);
+buildPlan(seen);
+buildCourse(seen);
 $('named-back', HTMLButtonElement).addEventListener('click', () => showHead(null));
 theme(remembered.get('theme'));
 render();

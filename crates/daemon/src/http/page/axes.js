@@ -15,7 +15,7 @@ export function choices(seeing) {
   if (chosen.critic >= critics.length) chosen.critic = 0;
   $('critic', HTMLSelectElement).replaceChildren(...critics.map(({ name }, k) => el('option', { value: k, textContent: name })));
   $('critic', HTMLSelectElement).value = String(chosen.critic);
-  Object.assign(chosen, { x: null, y: null, head: 0, named: null, earlier: null, then: null, at: {}, part: null });
+  Object.assign(chosen, { x: null, y: null, head: 0, named: null, earlier: null, then: null, at: {}, part: null, plan: null, course: null });
   ranges.clear();
   chosenBy = -1;
   changed = seeing;

@@ -95,6 +95,7 @@ function modelDetails() {
     pause.count
       ? ['adoption pause', `${format(pause.p50, 2)} ms`, small(`median, ${format(pause.max, 2)} ms at most`)]
       : null,
+    c.actions && !c.actions.world ? ['what if', 'off', small('world = true in the settings of the critic learns where actions lead, from the next refit on')] : null,
     ['memory', bytes(c.bytes), small(`model · ${bytes(known.history.resident_bytes.at(-1) ?? NaN)} process`)],
   ].filter(Boolean);
 }

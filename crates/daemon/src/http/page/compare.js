@@ -153,7 +153,7 @@ const on = ([x, y], range) => [share(x, range[0]), y === undefined ? 0 : share(y
  * @param {number[][]} places
  * @param {number[][]} range
  */
-function unlike(one, other, places, range) {
+export function unlike(one, other, places, range) {
   if (!places.length) return null;
   return places.filter((place) => one.cell(...on(place, range)) !== other.cell(...on(place, range))).length / places.length;
 }

@@ -11,7 +11,7 @@ export class Curve extends Picture {
   /** Where each stream is now. @type {import('/value.js').Marker[]} */
   robots = [];
 
-  /** `next`: range [x0, x1]; scale [low, high]; mean, deviation, other (arrays; other: what is compared with, or empty); unknown: whether hardly anything is known at each place (array); came: [[place, return]]; zero: whether there is a line at zero; name; height: what goes upwards; points; key; generation. A mean that is no number leaves a gap. */
+  /** `next`: range [x0, x1]; scale [low, high]; mean, deviation, other (arrays; other: what is compared with, or empty); unknown: whether hardly anything is known at each place (array); came: [[place, return]]; zero: whether there is a line at zero; widths: of the bands, in deviations; name; height: what goes upwards; points; key; generation. A mean that is no number leaves a gap. */
   show(/** @type {any} */ next) {
     const before = this.next;
     const same = before && before.key === next.key && before.mean.length === next.mean.length;
@@ -89,7 +89,7 @@ export class Curve extends Picture {
     }
     if (deviation.length) {
       // Two standard deviations, and within them one.
-      for (const widths of [2, 1]) {
+      for (const widths of this.next.widths ?? [2, 1]) {
         c.beginPath();
         for (let k = 0; k < mean.length; k += 1) c.lineTo(place(k), y(mean[k] + widths * deviation[k]));
         for (let k = mean.length - 1; k >= 0; k -= 1) c.lineTo(place(k), y(mean[k] - widths * deviation[k]));
@@ -117,7 +117,7 @@ export class Curve extends Picture {
     const { other } = this.next;
     if (other.length) {
       c.beginPath();
-      for (let k = 0; k < other.length; k += 1) c.lineTo(x(mix(range[0], range[1], (k + 0.5) / other.length)), y(other[k]));
+      for (let k = 0; k < other.length; k += 1) if (!Number.isNaN(other[k])) c.lineTo(x(mix(range[0], range[1], (k + 0.5) / other.length)), y(other[k]));
       c.strokeStyle = inks.second;
       c.setLineDash([5, 4]);
       c.stroke();

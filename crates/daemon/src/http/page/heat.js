@@ -48,6 +48,8 @@ export class HeatMap extends Picture {
     this.spot = null;
     /** The place of the pointer on another picture over the same axes. @type {?number[]} */
     this.linked = null;
+    /** A predicted course. @type {number[][]} */
+    this.ahead = [];
     /** Where each stream is now. @type {import('/value.js').Marker[]} */
     this.robots = [];
   }
@@ -120,6 +122,7 @@ export class HeatMap extends Picture {
     const size = Math.min(1, Math.max(0.7, (plot.right - plot.left) / 480));
     for (const { at, kind } of points) at.forEach((/** @type {number[]} */ [px, py]) => marker(c, kind, x(px), y(py), size));
     this.trajectory(c, x, y);
+    this.foreseen(c, x, y);
     // The one whose trajectory is shown lies above the others.
     for (const robot of [...this.robots].sort((a, b) => Number(a.own) - Number(b.own)))
       diamond(c, x(robot.at[0]), y(robot.at[1]), robot, this.robots.length, plot.right);
@@ -272,6 +275,27 @@ export class HeatMap extends Picture {
       }
     }
     c.restore();
+  }
+
+  /**
+   * The predicted course: dashed, with a ring where it begins.
+   * @param {CanvasRenderingContext2D} c
+   * @param {import('./types').Scale} x
+   * @param {import('./types').Scale} y
+   */
+  foreseen(c, x, y) {
+    if (!this.ahead.length) return;
+    c.beginPath();
+    for (const [px, py] of this.ahead) c.lineTo(x(px), y(py));
+    c.strokeStyle = inks.rim;
+    c.lineWidth = 4;
+    c.stroke();
+    c.strokeStyle = inks.second;
+    c.lineWidth = 2.2;
+    c.setLineDash([6, 3]);
+    c.stroke();
+    c.setLineDash([]);
+    ring(c, x(this.ahead[0][0]), y(this.ahead[0][1]));
   }
 
   /**

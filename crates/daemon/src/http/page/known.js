@@ -4,6 +4,8 @@ import { setColours } from '/canvas.js';
 import { remembered } from '/dom.js';
 
 /** @typedef {import('./status').Status} Status */
+/** A course: its steps, who acts, what else is shown, and from where: `row:` and an offset, or the numbers of a state; nothing for where episodes begin. */
+/** @typedef {{steps: string, policy: string, also: string, from: string}} Course */
 /** A critic; of one that is not shown there is a brief: name, failure, refit and reasons for care. @typedef {import('./status').CriticStatus & {brief?: true}} CriticStatus */
 /** A prediction and the return that came: predicted, realised, deviation, rows until it was known, generation. */
 /** @typedef {[number, number, number, number, number]} Pair */
@@ -45,8 +47,9 @@ const EPISODES = 1000;
 /**
  * The reader's choices: critic and value function, the axes (a curve without y), where the other variables stand or whether
  * the value is averaged over them, the comparison (see compare.js), the generation that is shown in place of the present model, or the number of rows of which it is shown (see then.js), the name of a head whose map is shown in place of the value's, the
- * kind of error (`error` or `td`), the seconds over which time lines reach, and the part of each axis that is shown, [[x0, x1], [y0, y1]], null for the whole.
- * @type {{critic: number, head: number, x: ?number, y: ?number, at: Record<number, number>, average: boolean, against: string, earlier: ?number, then: ?number, named: ?string, error: string, span: number, part: ?number[][]}}
+ * kind of error (`error` or `td`), the seconds over which time lines reach, the part of each axis that is shown, [[x0, x1], [y0, y1]], null for the whole, the reward that is planned for, and the course that
+ * is predicted.
+ * @type {{critic: number, head: number, x: ?number, y: ?number, at: Record<number, number>, average: boolean, against: string, earlier: ?number, then: ?number, named: ?string, error: string, span: number, part: ?number[][], plan: ?{reward: string, discount: string}, course: ?Course}}
  */
 export const chosen = {
   critic: 0,
@@ -62,6 +65,8 @@ export const chosen = {
   error: 'error',
   span: remembered.get('span') ?? 600,
   part: null,
+  plan: null,
+  course: null,
 };
 
 /** The chosen critic. Its model's keys are there once `kernel` is. @returns {any} */

@@ -165,6 +165,9 @@ export async function follow(now = false) {
   }
 }
 
+/** The row that is marked, else the newest that is shown; null before there is one. @returns {?number} */
+export const markedRow = () => path?.offset[strip.marked ?? path.offset.length - 1] ?? null;
+
 /** The stream that is shown; null before there is one. @returns {?string} */
 export const shownStream = () => path?.stream ?? null;
 

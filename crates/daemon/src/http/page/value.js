@@ -8,17 +8,15 @@ import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
 import { axesNow, chosen, critic, dim, inUnit, inValue, plain, valueUnit, variable } from '/known.js';
+import { along, curveOf, fading, pictureOf } from '/picture.js';
 import { format, grouped, round } from '/words.js';
 
 /** Where a stream is now: its place on the axes, whether its trajectory is shown, whether it has fallen silent.
  * @typedef {{stream: string, at: number[], own: boolean, silent: boolean}} Marker */
 
-/** Share of the deviation of the prior from which on a place of a curve counts as not known. */
-const UNKNOWN = 0.55;
-
 let mapTimer = 0;
-/** Called with the place of the pointer on the value's picture, and how far a pixel reaches; null without one. */
-let pointing = (/** @type {any} */ _at) => {};
+/** Called with the place of the pointer on the value's picture, and how far a pixel reaches; null without one. @type {((at: any) => void)[]} */
+const pointing = [];
 /** Called with a part of the axes, [[x0, x1], [y0, y1]]. */
 let zooming = (/** @type {number[][]} */ _part) => {};
 /** Places on a curve, and the returns that came there. @type {number[][]} */
@@ -54,6 +52,13 @@ export function viewQuery() {
   return query;
 }
 
+/** The same with where the other variables stand. */
+export function sliceQuery() {
+  const query = viewQuery();
+  query.set('at', Array.from({ length: dim() }, (_, k) => (axesNow().includes(k) ? 0 : (chosen.at[k] ?? 0))).join());
+  return query;
+}
+
 /** Value functions of the critic that is shown. */
 export const heads = () => (drawn?.named != null ? 1 : (drawn?.heads ?? 1));
 /** Whether there is no picture of this critic yet. */
@@ -66,7 +71,7 @@ export function forget() {
 }
 
 /** Call `heard` with each place of the pointer. @param {(at: any) => void} heard */
-export const onPointing = (heard) => (pointing = heard);
+export const onPointing = (heard) => pointing.push(heard);
 /** Call `heard` with each part of the axes that is dragged over. @param {(part: number[][]) => void} heard */
 export const onZooming = (heard) => (zooming = heard);
 
@@ -78,6 +83,18 @@ export function overlay(lines, returns) {
   if (!viewers.map) return;
   viewers.map.path = chosen.y !== null && $('show-path', HTMLInputElement).checked ? lines : [];
   viewers.map.draw();
+}
+
+/** The actions that are shown, and on which axes; null where there are none. @returns {?{chosen: Field, range: number[][]}} */
+export const shownActions = () => (drawn?.critic === critic()?.name && drawn.chosen ? drawn : null);
+
+/** Draw a predicted course over all maps. @param {number[][]} places */
+export function foresee(places) {
+  for (const each of pictures()) {
+    if (!(each instanceof HeatMap)) continue;
+    each.ahead = places;
+    each.draw();
+  }
 }
 
 /** Pictures of other modules over the same axes. @type {(HeatMap | Curve)[]} */
@@ -136,8 +153,7 @@ export function spot(place) {
 async function picture() {
   if (document.hidden || chosen.x === null) return;
   const used = axesNow();
-  const query = viewQuery();
-  query.set('at', Array.from({ length: dim() }, (_, k) => (used.includes(k) ? 0 : (chosen.at[k] ?? 0))).join());
+  const query = sliceQuery();
   if (chosen.average) query.set('average', 'true');
   if (chosen.named !== null) {
     query.set('head', '0');
@@ -172,22 +188,7 @@ async function asked(query) {
   // A head may be gone.
   if (reply.status === 400 && query.get('of')?.startsWith('head:')) chosen.named = null;
   if (!reply.ok) return null;
-  const buffer = await reply.arrayBuffer();
-  const length = new DataView(buffer).getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  const cells = head.columns * head.rows;
-  const coarse = head.deviation_columns * head.deviation_rows;
-  const numbers = new Float32Array(buffer, 4 + length);
-  const deviations = (/** @type {boolean} */ given, /** @type {number} */ from) =>
-    given ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(from, from + coarse)) : null;
-  return {
-    ...head,
-    value: new Field(head.columns, head.rows, numbers.subarray(0, cells)),
-    deviation: deviations(coarse > 0, cells),
-    returns: deviations(head.return_deviation, cells + coarse),
-    far: head.extrapolates ? new Field(head.known_columns, head.known_rows, Float32Array.from(head.extrapolates, Number)) : null,
-    chosen: head.chosen ? new Field(head.columns, head.rows, numbers.subarray(numbers.length - cells)) : null,
-  };
+  return pictureOf(reply);
 }
 
 const scales = new Map();
@@ -200,16 +201,6 @@ export function scaleOf(/** @type {string} */ name, /** @type {number[]} */ [low
   const fits = now && now[0] <= low && high <= now[1] && high - low > 0.4 * (now[1] - now[0]);
   if (!fits) scales.set(key, wanted);
   return scales.get(key);
-}
-
-/**
- * How much of its colour each place loses: nothing where the deviation is small, all where it is the signal's of the prior. Of an earlier
- * model, whose deviations are not kept, all where no element of its dictionary is near; of a provisional one, nothing.
- */
-function fading(/** @type {any} */ { deviation, prior_deviation: prior, far, provisional }) {
-  if (provisional || !deviation) return provisional ? null : far;
-  const share = deviation.values.map((/** @type {number} */ s) => Math.min(1, Math.max(0, (s / prior - 0.08) / 0.85)));
-  return new Field(deviation.columns, deviation.rows, share);
 }
 
 /** Draw the pictures that have arrived. */
@@ -249,32 +240,25 @@ function waiting() {
 /** @param {any[]} points */
 function showCurve(points) {
   const { generation, range } = drawn;
-  const mean = Array.from(drawn.value.values);
-  const deviation = Array.from(drawn.deviation?.values ?? []);
-  // A deviation of fewer places than the value is read between them.
-  const spread = deviation.length ? mean.map((_, k) => drawn.deviation.at((k + 0.5) / mean.length, 0)) : [];
-  const other = drawn.other ? mean.map((_, k) => drawn.other.at((k + 0.5) / mean.length, 0)) : null;
-  const heights = mean.flatMap((v, k) => [v - 2 * (spread[k] ?? 0), v + 2 * (spread[k] ?? 0), other?.[k] ?? v]);
+  const { heights, ...curve } = curveOf(drawn, eitherUnknown(fading(drawn), drawn.otherFade));
+  const { mean, deviation, unknown } = curve;
+  const other = along(drawn.other, mean.length);
+  heights.push(...other);
   const shown = $('show-path', HTMLInputElement).checked && drawn.named === null ? came.filter(([v]) => range[0][0] <= v && v <= range[0][1]) : [];
   heights.push(...shown.map(([, v]) => v));
   // The same for every slice, so that a slider does not move the range.
   const scale = scaleOf(`curve ${drawn.used} ${chosen.against}`, [Math.min(...heights), Math.max(...heights)]);
-  const apart = other && new Field(mean.length, 1, mean.map((v, k) => v - other[k]));
-  const words = [summed(), ...(spread.length ? ['with one and two standard deviations'] : []), ...waiting()];
+  const apart = other.length ? new Field(mean.length, 1, mean.map((v, k) => v - other[k])) : null;
+  const words = [summed(), ...(deviation.length ? ['with one and two standard deviations'] : []), ...waiting()];
   if (drawn.earlier) words.unshift(`generation ${generation}, not the present one`);
   if (shown.length) words.push('dots: returns that came');
   if (apart) words.push(`dashed: ${againstWords()}; they differ ${differs(apart, drawn)}`);
   say($('value-note'), words.join('; '));
-  const fade = eitherUnknown(fading(drawn), drawn.otherFade);
-  const unknown = mean.map((_, k) => fade !== null && fade.at((k + 0.5) / mean.length, 0) > UNKNOWN);
   $('map-legend').hidden = !unknown.some(Boolean);
   picked('curve').show({
-    range: range[0],
+    ...curve,
     scale,
-    mean,
-    deviation: spread,
-    other: other ?? [],
-    unknown,
+    other,
     came: shown,
     name: variable(drawn.used[0]),
     height: valueUnit() ? `value [${valueUnit()}]` : 'value',
@@ -362,23 +346,23 @@ export function readout(output, at, words, more = (/** @type {any} */ _at) => /*
   output.replaceChildren(`${place}: `, el('b', { textContent: words(at) }), ...rest);
 }
 
-/** The numbers of the pictures by cell; null before there are any. */
-export function valueColumns() {
-  if (!drawn) return null;
-  const { columns, rows, values } = drawn.value;
+/** The numbers of a picture by cell, the value's unless another is given; null before there are any. */
+export function valueColumns(of = drawn) {
+  if (!of) return null;
+  const { columns, rows, values } = of.value;
   const cells = Array.from(values, (_, k) => [((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows]);
   /** @type {Record<string, any>} */
   const out = {};
-  drawn.used.forEach((/** @type {number} */ axis, /** @type {number} */ j) => {
-    const [low, high] = drawn.range[j];
+  axesNow().map(Number).forEach((axis, j) => {
+    const [low, high] = of.range[j];
     out[variable(axis)] = cells.map((cell) => low + (high - low) * cell[j]);
   });
   Object.assign(out, fixedColumns(cells.length), { value: values });
   const read = (/** @type {Field} */ field) => cells.map(([across, up]) => field.at(across, up));
-  if (drawn.deviation) out.deviation = read(drawn.deviation);
-  if (drawn.chosen) out.action = drawn.chosen.values;
-  if (drawn.other) Object.assign(out, { compared: read(drawn.other), difference: difference(drawn.value, drawn.other) });
-  if (drawn.otherChosen) out.compared_action = cells.map(([across, up]) => drawn.otherChosen.cell(across, up));
+  if (of.deviation) out.deviation = read(of.deviation);
+  if (of.chosen) out.action = of.chosen.values;
+  if (of.other) Object.assign(out, { compared: read(of.other), difference: difference(of.value, of.other) });
+  if (of.otherChosen) out.compared_action = cells.map(([across, up]) => of.otherChosen.cell(across, up));
   return out;
 }
 
@@ -424,7 +408,7 @@ function picked(/** @type {string} */ which) {
     if (viewer !== of) return;
     readout($('map-value-out'), at, withDeviation, certainty);
     link(viewers[of], at);
-    pointing(at);
+    for (const heard of pointing) heard(at);
   };
   viewers.map ??= new HeatMap($('map-value'), 'value', reader('map'), (part) => zooming(part));
   viewers.curve ??= new Curve($('map-value'), reader('curve'));
