@@ -155,6 +155,7 @@ struct model {
     int matern52;
     struct array column_variances; /* (q,) */
     struct column *columns;        /* (q,): functions of the state that stand before the dictionary */
+    struct model *mean;            /* whose value is added to V; none for 0 */
 };
 
 /* 'c' for the constant 1; 'l' for a variable, 'o' and 's' for its cosine and sine. */
@@ -202,6 +203,7 @@ static double column(const struct model *m, size_t j, const double *z) {
 static struct model read_model(struct reader file) {
     struct model m;
     struct reader kernel = get(file, "kernel"), inputs = get(file, "inputs"), kinds = get(kernel, "kinds");
+    struct reader mean = get(file, "mean");
     size_t d, dim;
     m.shift = array(get(inputs, "shift")), m.scale = array(get(inputs, "scale"));
     m.dictionary = array(get(file, "dictionary")), m.weights = array(get(file, "weights"));
@@ -229,6 +231,12 @@ static struct model read_model(struct reader file) {
             if (strncmp(text, "periodic:", 9) == 0) m.period[d] = atof(text + 9);
             kinds.at += kind.count;
         }
+    }
+    m.mean = mean.failed ? NULL : malloc(sizeof *m.mean);
+    if (m.mean != NULL) *m.mean = read_model(mean);
+    if (!mean.failed && (m.mean == NULL || m.mean->shift.count != dim)) {
+        fprintf(stderr, "its mean is of other states\n");
+        exit(1);
     }
     return m;
 }
@@ -259,12 +267,13 @@ static double covariance(const struct model *m, const double *a, const double *b
 }
 
 /* The mean (of the first reward) and the standard deviation of V at a state; NaN as deviation if the model has none. `k` and
- * `z` are memory for as many numbers as there are weights, and as a state has. */
+ * `z` are memory for as many numbers as there are weights, in the model or its mean, and as a state has. */
 static void value(const struct model *m, const double *state, double *k, double *z, double *mean, double *deviation) {
     size_t i, j, size = m->weights.rows, dim = m->shift.count, columns = m->column_variances.count;
-    double variance = m->signal + m->bias;
+    double variance = m->signal + m->bias, about = 0.0;
+    if (m->mean != NULL) value(m->mean, state, k, z, &about, deviation);
     for (i = 0; i < dim; i++) z[i] = (state[i] - m->shift.values[i]) / m->scale.values[i];
-    *mean = m->level.count > 0 ? m->level.values[0] : 0.0;
+    *mean = about + (m->level.count > 0 ? m->level.values[0] : 0.0);
     for (i = 0; i < size; i++) {
         if (i < columns) {
             double f = column(m, i, z), s = m->column_variances.values[i];
@@ -288,8 +297,9 @@ int main(int count, char **words) {
     FILE *file = count > 1 ? fopen(words[1], "rb") : NULL;
     unsigned char *bytes;
     struct reader reader = {NULL, NULL, 0}, whole;
-    struct model m;
+    struct model m, *each;
     double *state, *k, mean, deviation;
+    size_t most = 1;
     long size;
     int d;
     if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0) {
@@ -313,7 +323,9 @@ int main(int count, char **words) {
         return 2;
     }
     state = malloc(2 * m.shift.count * sizeof *state);
-    k = malloc((m.weights.rows + 1) * sizeof *k);
+    for (each = &m; each != NULL; each = each->mean)
+        if (each->weights.rows > most) most = each->weights.rows;
+    k = malloc(most * sizeof *k);
     if (state == NULL || k == NULL) return 1;
     for (d = 0; d + 2 < count; d++) state[d] = atof(words[d + 2]);
     value(&m, state, k, state + m.shift.count, &mean, &deviation);

@@ -82,6 +82,8 @@ class Values:
 
 BRANCH = ("noise", "kernel", "inputs", "dictionary", "heads")
 """Keys of a snapshot that heads with a kernel of their own have for themselves."""
+MEAN = ("discount", "kernel", "inputs", "dictionary", "weights", "level", "mean")
+"""Keys of a snapshot that a mean function has for itself."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,6 +118,7 @@ class Model:
     table: str | None = None
     tracked: Tracked | None = None
     level: Array = field(default_factory=lambda: np.zeros(0))
+    mean_function: Model | None = None
 
     @cached_property
     def categories(self) -> tuple[tuple[str, ...], ...]:
@@ -313,6 +316,8 @@ class Model:
             if known:
                 least = self.kernel.bias_variance + EXTRAPOLATES_BELOW * self.kernel.signal_variance
                 extrapolates[part] = (k[:, len(self.kernel.columns) :] < least).all(axis=1)
+        if self.mean_function is not None:
+            means += self.mean_function._values(points, False, False, False).mean.reshape(means.shape)
 
         def shaped(found: npt.NDArray[Any]) -> Any:
             found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
@@ -340,6 +345,12 @@ class Model:
         single = points.ndim == 1
         points = np.atleast_2d(points)
         self._check(points)
+        found = self._slopes(points)
+        shaped = found[:, :, 0] if found.shape[2] == 1 else found
+        return shaped[0] if single else shaped
+
+    def _slopes(self, points: Array) -> Array:
+        """The derivatives (n, D, H) at raw states (n, D)."""
         kernel, basis = self.kernel, self.kernel.project(self.dictionary)
         real = np.array([kind == "real" for kind in kernel.kinds]) if kernel.kinds else np.ones(self.dim)
         factors = kernel.factors * real
@@ -356,8 +367,7 @@ class Model:
                     rise = rise + 2 * f[d] * distance
                 given = kernel.column_slopes(z, d) * kernel.column_variances
                 found[part, d] = (given @ self.weights[:q] + (slopes * rise) @ self.weights[q:]) / self.scale[d]
-        shaped = found[:, :, 0] if found.shape[2] == 1 else found
-        return shaped[0] if single else shaped
+        return found if self.mean_function is None else found + self.mean_function._slopes(points)
 
     @property
     def dim(self) -> int:
@@ -430,6 +440,7 @@ class Model:
                 actions=Actions.of(message["actions"], features, len(shift)) if "actions" in message else None,
                 head_models=HeadModels.of(message["heads"], features) if "heads" in message else None,
                 branch=cls._branch(message) if "branch" in message else None,
+                mean_function=cls._mean(message) if "mean" in message else None,
                 reward_names=tuple(message["reward_names"]) if "reward_names" in message else None,
                 table=str(message["table"]) if "table" in message else None,
                 **_learned(message),
@@ -446,6 +457,12 @@ class Model:
         columns = len(found["kernel"].get("columns", ()))
         weights = np.zeros((columns + len(matrix_of(found["dictionary"], len(found["inputs"]["shift"]))), 1))
         return cls.of(found | {"weights": weights})
+
+    @classmethod
+    def _mean(cls, message: Mapping[str, Any]) -> Self:
+        whose = ("type", "critic", "generation", "revision", "offset", "transitions", "time")
+        noise = {"model": "correlated", "variance": 1.0}
+        return cls.of({key: message[key] for key in whose} | {"noise": noise} | dict(message["mean"]))
 
     def followed_by(self, message: Mapping[str, Any]) -> Self | None:
         """What this becomes by a `weights` publication; None if that does not follow on it, so that one was missed."""
@@ -540,6 +557,8 @@ class Model:
             message["provisional"] = True
         if len(self.level):
             message["level"] = self.level
+        if self.mean_function is not None:
+            message["mean"] = {key: value for key, value in self.mean_function.message().items() if key in MEAN}
         if self.actions is not None:
             message["actions"] = self.actions.message()
         if self.head_models is not None:
@@ -581,6 +600,9 @@ class Model:
             shapes["returns.weights"] = (self.returns.weights.shape, (m, rewards))
             shapes["returns.level"] = (self.returns.level.shape, (rewards,))
             shapes["returns.floor"] = (self.returns.floor.shape, (rewards,))
+        if self.mean_function is not None:
+            of_mean = (self.mean_function.dim, *self.mean_function.weights.shape[1:])
+            shapes["mean"] = (of_mean, (d, self.weights.shape[1]))
         if self.tracked is not None:
             shapes |= self.tracked.shapes(m, self.weights.shape[1])
         if self.reward_names is not None and m > 0:

@@ -24,6 +24,7 @@ class _Value(torch.nn.Module):
         super().__init__()
         self.kernel = snapshot.kernel
         self.prior_mean = 0.0 if snapshot.actions is None else snapshot.actions.prior_mean
+        self.about = None if snapshot.mean_function is None else _Value(snapshot.mean_function)
         level = snapshot.level if len(snapshot.level) else np.zeros(snapshot.weights.shape[1])
         numbers = {
             "shift": snapshot.shift,
@@ -51,6 +52,8 @@ class _Value(torch.nn.Module):
         functions = self._functions(z)
         k = torch.cat([functions * self.column_variances, self._of_squares(self._squares(z))], dim=1)
         mean = k @ self.weights + self.prior_mean + self.level
+        if self.about is not None:
+            mean = mean + self.about(states)[0].reshape(mean.shape)
         mean = mean[:, 0] if mean.shape[1] == 1 else mean
         if self.covariance is None:
             return mean, None

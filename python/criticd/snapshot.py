@@ -50,10 +50,12 @@ class Snapshot(Model):
     name. Those that have a kernel and a dictionary of their own are the heads of `branch`, a snapshot without
     values, or None. `reward_names` are the names of the H rewards, a unit in brackets behind the name, as in `"energy
     [J]"`. `table` says how the table was read that it was fitted to. With `tracked` the weights belong to a
-    mixture that follows the newest rows. `level` (H,) is added to what the weights say; it is empty for 0.
+    mixture that follows the newest rows. `level` (H,) is added to what the weights say; it is empty for 0. So is
+    `mean_function`, what the critic was learned about, a snapshot that says nothing but values; None for 0.
     """
 
     branch: Snapshot | None = None
+    mean_function: Snapshot | None = None
 
     @property
     def heads(self) -> Heads:
@@ -420,6 +422,7 @@ class Heads(Mapping[str, "Snapshot"]):
             returns=returns,
             head_models=None,
             branch=None,
+            mean_function=None,
             reward_names=(name + self._unit(models.declared[place]),),
         )
 

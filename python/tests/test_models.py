@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "circles": ("periodic:2", "periodic:0.5", "real"),
     "columns": (),
     "mixed columns": ("real", "periodic:3.5", "category"),
+    "about a mean": (),
 }
 COLUMNS = {
     "columns": ("constant", "linear:0", "linear:1", "linear:2"),
@@ -46,6 +47,12 @@ def of(profile: str, kind: str, kinds: str, rewards: int = 1) -> Snapshot:
     for d, name in enumerate(KINDS[kinds]):
         if name != "real":
             shift[d], scale[d] = 0.0, 1.0
+    if kinds == "about a mean":
+        # A mean that has learned about another one, which is linear.
+        far = of("gaussian", "isotropic", "columns", rewards)
+        far = replace(far, dictionary=far.dictionary[:0], weights=far.weights[:4], covariance=None, returns=None)
+        mean = replace(of("matern52", "ard", "real", rewards), covariance=None, returns=None, mean_function=far)
+        made = replace(made, mean_function=mean)
     return replace(made, kernel=kernel, dictionary=dictionary, shift=shift, scale=scale)
 
 

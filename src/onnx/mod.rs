@@ -85,16 +85,7 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
             graph.output(name, source, Some(rewards));
         }
     };
-    let weights = graph.constant(Array::matrix(&snapshot.weights));
-    let mut mean = graph.node("MatMul", &[k, &weights]);
-    if let Some(prior_mean) = snapshot.actions.as_ref().map(|of| of.prior_mean).filter(|mean| *mean != 0.0) {
-        let prior_mean = graph.number(prior_mean);
-        mean = graph.node("Add", &[&mean, &prior_mean]);
-    }
-    if !snapshot.level.is_empty() {
-        let level = graph.constant(Array::row(&snapshot.level));
-        mean = graph.node("Add", &[&mean, &level]);
-    }
+    let mean = mean(graph, snapshot, k);
     each(graph, "mean", &mean);
     let Some(covariance) = &snapshot.variance else { return };
     let covariance = graph.constant(Array::matrix(covariance));
@@ -118,6 +109,26 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
     let deviation = graph.node("Sqrt", &[&whole]);
     let deviation = graph.node("Mul", &[&deviation, &factor]);
     each(graph, "return_std", &deviation);
+}
+
+/// The values (n, H), from the kernel rows k (n, m).
+fn mean(graph: &mut Graph, snapshot: &Snapshot, k: &str) -> String {
+    let weights = graph.constant(Array::matrix(&snapshot.weights));
+    let mut mean = graph.node("MatMul", &[k, &weights]);
+    if let Some(prior_mean) = snapshot.actions.as_ref().map(|of| of.prior_mean).filter(|mean| *mean != 0.0) {
+        let prior_mean = graph.number(prior_mean);
+        mean = graph.node("Add", &[&mean, &prior_mean]);
+    }
+    if !snapshot.level.is_empty() {
+        let level = graph.constant(Array::row(&snapshot.level));
+        mean = graph.node("Add", &[&mean, &level]);
+    }
+    if let Some(of) = snapshot.mean.as_deref() {
+        let k = kernel_rows_of_states(graph, of);
+        let about = self::mean(graph, of, &k);
+        mean = graph.node("Add", &[&mean, &about]);
+    }
+    mean
 }
 
 /// The outputs of all H heads, each (n, H); k (n, m) are the kernel rows of `snapshot`.

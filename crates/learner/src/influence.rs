@@ -14,15 +14,32 @@ use std::f64::consts::TAU;
 /// # Panics
 /// If `inputs` is not whole rows, or there is no such head.
 pub fn influence(snapshot: &Snapshot, head: usize, inputs: &[f64]) -> Vec<f64> {
+    let (dim, kernel) = (snapshot.dim(), &snapshot.hyperparameters.kernel);
+    let mut slopes = vec![0.0; inputs.len()];
+    add_slopes(snapshot, head, inputs, &mut slopes);
+    let n = inputs.len() / dim;
+    let score = |d: usize| {
+        let column = |of: &[f64]| of.iter().skip(d).step_by(dim).copied().collect::<Vec<f64>>();
+        let (places, slopes) = (column(inputs), column(&slopes));
+        let mean = places.iter().sum::<f64>() / n as f64;
+        let variance = places.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
+        let square = slopes.iter().map(|slope| slope * slope).sum::<f64>() / n as f64;
+        if kernel.kind_of(d) == StateKind::Category { f64::INFINITY } else { square * variance }
+    };
+    (0..dim).map(score).collect()
+}
+
+/// Add dV/dx_d (n, D) at `inputs` (n, D), in the units of these.
+fn add_slopes(snapshot: &Snapshot, head: usize, inputs: &[f64], out: &mut [f64]) {
     let dim = snapshot.dim();
     let kernel = &snapshot.hyperparameters.kernel;
     let elements = snapshot.dictionary.transpose();
     let places = kernel.project(dim, elements.as_slice());
     let width = kernel.projected_dim(dim);
     let (relevance, factors) = (kernel.metric.relevance(dim), kernel.metric.factors());
-    let (mut squares, mut slope) = (vec![0.0; dim], vec![0.0; dim]);
+    let mut slope = vec![0.0; dim];
     let normalised = snapshot.inputs.normalise(inputs);
-    for state in normalised.chunks_exact(dim) {
+    for (state, out) in normalised.chunks_exact(dim).zip(out.chunks_exact_mut(dim)) {
         let point = kernel.project(dim, state);
         slope.fill(0.0);
         let weights = snapshot.weights.column(head);
@@ -43,16 +60,12 @@ pub fn influence(snapshot: &Snapshot, head: usize, inputs: &[f64]) -> Vec<f64> {
                 slope.iter_mut().zip(factor).for_each(|(slope, f)| *slope += rise * along * f);
             }
         }
-        squares.iter_mut().zip(&slope).for_each(|(sum, slope)| *sum += slope * slope);
+        let scaled = slope.iter().zip(&snapshot.inputs.scale).map(|(slope, scale)| slope / scale);
+        out.iter_mut().zip(scaled).for_each(|(out, slope)| *out += slope);
     }
-    let n = normalised.len() / dim;
-    let score = |d: usize| {
-        let column = || normalised.iter().skip(d).step_by(dim);
-        let mean = column().sum::<f64>() / n as f64;
-        let variance = column().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
-        if kernel.kind_of(d) == StateKind::Category { f64::INFINITY } else { squares[d] / n as f64 * variance }
-    };
-    (0..dim).map(score).collect()
+    if let Some(mean) = &snapshot.mean {
+        add_slopes(mean, head, inputs, out);
+    }
 }
 
 /// Half of the derivative by x of the squared distance between two values of a variable.
@@ -71,6 +84,7 @@ mod tests {
     use crate::snapshot::tests::model;
     use crate::snapshot::{Ask, Inputs};
     use nalgebra::DMatrix;
+    use std::sync::Arc;
 
     #[test]
     fn slopes_are_those_of_the_value() {
@@ -84,6 +98,7 @@ mod tests {
                 inputs: Inputs { shift: vec![1.0, 0.0, 0.0], scale: vec![2.0, 1.0, 1.0], names: None },
                 dictionary: DMatrix::from_fn(5, 3, |i, d| ((3 * i + d) as f64).sin()),
                 weights: DMatrix::from_fn(5, 2, |i, h| ((i + 7 * h) as f64).cos()),
+                mean: Some(Arc::new(model(3, 4, Metric::Isotropic(0.3), 1.0))),
                 ..model(3, 5, Metric::Isotropic(1.0), 1.0)
             };
             let inputs = [0.3, -0.2, 0.7, 1.4, 0.9, -0.5];

@@ -11,21 +11,24 @@
 use crate::heads::{Continuation, Cumulant, Head, Rate};
 use crate::math::level::about;
 use crate::math::returns::regression_weights;
+use crate::mean::Mean;
 use crate::settings::Settings;
 use crate::transition::Rows;
 
 /// Share of the rows' weight that must be lost to discounts and ends: a constant has no value where nothing is lost.
 const LOST_MIN: f64 = 1e-9;
 
-/// How much of V follows row i: its discount, 0 where it terminates.
-pub(crate) fn follows(rows: &Rows, i: usize, discount: f64) -> f64 {
-    if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) }
+impl Rows {
+    /// How much of what follows row i counts under a critic whose own discount is `default`: 0 where it terminates.
+    pub(crate) fn follows(&self, i: usize, default: f64) -> f64 {
+        if self.terminated[i] { 0.0 } else { self.discount(i, default) }
+    }
 }
 
 /// mu (H,) of the values of the reward columns `columns`; none where it is 0, or not determined. `discount` is the critic's own.
 pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64, weighted: bool) -> Vec<f64> {
     let weights = weights(rows, discount, weighted);
-    let lost: f64 = weights.iter().enumerate().map(|(i, z)| z * (1.0 - follows(rows, i, discount))).sum();
+    let lost: f64 = weights.iter().enumerate().map(|(i, z)| z * (1.0 - rows.follows(i, discount))).sum();
     let total: f64 = weights.iter().sum();
     if lost.is_nan() || lost <= LOST_MIN * total {
         return Vec::new();
@@ -34,7 +37,7 @@ pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64, weighted: boo
     // Twice: the first leaves the rounding of long sums of large numbers, the second the rounding of small ones.
     for _ in 0..2 {
         for (mu, &column) in out.iter_mut().zip(columns) {
-            let left = |i: usize| rows.reward(i)[column] - *mu * (1.0 - follows(rows, i, discount));
+            let left = |i: usize| rows.reward(i)[column] - *mu * (1.0 - rows.follows(i, discount));
             *mu += weights.iter().enumerate().map(|(i, z)| z * left(i)).sum::<f64>() / lost;
         }
     }
@@ -54,7 +57,7 @@ fn weights(rows: &Rows, discount: f64, weighted: bool) -> Vec<f64> {
         .map(|i| {
             let flowing = &mut flowing[rows.streams[i] as usize];
             let z = if rows.starts_chain[i] { 1.0 } else { *flowing + 1.0 };
-            *flowing = if rows.truncated[i] { 0.0 } else { z * follows(rows, i, discount) };
+            *flowing = if rows.truncated[i] { 0.0 } else { z * rows.follows(i, discount) };
             z
         })
         .collect()
@@ -65,20 +68,48 @@ fn weights(rows: &Rows, discount: f64, weighted: bool) -> Vec<f64> {
 pub struct About {
     /// The reward columns that they stand for (H,).
     pub(crate) columns: Vec<usize>,
-    /// (H,).
+    /// (H,); none for 0. Where there is a mean, of heads alone.
     pub(crate) level: Vec<f64>,
+    /// The mean function.
+    pub(crate) mean: Option<Mean>,
     /// Discount of rows that carry none.
     pub(crate) discount: f64,
 }
 
 impl About {
+    /// About the mean of the settings, or this level (H,); none where both are 0.
+    pub(crate) fn of(settings: &Settings, level: &[f64]) -> Option<Self> {
+        let Settings { rewards, mean, discount, .. } = settings;
+        let about =
+            || Self { columns: rewards.clone(), level: level.to_vec(), mean: mean.clone(), discount: *discount };
+        (mean.is_some() || !level.is_empty()).then(about)
+    }
+
+    /// What is learned then, of rows that have these rewards behind `first` of their own.
+    pub(crate) fn settings(&self, settings: &Settings, first: usize) -> Settings {
+        Settings {
+            rewards: (first..first + self.columns.len()).collect(),
+            centred: false,
+            mean: None,
+            about_mean: self.mean.is_some(),
+            heads: self.heads(&settings.heads),
+            ..settings.clone()
+        }
+    }
+
     /// The rows with one reward more for each column, behind the others.
     pub(crate) fn rows(&self, rows: Rows) -> Rows {
         let (width, more) = (rows.rewards_per_row, self.columns.len());
         let mut rewards = Vec::with_capacity(rows.len() * (width + more));
+        let of_mean = |mean: &Mean| mean.rewards(&rows, 0..rows.len(), self.columns[0], self.discount);
+        let of_mean = self.mean.as_ref().map(of_mean);
         for i in 0..rows.len() {
             rewards.extend_from_slice(rows.reward(i));
-            let follows = follows(&rows, i, self.discount);
+            if let Some(of_mean) = &of_mean {
+                rewards.push(of_mean[i]);
+                continue;
+            }
+            let follows = rows.follows(i, self.discount);
             let of = self.columns.iter().zip(&self.level);
             rewards.extend(of.map(|(&column, mu)| about(rows.reward(i)[column], *mu, follows)));
         }
@@ -99,23 +130,20 @@ impl About {
             return 0.0;
         };
         let lost = 1.0 - discount * share;
-        let mu = self.columns.iter().position(|of| of == column).map_or(0.0, |h| self.level[h]);
+        let mu = self.columns.iter().position(|of| of == column).and_then(|h| self.level.get(h)).unwrap_or(&0.0);
         if lost > LOST_MIN { mu * ((1.0 - self.discount) / lost).min(1.0) } else { 0.0 }
     }
 }
 
-/// `settings` and `rows` of values about this level (H,); none for 0.
+/// `settings` and `rows` of values about the mean of the settings, or this level (H,); none where both are 0.
 pub(crate) fn about_level(settings: &Settings, rows: &Rows, level: &[f64]) -> Option<(Settings, Rows)> {
-    let (columns, first) = (settings.rewards.clone(), rows.rewards_per_row);
-    let rewards = (first..first + columns.len()).collect();
-    let about = About { columns, level: level.to_vec(), discount: settings.discount };
-    let settings = || Settings { rewards, centred: false, heads: about.heads(&settings.heads), ..settings.clone() };
-    (!level.is_empty()).then(|| (settings(), about.rows(rows.clone())))
+    let about = About::of(settings, level)?;
+    Some((about.settings(settings, rows.rewards_per_row), about.rows(rows.clone())))
 }
 
 /// The same about their own level where heads stand for rewards: those know the critic's discount, and none that rows carry.
 pub(crate) fn about_level_of_heads(settings: &Settings, rows: &Rows) -> Option<(Settings, Rows)> {
-    if !settings.centred {
+    if !settings.centred && settings.mean.is_none() {
         return None;
     }
     let rows = Rows { discounts: vec![f64::NAN; rows.len()], ..rows.clone() };
@@ -138,7 +166,7 @@ impl Settings {
     /// Whether `rows` say nothing of how large values may be: no reward is other than 0. Action values have their deviations all the
     /// same, by which they are explored.
     pub(crate) fn lacks_scale(&self, rows: &Rows) -> bool {
-        self.centred && self.action_value.is_none() && self.earns_nothing(rows)
+        self.centred && self.action_value.is_none() && self.mean.is_none() && self.earns_nothing(rows)
     }
 
     /// Whether all rewards of `rows` are 0.
@@ -179,7 +207,7 @@ mod tests {
             let mu = level(&moved, &[1], discount, false)[0];
             assert!((mu - plain - c / (1.0 - discount)).abs() < 1e-14 * mu.abs(), "{c}: {mu}");
             for i in 0..moved.len() {
-                let of = |rows: &Rows, mu: f64| about(rows.reward(i)[1], mu, follows(rows, i, discount));
+                let of = |rows: &Rows, mu: f64| about(rows.reward(i)[1], mu, rows.follows(i, discount));
                 assert!((of(&moved, mu) - of(&from, plain)).abs() < 1e-14 * c.abs() + 1e-13, "{c}: row {i}");
             }
         }
@@ -190,7 +218,7 @@ mod tests {
         for ends in [false, true] {
             let rows = rows(5.0, ends);
             let mu = level(&rows, &[0, 1], 0.9, false);
-            let about = About { columns: vec![0, 1], level: mu, discount: 0.9 }.rows(rows.clone());
+            let about = About { columns: vec![0, 1], level: mu, mean: None, discount: 0.9 }.rows(rows.clone());
             assert_eq!((about.rewards_per_row, about.reward(7)[..2] == *rows.reward(7)), (4, true));
             let left = level(&about, &[2, 3], 0.9, false);
             assert!(left.iter().all(|mu| mu.abs() < 1e-12), "{left:?}");
@@ -206,7 +234,7 @@ mod tests {
         let mut same = rows(0.0, false);
         same.rewards.fill(1e5);
         let mu = level(&same, &[0], 0.9, false);
-        assert!((0..same.len()).all(|i| about(same.reward(i)[0], mu[0], follows(&same, i, 0.9)) == 0.0));
+        assert!((0..same.len()).all(|i| about(same.reward(i)[0], mu[0], same.follows(i, 0.9)) == 0.0));
         assert!(level(&Rows::new(1, 1), &[0], 0.9, false).is_empty());
     }
 }

@@ -66,6 +66,7 @@ mod learner;
 pub mod level;
 pub mod marginal;
 pub mod math;
+pub mod mean;
 pub mod merge;
 pub mod model;
 pub mod off_policy;

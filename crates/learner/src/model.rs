@@ -4,6 +4,7 @@ mod basis;
 mod branch;
 mod deviation;
 mod errors;
+mod foretold;
 mod head_bank;
 mod held_out;
 mod late;
@@ -34,10 +35,9 @@ pub use policy::{Made, PolicyChange, PolicyChanges};
 pub use removal::{Removed, Unremovable};
 pub use scoring::Score;
 
-use crate::contest::Foretold;
 use crate::heads::Bank;
 use crate::math::backfill::BackfillBuffer;
-use crate::math::dense::{Matrix, dot};
+use crate::math::dense::Matrix;
 use crate::math::dictionary::Dictionary;
 use crate::math::inflation::Inflation;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
@@ -55,7 +55,7 @@ use errors::{Errors, Gathered, Scatter};
 use late::History;
 use level::Level;
 use nodes::Nodes;
-use pass::{Pass, Work, refresh_interval};
+use pass::{Pass, Place, Work, refresh_interval};
 use returns::Returns;
 use rule::Rule;
 use scoring::Prequential;
@@ -341,6 +341,8 @@ impl Model {
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
             action_value: kept.action_value,
+            mean: kept.mean,
+            about_mean: kept.about_mean,
             action_names: kept.action_names,
             heads: kept.heads,
             heads_alone: kept.heads_alone,
@@ -377,20 +379,6 @@ impl Model {
             + self.branch.as_ref().map_or(0, |branch| branch.bytes())
             + self.tracking.as_ref().map_or(0, |tracking| tracking.bytes())
             + self.streams.len() * chain * size_of::<f64>()
-    }
-
-    /// Learn as [`Model::learn`] does, and say what was stated of the rows before: into `foretold`, which is emptied first.
-    pub(super) fn learn_and_foretell(
-        &mut self,
-        rows: &Rows,
-        range: Range<usize>,
-        offset: u64,
-        foretold: &mut Foretold,
-    ) {
-        foretold.clear();
-        self.hearers.foretold = Some(std::mem::take(foretold));
-        self.learn(rows, range, offset);
-        *foretold = self.hearers.foretold.take().expect("put in above");
     }
 
     /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is
@@ -466,8 +454,9 @@ impl Model {
             if let Some(heads) = &mut self.heads {
                 heads.cut(of_heads, features.col(k));
             }
-            let (end, point) = (self.recent.end(), &points[k * width..(k + 1) * width]);
-            self.pass().leave_chain(slot, end, features.col(k), point, gathered);
+            let (end, features) = (self.recent.end(), features.col(k));
+            let (state, point) = (&states[k * dim..(k + 1) * dim], &points[k * width..(k + 1) * width]);
+            self.pass().leave_chain(slot, end, Place { state, point, features }, gathered);
         }
         self.pass().absorb_gathered(gathered);
         if !follows {
@@ -560,36 +549,6 @@ impl Model {
     pub fn reset_score(&mut self) {
         self.prequential.score = Score::default();
         self.returns.verification.forget();
-    }
-
-    /// Say what is stated of the rows that are learned next, if a caller wants to know, and their successors may be others than the
-    /// states that learning needs: the row behind one may have taken another action than the policy that is judged.
-    fn foretell_ahead(&mut self, rows: &Rows, block: Range<usize>) {
-        if let Some(mut foretold) = self.hearers.foretold.take_if(|_| self.settings.leaves_chain()) {
-            let nothing = Matrix::zeros(self.basis.len(), self.settings.rewards.len());
-            let weights = self.posterior().map_or(&nothing, Posterior::feature_weights);
-            self.predict(rows, block, weights, &mut foretold);
-            self.hearers.foretold = Some(foretold);
-        }
-    }
-
-    /// Append what weights (m, H) state of rows `range` and their successors.
-    pub(super) fn predict(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
-        let features = |of: &[f64]| {
-            let states = &of[range.start * rows.dim..range.end * rows.dim];
-            self.basis.features(&self.basis.inputs.normalise(states))
-        };
-        let (here, next) = (features(&rows.states), features(&rows.next_states));
-        for k in 0..range.len() {
-            foretold.values.extend((0..weights.cols()).map(|h| {
-                let (u, mu) = (weights.col(h), self.level.about.get(h).copied().unwrap_or(0.0));
-                [&here, &next].map(|features| mu + dot(&features.col(k)[..u.len()], u))
-            }));
-        }
-        if self.settings.leaves_chain() {
-            foretold.features.push(here);
-            foretold.constant = self.basis.kernel().constant_variance();
-        }
     }
 
     /// Begin to watch the errors, once the weights rest on enough rows.
@@ -764,7 +723,7 @@ impl Model {
             None => (base.to_nalgebra(), None),
         };
         let (elements, dim) = (self.basis.dictionary.elements_len(), self.basis.dim());
-        Ok(Snapshot {
+        let mut snapshot = Snapshot {
             critic: self.settings.name.clone(),
             generation: 0,
             revision: 0,
@@ -784,7 +743,8 @@ impl Model {
                 .returns
                 .publish(&self.basis.dictionary, signal, self.settings.rewards.len())
                 .filter(|_| !self.level.unscaled),
-            level: self.level.about.clone(),
+            level: self.level().to_vec(),
+            mean: None,
             provisional: false,
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
             heads: None,
@@ -792,6 +752,8 @@ impl Model {
             tracked,
             reward_names: Vec::new(),
             table: None,
-        })
+        };
+        self.settings.mean.iter().for_each(|mean| mean.add_to(&mut snapshot));
+        Ok(snapshot)
     }
 }

@@ -91,7 +91,7 @@ pub fn run_within(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowan
 
 /// As [`run`], without a model of the transition.
 fn run_centred(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Candidate, RefitError> {
-    if !job.settings.centred {
+    if !job.settings.centred && job.settings.mean.is_none() {
         return run_about(job, keep_going, allowance);
     }
     let rows = job.all_rows();

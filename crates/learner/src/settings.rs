@@ -4,6 +4,7 @@ use crate::action::{ActionValue, Successor};
 use crate::heads::Head;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel, Profile};
+use crate::mean::Mean;
 use crate::transition::{Rows, state_name};
 use crate::warning::WarningSettings;
 use crate::watch::DriftSensitivity;
@@ -104,7 +105,7 @@ pub enum OnNewPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum LinearColumns {
     /// Held-out returns compare kernels with them and without; action values that improve a policy have none, since the largest of
-    /// several extrapolated lines is no estimate.
+    /// several extrapolated lines is no estimate, and values about a mean function, which is what they are where no row has been.
     #[default]
     Auto,
     /// None.
@@ -124,11 +125,11 @@ impl LinearColumns {
         }
     }
 
-    /// Which are compared: without, with.
-    pub fn compared(self, improves: bool) -> &'static [bool] {
+    /// Which are compared: without, with. Beside what `suffices` there are none unless asked for.
+    pub fn compared(self, suffices: bool) -> &'static [bool] {
         match self {
             Self::Always => &[true],
-            Self::Auto if !improves => &[false, true],
+            Self::Auto if !suffices => &[false, true],
             Self::Auto | Self::Never => &[false],
         }
     }
@@ -205,6 +206,12 @@ pub struct Settings {
     /// Prior mean of Q, reward unit: Q of inputs without rows nearby. Above what rewards allow it is optimism, which explores.
     #[serde(skip_serializing_if = "is_zero")]
     pub prior_mean: f64,
+    /// What values are of states without rows nearby, and are learned about; none for 0. Of values of states, of one reward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Mean>,
+    /// Whether the rewards are about a mean already. Never in the settings of a critic.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub about_mean: bool,
     /// Whether values are learned about a level of their own (`level.rs`), and have no deviation while rewards say nothing of
     /// a scale. No option: a file from before says no, everything since yes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -328,6 +335,8 @@ impl Default for Settings {
             action_names: Vec::new(),
             improve_rows: 200,
             prior_mean: 0.0,
+            mean: None,
+            about_mean: false,
             centred: true,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
@@ -425,6 +434,7 @@ impl Settings {
             variance: VarianceKind::Model,
             drift_sensitivity: DriftSensitivity::Off,
             alarms: Vec::new(),
+            mean: None,
             heads,
             heads_alone: true,
             ..self.clone()
@@ -444,6 +454,7 @@ impl Settings {
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
             && self.action_value.as_ref().is_none_or(|of| of.space.is_sound())
+            && self.mean.as_ref().is_none_or(|mean| self.may_have_mean() && mean.missing().is_none())
             && self.state_kinds.iter().all(sound)
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
@@ -537,12 +548,20 @@ impl Settings {
         }
     }
 
+    /// Whether values may be learned about a mean function: it is of states, and of one reward.
+    pub fn may_have_mean(&self) -> bool {
+        self.action_value.is_none() && self.rewards.len() == 1
+    }
+
+    /// Whether a mean function is the constant of values, so that the kernel has none. Heads share the kernel, and need one.
+    pub(crate) fn leaves_constant_to_mean(&self) -> bool {
+        (self.mean.is_some() || self.about_mean) && self.heads.is_empty()
+    }
+
     /// Where there is a prior mean, take the variance of the kernel's constant for its signal: with a constant the first rows would
     /// unlearn the mean everywhere.
     pub fn leave_constant_to_prior_mean(&self, kernel: &mut Kernel) {
-        /// Small enough to have no say, and above 0 for a search that takes its logarithm.
-        const CONSTANT_SHARE: f64 = 1e-6;
-        if self.prior_mean != 0.0 {
+        if self.prior_mean != 0.0 || self.leaves_constant_to_mean() {
             let whole = kernel.signal_variance + kernel.constant_variance();
             kernel.signal_variance = whole;
             if kernel.bias_variance > 0.0 {
@@ -599,6 +618,10 @@ impl Settings {
         unnamed.for_each(|((own, _), name)| own.clone_from(name));
     }
 }
+
+/// Variance of the kernel's constant that a prior mean leaves, as a share: small enough to have no say, and above 0 for a search that
+/// takes its logarithm.
+pub(crate) const CONSTANT_SHARE: f64 = 1e-6;
 
 /// Rows that a model of m features needs for itself.
 pub(crate) fn rows_of_its_own(m: usize) -> u64 {

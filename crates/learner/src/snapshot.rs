@@ -55,6 +55,12 @@ impl Inputs {
         }
     }
 
+    /// The state (D,) that a normalised one is of.
+    pub(crate) fn restored(&self, normalised: &[f64]) -> Vec<f64> {
+        let of = |((z, shift), scale): ((&f64, &f64), &f64)| z * scale + shift;
+        normalised.iter().zip(&self.shift).zip(&self.scale).map(of).collect()
+    }
+
     /// Normalise states (n, D), row-major.
     pub fn normalise(&self, states: &[f64]) -> Vec<f64> {
         let mut out = Vec::with_capacity(states.len());
@@ -63,7 +69,7 @@ impl Inputs {
     }
 }
 
-/// A value function at one moment: V(x) = level + k_m(z)' weights, z = (x - shift) / scale. k_m(z) (m,) begins with s_j f_j(z) for each of
+/// A value function at one moment: V(x) = level + m(x) + k_m(z)' weights, z = (x - shift) / scale. k_m(z) (m,) begins with s_j f_j(z) for each of
 /// the q columns of the kernel ([`crate::math::columns`]); k(dictionary_i, z), without them, follows for each element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -112,6 +118,8 @@ pub struct Snapshot {
     pub tracked: Option<Tracked>,
     /// (H,), reward unit: what is added to k_m(z)' weights; empty for 0.
     pub level: Vec<f64>,
+    /// m, the function that was learned about, of which only the values count: H of them; none for 0 everywhere.
+    pub mean: Option<Arc<Snapshot>>,
     /// (H,), what the rewards are called, a unit in brackets behind the name; empty if they have no names.
     pub reward_names: Vec<String>,
     /// How the table was read that it was made of, as those who read tables write it; none of live rows.
@@ -249,6 +257,7 @@ impl Snapshot {
             branch: None,
             tracked: None,
             level: Vec::new(),
+            mean: None,
             reward_names: Vec::new(),
             table: None,
         }
@@ -297,6 +306,7 @@ impl Snapshot {
             actions,
             tracked,
             level,
+            mean,
             reward_names,
             table,
             ..
@@ -310,6 +320,7 @@ impl Snapshot {
             actions: actions.clone(),
             tracked: tracked.clone(),
             level: level.clone(),
+            mean: mean.clone(),
             reward_names: reward_names.clone(),
             table: table.clone(),
             variance: None,
@@ -377,10 +388,10 @@ impl Snapshot {
             scaled * vectors.transpose()
         };
         let mut alone = self.without_variance();
-        // A head has a unit and a level of its own, and is not tracked.
+        // A head has a unit and a level of its own, is not tracked, and knows no mean.
         alone.reward_names.clear();
         alone.level = Some(of.heads[h].level).filter(|level| *level != 0.0).into_iter().collect();
-        alone.tracked = None;
+        (alone.tracked, alone.mean) = (None, None);
         alone.hyperparameters.kernel = alone.hyperparameters.kernel.scaled(signal);
         alone.hyperparameters.noise_variance = noise;
         Self {
@@ -493,6 +504,8 @@ pub struct Scratch {
     /// Var V at each of them, and k(x, x).
     variance: Vec<f64>,
     priors: Vec<f64>,
+    /// What the mean is evaluated in, and what it says.
+    of_mean: Option<Box<(Scratch, Evaluation)>>,
 }
 
 impl Evaluator {
@@ -545,6 +558,8 @@ struct Layout {
     basis: Points,
     /// Of C.
     form: Option<QuadraticForm>,
+    /// Of the mean.
+    mean: Option<Box<Layout>>,
 }
 
 impl Layout {
@@ -553,7 +568,8 @@ impl Layout {
         let basis = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
         let basis = Points::new(kernel.projected_dim(dim), &basis);
         let carried = snapshot.variance.as_ref().filter(|_| variance);
-        Self { basis, form: carried.map(|c| QuadraticForm::new(m, c.as_slice())) }
+        let mean = snapshot.mean.as_ref().map(|mean| Box::new(Self::new(mean, false)));
+        Self { basis, form: carried.map(|c| QuadraticForm::new(m, c.as_slice())), mean }
     }
 
     fn evaluate(
@@ -573,7 +589,7 @@ impl Layout {
         let weights = if ask.base { snapshot.base_weights() } else { &snapshot.weights };
         let prior_mean = snapshot.actions.as_ref().map_or(0.0, |actions| actions.prior_mean);
         out.reset(count, heads, ask, self.form.is_some(), returns.is_some());
-        let Scratch { normalised, points, rows, variance, priors } = scratch;
+        let Scratch { normalised, points, rows, variance, priors, of_mean } = scratch;
         for (block, states) in states.chunks(BLOCK * dim).enumerate() {
             let (first, len) = (block * BLOCK, states.len() / dim);
             normalised.clear();
@@ -610,6 +626,11 @@ impl Layout {
                     *far = rows[j * stride(m)..][columns..m].iter().all(|&k| k < least);
                 }
             }
+        }
+        if let (Some(layout), Some(mean)) = (&self.mean, &snapshot.mean) {
+            let (scratch, found) = &mut **of_mean.get_or_insert_default();
+            layout.evaluate(mean, states, Ask::MEAN, scratch, found)?;
+            out.mean += &found.mean;
         }
         Ok(())
     }

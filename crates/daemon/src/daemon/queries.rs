@@ -47,12 +47,13 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 19] = [
+const FEATURES: [&str; 20] = [
     "hello",
     "pages",
     "kernels",
     "columns",
     "level",
+    "mean",
     "returns",
     "tracked",
     "policies",

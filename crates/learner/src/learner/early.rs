@@ -68,7 +68,9 @@ impl Learner {
         let seen = &window.flatten_since(first);
         let mut model = Box::new(self.guess(settings, seen, rows as usize, first));
         let rewards = |i: usize| self.settings.rewards.iter().map(move |&column| seen.reward(i)[column]);
-        if !(1..rows as usize).any(|i| seen.terminated[i - 1] || rewards(i).ne(rewards(0))) {
+        if self.settings.mean.is_none()
+            && !(1..rows as usize).any(|i| seen.terminated[i - 1] || rewards(i).ne(rewards(0)))
+        {
             // Their returns cannot differ, and so few do not tell whether others will.
             model.lack_scale();
         }

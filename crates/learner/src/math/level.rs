@@ -9,3 +9,9 @@ pub(crate) fn about(reward: f64, mu: f64, follows: f64) -> f64 {
     let left = reward - taken;
     if left.abs() <= ROUNDING * taken.abs() { 0.0 } else { left }
 }
+
+/// `reward` about the mean of its state, `here`, and of its successor, `following`: discounted, and 0 where it terminates.
+pub(crate) fn about_both(reward: f64, here: f64, following: f64) -> f64 {
+    let left = reward - (here - following);
+    if left.abs() <= ROUNDING * (here.abs() + following.abs()) { 0.0 } else { left }
+}

@@ -74,6 +74,7 @@ impl Model {
             returns: None,
             actions: None,
             level: Vec::new(),
+            mean: None,
             heads: Some(heads),
             branch: None,
             tracked: None,

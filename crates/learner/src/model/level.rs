@@ -10,7 +10,7 @@ use std::ops::Range;
 /// What a model knows of the size of its values before it learns them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Level {
-    /// What values are learned about (H,); none for 0.
+    /// What values are learned about (H,), or, beside a mean function, heads of rewards alone; none for 0.
     pub(super) about: Vec<f64>,
     /// Whether all rewards have been 0 so far, so that nothing is known of a scale.
     pub(super) unscaled: bool,
@@ -24,18 +24,20 @@ impl Model {
         self.read_rewards(settings, count);
         if let Some(branch) = &mut self.branch {
             branch.read_rewards(settings, count);
+            branch.settings.mean = None;
         }
     }
 
     /// Rows that come from here on have their rewards where `settings` say.
     fn read_rewards(&mut self, settings: &Settings, count: usize) {
         (self.settings.rewards, self.settings.centred) = (settings.rewards.clone(), settings.centred);
+        (self.settings.mean, self.settings.about_mean) = (settings.mean.clone(), settings.about_mean);
         if let Some(heads) = &mut self.heads {
             heads.keep_rewards(count);
         }
     }
 
-    /// The rows with rewards about its level in the place of their own.
+    /// The rows with rewards about its mean function or level in the place of their own.
     pub fn about_level(&self, rows: &Rows) -> Rows {
         let (mut about, rule) = (rows.clone(), self.rule());
         for i in 0..rows.len() {
@@ -48,14 +50,12 @@ impl Model {
 
     /// What its rewards are about; none for 0.
     pub(super) fn about(&self) -> Option<About> {
-        let (Settings { rewards, discount, .. }, level) = (&self.settings, &self.level.about);
-        let about = About { columns: rewards.clone(), level: level.clone(), discount: *discount };
-        (!level.is_empty()).then_some(about)
+        About::of(&self.settings, &self.level.about)
     }
 
-    /// The level (H,) of its values; empty for 0.
+    /// The level (H,) of its values; empty for 0, and where they are about a mean function.
     pub fn level(&self) -> &[f64] {
-        &self.level.about
+        if self.settings.mean.is_some() { &[] } else { &self.level.about }
     }
 
     /// Say that nothing is known of a scale: there is no deviation until a reward other than 0 comes.

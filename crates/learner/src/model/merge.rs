@@ -92,7 +92,7 @@ impl Model {
     }
 
     /// The parts of a model that must be equal before its sums can be added to another one, by name. Text shows every bit of a number.
-    fn traits(&self) -> [(&'static str, String); 13] {
+    fn traits(&self) -> [(&'static str, String); 14] {
         let (basis, settings) = (&self.basis, &self.settings);
         [
             ("noise", format!("{:?}", self.noise)),
@@ -101,6 +101,7 @@ impl Model {
             ("normalisation of states", format!("{:?}", basis.inputs)),
             ("lambda", format!("{:?}", self.lambda)),
             ("level", format!("{:?}", self.level.about)),
+            ("mean function", settings.mean.as_ref().map_or_else(String::new, |mean| format!("{mean:?}"))),
             ("ridge", format!("{:?}", self.weights.scale.ratio)),
             ("largest ratio", format!("{:?}", settings.ratio_max())),
             ("actions", format!("{:?}", settings.action_value)),

@@ -71,6 +71,23 @@ pub(super) struct Pass<'a> {
     pub(super) warnings: Option<&'a mut Warnings>,
 }
 
+/// A state at which a chain ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// (D,), normalised; then projected.
+    pub(super) state: &'a [f64],
+    pub(super) point: &'a [f64],
+    /// (m,).
+    pub(super) features: &'a [f64],
+}
+
+impl<'a> Place<'a> {
+    /// A node.
+    fn of(nodes: &'a Nodes, node: usize) -> Self {
+        Self { state: nodes.state(node), point: nodes.point(node), features: nodes.features.col(node) }
+    }
+}
+
 /// A row that is being absorbed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival<'a> {
@@ -282,7 +299,7 @@ impl Pass<'_> {
             watch.visit(nodes.state(here.state), gathered.offset);
         }
         if let Some(node) = here.gap {
-            self.close_chain(slot, self.recent.end(), nodes.features.col(node), nodes.point(node), gathered);
+            self.close_chain(slot, self.recent.end(), Place::of(nodes, node), gathered);
         }
         let discount = rows.discount(i, self.rule.settings.discount);
         let (ratio, decay) = (self.rule.ratio(rows, i), self.streams.chains[slot].discount);
@@ -358,10 +375,13 @@ impl Pass<'_> {
         if let Some(foretold) = self.foretold.as_deref_mut().filter(|_| !self.rule.settings.leaves_chain()) {
             let cut = here.next.filter(|_| rows.truncated[i]);
             let rule = self.rule;
-            let next = |h| cut.map_or(0.0, |node| rule.level(h) + value(posterior, nodes.features.col(node), h));
+            let about = |h, state| rule.about(h, state);
+            let next = |h| {
+                cut.map_or(0.0, |node| about(h, rows.next_state(i)) + value(posterior, nodes.features.col(node), h))
+            };
             foretold
                 .values
-                .extend((0..rewards.len()).map(|h| [rule.level(h) + value(posterior, features, h), next(h)]));
+                .extend((0..rewards.len()).map(|h| [about(h, rows.state(i)) + value(posterior, features, h), next(h)]));
         }
         // Returns are there for the policy that acted, and for no other.
         if !gathered.revisits && !self.rule.settings.leaves_chain() {
@@ -412,7 +432,7 @@ impl Pass<'_> {
             self.errors.end_chain(slot, self.streams, gathered);
         } else if let Some(node) = here.next {
             let number = self.recent.end() - u64::from(!gathered.revisits);
-            self.close_chain(slot, number, nodes.features.col(node), nodes.point(node), gathered);
+            self.close_chain(slot, number, Place::of(nodes, node), gathered);
         } else {
             let next_state = &mut self.streams.slots[slot].next_state;
             next_state.clear();
@@ -430,33 +450,27 @@ impl Pass<'_> {
         }
     }
 
-    /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `point`.
-    fn close_chain(&mut self, slot: usize, row: u64, features: &[f64], point: &[f64], gathered: &mut Gathered) {
-        self.leave_chain(slot, row, features, point, gathered);
+    /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `place`.
+    fn close_chain(&mut self, slot: usize, row: u64, place: Place<'_>, gathered: &mut Gathered) {
+        self.leave_chain(slot, row, place, gathered);
         if gathered.revisits || self.statistics.follows_rows {
             self.streams.chains[slot].reset();
         } else {
-            self.statistics.cut(&mut self.streams.chains[slot], features);
+            self.statistics.cut(&mut self.streams.chains[slot], place.features);
         }
     }
 
     /// The same but for the chain itself, and for what it adds to B and to targets where rows are not followed: that is left to the
     /// caller.
-    pub(super) fn leave_chain(
-        &mut self,
-        slot: usize,
-        row: u64,
-        features: &[f64],
-        point: &[f64],
-        gathered: &mut Gathered,
-    ) {
+    pub(super) fn leave_chain(&mut self, slot: usize, row: u64, place: Place<'_>, gathered: &mut Gathered) {
+        let Place { features, point, .. } = place;
         self.counts.cuts += 1;
         self.settle_row(slot, Some(features), gathered);
         self.errors.end_chain(slot, self.streams, gathered);
         if gathered.revisits {
             return;
         }
-        self.cut_warned(slot, features, gathered.offset);
+        self.cut_warned(slot, place, gathered.offset);
         let posterior = self.weights.posterior.as_ref();
         let answers = Answers { posterior, tracking: self.tracking.as_deref() };
         self.returns.cut(slot, features, answers, self.rule.settings.discount);

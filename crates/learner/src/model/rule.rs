@@ -3,11 +3,11 @@
 use super::basis::Basis;
 use super::errors::Errors;
 use super::nodes::Collected;
-use crate::level::follows;
 use crate::math::kernel::NoiseModel;
 use crate::math::level::about;
 use crate::math::statistics::Statistics;
 use crate::settings::Settings;
+use crate::snapshot::Inputs;
 use crate::transition::Rows;
 
 /// How rows enter the sums.
@@ -17,23 +17,37 @@ pub(super) struct Rule<'a> {
     pub(super) noise: NoiseModel,
     /// lambda of the recursion.
     pub(super) lambda: f64,
-    /// What rewards are learned about (H,); none for 0.
+    /// What rewards are learned about (H,) where the settings have no mean function; none for 0.
     pub(super) level: &'a [f64],
 }
 
 impl Rule<'_> {
-    /// The critic's reward number `h` of row i, about the level.
+    /// The critic's reward number `h` of row i, about the mean function or the level.
     pub(super) fn reward(&self, rows: &Rows, i: usize, h: usize) -> f64 {
+        if let Some(mean) = &self.settings.mean {
+            return mean.rewards(rows, i..i + 1, self.settings.rewards[h], self.settings.discount)[0];
+        }
         let reward = rows.reward(i)[self.settings.rewards[h]];
         match self.level.get(h) {
-            Some(mu) => about(reward, *mu, follows(rows, i, self.settings.discount)),
+            Some(mu) => about(reward, *mu, rows.follows(i, self.settings.discount)),
             None => reward,
         }
     }
 
-    /// The level of value number `h`.
-    pub(super) fn level(&self, h: usize) -> f64 {
-        self.level.get(h).copied().unwrap_or(0.0)
+    /// What value number `h` of a state is about.
+    pub(super) fn about(&self, h: usize, state: &[f64]) -> f64 {
+        match &self.settings.mean {
+            Some(mean) => mean.at(state),
+            None => self.level.get(h).copied().unwrap_or(0.0),
+        }
+    }
+
+    /// The same of a normalised state.
+    pub(super) fn about_normalised(&self, h: usize, inputs: &Inputs, state: &[f64]) -> f64 {
+        match self.settings.mean {
+            Some(_) => self.about(h, &inputs.restored(state)),
+            None => self.about(h, &[]),
+        }
     }
 
     /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.

@@ -2,7 +2,7 @@
 
 use super::Model;
 use super::nodes::Nodes;
-use super::pass::{Arrival, Pass};
+use super::pass::{Arrival, Pass, Place};
 use super::returns::Answers;
 use super::streams::stream_of;
 use crate::contest::Foretold;
@@ -47,15 +47,17 @@ impl Pass<'_> {
             ratio,
         };
         let stated = self.returns.stated(0, features, answers, self.basis.kernel());
-        warner.see(&seen, stated.map(|about| Stated { mean: about.mean + self.rule.level(0), ..about }));
+        let about = || self.rule.about(0, rows.state(i));
+        warner.see(&seen, stated.map(|of| Stated { mean: of.mean + about(), ..of }));
     }
 
-    /// The chain of `slot` is cut before the row at `offset`, at a state with these features (m,).
-    pub(super) fn cut_warned(&mut self, slot: usize, features: &[f64], offset: u64) {
+    /// The chain of `slot` is cut before the row at `offset`, at this place.
+    pub(super) fn cut_warned(&mut self, slot: usize, place: Place<'_>, offset: u64) {
         let warnings = self.warnings.as_deref_mut().filter(|_| !self.rule.settings.heads_alone);
         let Some(warner) = warnings.and_then(Warnings::of_values) else { return };
         let answers = Answers { posterior: self.weights.posterior.as_ref(), tracking: self.tracking.as_deref() };
-        let value = answers.posterior.map(|_| answers.value(features, 0) + self.rule.level(0));
+        let about = || self.rule.about_normalised(0, &self.basis.inputs, place.state);
+        let value = answers.posterior.map(|_| answers.value(place.features, 0) + about());
         warner.cut(stream_of(&self.streams.slot_of, slot), offset, 1.0, value);
     }
 }

@@ -7,6 +7,7 @@ use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric};
 use crate::math::returns::{Returns, regression_weights};
+use crate::mean::Mean;
 use crate::settings::{KernelKind, Settings};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
@@ -16,7 +17,7 @@ const FLOOR: f64 = 1e-6;
 /// Relevance of each discrete action before the first selection: two of them correlate by 0.9.
 const CHOICE_RELEVANCE: f64 = 0.1;
 
-/// [`initial_hyperparameters`] of values about `level` (H,), none for 0.
+/// [`initial_hyperparameters`] of values about the mean of the settings, or `level` (H,), none for 0.
 pub(crate) fn first_hyperparameters(
     rows: &Rows,
     settings: &Settings,
@@ -29,7 +30,9 @@ pub(crate) fn first_hyperparameters(
     let (inputs, mut found) = initial_hyperparameters(&rows, &about, names);
     if about.earns_nothing(&rows) {
         // Rewards that are all the same tell how large they are.
-        let least = FLOOR * level.iter().map(|mu| mu * mu).sum::<f64>() / level.len() as f64;
+        let of_mean = |mean: &Mean| mean.values(&rows.states, rows.dim);
+        let sizes = settings.mean.as_ref().map_or_else(|| level.to_vec(), of_mean);
+        let least = (FLOOR * sizes.iter().map(|mu| mu * mu).sum::<f64>() / sizes.len() as f64).max(1e-12);
         let by = least / found.kernel.signal_variance;
         (found.kernel, found.noise_variance) = (found.kernel.scaled(by), found.noise_variance * by);
     }

@@ -109,19 +109,20 @@ impl RefitJob {
         }
     }
 
-    /// The same question of values about `level` (H,), none for 0.
+    /// The same question of values about the mean of the settings, or `level` (H,), none for 0.
     pub(super) fn about(&self, level: &[f64]) -> Self {
         let mut job = Self { settings: Settings { centred: false, ..self.settings.clone() }, ..self.clone() };
-        if !level.is_empty() {
-            let (columns, before) = (self.settings.rewards.clone(), &self.current.level);
-            let about = About { columns, level: level.to_vec(), discount: self.settings.discount };
-            let first = self.window.rewards_per_row();
-            job.settings.heads = about.heads(&job.settings.heads);
-            job.settings.rewards = (first..first + level.len()).collect();
+        if let Some(about) = About::of(&self.settings, level) {
+            let (first, before) = (self.window.rewards_per_row(), &self.current.level);
+            job.settings = about.settings(&self.settings, first);
+            // The present values are about the mean of the settings, too.
+            let moved = if about.mean.is_some() { &[] } else { level };
             job.current.level =
-                level.iter().enumerate().map(|(h, mu)| before.get(h).copied().unwrap_or(0.0) - mu).collect();
+                moved.iter().enumerate().map(|(h, mu)| before.get(h).copied().unwrap_or(0.0) - mu).collect();
+            job.current.mean = None;
             if let Some(present) = &mut job.present {
-                present.set_level(job.current.level.clone(), &job.settings, first + level.len());
+                let width = first + about.columns.len();
+                present.set_level(job.current.level.clone(), &job.settings, width);
             }
             if !job.endings.is_empty() {
                 job.endings = about.rows(job.endings);

@@ -18,7 +18,7 @@ use crate::math::evidence::{
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::math::optimise::{Ascent, Bounds, Prior};
 use crate::math::returns::{differences, regression_weights};
-use crate::settings::{SelectBy, Settings, TOLERANCE_MIN};
+use crate::settings::{CONSTANT_SHARE, SelectBy, Settings, TOLERANCE_MIN};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 use rand::{RngExt, SeedableRng};
@@ -233,6 +233,11 @@ impl Search {
             let candidates = nodes.chunks_exact(dim).step_by(stride).flatten().copied().collect();
             FullData { problem, candidates, stride, room: data.room.max(1) }
         });
+        let constant = if settings.leaves_constant_to_mean() {
+            [CONSTANT_SHARE * total; 3]
+        } else {
+            [total, 1e-6 * total, 1e3 * total]
+        };
         Ok(Self {
             noise: settings.noise,
             problem,
@@ -240,9 +245,9 @@ impl Search {
             whole,
             left_out: data.left_out.to_vec(),
             targets: chosen,
-            suggested: [variance, total, 0.1 * noise_scale],
-            lower: [1e-4 * variance, 1e-6 * total, settings.noise_floor * noise_scale],
-            upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
+            suggested: [variance, constant[0], 0.1 * noise_scale],
+            lower: [1e-4 * variance, constant[1], settings.noise_floor * noise_scale],
+            upper: [1e3 * total, constant[2], 10.0 * noise_scale],
             steps: median_steps(rows, inputs, &settings.kinds(rows.dim)),
             profile: settings.profile,
             linear: data.linear,

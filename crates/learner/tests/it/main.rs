@@ -25,6 +25,7 @@ mod leave_one_out;
 mod level;
 mod live_world;
 mod many_streams;
+mod mean;
 mod merge;
 mod model_selection;
 mod properties;

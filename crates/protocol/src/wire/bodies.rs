@@ -89,6 +89,34 @@ impl<'a> PosteriorBody<'a> {
     }
 }
 
+/// The function that values were learned about.
+#[derive(Serialize)]
+pub(super) struct MeanBody<'a> {
+    discount: f64,
+    kernel: KernelBody<'a>,
+    inputs: InputsBody<'a>,
+    dictionary: Written<'a>,
+    weights: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean: Option<Box<MeanBody<'a>>>,
+}
+
+impl<'a> MeanBody<'a> {
+    pub(super) fn new(mean: &'a Snapshot, form: ArrayForm) -> Self {
+        Self {
+            discount: mean.discount,
+            kernel: KernelBody::new(&mean.hyperparameters, mean.dim(), form),
+            inputs: InputsBody::new(&mean.inputs, form),
+            dictionary: Written::matrix(&mean.dictionary, 0, form),
+            weights: Written::columns(&mean.weights, form),
+            level: (!mean.level.is_empty()).then(|| Written::vector(&mean.level, form)),
+            mean: mean.mean.as_deref().map(|behind| Box::new(Self::new(behind, form))),
+        }
+    }
+}
+
 /// How returns scatter about V, where a model says so.
 #[derive(Serialize)]
 struct ReturnsBody<'a> {

@@ -2,7 +2,7 @@
 
 use super::act::{ActBody, Columns};
 use super::actions::ActionsBody;
-use super::bodies::{HeadBody, InputsBody, ModelBody, PosteriorBody};
+use super::bodies::{HeadBody, InputsBody, MeanBody, ModelBody, PosteriorBody};
 use super::evaluate::{RetainedRows, RowsBody, findings_to_json};
 use super::heads::{BranchBody, HeadAnswers, HeadAnswersBody, HeadsBody, ListedHead};
 use super::hello::{Greeting, HelloBody};
@@ -652,6 +652,8 @@ fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: bo
     #[derive(Serialize)]
     struct ExtensionsBody<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
+        mean: Option<MeanBody<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         actions: Option<ActionsBody<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         heads: Option<HeadsBody<'a>>,
@@ -663,6 +665,7 @@ fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: bo
         table: Option<&'a str>,
     }
     let extensions = ExtensionsBody {
+        mean: snapshot.mean.as_deref().map(|mean| MeanBody::new(mean, form)),
         actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
         heads: snapshot.heads.as_ref().filter(|_| heads).map(|heads| HeadsBody::new(heads, form, variance)),
         branch: snapshot.branch.as_deref().filter(|_| heads).map(|branch| BranchBody::new(branch, form, variance)),

@@ -11,11 +11,13 @@ use super::{ErrorCode, WireError, excerpt};
 use criticd_learner::math::columns::Column;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
+use criticd_learner::mean::MEANS_MAX;
 use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot, Tracked};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
-const SNAPSHOT_KEYS: [&str; 27] = [
+const SNAPSHOT_KEYS: [&str; 28] = [
     "v",
     "type",
     "critic",
@@ -38,6 +40,7 @@ const SNAPSHOT_KEYS: [&str; 27] = [
     "tracked",
     "provisional",
     "level",
+    "mean",
     "actions",
     "heads",
     "branch",
@@ -68,6 +71,8 @@ const WEIGHTS_KEYS: [&str; 21] = [
     "level",
 ];
 const BRANCH_KEYS: [&str; 5] = ["branch.noise", "branch.kernel", "branch.inputs", "branch.dictionary", "branch.heads"];
+const MEAN_KEYS: [&str; 7] =
+    ["mean.discount", "mean.kernel", "mean.inputs", "mean.dictionary", "mean.weights", "mean.level", "mean.mean"];
 const RETURNS_KEYS: [&str; 6] =
     ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs", "returns.coverage"];
 const TRACKED_KEYS: [&str; 3] = ["tracked.base", "tracked.gate", "tracked.half_life"];
@@ -130,6 +135,11 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
     };
     let tracked = map.get("tracked").map(|field| tracked(field, size, weights.ncols())).transpose()?;
     let level = level(map.get("level"), &weights)?;
+    let mean = map.get("mean").map(|field| mean(field, dim, MEANS_MAX)).transpose()?.map(Arc::new);
+    if let Some(mean) = mean.as_ref().filter(|mean| mean.weights.ncols() != weights.ncols()) {
+        let message = format!("must have {} numbers per row, has {}", weights.ncols(), mean.weights.ncols());
+        return Err(WireError::of(ErrorCode::WrongShape, "mean.weights", message));
+    }
     let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
     let reward_names = map.get("reward_names").map(names).transpose()?.unwrap_or_default();
     // Lists of no rows do not tell H.
@@ -161,6 +171,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         branch: None,
         tracked,
         level,
+        mean,
         reward_names,
         table: map.get("table").map(|field| field.string().map(str::to_owned)).transpose()?,
     };
@@ -196,9 +207,40 @@ fn branch(field: Field<'_>, values: &Snapshot) -> Result<Snapshot, WireError> {
         branch: None,
         tracked: None,
         level: Vec::new(),
+        mean: None,
         reward_names: Vec::new(),
         table: None,
         ..*values
+    })
+}
+
+/// The function that values of states (`dim`,) were learned about, which may have `most - 1` more behind it.
+fn mean(field: Field<'_>, dim: usize, most: usize) -> Result<Snapshot, WireError> {
+    if most == 0 {
+        return Err(out_of_range("mean.mean", format!("at most {MEANS_MAX} means may stand one behind the other")));
+    }
+    let map = nested(field, &MEAN_KEYS, "mean.")?;
+    let inputs_field = map.require("mean.inputs")?;
+    let inputs = inputs(inputs_field)?;
+    if inputs.dim() != dim {
+        let message = format!("must have {dim} state variables, has {}", inputs.dim());
+        return Err(WireError::of(ErrorCode::WrongShape, inputs_field.name, message));
+    }
+    let kernel = kernel(map.require("mean.kernel")?, Some(dim))?;
+    let (elements, dictionary) = rows(map.require("mean.dictionary")?, dim)?;
+    let weights = weights(map.require("mean.weights")?, kernel.columns() + elements)?;
+    let level = level(map.get("mean.level"), &weights)?;
+    let discount = share(map.require("mean.discount")?)?;
+    let behind = map.get("mean.mean").map(|field| mean(field, dim, most - 1)).transpose()?;
+    if let Some(behind) = behind.as_ref().filter(|behind| behind.weights.ncols() != weights.ncols()) {
+        let message = format!("must have {} numbers per row, has {}", weights.ncols(), behind.weights.ncols());
+        return Err(WireError::of(ErrorCode::WrongShape, "mean.weights", message));
+    }
+    Ok(Snapshot {
+        inputs,
+        level,
+        mean: behind.map(Arc::new),
+        ..Snapshot::of_value(discount, kernel, dictionary, weights)
     })
 }
 
@@ -276,6 +318,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         branch: None,
         tracked,
         level,
+        mean: before.mean.clone(),
         reward_names: before.reward_names.clone(),
         table: before.table.clone(),
     }))

@@ -3,6 +3,7 @@
 use criticd_learner::heads::{Cumulant, Head, HeadEvaluation, HeadsSnapshot, Rate, Verified};
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
+use criticd_learner::mean::{Linear, MEANS_MAX, Mean, MeanForm};
 use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot, Tracked};
 use criticd_learner::transition::Batch;
 use criticd_protocol::wire::status::CriticStatus;
@@ -143,6 +144,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         provisional: true,
         tracked: None,
         level: Vec::new(),
+        mean: None,
         reward_names: Vec::new(),
         actions: None,
         heads: None,
@@ -804,6 +806,49 @@ fn a_model_before_its_first_row_comes_back() {
             assert_eq!(back, model, "{form:?}");
         }
     }
+}
+
+#[test]
+fn a_mean_function_is_read_as_it_was_written() {
+    let plain = snapshot(metrics()[1].clone(), 1);
+    let linear = Mean::of(MeanForm::Linear(Linear { constant: 0.5, weights: vec![-2.0, 3.0] })).unwrap();
+    let mut of_model = plain.clone();
+    (of_model.level, of_model.inputs.names) = (vec![7.0], None);
+    linear.add_to(&mut of_model);
+    for mean in [linear, Mean::of_model("sim.model".into(), &of_model).unwrap()] {
+        let mut model = plain.clone();
+        mean.add_to(&mut model);
+        let at = [0.3, -1.7, 5.0, 2.0];
+        let added = model.evaluate(&at, Ask::MEAN).unwrap().mean - plain.evaluate(&at, Ask::MEAN).unwrap().mean;
+        let expected = mean.values(&at, 2);
+        assert!(added.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12), "{added} {expected:?}");
+        for form in [ArrayForm::Tensor, ArrayForm::List] {
+            assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
+        }
+        // Within a generation it stays.
+        let after = Snapshot { revision: model.revision + 1, ..model.clone() };
+        let bytes = wire::encode_weights(&after, 3, true);
+        assert_eq!(wire::decode_weights(&bytes, &model).unwrap().expect("it follows"), after);
+        let map = wire::to_json(&wire::encode_snapshot(&model, ArrayForm::List, true)).unwrap();
+        for (path, value, name) in [
+            ("/mean/discount", json!(1.5), "mean.discount"),
+            ("/mean/weights", json!([1.0]), "mean.weights"),
+            ("/mean/inputs", json!({"dim": 1, "shift": [0.0], "scale": [1.0]}), "mean.inputs"),
+        ] {
+            let mut wrong = map.clone();
+            *wrong.pointer_mut(path).unwrap() = value;
+            let refused = wire::decode_snapshot(&pack(&wrong)).unwrap_err();
+            assert_eq!(refused.field.as_deref(), Some(name), "{refused:?}");
+        }
+    }
+    // One behind the other, without end.
+    let mut deep = wire::to_json(&wire::encode_snapshot(&of_model, ArrayForm::List, true)).unwrap();
+    for _ in 0..MEANS_MAX {
+        let mut next = deep.clone();
+        next["mean"]["mean"] = deep["mean"].clone();
+        deep = next;
+    }
+    assert!(wire::decode_snapshot(&pack(&deep)).unwrap_err().message.contains("means"));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, Profile};
 use crate::math::optimise::Ascent;
-use crate::settings::{KernelKind, Settings};
+use crate::settings::{CONSTANT_SHARE, KernelKind, Settings};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 pub(super) use change::Change;
@@ -123,7 +123,8 @@ impl Question<'_> {
     fn kernel(&self, shape: &Shape) -> Kernel {
         let dim = self.inputs.dim();
         let kinds = self.settings.kinds(dim);
-        let kernel = Kernel::gaussian(1.0, BIAS, shape.metric.clone()).with_profile(shape.profile).with_kinds(&kinds);
+        let bias = if self.settings.leaves_constant_to_mean() { CONSTANT_SHARE } else { BIAS };
+        let kernel = Kernel::gaussian(1.0, bias, shape.metric.clone()).with_profile(shape.profile).with_kinds(&kinds);
         if shape.linear { kernel.with_linear_columns(dim, LINEAR) } else { kernel }
     }
 
@@ -140,7 +141,7 @@ impl Question<'_> {
 
     /// Whether kernels without linear columns are compared, and those with them.
     fn compared(&self) -> &'static [bool] {
-        self.settings.linear_columns.compared(self.settings.improves())
+        self.settings.linear_columns.compared(self.settings.improves() || self.settings.about_mean)
     }
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
