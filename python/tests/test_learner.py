@@ -418,3 +418,39 @@ def test_who_has_no_module_is_told_why() -> None:
     for use in ("criticd.Learner", "import criticd.fleet"):
         done = subprocess.run([sys.executable, "-c", blocked + use], capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.stderr.splitlines()[-1].startswith("ImportError: ") and "wheel of your" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["constant", "linear", "model"])
+def test_values_are_learned_about_a_mean(tmp_path: Path, kind: str) -> None:
+    of_simulator = tmp_path / "sim.model"
+    simulator = Learner(**CRITIC)
+    simulator.learn(**walk(seed=2))
+    simulator.snapshot().save(of_simulator)
+    means = {
+        "constant": -3.5,
+        "linear": {"constant": 1.5, "weights": np.array([2.0, -1.0])},
+        "model": of_simulator,
+    }
+    learner = Learner(mean=means[kind], **CRITIC)
+    of_simulator.unlink()
+    rows = walk()
+    learner.learn(**part(rows, 0, 400))
+    again = pickle.loads(pickle.dumps(learner))
+    for each in (learner, again):
+        each.learn(**part(rows, 400, ROWS))
+        assert each.refit().outcome == "adopted"
+    assert bits(again.snapshot()) == bits(learner.snapshot()), "without the file"
+    far = np.array([[60.0, -40.0], [-80.0, 10.0]])
+    said = {"constant": [-3.5, -3.5], "linear": [161.5, -168.5], "model": simulator(far)}
+    np.testing.assert_allclose(learner(far), said[kind], atol=1e-6)
+    model = learner.snapshot()
+    assert (model.mean_function is None) == (kind == "constant")
+    places = np.vstack([STATES, far])
+    # Rust and Python, and a model that was read again.
+    model.save(tmp_path / "about.model")
+    for of in (model, Snapshot.load(tmp_path / "about.model")):
+        np.testing.assert_allclose(of(places), learner(places), rtol=1e-12, atol=1e-12)
+    if kind == "model":
+        with pytest.raises(Invalid, match="cannot be read") as refused:
+            Learner(mean=of_simulator, **CRITIC)
+        assert refused.value.field == "mean"

@@ -114,6 +114,11 @@ impl ActionKind {
 }
 
 impl ActionOptions {
+    /// Whether values of actions are asked for.
+    pub(super) fn values_actions(&self) -> bool {
+        self.inputs == InputsChoice::StateAction
+    }
+
     /// What they ask for, of a table with these columns and these texts of actions; none for values of states.
     pub(super) fn action_value(
         &self,

@@ -4,6 +4,7 @@ mod choices;
 mod labels;
 mod like;
 mod loo;
+mod mean;
 mod report;
 mod search;
 mod stages;
@@ -16,10 +17,12 @@ use super::dictionary::{Chosen, DictionaryOptions};
 use super::given::{self, Countdown, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::output::{in_file, note, number, output, print, print_json};
+use crate::config::mean_of_option;
 use crate::learner::action::{ActionValue, Successor};
 use crate::learner::batch::{Given, Nearest, Selection};
 use crate::learner::hidden;
 use crate::learner::improve::{COPIES, Improved, Improvement};
+use crate::learner::mean::Mean;
 use crate::learner::model::Model;
 use crate::learner::period;
 use crate::learner::refit::{Compared, RefitReport};
@@ -49,7 +52,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.model\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.model --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.model\n  criticd fit hopper.hdf5 --out hopper.model\n  criticd fit arm.npz --assume-terminated never --out arm.model\n  criticd fit arm.npz --heads heads.toml --out arm.model\n  criticd fit points.csv --state x --target y --out points.model\n  criticd fit throws.csv --state distance --target angle --cost miss --out throws.model\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.model\n  criticd fit south.csv --like north.model --out south.model\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.model\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.model --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.model\n  criticd fit hopper.hdf5 --out hopper.model\n  criticd fit arm.npz --assume-terminated never --out arm.model\n  criticd fit arm.npz --heads heads.toml --out arm.model\n  criticd fit points.csv --state x --target y --out points.model\n  criticd fit throws.csv --state distance --target angle --cost miss --out throws.model\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.model\n  criticd fit south.csv --like north.model --out south.model\n  criticd fit robot.csv --mean sim.model --out robot.model\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -93,6 +96,11 @@ pub(crate) struct Fit {
     discount: f64,
     #[command(flatten)]
     countdown: Countdown,
+    /// Mean function: what values are far from all rows; what is learned is how they differ from it. A number; '{ constant = C, weights =
+    /// [W, ...] }' with a weight for each state variable; or a MODEL of states, such as one that was fitted to simulated rows, or with --target
+    /// to what a network says of states
+    #[arg(long, value_name = "MEAN", allow_negative_numbers = true, value_parser = mean_of_option, conflicts_with = "like")]
+    mean: Option<Mean>,
     /// With --selection evidence, the evidence that selects: exact, of all transitions; sparse, the variational bound of
     /// all transitions through a dictionary; auto, the exact evidence of at most --evidence-rows transitions, then, if there
     /// are more, the bound of all
@@ -508,6 +516,7 @@ impl Fit {
             },
             rho_max: given::most(self.rho_max),
             prior_mean: self.action.prior_mean,
+            mean: self.mean_of(rows, rewards)?,
             forgetting: given::most(self.forgetting),
             weighted: self.weights.column().is_some(),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
@@ -561,7 +570,13 @@ impl Fit {
     /// The files of the command line that are read.
     fn inputs(&self) -> Vec<&Path> {
         let more = self.hyperparameters.iter().chain(&self.dictionary.dictionary).map(PathBuf::as_path);
-        self.table.files().chain(more).chain(self.heads.file()).chain(self.sums.like()).collect()
+        self.table
+            .files()
+            .chain(more)
+            .chain(self.mean_file())
+            .chain(self.heads.file())
+            .chain(self.sums.like())
+            .collect()
     }
 
     /// Where the model goes, if nothing was asked for that cannot be: better now than after an hour's search.
@@ -569,6 +584,7 @@ impl Fit {
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }
+        self.check_mean()?;
         let out = output(self.out(), &self.inputs())?;
         self.heads.check_output(&self.inputs(), &out)?;
         Ok(out)

@@ -315,6 +315,10 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
         let level: Vec<String> = snapshot.level.iter().map(|mu| number(*mu)).collect();
         lines.push(("level".to_owned(), format!("{}, which values are learned about", level.join(", "))));
     }
+    if let Some(mean) = &snapshot.mean {
+        let states = plural(mean.dictionary.nrows(), "state");
+        lines.push(("mean".to_owned(), format!("a model of {states}, which values are learned about")));
+    }
     if snapshot.provisional {
         lines.push(("provisional".to_owned(), PROVISIONAL.to_owned()));
     }
@@ -378,6 +382,7 @@ pub(super) fn document(snapshot: &Snapshot) -> Value {
         "lambda": snapshot.lambda,
         "provisional": snapshot.provisional,
         "level": snapshot.level,
+        "mean": snapshot.mean.as_ref().map(|mean| json!({"dictionary_size": mean.dictionary.nrows()})),
         "returns": snapshot.returns.as_ref().map(|spread| {
             json!({"factor": spread.factor, "pairs": spread.pairs, "coverage": spread.coverage})
         }),

@@ -25,6 +25,7 @@ mod limits;
 mod live_heads;
 mod logs;
 mod manners;
+mod mean;
 mod merge;
 mod operation;
 mod outlook;

@@ -12,12 +12,15 @@ mod document;
 mod endpoints;
 mod error;
 mod head_setting;
+mod mean;
 mod order;
 mod setting;
 mod tables;
 
 pub use error::ConfigError;
 pub(crate) use head_setting::HEADS_MAX;
+pub(crate) use mean::in_words as mean_in_words;
+pub use mean::mean_of_option;
 
 use crate::access::{Access, Allow, KnownClient};
 use crate::journal::retention::{LedgerSettings, SyncMode};
@@ -117,11 +120,12 @@ pub struct ConfigParts {
 }
 
 impl ConfigParts {
-    /// State dimension that the settings imply, and the setting that does: state_dim, or the number of state_kinds.
+    /// State dimension that the settings imply, and the setting that does: state_dim, the number of state_kinds, or a mean function.
     pub fn expected_dim(&self) -> Option<(usize, &'static str)> {
         let kinds = || self.critics.iter().map(|critic| critic.state_kinds.len()).find(|&kinds| kinds > 0);
         let stated = self.state_dim.map(|dim| (dim, "state_dim"));
-        stated.or_else(|| Some((kinds()?, "state_kinds")))
+        let of_mean = || self.critics.iter().find_map(|critic| critic.mean.as_ref()?.dim());
+        stated.or_else(|| Some((kinds()?, "state_kinds"))).or_else(|| Some((of_mean()?, "mean")))
     }
 }
 
@@ -383,7 +387,15 @@ impl Config {
     /// # Errors
     /// If it is not TOML, has unknown keys, or a value is not allowed: with the line.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        Self::from_toml_and(text, &Options::default(), &|_| None)
+        Self::from_toml_of(text, &[])
+    }
+
+    /// The same with the mean functions of `known` critics where their files are not there.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn from_toml_of(text: &str, known: &[Settings]) -> Result<Self, ConfigError> {
+        Self::from_toml_and(text, &Options::default(), &|_| None)?.with_means_of(known)
     }
 
     /// Read the file that `options` name, if they name one, and let the other options count more.
@@ -391,12 +403,12 @@ impl Config {
     /// # Errors
     /// As [`Config::from_toml`], or if the file cannot be read.
     pub fn load(options: &Options) -> Result<Self, ConfigError> {
-        Self::read(options.config.clone(), options, &|_| None, settings_text)
+        Self::read(options.config.clone(), options, &|_| None, settings_text)?.with_means_of(&[])
     }
 
     /// Read settings as a daemon does that is started in this environment: the file that `options` name, or else the one
     /// that is found; over it variables, `CRITICD_` and the key in capitals; over these the other options. Says which
-    /// file it was, too.
+    /// file it was, too. Mean functions whose files are not there may be known to the journal ([`Config::with_means_of`]).
     ///
     /// # Errors
     /// As [`Config::load`], or if a variable is not UTF-8.
@@ -766,6 +778,9 @@ fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigErro
             fault("state_kinds", &message);
         } else if let Err(message) = head_setting::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
             fault("heads", &message);
+        }
+        if let Some(message) = parts.expected_dim().and_then(|expected| mean::other_dimension(critic, expected)) {
+            fault("mean", &message);
         }
         let held = parts.window_rows.max(Settings::default().backfill_rows);
         if critic.backfill_rows > held {

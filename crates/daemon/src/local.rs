@@ -10,7 +10,7 @@ use crate::fleet::{Epoch, Part, SUMS, Told};
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::{Window, Written};
-use crate::learner::{Adoption, Judgement, Learner, SnapshotError};
+use crate::learner::{Adoption, Judgement, Learner, Settings, SnapshotError};
 use crate::packed;
 use crate::refit_work::{self, Work};
 use crate::sealed::Seal;
@@ -318,8 +318,10 @@ impl Critic {
             .open(bytes)
             .map_err(|e| e.to_string())
             .and_then(|body| packed::read(body).map_err(|e| e.to_string()))?;
-        let config = Config::from_toml(&kept.settings).map_err(|e| e.to_string())?;
-        let state = kept.state.checked().map_err(|e| e.to_string())?.into_state(config.window_rows);
+        let checkpoint = kept.state.checked().map_err(|e| e.to_string())?;
+        let known: Vec<Settings> = checkpoint.learners.iter().map(|critic| critic.settings().clone()).collect();
+        let config = Config::from_toml_of(&kept.settings, &known).map_err(|e| e.to_string())?;
+        let state = checkpoint.into_state(config.window_rows);
         let state = match kept.rows {
             None => state,
             Some(rows) => state.with_window(rows.window(config.window_rows)?),

@@ -58,8 +58,10 @@ impl SumOptions {
 
 /// The table of `fit`, whose texts have the codes of the model that it is to be like.
 pub(super) fn read(fit: &mut Fit) -> Result<Table, Failure> {
-    let table = match fit.sums.like() {
-        Some(path) => fit.table.read_like(&read_model(path)?, path)?,
+    let like = fit.sums.like().map(|path| read_model(path).map(|model| (model, path.to_owned()))).transpose()?;
+    // Texts have the codes that they have in the model that values are learned about.
+    let table = match like.or(fit.coded_mean()?) {
+        Some((model, path)) => fit.table.read_like(&model, &path)?,
         None => fit.table.read()?,
     };
     fit.take_categories(&table)?;

@@ -187,6 +187,9 @@ impl Report<'_> {
         out["discount"] = json!(snapshot.discount);
         out["lambda"] = json!(snapshot.lambda);
         out["level"] = json!(snapshot.level);
+        if let Some(mean) = &self.fit.mean {
+            out["mean"] = json!(mean.form());
+        }
         let statistics = fitted.model.statistics();
         if statistics.forgets() {
             out["forgetting"] = json!((-1.0 / self.fit.forgetting).exp2());

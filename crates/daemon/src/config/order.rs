@@ -47,6 +47,7 @@ pub(super) const LIMITS: &Order = &[("Who operates a daemon", &["connections_max
 
 pub(super) const CRITIC: &Order = &[
     ("Everybody", &["name", "discount", "rewards", "state_kinds", "heads"]),
+    ("Who has a simulator, or knows what values are", &["mean"]),
     (
         "Whose policy or world changes",
         &["on_new_policy", "policy_discount", "policies_kept", "forgetting", "drift_sensitivity", "alarm"],

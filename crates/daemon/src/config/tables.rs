@@ -2,7 +2,7 @@
 
 pub(super) use super::setting::{Setting, When};
 use super::setting::{expect, one_of, read, written};
-use super::{ConfigParts, Limits, LogFormat, actions, alarms, head_setting};
+use super::{ConfigParts, Limits, LogFormat, actions, alarms, head_setting, mean};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
@@ -348,7 +348,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 46] = [
+pub(super) static CRITIC: [Setting<Settings>; 47] = [
     setting!(
         name,
         Restart,
@@ -406,6 +406,7 @@ pub(super) static CRITIC: [Setting<Settings>; 46] = [
          the unit of the state (6.283185307179586 for an angle in radians). Two values of a \"category\" are equal or \
          different, never near."
     ),
+    mean::MEAN,
     actions::INPUTS,
     actions::ACTIONS,
     actions::SUCCESSOR,

@@ -63,7 +63,7 @@ pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
 pub(super) use reconfigure::{change, contradiction};
-use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside};
+use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside, with_recorded_means};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -181,6 +181,7 @@ impl Core {
     ) -> Result<Self, RecoverError> {
         let (store, window_rows) = (storage.as_mut(), config.window_rows);
         let recovered = recovery::recover_watched(store, checkpoints.as_ref(), window_rows, watched)?;
+        let config = with_recorded_means(&config, &recovered.state).map_err(RecoverError::Settings)?;
         let contradicted = recovered.state.shape().and_then(|shape| contradiction(&config, shape));
         let lacking =
             || lacking_columns(&config, &recovered.state).or_else(|| lacking_actions(&config, &recovered.state));
@@ -470,6 +471,7 @@ impl Core {
         }
         let from = self.first_of_new_critics();
         let names = self.intake.said_names().clone();
+        let config = Arc::new(Config::clone(&config).keeping_means_of(&self.config.critics));
         let (before, after) = (configured(&self.config, from, &names), configured(&config, from, &names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;

@@ -707,13 +707,14 @@ fn open_core(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Core, StartError> {
     let directory = &config.data_dir;
+    let refused = |source| StartError::Recover { path: directory.clone(), source };
     if !config.journal {
         if SqliteStorage::exists(directory) {
             log::warn!("event=journal_ignored why=\"journal is off in the settings\"");
         }
-        return Ok(Core::new(Arc::clone(config)));
+        let known = Config::clone(config).with_means_of(&[]);
+        return Ok(Core::new(Arc::new(known.map_err(|e| refused(RecoverError::Settings(e.to_string())))?)));
     }
-    let refused = |source| StartError::Recover { path: directory.clone(), source };
     let started = Instant::now();
     let mut storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));

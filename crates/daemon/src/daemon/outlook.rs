@@ -53,7 +53,10 @@ impl Outlook {
         watched: Watched<'_>,
     ) -> Result<Self, RecoverError> {
         let end = check_end(storage)?;
-        let Some((first, _)) = storage.bounds()? else { return Ok(Self::default()) };
+        let Some((first, _)) = storage.bounds()? else {
+            let refusal = config.clone().with_means_of(&[]).err().map(|e| e.to_string());
+            return Ok(Self { refusal, ..Self::default() });
+        };
         let start = storage.headers(first, 1)?.first().map_or(end.offset, |head| head.first_offset);
         let rows = end.offset - start;
         let mut keep_going = || watched(0, rows) != OnTheWay::Stop;
@@ -70,8 +73,12 @@ impl Outlook {
             }
             Ok(())
         })?;
-        let refusal = shape.and_then(|shape| contradiction(config, shape));
-        let critics = known.map(|known| fates(&known, config)).unwrap_or_default();
+        let config = match config.clone().with_means_of(known.as_ref().map_or(&[], |known| &known.critics)) {
+            Ok(config) => config,
+            Err(e) => return Ok(Self { refusal: Some(e.to_string()), rows, ..Self::default() }),
+        };
+        let refusal = shape.and_then(|shape| contradiction(&config, shape));
+        let critics = known.map(|known| fates(&known, &config)).unwrap_or_default();
         Ok(Self { refusal, critics, rows })
     }
 

@@ -642,6 +642,7 @@ pub fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.state_kinds.clone(),
             s.action_value.clone(),
             s.prior_mean.to_bits(),
+            s.mean.clone(),
         )
     };
     meaning(old) == meaning(new)

@@ -1,16 +1,18 @@
 //! Settings at a start: what they contradict, what is recorded of them, and models that do not go on under them.
 
-use crate::config::Config;
+use crate::config::{Config, mean_in_words};
 use crate::journal::checkpoint::Checkpoints;
 use crate::learner::Settings;
 use crate::learner::action::{ActionSpace, ActionValue};
 use crate::learner::heads::{self, Columns, Demands};
+use crate::learner::mean::Mean;
 use crate::learner::window::Window;
 use crate::state::record::Configured;
 use crate::state::{State, goes_on, missing_reward};
 use crate::transition::{ACTION_NUMBERS_MAX, Names};
 use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Settings of critics and advisors as they are recorded; `from` is the offset of the first row that new critics learn. Where the settings
 /// name no state variables, rewards or actions, these keep the names that are `known`.
@@ -22,6 +24,23 @@ pub(super) fn configured(config: &Config, from: u64, known: &Names) -> Configure
     let action_names = known.actions.clone();
     critics.iter_mut().for_each(|critic| critic.call_actions(action_names.as_deref().unwrap_or_default()));
     Configured { critics, names, reward_names, action_names, from, advisors }
+}
+
+/// The settings with all mean functions: those whose files are not there as the critics of `state` have them.
+pub(super) fn with_recorded_means(config: &Arc<Config>, state: &State) -> Result<Arc<Config>, String> {
+    let known = state.configured().map_or(&[][..], |known| &known.critics);
+    let config = Config::clone(config).with_means_of(known).map_err(|e| e.to_string())?;
+    for critic in &config.critics {
+        let of_model = critic.mean.as_ref().and_then(Mean::discount).filter(|&discount| discount != critic.discount);
+        if let Some(discount) = of_model {
+            let (name, own) = (&critic.name, critic.discount);
+            log::warn!(
+                "event=mean_of_other_discount critic={name} discount={own} of_mean={discount} hint=\"values far from rows are under \
+                 the discount of the model in mean: learn that with the critic's\""
+            );
+        }
+    }
+    Ok(Arc::new(config))
 }
 
 /// What states, rewards and actions are called: as the settings or the rows have said until now.
@@ -146,6 +165,7 @@ pub(in crate::daemon) fn change(old: &Settings, new: &Settings) -> String {
         ("state_kinds", format!("{:?}", old.state_kinds), format!("{:?}", new.state_kinds)),
         ("actions", actions(old), actions(new)),
         ("successor", successor(old), successor(new)),
+        ("mean", mean_in_words(old.mean.as_ref()), mean_in_words(new.mean.as_ref())),
         ("prior_mean", old.prior_mean.to_string(), new.prior_mean.to_string()),
     ];
     let changed = pairs.into_iter().filter(|(_, old, new)| old != new);
