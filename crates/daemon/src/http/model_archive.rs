@@ -131,7 +131,8 @@ impl Kept {
 }
 
 fn bytes(model: &Snapshot) -> usize {
-    size_of::<f64>() * (model.dictionary.len() + model.weights.len() + 2 * model.dim())
+    let of_mean = model.mean.as_ref().map_or(0, |mean| bytes(mean));
+    of_mean + size_of::<f64>() * (model.dictionary.len() + model.weights.len() + 2 * model.dim())
 }
 
 #[cfg(test)]

@@ -139,5 +139,6 @@ pub(super) fn slice_rows(work: usize) -> usize {
 pub(super) fn state_work(snapshot: &Snapshot, ask: Ask) -> usize {
     // A kernel takes a few dozen, and they are worked off 32 at a time.
     let (size, kernel) = (snapshot.dictionary.nrows().max(1).next_multiple_of(32), 32 + snapshot.dim());
-    size * if ask.needs_variance() { kernel + size } else { kernel }
+    let of_mean = snapshot.mean.as_ref().map_or(0, |mean| state_work(mean, Ask::MEAN));
+    of_mean + size * if ask.needs_variance() { kernel + size } else { kernel }
 }
