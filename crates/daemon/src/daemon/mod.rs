@@ -442,8 +442,7 @@ impl Daemon {
     ) -> Result<(), StartError> {
         let CoreStart { core, clock, timings, feed, http_restarts, pages, warm, lock } = start;
         let config = Arc::clone(&self.config.lock());
-        let (calls, call_queue) = turns(CALLS);
-        let (wants, want_queue) = bounded(WANTS);
+        let ((calls, call_queue), (wants, want_queue)) = (turns(CALLS), bounded(WANTS));
         let ((fresh, fresh_queue), (tasks, task_queue)) = (bounded(1), bounded(1));
         let ((done, done_queue), (questions, question_queue)) = (bounded(2), bounded(QUESTIONS));
         let (garbage, garbage_queue) = bounded(GARBAGE);

@@ -838,7 +838,7 @@ fn a_mean_function_is_read_as_it_was_written() {
             let mut wrong = map.clone();
             *wrong.pointer_mut(path).unwrap() = value;
             let refused = wire::decode_snapshot(&pack(&wrong)).unwrap_err();
-            assert_eq!(refused.field.as_deref(), Some(name), "{refused:?}");
+            assert_eq!(refused.field, Some(name), "{refused:?}");
         }
     }
     // One behind the other, without end.
