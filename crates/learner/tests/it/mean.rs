@@ -188,7 +188,7 @@ fn error(snapshot: &Snapshot) -> f64 {
 
 fn adopt(learner: &mut Learner, window: &Window) {
     let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
-    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let candidate = refit::run(&job, &|| true).unwrap();
     let verdict = learner.try_adopt(candidate, window);
     assert!(matches!(verdict, Verdict::Adopted { .. }), "{verdict:?}");
 }
@@ -215,7 +215,7 @@ fn about_the_true_values_nothing_is_left_to_learn() {
         assert!(error(&learner.snapshot(true).unwrap()) < 1e-9, "{rows} rows");
         // There is nothing that a refit could go by, and so it says.
         let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
-        assert!(refit::run(&job, &|| true, &|| true).is_err());
+        assert!(refit::run(&job, &|| true).is_err());
     }
     // Where a step is by chance what is left of returns is noise.
     for selection in [SelectionKind::Returns, SelectionKind::Evidence] {
