@@ -90,7 +90,7 @@ fn a_journal_knows_the_mean_without_its_file() {
     let (state, said) = (harness.state(), harness.snapshot(0));
     assert_eq!(said.mean.as_deref().map(|mean| mean.dictionary.nrows() > 0), Some(true));
     let far = said.evaluate(&[50.0], Ask::MEAN).unwrap().mean[0];
-    assert!((far - mean.values(&[50.0], 1)[0]).abs() < 1e-9, "{far}");
+    assert!((far - mean.values(&[50.0], 1)[0]).abs() < 1e-3, "{far}");
 
     let model = std::fs::read(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
@@ -121,7 +121,7 @@ fn a_journal_knows_the_mean_without_its_file() {
     std::fs::write(&file, wire::encode_snapshot(&other, ArrayForm::Tensor, false)).unwrap();
     harness.restart_with(read(&settings("")));
     let moved = harness.snapshot(0).evaluate(&[50.0], Ask::MEAN).unwrap().mean[0];
-    assert!((moved - 5.0).abs() < 1e-3, "{moved}");
+    assert!((moved - 5.0).abs() < 0.1, "{moved}");
 }
 
 #[test]
