@@ -41,13 +41,18 @@ impl CheckConfig {
             return Err(Failure::new(message));
         };
         let options = Options { config: Some(path.clone()), data_dir: self.data_dir, ..Options::default() };
-        let config = Config::load(&options).map_err(|e| in_file(&path, e))?;
+        let (config, _) = Config::load_in(&|_| None, &options).map_err(|e| in_file(&path, e))?;
         // What only shows when the daemon starts should show here: the file of the secret key.
         let secret = config.curve_secret_key.as_deref().filter(|_| config.curve_endpoints().next().is_some());
         let keys =
             secret.map(KeyPair::load).transpose().map_err(|e| in_file(&path, format!("`curve_secret_key`: {e}")))?;
         let public_key = keys.as_ref().map(|keys| keys.public.as_str());
         let outlook = outlook(&config)?;
+        // A journal knows what files of mean functions said that are gone.
+        let config = match outlook {
+            Some(_) => config,
+            None => config.with_means_of(&[]).map_err(|e| in_file(&path, e))?,
+        };
         if let Some(why) = outlook.as_ref().and_then(|outlook| outlook.refusal.as_ref()) {
             return Err(in_file(&path, format!("in {}: {why}", config.data_dir.display())));
         }

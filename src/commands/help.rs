@@ -122,6 +122,7 @@ const SECTIONS: [(Option<&str>, &str, &[&str]); 11] = [
         "What is learned",
         &[
             "discount",
+            "mean",
             "lambda",
             "policy",
             "rho_max",

@@ -564,7 +564,7 @@ fn earlier_models_can_be_compared_with_and_other_things_are_refused_by_name() {
         assert!(answer.text().contains(words), "{}", answer.text());
     };
     refused("&of=7", "generation 7 is not kept");
-    refused("&of=last", "of must be a generation, truth, then:ROWS, or head:NAME");
+    refused("&of=last", "of must be a generation, truth, then:ROWS, plan:DISCOUNT:REWARD, or head:NAME");
     refused("&of=truth", "no simulator in this process knows the truth");
     running.daemon.show_truth(criticd::http::Truth::new(1, [[-3.0, 3.0], [-8.0, 8.0]], vec![1.5]));
     assert!(values(&picture("&of=truth")).1.chunks_exact(4).all(|v| v == 1.5f32.to_le_bytes()));

@@ -151,7 +151,7 @@ fn a_table_is_learned_about_the_values_of_a_simulator() {
     bench.text("fit labels.csv --state state_0 --target said --budget 5 --out network.model");
     bench.text(&format!("{fit} --mean network.model --hold-out 0 --out about.model"));
     for (arguments, words) in [
-        ("--mean nan", "finite"),
+        ("--mean nan", "from -1e9"),
         ("--mean gone.model", "gone.model"),
         ("--mean {weights=[1,2]}", "1 state variables, --mean is of 2"),
         ("--mean 1 --noise white", "correlated"),

@@ -62,7 +62,8 @@ impl Allowance {
 
     /// Count work. The sum does not depend on the order in which threads add to it.
     pub(crate) fn spend(&self, products: f64) {
-        self.spent.fetch_add(products as u64, Ordering::Relaxed);
+        let add = |spent: u64| Some(spent.saturating_add(products as u64));
+        let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     /// Products counted so far.

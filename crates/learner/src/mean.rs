@@ -74,6 +74,11 @@ impl fmt::Debug for Mean {
     }
 }
 
+/// Whether a constant or a weight may be this: what is left of rewards stays a number.
+fn is_in_range(number: f64) -> bool {
+    number.abs() <= 1e9
+}
+
 impl Mean {
     /// The function that is written like this. That of a MODEL file is not known yet: [`Mean::of_model`].
     ///
@@ -81,10 +86,10 @@ impl Mean {
     /// A number that is not finite, or no weight: what it must be.
     pub fn of(form: MeanForm) -> Result<Self, String> {
         let model = match &form {
-            MeanForm::Constant(constant) if !constant.is_finite() => return Err("finite".into()),
+            MeanForm::Constant(constant) if !is_in_range(*constant) => return Err("from -1e9 to 1e9".into()),
             MeanForm::Linear(Linear { constant, weights }) => {
-                if weights.is_empty() || !weights.iter().chain([constant]).all(|number| number.is_finite()) {
-                    return Err("finite, with one weight for each state variable".into());
+                if weights.is_empty() || !weights.iter().chain([constant]).all(|number| is_in_range(*number)) {
+                    return Err("of numbers from -1e9 to 1e9, with one weight for each state variable".into());
                 }
                 Some(Arc::new(Evaluator::new(linear(*constant, weights))))
             }

@@ -400,7 +400,7 @@ impl Tracking {
         let of = |(j, &half_life): (usize, &f64)| (half_life, weights[1 + j * each..][..each].iter().sum());
         let mut half_lives: Vec<(f64, f64)> = half_lives.iter().enumerate().map(of).collect();
         let of_steps = steps.iter().zip(&weights[1 + summed..]);
-        half_lives.extend(of_steps.map(|(step, &weight)| (step.half_life(self.discount), weight)));
+        half_lives.extend(of_steps.filter_map(|(step, &weight)| Some((step.half_life(self.discount)?, weight))));
         half_lives.sort_by(|a, b| a.0.total_cmp(&b.0));
         Opening { gate: self.gates[h].opening(), base: weights[0], half_lives }
     }
@@ -434,7 +434,9 @@ impl Tracking {
             && count > 0
             && (self.steps.is_empty() || self.steps.len() == rewards * swift::LAMBDAS.len())
             && self.steps.iter().all(|step| step.is_consistent(q))
-            && (count - self.steps_of(0).len()).is_multiple_of(self.sums.half_lives().len().max(1))
+            && count
+                .checked_sub(self.steps_of(0).len())
+                .is_some_and(|of| of.is_multiple_of(self.sums.half_lives().len().max(1)))
             && self.sums.is_consistent(q, m, rewards)
             && lengths == [rewards; 3]
             && self.trackers.iter().all(|trackers| trackers.is_consistent(q, count, self.steps_of(0).len()))
@@ -625,7 +627,8 @@ impl Tracking {
             let errors = &mut self.scratch.errors;
             errors.clear();
             errors.extend(start.predicted[h * each..(h + 1) * each].iter().map(|predicted| predicted - target));
-            if !errors.iter().all(|e| e.is_finite()) {
+            // Sums of squares that are no numbers would stay.
+            if !errors.iter().all(|e| (stride * e * e).is_finite()) {
                 continue;
             }
             let mixture = errors.pop().expect("the mixture's is the last");

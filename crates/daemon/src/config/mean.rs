@@ -181,11 +181,12 @@ mod tests {
         };
         let (two, none, one) = (path("two", &model(2, 1.0)), path("none", b"no model"), path("one", &model(1, 1.0)));
         for (text, words) in [
-            ("nan", "finite"),
+            ("nan", "from -1e9 to 1e9"),
+            ("1e10", "from -1e9 to 1e9"),
             ("true", "a number"),
             ("{ constant = 1.0 }", "a number"),
             ("{ weights = [] }", "one weight"),
-            ("{ weights = [1.0, inf] }", "finite"),
+            ("{ weights = [1.0, inf] }", "from -1e9 to 1e9"),
             ("\"/no/such.model\"", "cannot be read"),
             (&two, "one reward: this one has 2"),
             (&none, "is no MODEL file"),

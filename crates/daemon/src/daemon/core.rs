@@ -49,7 +49,7 @@ use crate::journal::store::Storage;
 use crate::learner::Event;
 use crate::learner::window::Window;
 use crate::state::State;
-use crate::state::record::{AdviceRequest, Configured, Group, Mark, Record, SkippedRows};
+use crate::state::record::{AdviceRequest, Group, Mark, Record, SkippedRows};
 use crate::transition::{Batch, Names};
 use crate::transport::Reply;
 use crate::wire::status::{QueuesStatus, RecoveredStatus};
@@ -198,8 +198,7 @@ impl Core {
             core.intake.decide(Record::Skipped(skipped));
         }
         let wanted = configured(&config, core.first_of_new_critics(), core.intake.said_names());
-        let same = |known: &Configured| Configured { from: wanted.from, ..known.clone() } == wanted;
-        if !core.state.configured().is_some_and(same) {
+        if !core.state.configured().is_some_and(|known| known.says(&wanted)) {
             log_advisors(&core.state, &wanted);
             core.intake.decide(Record::Configured(wanted));
         }
@@ -475,7 +474,7 @@ impl Core {
         let (before, after) = (configured(&self.config, from, &names), configured(&config, from, &names));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;
-        if before != after {
+        if !(before.from == after.from && before.says(&after)) {
             self.intake.decide(Record::Configured(after));
         }
         Ok(())

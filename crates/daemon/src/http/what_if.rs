@@ -68,12 +68,14 @@ struct KnownAnswer {
     asking: Asking,
     at: (u64, u64),
     answer: Result<WhatIfFound, Refusal>,
+    known_at: Instant,
 }
 
 impl KnownAnswer {
-    /// Whether the critic is about what it was then: a young model learns much with every row.
+    /// Whether the critic is about what it was then: a young model learns much with every row. A refusal may be over sooner.
     fn is_fresh(&self, (generation, learned): (u64, u64)) -> bool {
-        self.at.0 == generation && 4 * learned <= 5 * self.at.1
+        let stands = self.answer.is_ok() || self.known_at.elapsed() < LEFT;
+        stands && self.at.0 == generation && 4 * learned <= 5 * self.at.1
     }
 }
 
@@ -111,20 +113,28 @@ impl WhatIf {
     pub(super) fn ask(&mut self, asking: Asking, at: (u64, u64)) -> Result<WhatIfFound, Refusal> {
         asking.read(&self.limits).map_err(|error| refusal(&error))?;
         self.settle();
-        let known = self.known.iter().find(|known| known.asking == asking);
+        // What is read again stays longest.
+        if let Some(place) = self.known.iter().position(|known| known.asking == asking) {
+            let known = self.known.remove(place).expect("it was found there");
+            self.known.push_back(known);
+        }
+        let known = self.known.back().filter(|known| known.asking == asking);
         if let Some(fresh) = known.filter(|known| known.is_fresh(at)) {
             let answer = fresh.answer.clone();
             self.begin();
             return answer;
         }
         let older = known.and_then(|known| known.answer.clone().ok());
+        // A page that waits for its turn keeps it as long as it asks; the others ask again.
+        let waits = |(of, _, asked): &(Asking, (u64, u64), Instant)| *of != asking && asked.elapsed() < LEFT;
         match &self.running {
             Some(running) if running.asking == asking => *running.asked.lock() = Instant::now(),
-            // A page that has asked before asks again.
-            _ => self.wanted = Some((asking, at, Instant::now())),
+            _ if self.wanted.as_ref().is_some_and(waits) => {}
+            _ => self.wanted = Some((asking.clone(), at, Instant::now())),
         }
         self.begin();
-        let words = if self.wanted.is_none() { "being worked out" } else { "questions of others are answered first" };
+        let under_way = self.running.as_ref().is_some_and(|running| running.asking == asking);
+        let words = if under_way { "being worked out" } else { "questions of others are answered first" };
         older.ok_or_else(|| Refusal::Later(words.to_owned()))
     }
 
@@ -142,7 +152,8 @@ impl WhatIf {
             return;
         }
         self.known.retain(|known| known.asking != asking);
-        self.known.push_back(KnownAnswer { asking, at, answer: answer.map_err(|error| refusal(&error)) });
+        let answer = answer.map_err(|error| refusal(&error));
+        self.known.push_back(KnownAnswer { asking, at, answer, known_at: Instant::now() });
         while self.known.len() > ANSWERS {
             self.known.pop_front();
         }
@@ -229,6 +240,26 @@ mod tests {
         desk.wanted.as_mut().unwrap().2 -= 2 * LEFT;
         assert!(desk.ask(plan("c"), (1, 1)).is_err());
         assert_eq!(reward(&core.try_recv().unwrap()), "c", "b has left too");
+    }
+
+    #[test]
+    fn who_waits_keeps_the_turn_and_what_is_read_stays() {
+        let (mut desk, core) = desk();
+        for reward in ["a", "b", "c"] {
+            assert!(desk.ask(plan(reward), (1, 1)).is_err());
+        }
+        core.try_recv().unwrap().page.answer(Ok(found(1)));
+        assert!(desk.ask(plan("a"), (1, 1)).is_ok());
+        let second = core.try_recv().unwrap();
+        assert_eq!(reward(&second), "b", "c has come later");
+        second.page.answer(Ok(found(2)));
+        for reward in ["c", "d", "e"] {
+            assert!(desk.ask(plan(reward), (1, 1)).is_err());
+            core.try_recv().unwrap().page.answer(Ok(found(3)));
+            // All the while somebody reads a.
+            assert!(desk.ask(plan(reward), (1, 1)).is_ok() && desk.ask(plan("a"), (1, 1)).is_ok());
+        }
+        assert!(desk.ask(plan("b"), (1, 1)).is_err(), "nobody has read it for four answers");
     }
 
     #[test]

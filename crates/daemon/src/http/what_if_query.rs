@@ -15,6 +15,11 @@ pub(super) struct PlanQuery {
     pub(super) discount: Option<f64>,
 }
 
+/// As requests have it: what is no number is refused there, where JSON would have none.
+fn written(number: f64) -> Value {
+    if number.is_finite() { json!(number) } else { json!(number.to_string()) }
+}
+
 impl PlanQuery {
     /// The plan that `discount:reward` names; of what is empty the critic's own.
     pub(super) fn named(text: &str) -> Option<Self> {
@@ -25,7 +30,7 @@ impl PlanQuery {
 
     /// The question about this critic.
     pub(super) fn asking(&self, critic: &str) -> Asking {
-        let fields = json!({"critic": critic, "reward": self.reward, "discount": self.discount});
+        let fields = json!({"critic": critic, "reward": self.reward, "discount": self.discount.map(written)});
         Asking::new("plan", fields)
     }
 }
@@ -66,7 +71,7 @@ impl CourseQuery {
             "critic": critic,
             "policy": self.policy,
             "reward": self.reward,
-            "discount": self.discount,
+            "discount": self.discount.map(written),
             "steps": self.steps,
             "show": self.show.as_ref().map(|text| text.lines().collect::<Vec<_>>()),
             "states": start.map(|start| vec![start]),

@@ -8,10 +8,11 @@ use crate::learner::{Learner, Settings};
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
 /// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads, heads
-/// with a kernel of their own, or with functions and falls, or models that track a stream, or 7 where rows were taken back.
-pub const VERSION: u32 = 7;
+/// with a kernel of their own, or with functions and falls, or models that track a stream, or 7 where rows were taken back, or 8 where
+/// values are learned about a mean function.
+pub const VERSION: u32 = 8;
 
-/// Whether a head is said by the newest version alone.
+/// Whether a head is said by version 6 and later alone.
 pub(super) fn needs_newest(head: &Head) -> bool {
     head.label().is_some() || head.has_functions()
 }
@@ -19,7 +20,9 @@ pub(super) fn needs_newest(head: &Head) -> bool {
 /// Of settings of critics.
 pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -> u32 {
     let of_one = |settings: &Settings| {
-        if settings.heads.iter().any(needs_newest) {
+        if settings.mean.is_some() {
+            8
+        } else if settings.heads.iter().any(needs_newest) {
             6
         } else if settings.action_value.is_some() || !settings.heads.is_empty() {
             5
@@ -32,7 +35,16 @@ pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -
 
 /// Of models.
 pub(super) fn of_models<'a>(models: impl IntoIterator<Item = &'a Model>) -> u32 {
-    if models.into_iter().any(|model| model.has_branch() || model.is_tracked()) { 6 } else { 1 }
+    let of_one = |model: &Model| {
+        if model.settings().mean.is_some() {
+            8
+        } else if model.has_branch() || model.is_tracked() {
+            6
+        } else {
+            1
+        }
+    };
+    models.into_iter().map(of_one).max().unwrap_or(1)
 }
 
 /// Of a critic.

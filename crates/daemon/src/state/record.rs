@@ -176,3 +176,14 @@ pub struct Configured {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advisors: Vec<AdvisorSettings>,
 }
+
+impl Configured {
+    /// Whether it records these settings, wherever new critics begin. Mean functions are the same where they say the same, but a start looks
+    /// for what a file said by its path: it has to be recorded as well.
+    pub(crate) fn says(&self, wanted: &Self) -> bool {
+        let forms = |of: &Self| -> Vec<_> {
+            of.critics.iter().map(|critic| critic.mean.as_ref().map(|mean| mean.form().clone())).collect()
+        };
+        Self { from: wanted.from, ..self.clone() } == *wanted && forms(self) == forms(wanted)
+    }
+}

@@ -385,7 +385,6 @@ impl Learner {
         let from = self.changed_row(window, alarm, kept_from, &spreads).unwrap_or(guessed);
         let mut contest = Contest::new(&spreads);
         let mut fork = model.emptied();
-        fork.step_on_from(model);
         fork.want_heads(&self.settings.heads);
         // It is tried on the second half of what it begins with before it learns that.
         let half = from + (self.learned - from) / 2;
@@ -401,6 +400,8 @@ impl Learner {
             model.predict(rows, range.clone(), posterior.feature_weights(), old);
             contest.take(settings, rows, range, old, new);
         }
+        // The model's have learned these rows already.
+        fork.step_on_from(model);
         let before = std::mem::replace(&mut self.following.changed_at, from);
         let try_again_at = alarm.offset + TRIAL_ROWS;
         let since = alarm.finding.since;

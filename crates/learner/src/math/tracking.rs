@@ -34,6 +34,8 @@ pub const HORIZON_UNKNOWN: f64 = 100.0;
 /// Chains that must have ended before their length says anything, and half-lives in a chain at least.
 const ENDS_MIN: u64 = 4;
 const CHAINS_MIN: f64 = 2.0;
+/// Horizons in a chain with an end, of a stream that goes on nonetheless.
+const LONG: f64 = 20.0;
 
 /// Bytes of trackers at most, of H rewards and m features over `explicit` columns and what goes before them, of the start rows that
 /// are followed; and of each stream.
@@ -44,7 +46,7 @@ pub fn bytes_max(features: usize, explicit: usize, rewards: usize, trials: usize
     let columns = explicit.clamp(1, most);
     let sums = features * (most + sums::WAITING_MAX);
     let each = trackers(halves, columns.max(2)) + swift::LAMBDAS.len() + 2;
-    let of_steps = swift::LAMBDAS.len() * columns * (7 + 5 * swift::CHAINS_MAX);
+    let of_steps = swift::LAMBDAS.len() * (columns * (6 + 6 * swift::CHAINS_MAX) + 24 * swift::CHAINS_MAX);
     let of_rewards = rewards * (each * (3 * each + columns + 24) + trials * (each + 4) + of_steps);
     (number * (2 * sums + of_rewards), number * (features + columns + 2 * rewards + 16))
 }
@@ -88,7 +90,8 @@ impl Plan {
         } else {
             (all, 1)
         };
-        Self { half_lives, columns, goes_on: discount > 0.0 && ends < ENDS_MIN, units: None }
+        let long = ends == 0 || ends < ENDS_MIN && count >= ends as f64 * LONG * horizon(discount, HORIZON_UNKNOWN);
+        Self { half_lives, columns, goes_on: discount > 0.0 && discount < 1.0 && long, units: None }
     }
 
     /// With trackers that step along temporal differences in these units, where the stream goes on.

@@ -57,7 +57,10 @@ impl Model {
             let values = || (0..rows.len()).map(|i| rows.reward(i)[reward]);
             let mean = values().sum::<f64>() / rows.len().max(1) as f64;
             let variance = values().map(|r| (r - mean).powi(2)).sum::<f64>() / rows.len().max(1) as f64;
-            if variance > 0.0 { variance.sqrt() } else { 1.0 }
+            // What varies by rounding alone has the unit of its mean.
+            let sizes = [variance.sqrt(), mean.abs()];
+            let least = 1e-10 * mean.abs();
+            sizes.into_iter().find(|size| size.is_finite() && *size > least).unwrap_or(1.0)
         };
         Units { columns, rewards: self.settings.rewards.iter().map(unit).collect() }
     }

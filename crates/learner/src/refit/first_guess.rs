@@ -32,7 +32,9 @@ pub(crate) fn first_hyperparameters(
         // Rewards that are all the same tell how large they are.
         let of_mean = |mean: &Mean| mean.values(&rows.states, rows.dim);
         let sizes = settings.mean.as_ref().map_or_else(|| level.to_vec(), of_mean);
-        let least = (FLOOR * sizes.iter().map(|mu| mu * mu).sum::<f64>() / sizes.len() as f64).max(1e-12);
+        let least = FLOOR * sizes.iter().map(|mu| mu * mu).sum::<f64>() / sizes.len() as f64;
+        // A level is not 0, and a mean may be.
+        let least = if settings.mean.is_some() { least.max(1e-12) } else { least };
         let by = least / found.kernel.signal_variance;
         (found.kernel, found.noise_variance) = (found.kernel.scaled(by), found.noise_variance * by);
     }

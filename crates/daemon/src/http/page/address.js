@@ -34,7 +34,7 @@ export function addressedView() {
   const at = (asked.get('at') ?? '').split(',').map(Number);
   const state = at.length === dim() && asked.has('at') && at.every(Number.isFinite) ? at : null;
   const [x, y] = [axis('x'), axis('y')];
-  const [, discount, reward] = /^([\d.]*):(.*)$/.exec(asked.get('plan') ?? '') ?? [];
+  const [, discount, reward] = /^([^:]*):(.*)$/.exec(asked.get('plan') ?? '') ?? [];
   const [steps, from] = [asked.get('course'), asked.get('from') ?? ''];
   const ends = (asked.get('part') ?? '').split(',').map(Number);
   const part = y === null ? [ends.slice(0, 2)] : [ends.slice(0, 2), ends.slice(2)];

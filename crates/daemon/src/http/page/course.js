@@ -63,6 +63,7 @@ export async function learnCourse() {
   const reply = await question.ask(`/api/rollout?${query}`);
   if (!reply) return undefined;
   found = reply.ok ? Object.assign(await reply.json(), { from: course.from, policy: course.policy }) : null;
+  if (!found) asked = '';
   if (!found) said('course', [`Refused: ${(await reply.text()).trim()}.`]);
   return showCourse();
 }

@@ -115,8 +115,10 @@ export async function learnPlan() {
   }
   if (!reply) return undefined;
   const found = await reply.json();
+  // Another question has taken its place meanwhile.
+  if (key !== asked.key || !chosen.plan) return undefined;
   const query = sliceQuery();
-  query.set('of', `plan:${chosen.plan?.discount ?? ''}:${chosen.plan?.reward ?? ''}`);
+  query.set('of', `plan:${chosen.plan.discount ?? ''}:${chosen.plan.reward ?? ''}`);
   query.set('head', '0');
   const map = await question.ask(`/api/map?${query}`);
   if (!map?.ok) return undefined;

@@ -23,6 +23,8 @@ const SHRINK: f64 = -1.000_500_333_583_534e-3;
 /// How fast step sizes follow their gradient, and what keeps it finite.
 const META: f64 = 1e-3;
 const FLOOR: f64 = 1e-8;
+/// No weight of a value in its unit is as large: steps that lead there begin anew.
+const WEIGHT_MAX: f64 = 1e12;
 
 /// The unit of columns and rewards in which steps are of these sizes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,17 +61,15 @@ pub struct Swift {
     rate: f64,
     /// Of the first slots.
     chains: Vec<Passage>,
-    /// Scratch: columns (q,) in their unit.
-    #[serde(skip)]
-    columns: Vec<f64>,
 }
 
 /// Where a chain is, and what it has left behind it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Passage {
     running: bool,
-    /// Value of the present state before the weights changed for the last time, and by how much the change moved it.
-    value: f64,
+    /// Columns (q,) of the present state in their unit, and by how much the chain's own last step moved its value.
+    #[serde(with = "raw")]
+    columns: Vec<f64>,
     moved: f64,
     /// Last change of the weights, trace, what the present state brought into it, and the derivatives of both traces (q,) each.
     #[serde(with = "raw")]
@@ -87,10 +87,9 @@ struct Passage {
 impl Passage {
     /// Before its first row, for q columns.
     fn begin(&mut self, q: usize) {
-        (self.running, self.value, self.moved) = (false, 0.0, 0.0);
-        for part in
-            [&mut self.change, &mut self.trace, &mut self.entered, &mut self.slopes_trace, &mut self.trace_slopes]
-        {
+        let Self { running, columns, moved, change, trace, entered, slopes_trace, trace_slopes } = self;
+        (*running, *moved) = (false, 0.0);
+        for part in [columns, change, trace, entered, slopes_trace, trace_slopes] {
             part.clear();
             part.resize(q, 0.0);
         }
@@ -113,7 +112,6 @@ impl Swift {
             slopes_next: zeros(),
             rate: 0.0,
             chains: Vec::new(),
-            columns: zeros(),
         }
     }
 
@@ -148,9 +146,10 @@ impl Swift {
     /// ```text
     /// log 2 (1 - gamma lambda) / (rate (1 - gamma))
     /// ```
-    pub fn half_life(&self, discount: f64) -> f64 {
-        let open = (1.0 - discount).max(f64::EPSILON);
-        LN_2 * (1.0 - discount * self.lambda) / (self.rate.max(1e-12) * open)
+    /// None before the first row.
+    pub fn half_life(&self, discount: f64) -> Option<f64> {
+        let rows = LN_2 * (1.0 - discount * self.lambda) / (self.rate * (1.0 - discount));
+        rows.is_finite().then_some(rows)
     }
 
     /// A row has arrived in `slot`, whose state has the explicit features phi (q,).
@@ -165,30 +164,25 @@ impl Swift {
             self.chains.resize(slot + 1, unknown);
         }
         if !self.chains[slot].running {
-            self.scale(phi);
-            let value = dot(&self.weights, &self.columns);
-            self.enter(slot, value);
+            self.enter(slot, phi);
         }
     }
 
     /// The newest row of `slot` earned `reward` and led to a state with the explicit features phi (q,), or to nothing.
     pub fn settle(&mut self, slot: usize, reward: f64, discount: f64, next: Option<&[f64]>) {
-        if !self.chains.get(slot).is_some_and(|chain| chain.running) {
-            return;
-        }
-        let value = match next {
-            Some(phi) => {
-                self.scale(phi);
-                dot(&self.weights, &self.columns)
-            }
-            None => 0.0,
-        };
-        self.step(slot, reward / self.unit + discount * value, discount);
+        let Some(chain) = self.chains.get(slot).filter(|chain| chain.running) else { return };
+        // Of the weights before the chain's own last step, and after the steps of other chains: these would come back as errors.
+        let value = dot(&self.weights, &chain.columns) - chain.moved;
+        let promised = next.map_or(0.0, |phi| {
+            phi.iter().zip(&self.scales).zip(&self.weights).map(|((phi, scale), w)| phi * scale * w).sum()
+        });
+        self.step(slot, reward / self.unit + discount * promised - value, discount);
         match next {
-            Some(_) => self.enter(slot, value),
+            Some(phi) => self.enter(slot, phi),
             None => self.end(slot),
         }
-        if !self.weights.iter().chain(&self.logs).all(|number| number.is_finite()) {
+        let sound = |w: &f64| w.abs() < WEIGHT_MAX;
+        if !(self.weights.iter().all(sound) && self.logs.iter().all(|log| log.is_finite())) {
             *self = self.emptied();
         }
     }
@@ -201,16 +195,11 @@ impl Swift {
         }
     }
 
-    fn scale(&mut self, phi: &[f64]) {
-        self.columns.clear();
-        self.columns.extend(phi.iter().zip(&self.scales).map(|(phi, scale)| phi * scale));
-    }
-
-    /// Weights, step sizes and traces after a row whose value was to be `target`.
-    fn step(&mut self, slot: usize, target: f64, discount: f64) {
+    /// Weights, step sizes and traces after a row with this TD error.
+    fn step(&mut self, slot: usize, error: f64, discount: f64) {
         let Self { weights, logs, slopes, slopes_before, slopes_next, chains, lambda, .. } = self;
         let chain = &mut chains[slot];
-        let (error, moved, fade) = (target - chain.value, chain.moved, discount * *lambda);
+        let (moved, fade) = (chain.moved, discount * *lambda);
         for j in 0..weights.len() {
             let late = chain.entered[j] * moved;
             chain.change[j] = error * chain.trace[j] - late;
@@ -226,11 +215,14 @@ impl Swift {
         }
     }
 
-    /// The chain comes to a state with these columns, whose value was `value` before the last step.
-    fn enter(&mut self, slot: usize, value: f64) {
-        let Self { logs, slopes, slopes_before, slopes_next, chains, columns, .. } = self;
+    /// The chain comes to a state with the explicit features phi (q,).
+    fn enter(&mut self, slot: usize, phi: &[f64]) {
+        let Self { logs, slopes, slopes_before, slopes_next, chains, scales, .. } = self;
         let chain = &mut chains[slot];
-        let rate: f64 = logs.iter().zip(&*columns).map(|(log, x)| log.exp() * x * x).sum();
+        chain.columns.clear();
+        chain.columns.extend(phi.iter().zip(scales.iter()).map(|(phi, scale)| phi * scale));
+        let columns = &chain.columns;
+        let rate: f64 = logs.iter().zip(columns).map(|(log, x)| log.exp() * x * x).sum();
         let held = dot(&chain.trace, columns);
         chain.moved = dot(&chain.change, columns);
         let share = if rate > SHARE_MAX { SHARE_MAX / rate } else { 1.0 };
@@ -249,7 +241,7 @@ impl Swift {
             }
         }
         self.rate = rate.min(SHARE_MAX);
-        (chain.value, chain.running) = (value, true);
+        chain.running = true;
     }
 
     /// Whether its parts fit q columns.
@@ -260,14 +252,14 @@ impl Swift {
             && own.iter().all(|part| part.len() == q)
             && self.chains.len() <= CHAINS_MAX
             && self.chains.iter().all(|chain| {
-                let of = [&chain.change, &chain.trace, &chain.entered, &chain.slopes_trace, &chain.trace_slopes];
-                of.iter().all(|part| part.len() == q)
+                let Passage { columns, change, trace, entered, slopes_trace, trace_slopes, .. } = chain;
+                [columns, change, trace, entered, slopes_trace, trace_slopes].iter().all(|part| part.len() == q)
             })
     }
 
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
-        size_of::<f64>() * self.weights.len() * (7 + 5 * self.chains.len())
+        size_of::<f64>() * self.weights.len() * (6 + 6 * self.chains.len())
     }
 }
 
@@ -296,8 +288,30 @@ mod tests {
                 swift.coefficients_into(&mut c);
                 let values = states.map(|phi| dot(&c, &phi) / unit);
                 assert!((values[0] - 2.0 / 3.0).abs() < 1e-3 && (values[1] + 2.0 / 3.0).abs() < 1e-3, "{values:?}");
-                assert!(swift.half_life(0.5) > 1.0 && swift.is_consistent(2) && !swift.is_consistent(3));
+                assert!(swift.half_life(0.5).unwrap() > 1.0 && swift.is_consistent(2) && !swift.is_consistent(3));
             }
+        }
+    }
+
+    /// What one chain moves is no error of another: eight that take turns stay as bounded as one.
+    #[test]
+    fn chains_that_take_turns_do_not_drive_each_other() {
+        use rand::{RngExt, SeedableRng};
+        for (discount, lambda) in [0.9, 0.99].into_iter().flat_map(|g| LAMBDAS.map(|lambda| (g, lambda))) {
+            let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(3);
+            let mut swift = Swift::new(lambda, &[1.0, 0.3], 1.0);
+            let mut at = [0.0_f64; CHAINS_MAX];
+            let (mut worst, mut c) = (0.0_f64, [0.0; 2]);
+            for row in 0..20_000 {
+                let slot = row % CHAINS_MAX;
+                swift.arrive(slot, &[1.0, at[slot]]);
+                let reward = at[slot] + 2.0 * rng.random::<f64>() - 1.0;
+                at[slot] = 0.95 * at[slot] + 0.5 * (2.0 * rng.random::<f64>() - 1.0);
+                swift.settle(slot, reward, discount, Some(&[1.0, at[slot]]));
+                swift.coefficients_into(&mut c);
+                worst = worst.max(c[0].abs()).max(c[1].abs());
+            }
+            assert!(worst < 30.0, "gamma {discount}, lambda {lambda}: {worst}");
         }
     }
 
