@@ -1,5 +1,5 @@
-//! Directories of formats 5, 6 and 7, the present one, are read by every later program: values of actions, heads that came at run time, a
-//! critic that was learned again; labels, an advisor; rows that were taken back. Older formats are read in `tests/it/recovery.rs`.
+//! Directories of formats 5 to 8, the present one, are read by every later program: values of actions, heads that came at run time, a
+//! critic that was learned again; labels, an advisor; rows that were taken back; values about a mean function. Older formats are read in `tests/it/recovery.rs`.
 
 use crate::support::harness::{NOW, caller, config};
 use crate::support::refits::carry_out;
@@ -29,6 +29,9 @@ const SETTINGS: &str = "window_rows = 300\nstreams_max = 4\ncheckpoint_rows = 10
 /// Behind those of format 5.
 const ADVISOR: &str =
     "[[advisor]]\nname = \"throw\"\nlengthscales = [0.5]\noutputs = [{ mean = 1.0, deviation = 0.5 }]\n";
+/// Behind those of format 7.
+const ABOUT: &str = "[[critic]]\nname = \"about\"\nmean = { constant = -1.0, weights = [2.0] }\ndiscount = 0.9\ndictionary_max = 8\n\
+    backfill_rows = 40\nrefresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
 const STATES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
 
 fn fixture(version: u32) -> PathBuf {
@@ -37,7 +40,11 @@ fn fixture(version: u32) -> PathBuf {
 
 /// Settings of the directory of a format, and the heads that came at run time.
 fn settings(version: u32) -> (String, &'static [&'static str]) {
-    if version < 6 { (SETTINGS.to_owned(), &["late"]) } else { (SETTINGS.to_owned() + ADVISOR, &["late", "sold"]) }
+    match version {
+        ..6 => (SETTINGS.to_owned(), &["late"]),
+        6 | 7 => (SETTINGS.to_owned() + ADVISOR, &["late", "sold"]),
+        _ => (SETTINGS.to_owned() + ABOUT + ADVISOR, &["late", "sold"]),
+    }
 }
 
 /// A core on a directory, whose tasks are carried out where they are handed out.
@@ -173,6 +180,10 @@ impl Daemon {
             let said = self.ask(Op::Suggest { advisor: None, context: vec![0.4] });
             answers["advice"] = json!([said["mean"][0], said["deviation"][0], said["learned"]]);
         }
+        if version >= 8 {
+            let about = board.get(2).unwrap().evaluate(&STATES, Ask::VARIANCE).unwrap();
+            answers["about"] = json!([about.mean.as_slice(), about.variance]);
+        }
         answers
     }
 }
@@ -247,11 +258,16 @@ fn a_directory_of_format_version_6_gives_the_values_that_it_gave() {
 
 #[test]
 fn a_directory_of_format_version_7_gives_the_values_that_it_gave() {
-    assert_eq!(VERSION, 7, "a new format needs a directory of its own");
-    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
-        write(&fixture(7));
-    }
     gives_the_values_that_it_gave(7, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
+}
+
+#[test]
+fn a_directory_of_format_version_8_gives_the_values_that_it_gave() {
+    assert_eq!(VERSION, 8, "a new format needs a directory of its own");
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        write(&fixture(8));
+    }
+    gives_the_values_that_it_gave(8, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
 }
 
 fn gives_the_values_that_it_gave(version: u32, has: u32) {
