@@ -441,7 +441,7 @@ def test_values_are_learned_about_a_mean(tmp_path: Path, kind: str) -> None:
         assert each.refit().outcome == "adopted"
     assert bits(again.snapshot()) == bits(learner.snapshot()), "without the file"
     far = np.array([[60.0, -40.0], [-80.0, 10.0]])
-    said = {"constant": [-3.5, -3.5], "linear": [161.5, -168.5], "model": simulator(far)}
+    said: dict[str, Any] = {"constant": [-3.5, -3.5], "linear": [161.5, -168.5], "model": simulator(far)}
     np.testing.assert_allclose(learner(far), said[kind], atol=1e-3)
     model = learner.snapshot()
     assert (model.mean_function is None) == (kind == "constant")
