@@ -168,7 +168,8 @@ def test_the_value_of_a_moment_is_shown_beside_the_present_one(start: Start, pag
     walk = Walk(daemon, dim=2, seed=13)
     for _ in range(30):
         walk.send(20)
-    learned(daemon, walk.sent)
+        # A group for each message: a past ends where a group does.
+        learned(daemon, walk.sent)
     page.open(f"{address(daemon)}#critic=default&x=0&y=1")
     page.wait("document.querySelector('#shown option[value=then]')", "the choice of a moment")
     hidden(page, "then-choice")
