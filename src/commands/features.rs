@@ -163,7 +163,7 @@ impl Features {
             }
         }
         let (mut now, mut next) = (Matrix::from_columns(n, out.len(), now), Matrix::from_columns(n, out.len(), next));
-        let discount = |i: usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, self.discount) };
+        let discount = |i: usize| rows.follows(i, self.discount);
         for j in 0..out.len() {
             next.col_mut(j).iter_mut().enumerate().for_each(|(i, value)| *value *= discount(i));
         }

@@ -159,7 +159,7 @@ fn outcomes(
     let (n, successor) = (rows.len(), chains(rows));
     let (mut returns, mut errors, mut closed) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
     for i in (0..n).rev() {
-        let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) };
+        let discount = rows.follows(i, discount);
         let reward = rows.reward(i)[h];
         closed[i] = discount * successor[i].map_or(1.0, |j| closed[j]);
         returns[i] = reward + discount * successor[i].map_or_else(|| after(i), |j| returns[j]);

@@ -18,14 +18,14 @@ const COVARIANCE: f64 = 40.0;
 const STREAMED: f64 = 8.0;
 /// Products of the eigenvectors of a symmetric matrix, over the cube of its rows.
 const EIGENVECTORS: f64 = 6.5;
+/// The same of a reduction to three diagonals.
+const TRIDIAGONAL: f64 = 3.0;
 /// Products of the search for the best noise and scale of one column, for each row.
 const BEST: f64 = 6e4;
 /// What learning a row takes beside its features.
 const ROW: f64 = 4e4;
-/// What an evaluation takes however few its rows are.
+/// What an evaluation of the evidence takes, however few its rows are.
 const EVALUATION: f64 = 2e5;
-/// The same of a reduction to three diagonals.
-const TRIDIAGONAL: f64 = 3.0;
 
 /// What is left of a budget.
 #[derive(Debug)]

@@ -69,7 +69,7 @@ impl Foretold {
         errors: &mut [Vec<f64>],
     ) {
         for (i, values) in range.zip(self.values.chunks_exact(columns.len())) {
-            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) };
+            let gamma = rows.follows(i, discount);
             for ((errors, &column), [value, next]) in errors.iter_mut().zip(columns).zip(values) {
                 errors.push(rows.reward(i)[column] + gamma * next - value);
             }
@@ -178,7 +178,7 @@ impl Contest {
         let constant = old.constant;
         let features = old.features.iter().flat_map(|piece| (0..piece.cols()).map(move |k| piece.col(k)));
         for (k, (i, features)) in range.zip(features).enumerate() {
-            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) };
+            let gamma = rows.follows(i, settings.discount);
             for (h, &column) in settings.rewards.iter().enumerate() {
                 let ([old, old_next], [new, new_next]) = (old.values[k * rewards + h], new.values[k * rewards + h]);
                 let scale = self.per_spread[h];
@@ -201,7 +201,7 @@ impl Contest {
             if self.open.len() < first + rewards {
                 self.open.resize(first + rewards, Open::default());
             }
-            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) };
+            let gamma = rows.follows(i, discount);
             for (h, &column) in columns.iter().enumerate() {
                 let ([old, old_next], [new, new_next]) = (old.values[k * rewards + h], new.values[k * rewards + h]);
                 let scale = self.per_spread[h];

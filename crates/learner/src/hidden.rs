@@ -128,7 +128,7 @@ fn pieces(follows: &[Option<usize>]) -> Vec<usize> {
 
 fn single(model: &Model, rows: &Rows) -> Targets {
     let settings = model.settings();
-    let factor = |i: usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) };
+    let factor = |i: usize| rows.follows(i, settings.discount);
     Targets {
         rewards: (0..rows.len()).map(|i| rows.reward(i)[settings.rewards[0]]).collect(),
         factors: (0..rows.len()).map(factor).collect(),

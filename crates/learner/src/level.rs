@@ -18,13 +18,6 @@ use crate::transition::Rows;
 /// Share of the rows' weight that must be lost to discounts and ends: a constant has no value where nothing is lost.
 const LOST_MIN: f64 = 1e-9;
 
-impl Rows {
-    /// How much of what follows row i counts under a critic whose own discount is `default`: 0 where it terminates.
-    pub(crate) fn follows(&self, i: usize, default: f64) -> f64 {
-        if self.terminated[i] { 0.0 } else { self.discount(i, default) }
-    }
-}
-
 /// mu (H,) of the values of the reward columns `columns`; none where it is 0, or not determined. `discount` is the critic's own.
 pub(crate) fn level(rows: &Rows, columns: &[usize], discount: f64, weighted: bool) -> Vec<f64> {
     let weights = weights(rows, discount, weighted);

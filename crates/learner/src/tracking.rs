@@ -345,12 +345,7 @@ impl Tracking {
             return;
         }
         self.steps = before.steps.iter().map(Swift::between_chains).collect();
-        let count = swift::LAMBDAS.len();
-        for ((trackers, losses), steps) in self.trackers.iter_mut().zip(&self.losses).zip(self.steps.chunks(count)) {
-            let weights = losses.weights();
-            let weights = &weights[weights.len() - count..];
-            steps.iter().zip(weights).enumerate().for_each(|(i, (step, weight))| trackers.step(i, step, *weight));
-        }
+        self.follow_steps();
     }
 
     /// The answer of reward number `h` at a state with these features (m,), where the base says `base`; that, bit for bit, where the
@@ -464,18 +459,18 @@ impl Tracking {
         let Some(place) = self.places.get_mut(slot).filter(|place| place.waits) else { return };
         place.waits = false;
         self.sums.absorb(&place.trace, &place.features, (place.discount, next), &place.rewards, weights);
-        if self.steps.is_empty() {
-            return;
+        let q = self.sums.columns();
+        for (k, step) in self.steps.iter_mut().enumerate() {
+            step.settle(slot, place.rewards[k / swift::LAMBDAS.len()], place.discount, next.map(|next| &next[..q]));
         }
-        let (place, q) = (&self.places[slot], self.sums.columns());
-        for (h, (trackers, losses)) in self.trackers.iter_mut().zip(&self.losses).enumerate() {
-            let weights = losses.weights();
-            let first = weights.len() - swift::LAMBDAS.len();
-            for (i, step) in self.steps.iter_mut().skip(h * swift::LAMBDAS.len()).take(swift::LAMBDAS.len()).enumerate()
-            {
-                step.settle(slot, place.rewards[h], place.discount, next.map(|next| &next[..q]));
-                trackers.step(i, step, weights[first + i]);
-            }
+        self.follow_steps();
+    }
+
+    /// Trackers that step are where their steps have led.
+    fn follow_steps(&mut self) {
+        let steps = self.steps.chunks(swift::LAMBDAS.len());
+        for ((trackers, losses), steps) in self.trackers.iter_mut().zip(&self.losses).zip(steps) {
+            trackers.follow(steps, losses.weights());
         }
     }
 

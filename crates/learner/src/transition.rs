@@ -645,14 +645,14 @@ impl Rows {
         if self.discounts[i].is_nan() { default } else { self.discounts[i] }
     }
 
+    /// How much of what follows row i counts under a critic whose own discount is `default`: 0 where it terminates.
+    pub fn follows(&self, i: usize, default: f64) -> f64 {
+        if self.terminated[i] { 0.0 } else { self.discount(i, default) }
+    }
+
     /// Importance ratio of row i, clipped at `rho_max` if there is such a limit.
     pub fn ratio(&self, i: usize, rho_max: Option<f64>) -> f64 {
         probability::clipped(self.ratios[i], rho_max)
-    }
-
-    /// How much of a trace flows into row i, before lambda; `rho_max` clips its ratio where that is the answer.
-    pub fn carry(&self, i: usize, rho_max: Option<f64>) -> f64 {
-        self.carries.get(i).copied().unwrap_or_else(|| self.ratio(i, rho_max))
     }
 
     /// Append row i of `batch` as a row of stream number `stream`.

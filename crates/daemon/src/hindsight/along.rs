@@ -72,7 +72,7 @@ impl<'a> Single<'a> {
             state: rows.state(i),
             next: rows.next_state(i),
             gathered: rows.reward(i)[self.column],
-            weight: if rows.terminated[i] { 0.0 } else { rows.discount(i, self.discount) },
+            weight: rows.follows(i, self.discount),
             followed: Some(self.followed[i]),
             tail: rows.next_state(tail),
             // Little is left of a return at its end: where its next action is not known, the last one stands for it.

@@ -143,7 +143,7 @@ impl WhatIf {
         let answer = match self.running.as_ref().map(|running| running.answer.try_recv()) {
             None | Some(Err(TryRecvError::Empty)) => return,
             Some(Ok(answer)) => Some(answer),
-            // Nobody waited for it any more.
+            // The thread dropped the question, since the page that asked had left.
             Some(Err(TryRecvError::Disconnected)) => None,
         };
         let (Some(AskingUnderWay { asking, at, .. }), Some(answer)) = (self.running.take(), answer) else { return };
@@ -235,7 +235,7 @@ mod tests {
         assert!(first.page.is_waiting());
         *desk.running.as_ref().unwrap().asked.lock() -= 2 * LEFT;
         assert!(!first.page.is_waiting());
-        // As the thread does with what nobody waits for.
+        // The thread drops the question of a page that has left.
         drop(first);
         desk.wanted.as_mut().unwrap().2 -= 2 * LEFT;
         assert!(desk.ask(plan("c"), (1, 1)).is_err());
@@ -259,7 +259,7 @@ mod tests {
             // All the while somebody reads a.
             assert!(desk.ask(plan(reward), (1, 1)).is_ok() && desk.ask(plan("a"), (1, 1)).is_ok());
         }
-        assert!(desk.ask(plan("b"), (1, 1)).is_err(), "nobody has read it for four answers");
+        assert!(desk.ask(plan("b"), (1, 1)).is_err(), "four later answers have taken its place");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::learner::{Learner, Settings};
 pub const VERSION: u32 = 8;
 
 /// Whether a head is said by version 6 and later alone.
-pub(super) fn needs_newest(head: &Head) -> bool {
+pub(super) fn needs_version_6(head: &Head) -> bool {
     head.label().is_some() || head.has_functions()
 }
 
@@ -22,7 +22,7 @@ pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -
     let of_one = |settings: &Settings| {
         if settings.mean.is_some() {
             8
-        } else if settings.heads.iter().any(needs_newest) {
+        } else if settings.heads.iter().any(needs_version_6) {
             6
         } else if settings.action_value.is_some() || !settings.heads.is_empty() {
             5

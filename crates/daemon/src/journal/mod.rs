@@ -383,8 +383,8 @@ impl GroupWriter {
     /// Record that heads come or go.
     pub fn heads(&mut self, change: &HeadsChange) {
         let start = self.begin(HEADS);
-        let is_newest = change.labels.is_some() || change.add.iter().any(format::needs_newest);
-        self.version = self.version.max(if is_newest { 6 } else { 5 });
+        let needs_version_6 = change.labels.is_some() || change.add.iter().any(format::needs_version_6);
+        self.version = self.version.max(if needs_version_6 { 6 } else { 5 });
         rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
         self.end(start);
     }

@@ -142,7 +142,7 @@ impl FollowedBy {
         let carries = self.carries(rows, &successor);
         let mut y = Matrix::zeros(shape.0, shape.1);
         for i in (0..rows.len()).rev() {
-            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.discount) };
+            let gamma = rows.follows(i, self.discount);
             for (h, &column) in columns.iter().enumerate() {
                 let beyond = successor[i].map_or(0.0, |next| carries[next] * (y.at(next, h) - values.at(next, h)));
                 *y.at_mut(i, h) = rows.reward(i)[column] + gamma * (next_values.at(i, h) + beyond);

@@ -169,12 +169,15 @@ impl Trackers {
         k % KINDS == KINDS - 1 || k >= self.len() - self.steps as usize
     }
 
-    /// Tracker number `i` of those that step has stepped, and has this `weight` in the mixture.
-    pub fn step(&mut self, i: usize, swift: &Swift, weight: f64) {
-        let column = self.coefficients.col_mut(self.coefficients.cols() - self.steps as usize + i);
-        axpy(&mut self.blend, -weight, column);
-        swift.coefficients_into(column);
-        axpy(&mut self.blend, weight, column);
+    /// Those that step are here now; `weights` (K + 1,) are the mixture's, the base's first.
+    pub fn follow(&mut self, steps: &[Swift], weights: &[f64]) {
+        let first = self.len() - self.steps as usize;
+        for (k, swift) in (first..).zip(steps) {
+            let (column, weight) = (self.coefficients.col_mut(k), weights[1 + k]);
+            axpy(&mut self.blend, -weight, column);
+            swift.coefficients_into(column);
+            axpy(&mut self.blend, weight, column);
+        }
     }
 
     /// Solve for the trackers of half-life number `j` and reward number `h`, (L3) and (L4):
@@ -209,12 +212,11 @@ impl Trackers {
 
     /// Mix them by these weights (K + 1,), the base's first, from here on.
     pub fn blend(&mut self, weights: &[f64]) {
-        let first_step = self.len() - self.steps as usize;
         self.alone = 0.0;
         self.blend.fill(0.0);
         for (k, &weight) in weights[1..].iter().enumerate() {
             self.blend.iter_mut().zip(self.coefficients.col(k)).for_each(|(to, c)| *to += weight * c);
-            if k % KINDS == KINDS - 1 || k >= first_step {
+            if self.stands_alone(k) {
                 self.alone += weight;
             }
         }

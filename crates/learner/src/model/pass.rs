@@ -385,7 +385,7 @@ impl Pass<'_> {
         }
         // Returns are there for the policy that acted, and for no other.
         if !gathered.revisits && !self.rule.settings.leaves_chain() {
-            let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
+            let discount = rows.follows(i, self.rule.settings.discount);
             let row = Verified { slot, rewards, discount, ratio };
             let at = (nodes.state(here.state), features);
             let answers = Answers { posterior, tracking: self.tracking.as_deref() };
@@ -399,7 +399,7 @@ impl Pass<'_> {
         let Some(tracking) = &mut self.tracking else { return };
         let Arrival { rows, i, k, rewards, .. } = row;
         let here = nodes.of_rows[k];
-        let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
+        let discount = rows.follows(i, self.rule.settings.discount);
         tracking.see(&Seen {
             row: Verified { slot: here.slot, rewards, discount, ratio },
             features: nodes.features.col(here.state),

@@ -45,7 +45,7 @@ impl Model {
         }
         let running = self.running();
         let posterior = Posterior::solve(&self.statistics, &running, self.weights.scale)?;
-        let carried = |i: usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
+        let carried = |i: usize| rows.follows(i, self.settings.discount);
         let count = self.statistics.effective_rows().max(1.0);
         let discount = (0..rows.len()).map(carried).sum::<f64>() / rows.len() as f64;
         let horizon = horizon(discount, count).min(count);
@@ -321,7 +321,7 @@ impl Walk<'_> {
 
     /// Discount of a row, 0 where it terminates.
     pub(super) fn discount(&self, i: usize) -> f64 {
-        if self.rows.terminated[i] { 0.0 } else { self.rows.discount(i, self.model.settings.discount) }
+        self.rows.follows(i, self.model.settings.discount)
     }
 }
 

@@ -130,7 +130,7 @@ impl Unlearned<'_> {
             if at >= SCORE_ALL_BEFORE && !at.is_multiple_of(SCORE_STRIDE) {
                 continue;
             }
-            let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
+            let discount = rows.follows(i, self.rule.settings.discount);
             let next = if discount == 0.0 {
                 Successor::None
             } else if let Some(node) = nodes.of_rows[k].next {

@@ -43,7 +43,7 @@ impl Pass<'_> {
             time: rows.times.get(i).copied().unwrap_or(f64::NAN),
             decay: 1.0,
             reward: rows.reward(i)[self.rule.settings.rewards[0]],
-            discount: if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) },
+            discount: rows.follows(i, self.rule.settings.discount),
             ratio,
         };
         let stated = self.returns.stated(0, features, answers, self.basis.kernel());

@@ -143,7 +143,7 @@ impl Given<'_> {
             out
         };
         let (mut now, mut next) = (features(&rows.states), features(&rows.next_states));
-        let discount = |&i: &usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
+        let discount = |&i: &usize| rows.follows(i, self.settings.discount);
         let discounts: Vec<f64> = sampled.iter().map(discount).collect();
         for j in 0..next.cols() {
             next.col_mut(j).iter_mut().zip(&discounts).for_each(|(value, discount)| *value *= discount);

@@ -107,7 +107,7 @@ fn targets(
     let mut y = vec![0.0; tried.len()];
     for k in (0..tried.len()).rev() {
         let i = tried.start + k;
-        let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) };
+        let discount = rows.follows(i, settings.discount);
         // What follows a row of the trial is one of the trial, since those are the last.
         let follows = successor[i].map_or(0.0, |j| {
             let next = j - tried.start;

@@ -60,6 +60,13 @@ pub fn clipped(ratio: f64, most: Option<f64>) -> f64 {
     most.map_or(ratio, |most| ratio.min(most))
 }
 
+impl super::Rows {
+    /// How much of a trace flows into row i, before lambda; `rho_max` clips its ratio where that is the answer.
+    pub fn carry(&self, i: usize, rho_max: Option<f64>) -> f64 {
+        self.carries.get(i).copied().unwrap_or_else(|| self.ratio(i, rho_max))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

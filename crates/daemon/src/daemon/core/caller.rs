@@ -40,7 +40,7 @@ pub enum Asker {
 }
 
 impl Asker {
-    /// What stands for the connection of pages: no peer has it.
+    /// The connection number of all pages of the dashboard: the transport gives it to no peer.
     pub(super) const PAGES: u64 = u64::MAX;
 
     /// Its connection.

@@ -110,7 +110,7 @@ impl<'a> Curves<'a> {
     /// What the model says of the newest state, the second of `found`, and the temporal-difference error of the row,
     /// r + gamma V(x') - V(x), where gamma is 0 if the row terminated.
     fn enter_values(&mut self, found: &Evaluation, rows: &Rows, row: usize, settings: &Settings) {
-        let discount = if rows.terminated[row] { 0.0 } else { rows.discount(row, settings.discount) };
+        let discount = rows.follows(row, settings.discount);
         let each =
             |what: &str, h: usize| if settings.rewards.len() == 1 { what.to_owned() } else { format!("{what}/{h}") };
         for (h, &column) in settings.rewards.iter().enumerate() {

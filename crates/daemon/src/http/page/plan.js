@@ -42,7 +42,7 @@ export class Asked {
   /** @param {string} url @param {number} turn @returns {Promise<?Response>} */
   async put(url, turn) {
     while (turn === this.turn) {
-      // Nobody looks: the daemon takes the reader for one who has left.
+      // A hidden page does not ask: the daemon then drops its question.
       const reply = document.hidden ? null : await fetch(url).catch(() => null);
       const words = reply?.status === 503 ? await reply.text() : null;
       if (turn !== this.turn) break;

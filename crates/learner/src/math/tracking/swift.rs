@@ -4,6 +4,7 @@
 //! once, and its size grows where errors go on in one direction. It is SwiftTD [Javed, Sharifnassab, Sutton 2024], true online
 //! TD(lambda) [van Seijen et al. 2016] whose steps follow the gradient of the squared error, docs/mathematics.md (L10).
 
+use super::inner;
 use crate::math::raw;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::{LN_2, LN_10};
@@ -172,7 +173,7 @@ impl Swift {
     pub fn settle(&mut self, slot: usize, reward: f64, discount: f64, next: Option<&[f64]>) {
         let Some(chain) = self.chains.get(slot).filter(|chain| chain.running) else { return };
         // Of the weights before the chain's own last step, and after the steps of other chains: these would come back as errors.
-        let value = dot(&self.weights, &chain.columns) - chain.moved;
+        let value = inner(&self.weights, &chain.columns) - chain.moved;
         let promised = next.map_or(0.0, |phi| {
             phi.iter().zip(&self.scales).zip(&self.weights).map(|((phi, scale), w)| phi * scale * w).sum()
         });
@@ -223,8 +224,8 @@ impl Swift {
         chain.columns.extend(phi.iter().zip(scales.iter()).map(|(phi, scale)| phi * scale));
         let columns = &chain.columns;
         let rate: f64 = logs.iter().zip(columns).map(|(log, x)| log.exp() * x * x).sum();
-        let held = dot(&chain.trace, columns);
-        chain.moved = dot(&chain.change, columns);
+        let held = inner(&chain.trace, columns);
+        chain.moved = inner(&chain.change, columns);
         let share = if rate > SHARE_MAX { SHARE_MAX / rate } else { 1.0 };
         for (j, &x) in columns.iter().enumerate() {
             let entered = share * logs[j].exp() * x;
@@ -263,11 +264,6 @@ impl Swift {
     }
 }
 
-/// a'b of a few numbers.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +282,7 @@ mod tests {
                 }
                 let mut c = [0.0; 2];
                 swift.coefficients_into(&mut c);
-                let values = states.map(|phi| dot(&c, &phi) / unit);
+                let values = states.map(|phi| inner(&c, &phi) / unit);
                 assert!((values[0] - 2.0 / 3.0).abs() < 1e-3 && (values[1] + 2.0 / 3.0).abs() < 1e-3, "{values:?}");
                 assert!(swift.half_life(0.5).unwrap() > 1.0 && swift.is_consistent(2) && !swift.is_consistent(3));
             }

@@ -102,7 +102,7 @@ impl Pieces {
                 *self.rewards.at_mut(self.row.len(), h) = rows.reward(i)[column];
             }
             self.states.extend(inputs.normalise(rows.state(i)));
-            self.discount.push(if rows.terminated[i] { 0.0 } else { rows.discount(i, source.discount) });
+            self.discount.push(rows.follows(i, source.discount));
             self.weight.push(rows.ratio(i, source.ratio_max));
             self.row.push(Some(i));
         }
