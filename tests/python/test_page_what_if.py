@@ -36,8 +36,8 @@ drift_sensitivity = "off"
 ROWS = 1600
 
 
-def learn(start: Start, config: str = CONFIG) -> Daemon:
-    """A daemon that has seen a walk by steps of 0.2 m to the left or to the right, between walls at -1 m and 1 m, in chains of 20."""
+def walk(start: Start, config: str = CONFIG) -> Daemon:
+    """A daemon without a model yet that has seen a walk by steps of 0.2 m to the left or to the right, between walls at -1 m and 1 m, in chains of 20."""
     daemon = start(config=config)
     push, random = daemon.push(), np.random.default_rng(5)
     for first in range(0, ROWS, 20):
@@ -50,6 +50,12 @@ def learn(start: Start, config: str = CONFIG) -> Daemon:
         batch = {"states": states, "rewards": -np.abs(states[:-1, 0]), "actions": actions.astype(float)}
         push.send(pack({"stream": "walk", "session": "run", "seq": first, **batch, "truncated": np.arange(20) == 19}))
     daemon.control().wait_for_learned(ROWS)
+    return daemon
+
+
+def learn(start: Start, config: str = CONFIG) -> Daemon:
+    """The same daemon with a model of it."""
+    daemon = walk(start, config)
     assert daemon.control().ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
     return daemon
 
@@ -336,6 +342,18 @@ def test_without_a_model_of_the_transition_nothing_is_offered(start: Start, page
     says(page, "model-details", "world = true in the settings of the critic learns where actions lead")
     hidden(page, "what-if", "plan-card", "course")
     page.wait("!/plan=|course=/.test(location.hash)", "the address without them")
+    assert_clean(page, daemon)
+
+
+def test_what_an_address_asks_waits_for_the_model(start: Start, page: Browser) -> None:
+    daemon = walk(start)
+    page.open(f"{address(daemon)}#critic=q&x=0&y=1&plan=%3A-abs(place-0.6)&course=12&policy=plan&from=-0.8%2C0.5")
+    page.wait("document.getElementById('course-start')?.textContent.includes('0.8 m')", "where it begins")
+    hidden(page, "what-if", "plan-card", "course")
+    assert daemon.control().ask("refit", wait=True, timeout_s=5 * PATIENCE_S)["outcome"] == "adopted"
+    says(page, "plan-said", "Planned for -abs(place-0.6)")
+    says(page, "course-said", "if it follows the plan")
+    shown(page, "what-if", "map-plan", "course-charts")
     assert_clean(page, daemon)
 
 

@@ -39,10 +39,9 @@ const called = (name) => (numberOf(name) ? variable(Number(numberOf(name))) : na
 
 /** Ask for the course where another one is meant. */
 export async function learnCourse() {
-  if (!critic().actions?.world) chosen.course = null;
   if (chosen.course?.policy === 'plan' && !chosen.plan) chosen.course = null;
   say($('course-start'), `From ${startWords(from || defaultStart())}: a click or Enter on the map or on the trajectory chooses another state.`);
-  const { course } = chosen;
+  const course = critic().actions?.world ? chosen.course : null;
   $('course').hidden = course === null;
   $('course-back', HTMLButtonElement).hidden = course === null;
   if (!course) {

@@ -95,9 +95,10 @@ export async function learnPlan() {
   const { world } = critic().actions ?? {};
   $('what-if').hidden = !world;
   // It stands beside the present value alone.
-  if (!world || chosen.against || chosen.named !== null || chosen.earlier !== null || chosen.then !== null) chosen.plan = null;
+  if (chosen.against || chosen.named !== null || chosen.earlier !== null || chosen.then !== null) chosen.plan = null;
   controls();
-  if (chosen.plan === null) {
+  // What an address asks for waits until there is a model of the transition.
+  if (!world || chosen.plan === null) {
     if (asked.key) said('plan', []);
     [asked, answer] = [{ key: '', at: 0 }, null];
     question.drop();
