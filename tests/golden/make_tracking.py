@@ -121,7 +121,7 @@ class Trackers:
         if units:
             kinds += [(None, q, lam) for lam in (0.8, 0.95, 0.99)]
             self.steps = [[Steps(lam, q) for lam in (0.8, 0.95, 0.99)] for _ in range(rewards)]
-        self.doubt = 0.0625 if units else 0.25
+        self.length = (0.5 if units else 3) * self.horizon
         self.kinds = kinds
         self.c = np.zeros((rewards, len(kinds), m))
         self.rewards = rewards
@@ -135,7 +135,7 @@ class Trackers:
         self.errors = [[] for _ in range(rewards)]
         self.renewed = [None] * rewards
         self.gains = [[] for _ in range(rewards)]
-        self.open = [0.0] * rewards
+        self.open = [1.0 if units else 0.0] * rewards
 
     def settle(self, slot, psi):
         if slot in self.waiting:
@@ -186,25 +186,26 @@ class Trackers:
                 at = np.array([row for row, _ in self.errors[h]])
                 e = np.array([errors for _, errors in self.errors[h]])
                 weight = self.stride * 0.5 ** ((self.rows - at) / self.memory)
-                self.w[h] = simplex((e * weight[:, None]).T @ e, weight.sum(), self.horizon, self.w[h])
+                self.w[h] = simplex((e * weight[:, None]).T @ e, weight.sum(), min(self.horizon, self.length), self.w[h])
 
     def gate(self, h):
         each = int(np.ceil(self.block / self.stride))
         blocks = len(self.gains[h]) // each
-        if blocks < 8:
+        # What goes on is followed at all times.
+        if blocks < 8 or self.units:
             return
         d = np.array(self.gains[h][: blocks * each]).reshape(blocks, each).sum(1) * self.stride / self.block
         w = 0.5 ** (self.block / self.memory * np.arange(blocks)[::-1])
         mu = w @ d / w.sum()
         c = w * (d - mu)
         var = (c @ c + 2 * max(0, c[1:] @ c[:-1])) / w.sum() ** 2
-        self.open[h] = max(0.0, 1 - self.doubt * var / mu**2) if mu > 0 else 0.0
+        self.open[h] = max(0.0, 1 - 0.25 * var / mu**2) if mu > 0 else 0.0
 
     def see(self, slot, z, phi, psi, r, g):
         self.settle(slot, psi)
         self.rows += 1
         row = self.rows - 1
-        length = min(int(np.ceil(3 * self.horizon)), 2000)
+        length = min(int(np.ceil(self.length)), 2000)
         for trial in [t for t in self.trials if t["slot"] == slot and t["rows"] >= length]:
             self.conclude(trial, phi)
         if row >= self.first and row % self.stride == scrambled(row // self.stride) % self.stride:
@@ -294,7 +295,7 @@ def main():
     cases = [case("returns", 0.9, 900, 2, 16, 1, 0.8, 5), case("rewards", 0.0, 300, 1, 8, 2, 0.0, 6)]
     units = {"columns": [0.3, 0.3, 0.3], "rewards": [2.0, 3.0]}
     cases.append(case("goes on", 0.9, 900, 1, 16, 2, 0.8, 7, episode=10_000, units=units))
-    for of in cases:
+    for of in cases[:2]:
         opened = np.mean(np.array(of["expected"]["openings"]) > 0)
         assert 0.1 < opened < 0.9, f"the gate is both shut and open: {opened}"
     print(json.dumps(cases))

@@ -19,8 +19,9 @@ use crate::math::tracking::{
 use crate::verification::{Verified, scrambled};
 use serde::{Deserialize, Serialize};
 
-/// Horizons that a start row is followed for, and rows at most.
+/// Horizons that a start row is followed for; those of a stream that goes on, whose changes are to be known soon; and rows at most.
 const HORIZONS: f64 = 3.0;
+const HORIZONS_OF_ONE_CHAIN: f64 = 0.5;
 const ROWS_MAX: f64 = 2000.0;
 /// Start rows in a horizon.
 const STARTS: f64 = 16.0;
@@ -139,7 +140,7 @@ fn value(weights: Option<&Matrix>, features: &[f64], h: usize) -> f64 {
 /// How far the gate of one reward is open, and what the mixture is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opening {
-    /// G, in [0, 1): the answer is base + G (mixture - base); 0 where the answer is the base's.
+    /// G, in [0, 1]: the answer is base + G (mixture - base); 0 where the answer is the base's.
     pub gate: f64,
     /// Weight of the base in the mixture, in [0, 1].
     pub base: f64,
@@ -218,6 +219,11 @@ impl PartialEq for Scratch {
     }
 }
 
+/// Horizons in a return of a stream that goes on, or has ends.
+fn horizons(goes_on: bool) -> f64 {
+    if goes_on { HORIZONS_OF_ONE_CHAIN } else { HORIZONS }
+}
+
 /// What steps in these units, of each of H `rewards` one for each lambda.
 fn steps(units: &Units, rewards: usize) -> Vec<Swift> {
     let of = |h: usize| swift::LAMBDAS.map(|lambda| Swift::new(lambda, &units.columns, units.rewards[h]));
@@ -242,6 +248,7 @@ impl Tracking {
         let of = horizon(discount, HORIZON_UNKNOWN);
         let half_life = (REMEMBERED * rows as f64).max(REMEMBERED_HORIZONS * of);
         let (m, capacity) = features;
+        let returns = (horizons(plan.units.is_some()) * of).max(1.0);
         Some(Self {
             discount,
             rows: 0,
@@ -250,7 +257,7 @@ impl Tracking {
             ridge,
             sums: Sums::new(&plan.half_lives, plan.columns, m, capacity, rewards),
             trackers: vec![Trackers::new(plan); rewards],
-            losses: vec![Losses::new(plan.trackers(), half_life, of); rewards],
+            losses: vec![Losses::new(plan.trackers(), half_life, of.min(returns)); rewards],
             gates: vec![Gate::new(half_life, of, plan.units.is_some()); rewards],
             steps: plan.units.as_ref().map_or_else(Vec::new, |units| steps(units, rewards)),
             places: Vec::new(),
@@ -398,6 +405,11 @@ impl Tracking {
         half_lives.extend(of_steps.filter_map(|(step, &weight)| Some((step.half_life(self.discount)?, weight))));
         half_lives.sort_by(|a, b| a.0.total_cmp(&b.0));
         Opening { gate: self.gates[h].opening(), base: weights[0], half_lives }
+    }
+
+    /// Whether the stream goes on, so that there are trackers that step.
+    pub fn goes_on(&self) -> bool {
+        !self.steps.is_empty()
     }
 
     /// What base and trackers have lost, of each reward.
@@ -567,7 +579,7 @@ impl Tracking {
 
     /// Rows that a start row is followed for.
     fn length(&self) -> u64 {
-        (HORIZONS * horizon(self.discount, HORIZON_UNKNOWN)).ceil().min(ROWS_MAX) as u64
+        (horizons(self.goes_on()) * horizon(self.discount, HORIZON_UNKNOWN)).ceil().min(ROWS_MAX) as u64
     }
 
     /// A chain of which start rows are followed gains a row.

@@ -393,11 +393,12 @@ impl Learner {
         }
         fork.refresh();
         let Self { settings, following: Following { foretold: [old, new], .. }, .. } = self;
+        let stating = model.stating_weights();
         for (rows, range, offset) in pieces(window, half, self.learned) {
             fork.learn_and_foretell(rows, range.clone(), offset, new);
             old.clear();
-            let Some(posterior) = model.posterior() else { break };
-            model.predict(rows, range.clone(), posterior.feature_weights(), old);
+            let Some(weights) = &stating else { break };
+            model.predict(rows, range.clone(), weights, old);
             contest.take(settings, rows, range, old, new);
         }
         // The model's have learned these rows already.

@@ -374,14 +374,16 @@ impl Pass<'_> {
         // Where the next row may have taken another action than the policy that is judged, that was said before the block.
         if let Some(foretold) = self.foretold.as_deref_mut().filter(|_| !self.rule.settings.leaves_chain()) {
             let cut = here.next.filter(|_| rows.truncated[i]);
+            // A base that the trackers have left behind says little of what is answered.
+            let tracking = self.tracking.as_deref().filter(|tracking| tracking.goes_on());
+            let answers = Answers { posterior, tracking };
             let rule = self.rule;
             let about = |h, state| rule.about(h, state);
-            let next = |h| {
-                cut.map_or(0.0, |node| about(h, rows.next_state(i)) + value(posterior, nodes.features.col(node), h))
-            };
+            let next =
+                |h| cut.map_or(0.0, |node| about(h, rows.next_state(i)) + answers.value(nodes.features.col(node), h));
             foretold
                 .values
-                .extend((0..rewards.len()).map(|h| [about(h, rows.state(i)) + value(posterior, features, h), next(h)]));
+                .extend((0..rewards.len()).map(|h| [about(h, rows.state(i)) + answers.value(features, h), next(h)]));
         }
         // Returns are there for the policy that acted, and for no other.
         if !gathered.revisits && !self.rule.settings.leaves_chain() {

@@ -8,6 +8,7 @@ use crate::math::posterior::Posterior;
 use crate::math::tracking::{Plan, Units};
 use crate::tracking::{Opening, Tracking};
 use crate::transition::Rows;
+use std::borrow::Cow;
 
 /// The mixture of a base and what tracks the stream beside it.
 pub(super) struct Mixed {
@@ -83,6 +84,15 @@ impl Model {
         if let (Some(tracking), Some(posterior)) = (&mut self.tracking, &self.weights.posterior) {
             tracking.take_weights(posterior.feature_weights(), posterior.scale().ratio);
         }
+    }
+
+    /// The weights (m, H) that state values in a contest: those of the answers where the stream goes on, else the base's.
+    pub(crate) fn stating_weights(&self) -> Option<Cow<'_, Matrix>> {
+        let posterior = self.weights.posterior.as_ref()?;
+        let tracking = self.tracking.as_ref().filter(|tracking| tracking.goes_on());
+        let answering =
+            tracking.and_then(|of| of.answering_weights(posterior.feature_weights(), posterior.scale().ratio));
+        Some(answering.map_or(Cow::Borrowed(posterior.feature_weights()), |(weights, _)| Cow::Owned(weights)))
     }
 
     /// Whether something tracks the stream beside it.

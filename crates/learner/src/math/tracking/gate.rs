@@ -4,10 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Blocks below which it stays shut.
 const BLOCKS_MIN: u64 = 8;
-/// Standard errors of the mean gain, squared, that are held against it; and of a stream that goes on, where what is gained on the next
-/// rows is gained on the world.
+/// Standard errors of the mean gain, squared, that are held against it.
 const DOUBT: f64 = 0.25;
-const DOUBT_OF_ONE_CHAIN: f64 = 0.0625;
 /// Horizons in a block.
 const HORIZONS: f64 = 2.0;
 
@@ -15,9 +13,10 @@ const HORIZONS: f64 = 2.0;
 /// ```text
 /// d = (base - y)^2 - (mixture - y)^2        c_i = mean of d over block i of 2 horizons - mu
 /// var = (sum w_i^2 c_i^2 + 2 max(0, sum w_i w_(i-1) c_i c_(i-1))) / (sum w_i)^2        mu = sum w_i d_i / sum w_i
-/// G = max(0, 1 - doubt var / mu^2)   where mu > 0, from 8 blocks on; else 0
+/// G = max(0, 1 - var / (4 mu^2))   where mu > 0, from 8 blocks on; else 0
 /// ```
-/// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to.
+/// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to. Of a stream that goes on G is 1: what is
+/// gained on its next rows is gained on the world, and the weights of the mixture judge the base as they judge all else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
     /// Rows of a block, and what a block counts of the one behind it.
@@ -40,20 +39,20 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Shut, for errors that halve in weight with this many rows, and returns of `horizon` rows, of a stream that goes on or has ends.
+    /// Of errors that halve in weight with this many rows, and returns of `horizon` rows; open where the stream `goes_on`, else shut.
     pub fn new(half_life: f64, horizon: f64, goes_on: bool) -> Self {
         let block = (HORIZONS * horizon).ceil();
         Self { block, decay: (-block / half_life).exp2(), goes_on, ..Self::default() }
     }
 
-    /// Shut, and remember nothing.
+    /// Remember nothing.
     pub fn forget(&mut self) {
         *self = Self { block: self.block, decay: self.decay, goes_on: self.goes_on, ..Self::default() };
     }
 
-    /// G, in [0, 1): 0 where it is shut.
+    /// G, in [0, 1]: 0 where it is shut.
     pub fn opening(&self) -> f64 {
-        self.opening
+        if self.goes_on { 1.0 } else { self.opening }
     }
 
     /// Blocks so far.
@@ -91,8 +90,7 @@ impl Gate {
         let squares = about(self.squares, 2.0).max(0.0);
         let neighbours = about(self.neighbours, 1.0).max(0.0);
         let variance = (squares + 2.0 * neighbours) / (weight * weight);
-        let doubt = if self.goes_on { DOUBT_OF_ONE_CHAIN } else { DOUBT };
-        let opening = 1.0 - doubt * variance / (mu * mu);
+        let opening = 1.0 - DOUBT * variance / (mu * mu);
         // What is not a number is shut.
         if opening > 0.0 { opening } else { 0.0 }
     }
