@@ -158,7 +158,7 @@ struct model {
     struct model *mean;            /* whose value is added to V; none for 0 */
 };
 
-/* 'c' for the constant 1; 'l' for a variable, 'o' and 's' for its cosine and sine. */
+/* 'c' for the constant 1; 'l' for a variable, 'b' for one that stops at -4 and 4, 'o' and 's' for its cosine and sine. */
 struct column {
     char function;
     size_t variable;
@@ -180,6 +180,7 @@ static int read_columns(struct model *m, struct reader columns, size_t dim) {
         m->columns[j].variable = colon == NULL ? 0 : (size_t)atol(colon + 1);
         if (strcmp(text, "constant") == 0) m->columns[j].function = 'c';
         else if (strncmp(text, "linear:", 7) == 0) m->columns[j].function = 'l';
+        else if (strncmp(text, "bounded:", 8) == 0) m->columns[j].function = 'b';
         else if (strncmp(text, "cosine:", 7) == 0) m->columns[j].function = 'o';
         else if (strncmp(text, "sine:", 5) == 0) m->columns[j].function = 's';
         else return -1;
@@ -195,6 +196,7 @@ static double column(const struct model *m, size_t j, const double *z) {
     switch (m->columns[j].function) {
     case 'c': return 1.0;
     case 'l': return z[d];
+    case 'b': return fmax(-4.0, fmin(z[d], 4.0));
     case 'o': return cos(angle);
     default: return sin(angle);
     }

@@ -10,6 +10,8 @@ import numpy as np
 
 from criticd._protocol import Array
 
+BOUND = 4.0
+"""Where a bounded column stops, in the normalised coordinate."""
 
 @dataclass(frozen=True)
 class Kernel:
@@ -24,7 +26,7 @@ class Kernel:
     each state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category",
     whose values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
     `columns` are functions of the state whose coefficients V has beside what the dictionary spans: "constant",
-    "linear:D", "cosine:D" or "sine:D" of variable D. They add the sum of `column_variances` (q,) times f(a) f(b).
+    "linear:D", "bounded:D", "cosine:D" or "sine:D" of variable D. They add the sum of `column_variances` (q,) times f(a) f(b).
     """
 
     kind: str
@@ -64,6 +66,8 @@ class Kernel:
         x: Array = states[:, variable]
         if name == "linear":
             return x
+        if name == "bounded":
+            return np.clip(x, -BOUND, BOUND)
         turns = x / (period_of(self.kinds[variable]) or 1.0)
         angle = 2 * np.pi * (turns - np.round(turns))
         found: Array = np.cos(angle) if name == "cosine" else np.sin(angle)
@@ -78,6 +82,8 @@ class Kernel:
                 continue
             if name == "linear":
                 found[:, j] = 1.0
+            elif name == "bounded":
+                found[:, j] = np.abs(states[:, d]) < BOUND
                 continue
             turn = 2 * np.pi / (period_of(self.kinds[d]) or 1.0)
             other = self._function(states, f"{'sine' if name == 'cosine' else 'cosine'}:{d}")
@@ -184,17 +190,17 @@ def kernel_of(message: Mapping[str, Any], dim: int) -> Kernel:
         if (variable or 0) >= dim:
             raise ValueError(f"a column {column!r} of states of {dim} variables")
         kind = "real" if variable is None or not kernel.kinds else kernel.kinds[variable]
-        if variable is not None and (kind == "category" or (kind == "real") != (name == "linear")):
+        if variable is not None and (kind == "category" or (kind == "real") != (name in ("linear", "bounded"))):
             raise ValueError(f"a column {column!r} of a variable that is {kind}")
     return kernel
 
 
 def function_of(column: str) -> tuple[str, int | None]:
-    """What a column is, "constant", "linear", "cosine" or "sine", and the number of its state variable."""
+    """What a column is, "constant", "linear", "bounded", "cosine" or "sine", and the number of its state variable."""
     name, _, variable = column.partition(":")
     if name == "constant" and column == name:
         return name, None
-    if name not in ("linear", "cosine", "sine") or not variable.isdecimal():
+    if name not in ("linear", "bounded", "cosine", "sine") or not variable.isdecimal():
         raise ValueError(f"a column {column!r}, which this version of the package does not know")
     return name, int(variable)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from criticd._kernel import function_of, period_of
+from criticd._kernel import BOUND, function_of, period_of
 from criticd._model import Model
 
 
@@ -75,6 +75,8 @@ class _Value(torch.nn.Module):
                 found.append(torch.ones_like(z[:, :1]))
             elif name == "linear":
                 found.append(z[:, d : d + 1])
+            elif name == "bounded":
+                found.append(torch.clamp(z[:, d : d + 1], -BOUND, BOUND))
             else:
                 angle = self._angle(z, d)
                 found.append((torch.cos(angle) if name == "cosine" else torch.sin(angle))[:, None])

@@ -26,8 +26,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "about a mean": (),
 }
 COLUMNS = {
-    "columns": ("constant", "linear:0", "linear:1", "linear:2"),
-    "mixed columns": ("constant", "linear:0", "cosine:1", "sine:1"),
+    "columns": ("constant", "linear:0", "bounded:1", "linear:2"),
+    "mixed columns": ("constant", "bounded:0", "cosine:1", "sine:1"),
 }
 
 

@@ -10,7 +10,7 @@ mod graph;
 mod proto;
 
 use crate::learner::heads::{HeadBasis, HeadsSnapshot};
-use crate::math::columns::Given;
+use crate::math::columns::{BOUND, Given};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Profile};
 use crate::snapshot::Snapshot;
@@ -285,6 +285,11 @@ fn given(graph: &mut Graph, kernel: &Kernel, normalised: &str) -> Vec<String> {
                 continue;
             }
             Given::Linear(_) => x,
+            Given::Bounded(_) => {
+                let (least, most) = (graph.number(-BOUND), graph.number(BOUND));
+                let least = graph.node("Max", &[&x, &least]);
+                graph.node("Min", &[&least, &most])
+            }
             Given::Cosine(d) | Given::Sine(d) => {
                 let StateKind::Periodic(period) = kernel.kind_of(d) else {
                     unreachable!("a kernel whose columns are of its kinds")

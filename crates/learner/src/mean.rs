@@ -7,7 +7,7 @@
 //! priori: far from all rows V is m. Of one constant this is (B1). A mean function is a published value function of which only the value
 //! counts, so that whoever evaluates snapshots evaluates it.
 
-use crate::math::columns::Column;
+use crate::math::columns::{Column, Given};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::level::about_both;
 use crate::snapshot::{Ask, Evaluator, Inputs, Snapshot};
@@ -198,7 +198,7 @@ fn value_alone(snapshot: &Snapshot) -> Snapshot {
 /// A linear function as a value function without a dictionary: each column of the kernel has the prior variance 1.
 fn linear(constant: f64, weights: &[f64]) -> Snapshot {
     let dim = weights.len();
-    let columns = Column::constant_and_linear(1.0, 1.0, &[], dim);
+    let columns = Column::constant_and_linear(1.0, 1.0, Given::Linear, &[], dim);
     let kernel = Kernel { columns, ..Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0)) };
     let all = std::iter::once(constant).chain(weights.iter().copied());
     Snapshot {

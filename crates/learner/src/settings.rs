@@ -2,6 +2,7 @@
 
 use crate::action::{ActionValue, Successor};
 use crate::heads::Head;
+use crate::math::columns::Given;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel, Profile};
 use crate::mean::Mean;
@@ -515,6 +516,13 @@ impl Settings {
     /// Coordinates that actions add to a state's; 0 for values of states.
     pub fn action_width(&self) -> usize {
         self.action_value.as_ref().map_or(0, |of| of.space.width())
+    }
+
+    /// How a real variable stands in a linear column. That of a value is bounded, since what is far beyond the rows is most often a sensor
+    /// that fails; a reward that is predicted may have a trend, actions are sought uphill, and who always asks for lines has them.
+    pub fn line(&self) -> fn(usize) -> Given {
+        let bounded = self.discount > 0.0 && self.action_value.is_none() && self.linear_columns == LinearColumns::Auto;
+        if bounded { Given::Bounded } else { Given::Linear }
     }
 
     /// Whether a row may be followed by another input than the next row of its chain has.

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
+/// Where a bounded variable stops, in its coordinate: deviations from the mean of the rows that the inputs are normalised by. Rows of a
+/// world that stays are hardly ever farther, and what a sensor that fails shows says nothing of how a line goes on.
+pub const BOUND: f64 = 4.0;
+
 /// A given function of a state, in the coordinates that the kernel is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -21,6 +25,8 @@ pub enum Given {
     Constant,
     /// The variable of this number, which is real.
     Linear(usize),
+    /// The same, no farther from 0 than [`BOUND`].
+    Bounded(usize),
     /// The cosine of a periodic variable.
     Cosine(usize),
     /// Its sine.
@@ -32,6 +38,7 @@ impl fmt::Display for Given {
         match self {
             Self::Constant => write!(f, "constant"),
             Self::Linear(d) => write!(f, "linear:{d}"),
+            Self::Bounded(d) => write!(f, "bounded:{d}"),
             Self::Cosine(d) => write!(f, "cosine:{d}"),
             Self::Sine(d) => write!(f, "sine:{d}"),
         }
@@ -46,13 +53,14 @@ impl FromStr for Given {
         let found = match (kind, number.parse()) {
             ("constant", Err(_)) if text == kind => Some(Self::Constant),
             ("linear", Ok(d)) => Some(Self::Linear(d)),
+            ("bounded", Ok(d)) => Some(Self::Bounded(d)),
             ("cosine", Ok(d)) => Some(Self::Cosine(d)),
             ("sine", Ok(d)) => Some(Self::Sine(d)),
             _ => None,
         };
         found.ok_or_else(|| {
             format!(
-                "a column is \"constant\", or \"linear:D\", \"cosine:D\" or \"sine:D\" of state variable D, not {:?}",
+                "a column is \"constant\", or \"linear:D\", \"bounded:D\", \"cosine:D\" or \"sine:D\" of state variable D, not {:?}",
                 text.chars().take(40).collect::<String>()
             )
         })
@@ -88,7 +96,7 @@ impl Given {
     pub fn variable(self) -> Option<usize> {
         match self {
             Self::Constant => None,
-            Self::Linear(d) | Self::Cosine(d) | Self::Sine(d) => Some(d),
+            Self::Linear(d) | Self::Bounded(d) | Self::Cosine(d) | Self::Sine(d) => Some(d),
         }
     }
 }
@@ -104,15 +112,22 @@ pub struct Column {
 
 impl Column {
     /// The constant with prior variance `constant` (none for 0), and with `linear` each coordinate of states (`dim`,) of these kinds (none for
-    /// all real): a real variable itself, of a periodic one cosine and sine, of a category nothing, since its values have no order.
-    pub fn constant_and_linear(constant: f64, linear: f64, kinds: &[StateKind], dim: usize) -> Vec<Self> {
+    /// all real): a real variable itself, as `line` has it, of a periodic one cosine and sine, of a category nothing, since its values
+    /// have no order.
+    pub fn constant_and_linear(
+        constant: f64,
+        linear: f64,
+        line: fn(usize) -> Given,
+        kinds: &[StateKind],
+        dim: usize,
+    ) -> Vec<Self> {
         let mut out = Vec::with_capacity(1 + dim);
         if constant > 0.0 {
             out.push(Self { function: Given::Constant, variance: constant });
         }
         for d in 0..dim {
             let functions: &[Given] = match kinds.get(d).copied().unwrap_or_default() {
-                StateKind::Real => &[Given::Linear(d)],
+                StateKind::Real => &[line(d)],
                 StateKind::Periodic(_) => &[Given::Cosine(d), Given::Sine(d)],
                 StateKind::Category => &[],
             };
@@ -130,6 +145,7 @@ impl Column {
         match self.function {
             Given::Constant => 1.0,
             Given::Linear(d) => state[d],
+            Given::Bounded(d) => state[d].clamp(-BOUND, BOUND),
             Given::Cosine(d) => circle(d)[0],
             Given::Sine(d) => circle(d)[1],
         }
@@ -140,6 +156,7 @@ impl Column {
         let turn = |period: f64| std::f64::consts::TAU / period;
         match (self.function, kinds.get(d)) {
             (Given::Linear(of), _) if of == d => 1.0,
+            (Given::Bounded(of), _) if of == d && state[d].abs() < BOUND => 1.0,
             (Given::Cosine(of), Some(&StateKind::Periodic(period))) if of == d => {
                 -turn(period) * on_circle(state[d], period)[1]
             }
@@ -155,7 +172,7 @@ impl Column {
         let kind = |d: usize| kinds.get(d).copied().unwrap_or_default();
         let is_there = match self.function {
             Given::Constant => true,
-            Given::Linear(d) => d < dim && kind(d) == StateKind::Real,
+            Given::Linear(d) | Given::Bounded(d) => d < dim && kind(d) == StateKind::Real,
             Given::Cosine(d) | Given::Sine(d) => d < dim && matches!(kind(d), StateKind::Periodic(_)),
         };
         is_there && self.variance.is_finite() && self.variance > 0.0
@@ -168,7 +185,7 @@ mod tests {
 
     #[test]
     fn names_of_columns_are_read_back() {
-        for function in [Given::Constant, Given::Linear(3), Given::Cosine(0), Given::Sine(12)] {
+        for function in [Given::Constant, Given::Linear(3), Given::Bounded(2), Given::Cosine(0), Given::Sine(12)] {
             assert_eq!(function.to_string().parse(), Ok(function));
         }
         for wrong in ["", "constant:1", "linear", "linear:", "linear:-1", "linear:x", "square:1"] {
@@ -179,7 +196,7 @@ mod tests {
     #[test]
     fn columns_are_the_coordinates_of_states() {
         let kinds = [StateKind::Real, StateKind::Periodic(4.0), StateKind::Category];
-        let columns = Column::constant_and_linear(10.0, 2.0, &kinds, 3);
+        let columns = Column::constant_and_linear(10.0, 2.0, Given::Linear, &kinds, 3);
         let state = [0.5, 1.0, 7.0];
         let values: Vec<f64> = columns.iter().map(|column| column.value(&state, &kinds)).collect();
         let expected = [1.0, 0.5, 0.0, 1.0];
@@ -196,5 +213,17 @@ mod tests {
             let slope = (at(1e-6) - at(-1e-6)) / 2e-6;
             assert!((column.slope(d, &state, &kinds) - slope).abs() < 1e-8, "{column:?} {d}");
         }
+    }
+
+    #[test]
+    fn a_bounded_variable_is_a_line_among_the_rows_and_level_beyond() {
+        let columns = Column::constant_and_linear(0.0, 2.0, Given::Bounded, &[], 2);
+        assert_eq!(columns[1].function, Given::Bounded(1));
+        let values = [-7.0, -4.0, 3.5, 40.0].map(|z| columns[1].value(&[0.0, z], &[]));
+        assert_eq!(values, [-4.0, -4.0, 3.5, 4.0]);
+        let slopes = [-7.0, -3.9, 3.5, 40.0].map(|z| columns[1].slope(1, &[0.0, z], &[]));
+        assert_eq!(slopes, [0.0, 1.0, 1.0, 0.0]);
+        assert!(columns[1].is_of(2, &[]) && columns[1].slope(0, &[0.0, 0.0], &[]) == 0.0);
+        assert!(!columns[1].is_of(2, &[StateKind::Real, StateKind::Category]), "a category has no line");
     }
 }

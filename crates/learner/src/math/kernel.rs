@@ -2,7 +2,7 @@
 //!
 //! `docs/mathematics.md`, (K1) to (K6).
 
-use super::columns::Column;
+use super::columns::{Column, Given};
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::embedding::{Embedding, StateKind, on_circle};
 use super::exp::{Lanes, Shape, covariances, of_squares, scaled_exp};
@@ -250,12 +250,12 @@ impl Kernel {
     }
 
     /// The same with a constant and linear columns over states (`dim`,) beside it: the constant has the variance b, which the rest
-    /// then lacks, each other `variance`, not negative. With variance 0 it is the kernel as it is.
-    pub fn with_linear_columns(self, dim: usize, variance: f64) -> Self {
+    /// then lacks, each other, as `line` has it, `variance`, not negative. With variance 0 it is the kernel as it is.
+    pub fn with_linear_columns(self, dim: usize, variance: f64, line: fn(usize) -> Given) -> Self {
         if variance == 0.0 {
             return self;
         }
-        let columns = Column::constant_and_linear(self.bias_variance, variance, &self.kinds, dim);
+        let columns = Column::constant_and_linear(self.bias_variance, variance, line, &self.kinds, dim);
         Self { bias_variance: 0.0, columns, ..self }
     }
 

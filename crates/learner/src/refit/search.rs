@@ -8,7 +8,7 @@ use super::apart::APART;
 use super::error::{Lack, RefitError};
 use super::first_guess::{moments, weighted_moments};
 use crate::allowance::{self, Allowance, PRODUCTS_PER_SECOND};
-use crate::math::columns::Column;
+use crate::math::columns::{Column, Given};
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
 use crate::math::embedding::{StateKind, distance};
@@ -139,6 +139,7 @@ pub(super) struct Search {
     steps: Vec<f64>,
     profile: Profile,
     linear: f64,
+    line: fn(usize) -> Given,
     kinds: Vec<StateKind>,
     pub(super) starts: usize,
     pub(super) effort: Effort,
@@ -251,6 +252,7 @@ impl Search {
             steps: median_steps(rows, inputs, &settings.kinds(rows.dim)),
             profile: settings.profile,
             linear: data.linear,
+            line: settings.line(),
             kinds: settings.kinds(rows.dim).to_vec(),
             starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
@@ -321,7 +323,7 @@ impl Search {
         // The constant stays where it is: its variance is a parameter of its own.
         let columns = match self.linear {
             0.0 => Vec::new(),
-            share => Column::constant_and_linear(0.0, share * signal_variance, &self.kinds, dim),
+            share => Column::constant_and_linear(0.0, share * signal_variance, self.line, &self.kinds, dim),
         };
         let kernel = Kernel { columns, ..kernel };
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }

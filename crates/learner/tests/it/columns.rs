@@ -3,6 +3,7 @@
 
 use crate::support::bytes;
 use criticd_learner::influence::influence;
+use criticd_learner::math::columns::Given;
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::embedding::StateKind::{self, Category, Periodic, Real};
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
@@ -33,7 +34,7 @@ fn kernel(linear: f64) -> Kernel {
     Kernel::gaussian(2.0, CONSTANT, Metric::Ard(vec![0.7, 0.4, 0.3]))
         .with_profile(Profile::Matern52)
         .with_kinds(&KINDS)
-        .with_linear_columns(DIM, linear)
+        .with_linear_columns(DIM, linear, Given::Linear)
 }
 
 fn hyperparameters(linear: f64) -> Hyperparameters {
@@ -167,7 +168,7 @@ fn a_line_goes_on_where_no_row_has_been() {
 #[test]
 fn without_linear_columns_nothing_is_another_bit() {
     let plain = Kernel::gaussian(2.0, CONSTANT, Metric::Isotropic(0.5));
-    assert_eq!(plain.clone().with_linear_columns(DIM, 0.0), plain);
+    assert_eq!(plain.clone().with_linear_columns(DIM, 0.0, Given::Bounded), plain);
     let written = rmp_serde::to_vec_named(&plain).unwrap();
     assert!(!String::from_utf8_lossy(&written).contains("columns"));
 }

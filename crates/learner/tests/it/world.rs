@@ -1,6 +1,7 @@
 //! What must hold of a model of the transition, whatever rows it learned; what it refuses.
 
 use crate::support::error;
+use criticd_learner::math::columns;
 use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::hull::{Reach, cover, nearest};
@@ -337,7 +338,7 @@ fn each_trap_is_refused() {
     let short = Transitions { rewards: &[], ..given.rows() };
     assert!(matches!(world.learn(&short), Err(WorldError::Size { what: "rewards", .. })));
     let basis = |kernel: &Kernel, dim| Basis::of_states(Inputs::identity(dim), kernel, &vec![0.0; dim]).unwrap();
-    let linear = Kernel { bias_variance: 1.0, ..delta(1) }.with_linear_columns(1, 1.0);
+    let linear = Kernel { bias_variance: 1.0, ..delta(1) }.with_linear_columns(1, 1.0, columns::Given::Linear);
     assert_eq!(World::new(basis(&delta(2), 2), basis(&linear, 1), 1).unwrap_err(), WorldError::Columns);
     assert!(World::new(basis(&delta(1), 1), basis(&delta(1), 1), 1).is_err());
 }

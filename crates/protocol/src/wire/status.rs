@@ -829,7 +829,7 @@ pub struct KernelStatus {
     /// (D,), of kind `factor`: the eigenvalues of Omega, the largest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strengths: Option<Vec<f64>>,
-    /// Explicit columns (q,), which come before the dictionary: `constant`, `linear:D`, `cosine:D` or `sine:D` of state variable D;
+    /// Explicit columns (q,), which come before the dictionary: `constant`, `linear:D`, `bounded:D`, `cosine:D` or `sine:D` of state variable D;
     /// left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(test, schemars(with = "Vec<String>"))]

@@ -125,7 +125,7 @@ impl Question<'_> {
         let kinds = self.settings.kinds(dim);
         let bias = if self.settings.leaves_constant_to_mean() { CONSTANT_SHARE } else { BIAS };
         let kernel = Kernel::gaussian(1.0, bias, shape.metric.clone()).with_profile(shape.profile).with_kinds(&kinds);
-        if shape.linear { kernel.with_linear_columns(dim, LINEAR) } else { kernel }
+        if shape.linear { kernel.with_linear_columns(dim, LINEAR, self.settings.line()) } else { kernel }
     }
 
     /// A metric with the profile of the settings.
