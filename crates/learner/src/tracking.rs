@@ -19,7 +19,7 @@ use crate::math::tracking::{
 use crate::verification::{Verified, scrambled};
 use serde::{Deserialize, Serialize};
 
-/// Horizons that a start row is followed for; those of a stream that goes on, whose changes are to be known soon; and rows at most.
+/// Horizons that a start row is followed for; fewer where a stream goes on, whose changes are to be known soon; and rows at most.
 const HORIZONS: f64 = 3.0;
 const HORIZONS_OF_ONE_CHAIN: f64 = 0.5;
 const ROWS_MAX: f64 = 2000.0;

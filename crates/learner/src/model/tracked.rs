@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// The weights (m, H) that state values in a contest: those of the answers where the stream goes on, else the base's.
+    /// The weights (m, H) that state values in a contest: the mixture's where the stream goes on, else the base's.
     pub(crate) fn stating_weights(&self) -> Option<Cow<'_, Matrix>> {
         let posterior = self.weights.posterior.as_ref()?;
         let tracking = self.tracking.as_ref().filter(|tracking| tracking.goes_on());

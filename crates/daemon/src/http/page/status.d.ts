@@ -460,7 +460,7 @@ export interface KernelStatus {
   bias_variance: number;
   /** (q,): prior variances of their coefficients, square of the unit of the value. */
   column_variances?: number[];
-  /** Explicit columns (q,), which come before the dictionary: `constant`, `linear:D`, `cosine:D` or `sine:D` of state variable D; left out where there are none. */
+  /** Explicit columns (q,), which come before the dictionary: `constant`, `linear:D`, `bounded:D`, `cosine:D` or `sine:D` of state variable D; left out where there are none. */
   columns?: string[];
   /** (D, D), of kind `factor`: unit eigenvectors of Omega, row by row. */
   directions?: number[][] | null;
