@@ -13,6 +13,7 @@ from criticd._protocol import Array
 BOUND = 4.0
 """Where a bounded column stops, in the normalised coordinate."""
 
+
 @dataclass(frozen=True)
 class Kernel:
     """k(a, b) = signal_variance profile((a - b)' Omega (a - b)) + bias_variance + columns, of normalised states.
@@ -26,7 +27,8 @@ class Kernel:
     each state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category",
     whose values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
     `columns` are functions of the state whose coefficients V has beside what the dictionary spans: "constant",
-    "linear:D", "bounded:D", "cosine:D" or "sine:D" of variable D. They add the sum of `column_variances` (q,) times f(a) f(b).
+    "linear:D", "bounded:D", "cosine:D" or "sine:D" of variable D. They add the sum of `column_variances` (q,) times
+    f(a) f(b).
     """
 
     kind: str
