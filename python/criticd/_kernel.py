@@ -82,10 +82,8 @@ class Kernel:
             name, variable = function_of(column)
             if variable != d:
                 continue
-            if name == "linear":
-                found[:, j] = 1.0
-            elif name == "bounded":
-                found[:, j] = np.abs(states[:, d]) < BOUND
+            if name in ("linear", "bounded"):
+                found[:, j] = (np.abs(states[:, d]) < BOUND) | (name == "linear")
                 continue
             turn = 2 * np.pi / (period_of(self.kinds[d]) or 1.0)
             other = self._function(states, f"{'sine' if name == 'cosine' else 'cosine'}:{d}")

@@ -135,7 +135,7 @@ class Trackers:
         self.errors = [[] for _ in range(rewards)]
         self.renewed = [None] * rewards
         self.gains = [[] for _ in range(rewards)]
-        self.open = [1.0 if units else 0.0] * rewards
+        self.open = [0.0] * rewards
 
     def settle(self, slot, psi):
         if slot in self.waiting:
@@ -191,7 +191,9 @@ class Trackers:
     def gate(self, h):
         each = int(np.ceil(self.block / self.stride))
         blocks = len(self.gains[h]) // each
-        # What goes on is followed at all times.
+        # What goes on is followed from the first block on.
+        if self.units and blocks > 0:
+            self.open[h] = 1.0
         if blocks < 8 or self.units:
             return
         d = np.array(self.gains[h][: blocks * each]).reshape(blocks, each).sum(1) * self.stride / self.block

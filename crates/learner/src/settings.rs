@@ -519,7 +519,7 @@ impl Settings {
     }
 
     /// How a real variable stands in a linear column. That of a value is bounded, since what is far beyond the rows is most often a sensor
-    /// that fails; a reward that is predicted may have a trend, actions are sought uphill, and who always asks for lines has them.
+    /// that fails; rewards alone may have a trend, actions are sought uphill, and who always asks for lines has them.
     pub fn line(&self) -> fn(usize) -> Given {
         let bounded = self.discount > 0.0 && self.action_value.is_none() && self.linear_columns == LinearColumns::Auto;
         if bounded { Given::Bounded } else { Given::Linear }

@@ -149,7 +149,7 @@ impl Actions {
 pub struct Tracked {
     /// (m, H), weights of the base.
     pub base: DMatrix<f64>,
-    /// (H,), in [0, 1): how far the mixture of each reward is let in, V = base + gate (mixture - base).
+    /// (H,), in [0, 1]: how far the mixture of each reward is let in, V = base + gate (mixture - base).
     pub gate: Vec<f64>,
     /// (H,), rows, positive: the half-life that half of the trackers' weight does not exceed; 0 where the gate is shut.
     pub half_life: Vec<f64>,

@@ -5,7 +5,7 @@
 //! ```text
 //! g_h <- g_h + weight r_h        weight <- weight gamma        y_h = g_h + weight V_h(x_end)        docs/mathematics.md (L5)
 //! ```
-//! x_end is the state three horizons later, and V_h(x_end) the answer that is given there. A chain that terminates before closes
+//! x_end is the state three horizons later, half a horizon where the stream goes on, and V_h(x_end) the answer that is given there. A chain that terminates before closes
 //! with nothing; one that is cut before counts where what is missing weighs less than a twentieth.
 //!
 //! What starts, ends and counts is decided by the order of rows, discounts and flags alone: no clock, no batch.
@@ -219,9 +219,10 @@ impl PartialEq for Scratch {
     }
 }
 
-/// Horizons in a return of a stream that goes on, or has ends.
-fn horizons(goes_on: bool) -> f64 {
-    if goes_on { HORIZONS_OF_ONE_CHAIN } else { HORIZONS }
+/// Rows of a return of a stream that goes on, or has ends.
+fn length(discount: f64, goes_on: bool) -> u64 {
+    let horizons = if goes_on { HORIZONS_OF_ONE_CHAIN } else { HORIZONS };
+    (horizons * horizon(discount, HORIZON_UNKNOWN)).ceil().min(ROWS_MAX) as u64
 }
 
 /// What steps in these units, of each of H `rewards` one for each lambda.
@@ -248,7 +249,9 @@ impl Tracking {
         let of = horizon(discount, HORIZON_UNKNOWN);
         let half_life = (REMEMBERED * rows as f64).max(REMEMBERED_HORIZONS * of);
         let (m, capacity) = features;
-        let returns = (horizons(plan.units.is_some()) * of).max(1.0);
+        let goes_on = plan.units.is_some();
+        // Errors of returns that overlap are alike: as many count once.
+        let alike = if goes_on { of.min(length(discount, goes_on) as f64) } else { of };
         Some(Self {
             discount,
             rows: 0,
@@ -257,8 +260,8 @@ impl Tracking {
             ridge,
             sums: Sums::new(&plan.half_lives, plan.columns, m, capacity, rewards),
             trackers: vec![Trackers::new(plan); rewards],
-            losses: vec![Losses::new(plan.trackers(), half_life, of.min(returns)); rewards],
-            gates: vec![Gate::new(half_life, of, plan.units.is_some()); rewards],
+            losses: vec![Losses::new(plan.trackers(), half_life, alike); rewards],
+            gates: vec![Gate::new(half_life, of, goes_on); rewards],
             steps: plan.units.as_ref().map_or_else(Vec::new, |units| steps(units, rewards)),
             places: Vec::new(),
             starts: Vec::new(),
@@ -340,9 +343,12 @@ impl Tracking {
         let rewards = self.gates.len();
         let mut empty =
             Self::new(&plan, self.discount, 0, rewards, (m, capacity), self.ridge).expect("a plan that was there");
-        (empty.losses, empty.gates) = (self.losses.clone(), self.gates.clone());
-        empty.losses.iter_mut().for_each(Losses::forget);
-        empty.gates.iter_mut().for_each(Gate::forget);
+        // A stream that goes on is to be followed soon: its first errors are remembered for the horizons of a world that begins.
+        if !self.goes_on() {
+            (empty.losses, empty.gates) = (self.losses.clone(), self.gates.clone());
+            empty.losses.iter_mut().for_each(Losses::forget);
+            empty.gates.iter_mut().for_each(Gate::forget);
+        }
         empty
     }
 
@@ -448,7 +454,7 @@ impl Tracking {
             && lengths == [rewards; 3]
             && self.trackers.iter().all(|trackers| trackers.is_consistent(q, count, self.steps_of(0).len()))
             && self.losses.iter().all(|losses| losses.is_consistent(count))
-            && self.gates.iter().all(Gate::is_consistent)
+            && self.gates.iter().all(|gate| gate.is_consistent(self.goes_on()))
             && self.places.len() <= slots
             && self.places.iter().enumerate().all(|(slot, place)| {
                 let sizes = (place.trace.len(), place.features.len(), place.rewards.len());
@@ -579,7 +585,7 @@ impl Tracking {
 
     /// Rows that a start row is followed for.
     fn length(&self) -> u64 {
-        (horizons(self.goes_on()) * horizon(self.discount, HORIZON_UNKNOWN)).ceil().min(ROWS_MAX) as u64
+        length(self.discount, self.goes_on())
     }
 
     /// A chain of which start rows are followed gains a row.

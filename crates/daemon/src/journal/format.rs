@@ -4,12 +4,13 @@
 use crate::learner::heads::Head;
 use crate::learner::model::Model;
 use crate::learner::{Learner, Settings};
+use crate::math::columns::Given;
 
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
 /// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads, heads
 /// with a kernel of their own, or with functions and falls, or models that track a stream, or 7 where rows were taken back, or 8 where
-/// values are learned about a mean function.
+/// values are learned about a mean function, where a column is bounded, or a stream that goes on is followed step by step.
 pub const VERSION: u32 = 8;
 
 /// Whether a head is said by version 6 and later alone.
@@ -33,10 +34,15 @@ pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -
     critics.into_iter().map(of_one).max().unwrap_or(1)
 }
 
+/// Whether version 8 and later alone know its columns.
+fn has_bounded_columns(model: &Model) -> bool {
+    model.dictionary().kernel().columns.iter().any(|column| matches!(column.function, Given::Bounded(_)))
+}
+
 /// Of models.
 pub(super) fn of_models<'a>(models: impl IntoIterator<Item = &'a Model>) -> u32 {
     let of_one = |model: &Model| {
-        if model.settings().mean.is_some() {
+        if model.settings().mean.is_some() || model.goes_on() || has_bounded_columns(model) {
             8
         } else if model.has_branch() || model.is_tracked() {
             6

@@ -393,6 +393,7 @@ impl Learner {
         }
         fork.refresh();
         let Self { settings, following: Following { foretold: [old, new], .. }, .. } = self;
+        // It has learned these rows, which favours it: a fork has more to show for itself.
         let stating = model.stating_weights();
         for (rows, range, offset) in pieces(window, half, self.learned) {
             fork.learn_and_foretell(rows, range.clone(), offset, new);
@@ -458,7 +459,7 @@ impl Learner {
         if self.learned.saturating_sub(from) < TRIAL_ROWS_MIN {
             return false;
         }
-        let Some(posterior) = self.model.as_ref().and_then(|model| model.posterior()) else { return false };
+        let Some(stating) = self.model.as_ref().and_then(|model| model.stating_weights()) else { return false };
         let (model, settings) = (self.model.as_ref().expect("it has a posterior"), &self.settings);
         let Settings { rewards, discount, .. } = settings;
         let [mut present, mut theirs] = <[Foretold; 2]>::default();
@@ -469,7 +470,7 @@ impl Learner {
             for (rows, range, _) in pieces(window, from, self.learned) {
                 present.clear();
                 theirs.clear();
-                model.predict(rows, range.clone(), posterior.feature_weights(), &mut present);
+                model.predict(rows, range.clone(), &stating, &mut present);
                 kept.model.predict(rows, range.clone(), &kept.weights, &mut theirs);
                 theirs.errors(rows, range.clone(), rewards, *discount, &mut errors);
                 contest.take(settings, rows, range, &present, &theirs);

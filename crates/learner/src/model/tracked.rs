@@ -95,6 +95,11 @@ impl Model {
         Some(answering.map_or(Cow::Borrowed(posterior.feature_weights()), |(weights, _)| Cow::Owned(weights)))
     }
 
+    /// Whether it is followed step by step, since its stream goes on without ends.
+    pub fn goes_on(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.goes_on())
+    }
+
     /// Whether something tracks the stream beside it.
     pub fn is_tracked(&self) -> bool {
         self.tracking.is_some()

@@ -2,6 +2,7 @@
 //! everything that is made of features knows them.
 
 use crate::support::bytes;
+use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd_learner::influence::influence;
 use criticd_learner::math::columns::Given;
 use criticd_learner::math::dictionary::Dictionary;
@@ -289,4 +290,16 @@ fn a_refit_compares_kernels_with_columns_and_without() {
     assert!(names.iter().all(|name| name.ends_with(" + linear")), "{names:?}");
     let (_, snapshot, _) = selected(LinearColumns::Auto, SelectionKind::Evidence);
     assert!(snapshot.hyperparameters.kernel.columns.is_empty(), "evidence selects as it did");
+}
+
+#[test]
+fn lines_of_values_are_bounded_unless_they_are_asked_for() {
+    let line = |settings: Settings| settings.line()(3);
+    let of = |discount, linear_columns| line(Settings { discount, linear_columns, ..Settings::default() });
+    assert_eq!(of(0.9, LinearColumns::Auto), Given::Bounded(3));
+    assert_eq!(of(0.0, LinearColumns::Auto), Given::Linear(3));
+    assert_eq!(of(0.9, LinearColumns::Always), Given::Linear(3));
+    let of_actions =
+        ActionValue { space: ActionSpace::Discrete(2), successor: Successor::Sarsa, trace: Trace::OnPolicy };
+    assert_eq!(line(Settings { action_value: Some(of_actions), ..Settings::default() }), Given::Linear(3));
 }

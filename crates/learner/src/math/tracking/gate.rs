@@ -15,8 +15,9 @@ const HORIZONS: f64 = 2.0;
 /// var = (sum w_i^2 c_i^2 + 2 max(0, sum w_i w_(i-1) c_i c_(i-1))) / (sum w_i)^2        mu = sum w_i d_i / sum w_i
 /// G = max(0, 1 - var / (4 mu^2))   where mu > 0, from 8 blocks on; else 0
 /// ```
-/// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to. Of a stream that goes on G is 1: what is
-/// gained on its next rows is gained on the world, and the weights of the mixture judge the base as they judge all else.
+/// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to. Of a stream that goes on G is 1 from the
+/// first block on: what is gained on its next rows is gained on the world, and the weights of the mixture judge the base as they judge
+/// all else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
     /// Rows of a block, and what a block counts of the one behind it.
@@ -39,7 +40,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Of errors that halve in weight with this many rows, and returns of `horizon` rows; open where the stream `goes_on`, else shut.
+    /// Of errors that halve in weight with this many rows, and returns of `horizon` rows: shut, for one block where the stream `goes_on`.
     pub fn new(half_life: f64, horizon: f64, goes_on: bool) -> Self {
         let block = (HORIZONS * horizon).ceil();
         Self { block, decay: (-block / half_life).exp2(), goes_on, ..Self::default() }
@@ -52,7 +53,7 @@ impl Gate {
 
     /// G, in [0, 1]: 0 where it is shut.
     pub fn opening(&self) -> f64 {
-        if self.goes_on { 1.0 } else { self.opening }
+        self.opening
     }
 
     /// Blocks so far.
@@ -81,6 +82,9 @@ impl Gate {
 
     /// G of the sums.
     fn found(&self) -> f64 {
+        if self.goes_on {
+            return 1.0;
+        }
         let [weight, sum] = self.singles;
         let mu = sum / weight;
         if self.blocks < BLOCKS_MIN || mu <= 0.0 {
@@ -95,9 +99,12 @@ impl Gate {
         if opening > 0.0 { opening } else { 0.0 }
     }
 
-    /// Whether what was read from a file can be worked with.
-    pub(crate) fn is_consistent(&self) -> bool {
-        self.block >= 1.0 && (0.0..1.0).contains(&self.decay) && (0.0..=1.0).contains(&self.opening)
+    /// Whether what was read from a file can be worked with, of a stream that goes on or has ends.
+    pub(crate) fn is_consistent(&self, goes_on: bool) -> bool {
+        self.goes_on == goes_on
+            && self.block >= 1.0
+            && (0.0..1.0).contains(&self.decay)
+            && (0.0..=1.0).contains(&self.opening)
     }
 }
 
