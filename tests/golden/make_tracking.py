@@ -121,7 +121,7 @@ class Trackers:
         if units:
             kinds += [(None, q, lam) for lam in (0.8, 0.95, 0.99)]
             self.steps = [[Steps(lam, q) for lam in (0.8, 0.95, 0.99)] for _ in range(rewards)]
-        self.length = (0.5 if units else 3) * self.horizon
+        self.length = min(int(np.ceil((0.5 if units else 3) * self.horizon)), 2000)
         self.kinds = kinds
         self.c = np.zeros((rewards, len(kinds), m))
         self.rewards = rewards
@@ -186,7 +186,8 @@ class Trackers:
                 at = np.array([row for row, _ in self.errors[h]])
                 e = np.array([errors for _, errors in self.errors[h]])
                 weight = self.stride * 0.5 ** ((self.rows - at) / self.memory)
-                self.w[h] = simplex((e * weight[:, None]).T @ e, weight.sum(), min(self.horizon, self.length), self.w[h])
+                alike = min(self.horizon, self.length) if self.units else self.horizon
+                self.w[h] = simplex((e * weight[:, None]).T @ e, weight.sum(), alike, self.w[h])
 
     def gate(self, h):
         each = int(np.ceil(self.block / self.stride))
@@ -207,8 +208,7 @@ class Trackers:
         self.settle(slot, psi)
         self.rows += 1
         row = self.rows - 1
-        length = min(int(np.ceil(self.length)), 2000)
-        for trial in [t for t in self.trials if t["slot"] == slot and t["rows"] >= length]:
+        for trial in [t for t in self.trials if t["slot"] == slot and t["rows"] >= self.length]:
             self.conclude(trial, phi)
         if row >= self.first and row % self.stride == scrambled(row // self.stride) % self.stride:
             of = [self.predict(h, phi) for h in range(self.rewards)]
