@@ -97,8 +97,8 @@ def test_columns_are_what_the_protocol_writes_down(kinds: str, tmp_path: Path) -
     for k, z in enumerate(snapshot.normalised(states)):
         angle = 2 * np.pi * z[1] / 3.5
         bounded = np.clip(z, -4, 4)
-        f = [1.0, z[0], bounded[1], z[2]] if kinds == "columns" else [1.0, bounded[0], np.cos(angle), np.sin(angle)]
-        f = np.array(f)
+        mixed = [1.0, bounded[0], np.cos(angle), np.sin(angle)]
+        f = np.array([1.0, z[0], bounded[1], z[2]] if kinds == "columns" else mixed)
         spanned = replace(snapshot, kernel=plain)._kernel_rows(states[k : k + 1], plain.project(snapshot.dictionary))[0]
         row = np.concatenate([kernel.column_variances * f, spanned])
         prior = kernel.diagonal + kernel.column_variances @ f**2

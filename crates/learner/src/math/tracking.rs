@@ -5,8 +5,8 @@
 //! the base, or stands in for it, on the explicit columns of phi alone, the first q: the constant, and a line along each variable.
 //! There are several for each half-life, and a few that step along temporal differences ([`swift`]) where the stream goes on without
 //! ends. What each predicted is compared with the return that came ([`losses`]), the weights over them follow from that, and where
-//! episodes end and the mixture has not predicted better than the base for long enough the gate is shut ([`gate`]): then the answer is
-//! the base's, to the last bit. docs/mathematics.md (L1) to (L10) derives all of it.
+//! the mixture has not predicted better than the base for long enough the gate is shut ([`gate`]): then the answer is the base's, to
+//! the last bit. docs/mathematics.md (L1) to (L10) derives all of it.
 //!
 //! A result depends on the order of rows, on discounts and on flags alone.
 

@@ -720,7 +720,7 @@ pub struct AlarmStatus {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct TrackingStatus {
-    /// How far the mixture is let in, 0 to 1, of each reward; 0 where the values are the base's, 1 where the stream goes on without ends.
+    /// How far the mixture is let in, 0 to 1, of each reward; 0 where the values are the base's.
     pub gate: Vec<f64>,
     /// Half-life, rows, that half of the trackers' weight does not exceed, of each reward; nil where the gate is shut.
     pub half_life: Vec<Option<f64>>,

@@ -103,13 +103,10 @@ function modelDetails() {
 /** What the model assumes beside its kernel, where something was chosen: lines beyond the rows, and what goes round. @returns {string[]} */
 function shape() {
   const { inputs, kernel } = critic();
-  /** @type {string[]} */
-  const columns = kernel.columns ?? [];
-  const lines = columns.filter((each) => /^(linear|bounded):/.test(each)).map((each) => plain(Number(each.split(':')[1])));
-  const far = columns.some((each) => each.startsWith('bounded:')) ? ', as far as four deviations from the mean' : '';
+  const lines = (kernel.columns ?? []).filter((/** @type {string} */ each) => /^[lb].*:/.test(each)).map((/** @type {string} */ each) => plain(Number(each.split(':')[1])));
   const round = inputs.scale.map((/** @type {number} */ _, /** @type {number} */ k) => k).filter((/** @type {number} */ k) => Number.isFinite(period(k)));
   return [
-    lines.length ? `Where no row has been, the value goes on as a line along ${lines.join(', ')}${far}.` : '',
+    lines.length ? `Where no row has been, the value goes on as a line along ${lines.join(', ')}.` : '',
     round.length ? `${round.map((/** @type {number} */ k) => `${plain(k)} repeats after ${inUnit(k, format(period(k), 3))}`).join(', ')}.` : '',
   ].filter(Boolean);
 }

@@ -6,7 +6,7 @@ import { $, el } from '/dom.js';
 const MEANINGS = {
   value: ['value', 'Expected discounted sum of the rewards that follow a state.'],
   deviation: ['standard deviation', 'How uncertain the value itself is (std): two of them hold the true value in 95 of 100 cases.'],
-  tracking: ['tracking', 'Small models beside the main one that forget at several half-lives. They change its values where they have predicted better: then the values follow the newest rows.'],
+  tracking: ['tracking', 'Small models beside the main one that forget at several half-lives. They change its values only where they have predicted better: then the values follow the newest rows.'],
   return: ['return', 'The discounted sum of rewards that really followed a row.'],
   interval: ['90 % interval', 'Where nine of ten returns should fall, if the model is right about its uncertainty.'],
   coverage: ['coverage', 'Share of returns that fell in their 90 % interval. Far below 90 % the model is too sure.'],

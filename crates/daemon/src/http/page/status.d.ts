@@ -646,7 +646,7 @@ export interface DriftAlarm {
 
 /** What tracks the stream beside the base. */
 export interface TrackingStatus {
-  /** How far the mixture is let in, 0 to 1, of each reward; 0 where the values are the base's, 1 where the stream goes on without ends. */
+  /** How far the mixture is let in, 0 to 1, of each reward; 0 where the values are the base's. */
   gate: number[];
   /** Half-life, rows, that half of the trackers' weight does not exceed, of each reward; nil where the gate is shut. */
   half_life: (number | null)[];

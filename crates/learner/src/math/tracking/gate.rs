@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Blocks below which it stays shut.
+/// Blocks below which it stays shut, and below which it does where the stream goes on.
 const BLOCKS_MIN: u64 = 8;
+const BLOCKS_OF_ONE_CHAIN: u64 = 1;
 /// Standard errors of the mean gain, squared, that are held against it.
 const DOUBT: f64 = 0.25;
+const DOUBT_OF_ONE_CHAIN: f64 = 0.0625;
 /// Horizons in a block.
 const HORIZONS: f64 = 2.0;
 
@@ -13,11 +15,10 @@ const HORIZONS: f64 = 2.0;
 /// ```text
 /// d = (base - y)^2 - (mixture - y)^2        c_i = mean of d over block i of 2 horizons - mu
 /// var = (sum w_i^2 c_i^2 + 2 max(0, sum w_i w_(i-1) c_i c_(i-1))) / (sum w_i)^2        mu = sum w_i d_i / sum w_i
-/// G = max(0, 1 - var / (4 mu^2))   where mu > 0, from 8 blocks on; else 0
+/// G = max(0, 1 - doubt var / mu^2)   where mu > 0, from 8 blocks on; else 0
 /// ```
-/// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to. Of a stream that goes on G is 1 from the
-/// first block on: what is gained on its next rows is gained on the world, and the weights of the mixture judge the base as they judge
-/// all else.
+/// w_i halve with each half-life. G is what shrinking the gain to what is sure of it comes to. Where a stream goes on, what is gained on
+/// its next rows is gained on the world: it is doubted less, from the first block on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
     /// Rows of a block, and what a block counts of the one behind it.
@@ -40,7 +41,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Of errors that halve in weight with this many rows, and returns of `horizon` rows: shut, for one block where the stream `goes_on`.
+    /// Of errors that halve in weight with this many rows, and returns of `horizon` rows, of a stream that `goes_on` or has ends. It is shut.
     pub fn new(half_life: f64, horizon: f64, goes_on: bool) -> Self {
         let block = (HORIZONS * horizon).ceil();
         Self { block, decay: (-block / half_life).exp2(), goes_on, ..Self::default() }
@@ -51,7 +52,7 @@ impl Gate {
         *self = Self { block: self.block, decay: self.decay, goes_on: self.goes_on, ..Self::default() };
     }
 
-    /// G, in [0, 1]: 0 where it is shut.
+    /// G, in [0, 1]: 0 where it is shut, and 1 after one block of a stream that goes on, whose variance is not known.
     pub fn opening(&self) -> f64 {
         self.opening
     }
@@ -82,19 +83,17 @@ impl Gate {
 
     /// G of the sums.
     fn found(&self) -> f64 {
-        if self.goes_on {
-            return 1.0;
-        }
+        let (least, doubt) = if self.goes_on { (BLOCKS_OF_ONE_CHAIN, DOUBT_OF_ONE_CHAIN) } else { (BLOCKS_MIN, DOUBT) };
         let [weight, sum] = self.singles;
         let mu = sum / weight;
-        if self.blocks < BLOCKS_MIN || mu <= 0.0 {
+        if self.blocks < least || mu <= 0.0 {
             return 0.0;
         }
         let about = |[ones, sums, products]: [f64; 3], each: f64| products - each * mu * sums + mu * mu * ones;
         let squares = about(self.squares, 2.0).max(0.0);
         let neighbours = about(self.neighbours, 1.0).max(0.0);
         let variance = (squares + 2.0 * neighbours) / (weight * weight);
-        let opening = 1.0 - DOUBT * variance / (mu * mu);
+        let opening = 1.0 - doubt * variance / (mu * mu);
         // What is not a number is shut.
         if opening > 0.0 { opening } else { 0.0 }
     }
