@@ -341,6 +341,7 @@ def test_without_a_model_of_the_transition_nothing_is_offered(start: Start, page
     page.wait("document.getElementById('model-details')?.textContent.includes('what if')", "how to turn it on")
     says(page, "model-details", "world = true in the settings of the critic learns where actions lead")
     hidden(page, "what-if", "plan-card", "course")
+    page.wait("!/plan=|course=/.test(location.hash)", "the address without them")
     assert_clean(page, daemon)
 
 

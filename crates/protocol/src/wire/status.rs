@@ -442,7 +442,7 @@ pub struct ActionsStatus {
     pub rows_unnamed: u64,
     /// Rows of the journal that have none of these actions.
     pub rows_without_action: u64,
-    /// What it has learned of where actions lead, or why not; none before a refit has ended, and without the setting `world`.
+    /// What it has learned of where actions lead, or why not; nil without the setting `world`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world: Option<WorldStatus>,
 }
@@ -454,7 +454,7 @@ pub struct ActionsStatus {
 pub struct WorldStatus {
     /// Why the last refit since the start made no model; nil where it made one, or none has ended.
     pub refused: Option<String>,
-    /// States with actions that it is made of; 0 where there is none.
+    /// States with actions that it is made of; 0 where there is none, as before the first refit.
     pub elements: u64,
     /// States that it expresses successors in.
     pub successors: u64,

@@ -68,22 +68,22 @@ pub(super) fn status(learner: &Learner, no_world: Option<&str>) -> Option<Action
         rows_waiting,
         rows_unnamed,
         rows_without_action,
-        world: world_status(learner, no_world.filter(|_| settings.world)),
+        world: settings.world.then(|| world_status(learner, no_world)),
     })
 }
 
 /// What it has learned of where actions lead, and why the last refit has not made a model of it.
-fn world_status(learner: &Learner, refused: Option<&str>) -> Option<WorldStatus> {
+fn world_status(learner: &Learner, refused: Option<&str>) -> WorldStatus {
     let refused = refused.map(str::to_owned);
     match learner.world() {
-        Some(of) => Some(WorldStatus {
+        Some(of) => WorldStatus {
             refused,
             elements: of.world.before().len() as u64,
             successors: of.world.after().len() as u64,
             transitions: of.count,
             lost: of.world.lost(),
             held_out_error: Some(of.loss),
-        }),
-        None => refused.map(|why| WorldStatus { refused: Some(why), ..WorldStatus::default() }),
+        },
+        None => WorldStatus { refused, ..WorldStatus::default() },
     }
 }

@@ -103,7 +103,7 @@ function modelDetails() {
 /** What the model assumes beside its kernel, where something was chosen: lines beyond the rows, and what goes round. @returns {string[]} */
 function shape() {
   const { inputs, kernel } = critic();
-  const lines = (kernel.columns ?? []).filter((/** @type {string} */ each) => /^[lb].*:/.test(each)).map((/** @type {string} */ each) => plain(Number(each.split(':')[1])));
+  const lines = (kernel.columns ?? []).filter((/** @type {string} */ each) => /^(linear|bounded):/.test(each)).map((/** @type {string} */ each) => plain(Number(each.split(':')[1])));
   const round = inputs.scale.map((/** @type {number} */ _, /** @type {number} */ k) => k).filter((/** @type {number} */ k) => Number.isFinite(period(k)));
   return [
     lines.length ? `Where no row has been, the value goes on as a line along ${lines.join(', ')}.` : '',

@@ -90,15 +90,20 @@ export function planQuery() {
   return query;
 }
 
+/** What the critic has learned of where actions lead; nothing without the setting. */
+export const ofTransition = () => critic().actions?.world;
+/** Whether it answers, be it by a refusal; before the first refit it does not. @param {ReturnType<typeof ofTransition>} world */
+export const answers = (world) => Boolean(world?.elements || world?.refused);
+
 /** Bring the control up to date, and ask for the plan where there may be another. */
 export async function learnPlan() {
-  const { world } = critic().actions ?? {};
-  $('what-if').hidden = !world;
+  const world = ofTransition();
+  $('what-if').hidden = !answers(world);
   // It stands beside the present value alone.
-  if (chosen.against || chosen.named !== null || chosen.earlier !== null || chosen.then !== null) chosen.plan = null;
+  if (!world || chosen.against || chosen.named !== null || chosen.earlier !== null || chosen.then !== null) chosen.plan = null;
   controls();
   // What an address asks for waits until there is a model of the transition.
-  if (!world || chosen.plan === null) {
+  if (!answers(world) || chosen.plan === null) {
     if (asked.key) said('plan', []);
     [asked, answer] = [{ key: '', at: 0 }, null];
     question.drop();

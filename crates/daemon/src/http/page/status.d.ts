@@ -326,7 +326,7 @@ export interface ActionsStatus {
   successor: string;
   /** The setting `trace`. */
   trace: string;
-  /** What it has learned of where actions lead, or why not; none before a refit has ended, and without the setting `world`. */
+  /** What it has learned of where actions lead, or why not; nil without the setting `world`. */
   world?: WorldStatus | null;
 }
 
@@ -608,7 +608,7 @@ export interface InfluenceStatus {
 
 /** A model of the transition, which `plan` and `rollout` ask. */
 export interface WorldStatus {
-  /** States with actions that it is made of; 0 where there is none. */
+  /** States with actions that it is made of; 0 where there is none, as before the first refit. */
   elements: number;
   /** Mean squared error of predictions up to eight steps ahead for held-out rows, over the variance of what came; nil where there is no model. */
   held_out_error: number | null;
