@@ -532,6 +532,7 @@ impl Model {
         if !self.weights.resolve(&self.statistics, &self.recent, running, tuning, solve, spare) {
             self.counts.failed_refreshes += 1;
         }
+        self.renew_value_covariance_tuned(running);
         self.correct_trackers();
     }
 

@@ -60,6 +60,16 @@ impl Model {
         self.returns.value_covariance = covariance.ok();
     }
 
+    /// The same by the weights of a refresh that has estimated noise and scale anew: rows have grown by so much since that the
+    /// deviation that snapshots state is another one. Where it cannot be made, the one before stays.
+    pub(super) fn renew_value_covariance_tuned(&mut self, running: &Running) {
+        let due = self.returns.spread.is_some() && self.weights.tuned.rows == self.statistics.rows;
+        let Some(posterior) = self.weights.posterior.as_ref().filter(|_| due) else { return };
+        if let Ok(covariance) = self.widened_covariance(posterior, running) {
+            self.returns.value_covariance = Some(covariance);
+        }
+    }
+
     /// Mean of phi' C phi over the rows, for C (m, m).
     fn mean_form(&self, of: &Matrix) -> f64 {
         let (m, gram) = (of.cols(), &self.statistics.gram);
