@@ -30,6 +30,19 @@ pub fn chains(rows: &Rows) -> Vec<Option<usize>> {
     successor
 }
 
+/// How many chains end among the rows: by a flag, by a transition of discount 0, or since the next row of their stream starts another.
+/// `discount` is the critic's own.
+pub fn ends(rows: &Rows, discount: f64) -> u64 {
+    let mut last: HashMap<u32, bool> = HashMap::new();
+    let mut count = 0;
+    for (i, &stream) in rows.streams.iter().enumerate() {
+        let ended = rows.truncated[i] || rows.follows(i, discount) == 0.0;
+        let left = last.insert(stream, ended) == Some(false) && rows.starts_chain[i];
+        count += u64::from(ended) + u64::from(left);
+    }
+    count
+}
+
 /// Rows behind which a chain is cut, ascending: nothing continues them and they do not terminate. `successor` is what
 /// [`chains`] gave.
 pub fn cuts(rows: &Rows, successor: &[Option<usize>]) -> Vec<usize> {
@@ -241,6 +254,16 @@ mod tests {
         assert_eq!(y.col(0), [1.5, 1.0 + 0.25 * 6.0, 1.0, 6.0, 11.0, 16.0, 21.0]);
         assert_eq!(y.col(1), [1.0, 1.0 + 0.25 * 3.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(targets(&rows, &[1], 0.5, &Matrix::zeros(4, 1)).col(0), y.col(1));
+    }
+
+    #[test]
+    fn chains_end_by_flags_by_discounts_of_0_and_where_others_begin() {
+        let mut rows = rows();
+        assert_eq!(ends(&rows, 0.5), 3, "a termination, a truncation, a lost row");
+        rows.discounts[1] = 0.0;
+        assert_eq!(ends(&rows, 0.5), 4);
+        rows.starts_chain[6] = false;
+        assert_eq!(ends(&rows, 0.5), 3);
     }
 
     #[test]

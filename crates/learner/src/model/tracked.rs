@@ -5,6 +5,7 @@ use crate::math::columns::Column;
 use crate::math::dense::Matrix;
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::Posterior;
+use crate::math::returns::ends;
 use crate::math::tracking::{Plan, Units};
 use crate::tracking::{Opening, Tracking};
 use crate::transition::Rows;
@@ -33,9 +34,9 @@ impl Model {
         if acts || self.settings.heads_alone || self.noise == NoiseModel::White {
             return;
         }
-        let ends = (0..rows.len()).filter(|&i| rows.terminated[i] || rows.truncated[i]).count() as u64;
         let (count, m, discount) = (rows.len() as u64, self.basis.len(), self.settings.discount);
-        let plan = Plan::new(discount, count, ends, self.basis.explicit(), m).stepping(self.units(rows));
+        let plan =
+            Plan::new(discount, count, ends(rows, discount), self.basis.explicit(), m).stepping(self.units(rows));
         let (rewards, features) = (self.settings.rewards.len(), (m, self.basis.dictionary.max()));
         self.tracking =
             Tracking::new(&plan, discount, count, rewards, features, self.weights.scale.ratio).map(Box::new);

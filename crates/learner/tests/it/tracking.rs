@@ -155,6 +155,22 @@ fn labelled_by(seed: u64, count: usize, drift: f64) -> Rows {
     rows
 }
 
+/// `count` states of a walk about 0, which is put somewhere else at the first row and each `every` rows, without a flag.
+fn walked(count: usize, every: usize) -> Rows {
+    let (mut rows, mut rng) = (Rows::new(1, 1), rand_chacha::ChaCha8Rng::seed_from_u64(11));
+    let mut x = 0.0;
+    for i in 0..count {
+        let starts = i % every == 0;
+        if starts {
+            x = 2.0 * rng.random::<f64>() - 1.0;
+        }
+        let next = 0.9 * x + 0.4 * (rng.random::<f64>() - 0.5);
+        push(&mut rows, 0, starts, &[x], &[x], &[next], false, false);
+        x = next;
+    }
+    rows
+}
+
 /// A learner of labels that has selected a model at row 400 and learned those up to 800.
 fn learned(rows: &Rows) -> (Learner, Window) {
     learned_with(rows, LinearColumns::Auto)
@@ -249,6 +265,26 @@ fn what_is_let_in_on_a_stream_that_stays_does_no_harm() {
     println!("{answers} and {base} of the base alone");
     // Labels scatter by 0.058.
     assert!(answers < 1.2 * base && answers < 0.01, "{answers} and {base} of the base alone");
+}
+
+#[test]
+fn chains_that_begin_anew_without_a_flag_are_no_stream_that_goes_on() {
+    for (every, goes_on) in [(400, true), (300, true), (50, false)] {
+        let settings = Settings {
+            discount: 0.9,
+            dictionary_max: 20,
+            search_starts: 1,
+            refit_first_rows: 0,
+            ..Settings::default()
+        };
+        let (mut window, mut learner) = (Window::new(1, 1, 400), Learner::new(settings, None));
+        window.extend(&walked(400, every), 0..400);
+        learner.step(&window);
+        let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+        let candidate = refit::run(&job, &|| true).unwrap();
+        assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
+        assert_eq!(learner.model().unwrap().goes_on(), goes_on, "a walk that is put elsewhere each {every} rows");
+    }
 }
 
 #[test]
