@@ -1,8 +1,8 @@
 //! Live verification of the interval of returns: predictions made before a return is known, and the return that came.
 //!
 //! Some start rows at a time are followed. Each holds what was predicted when its row arrived, V_h(x) under the weights of the
-//! last refresh and the deviation sqrt(Var V(x) + M_h(x)) with Cov u and M of the last pass over all rows, and gathers the
-//! rewards of its chain from there on:
+//! last refresh and the deviation sqrt(Var V(x) + M_h(x)) with M of the last pass over all rows and Cov u of the last estimate of
+//! noise and scale, and gathers the rewards of its chain from there on:
 //! ```text
 //! g_h <- g_h + weight r_h        weight <- weight gamma        z_h = (g_h + weight V_h(x_end) - V_h(x)) / deviation
 //! ```

@@ -37,7 +37,8 @@ impl Answers<'_> {
 pub(super) struct Returns {
     /// Their spread about V, as of the last pass over all rows.
     pub(super) spread: Option<Spread>,
-    /// Cov u / s as snapshots state it (m, m), of the same pass: verification has no time to make it of the rows since.
+    /// Cov u / s as snapshots state it (m, m), of that pass or of the last estimate of noise and scale since: at each start row there
+    /// is no time to make it anew.
     pub(super) value_covariance: Option<Matrix>,
     /// Returns against what was predicted of them, where there is a spread.
     pub(super) verification: Verification,
