@@ -6,10 +6,13 @@ use criticd::daemon::memory::Footprint;
 use criticd::daemon::rebuild::{RebuildJob, Rebuilt};
 use criticd::journal::checkpoint::Checkpoints;
 use criticd::journal::memory::{MemoryCheckpoints, MemoryStorage};
+use criticd::learner::mean::Mean;
 use criticd::learner::{DriftSensitivity, Settings};
-use criticd::snapshot::{Ask, Evaluation, Scratch};
+use criticd::math::kernel::{Kernel, Metric};
+use criticd::snapshot::{Ask, Evaluation, Scratch, Snapshot};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
+use nalgebra::DMatrix;
 use parking_lot::Mutex;
 use peak_alloc::PeakAlloc;
 use rand::{RngExt, SeedableRng};
@@ -125,6 +128,28 @@ fn a_full_daemon_takes_what_it_said() {
     let full = allocated() - before;
     assert!(full <= expected + (64 << 10), "{full} bytes are used, {expected} were expected");
     assert_eq!(said.row, core.window().unwrap().bytes() / core.window().unwrap().len().next_multiple_of(4096));
+}
+
+#[test]
+fn a_mean_function_takes_what_was_said() {
+    let _alone = ALONE.lock();
+    let taken = |elements: usize| {
+        let before = allocated();
+        let kernel = Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0));
+        let dictionary = DMatrix::from_fn(elements, DIM, |i, d| (i * (d + 1)) as f64);
+        let simulator = Snapshot::of_value(0.99, kernel, dictionary, DMatrix::from_element(elements, 1, 1.0));
+        let mean = Mean::of_model("simulator.model".into(), &simulator).unwrap();
+        drop(simulator);
+        let config = config(|parts| parts.critics[0].mean = Some(mean));
+        let (said, mut producer) = (Footprint::of(&config, DIM, 1).models[0].bytes, Producer::new());
+        let mut core = Core::new(config);
+        feed(&mut core, (0..8).map(|_| producer.message("robot", 250)), &mut 0.0);
+        (allocated() - before, said)
+    };
+    taken(1);
+    let ((few, said_of_few), (many, said_of_many)) = (taken(1), taken(10_000));
+    let (more, said) = (many - few, said_of_many - said_of_few);
+    assert!(more <= said && 3 * more >= said, "10 000 elements take {more} bytes, {said} were said");
 }
 
 #[test]

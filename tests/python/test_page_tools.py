@@ -328,7 +328,7 @@ def test_words_are_explained_at_hover_and_focus(start: Start, page: Browser) -> 
     page.run("document.getElementById('model-fold').open = true")
     page.run("document.querySelector('#model .term[data-term=generation]').focus()")
     page.wait("!document.getElementById('tip').hidden", "the meaning")
-    says(page, "tip", "rises with every model")
+    says(page, "tip", "each adoption raises it")
     # News leaves the focus where it is.
     before = text(page, "vitals")
     walk.send(40)

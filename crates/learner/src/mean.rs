@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Mean functions, each the mean of the one before, at most: a model that was learned about a mean may be one itself.
 pub const MEANS_MAX: usize = 8;
+/// Elements of the dictionaries of all of them together, at most: as many as a critic may have.
+pub const ELEMENTS_MAX: usize = 20_000;
 
 /// A mean function as settings write it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,6 +114,12 @@ impl Mean {
         if means(snapshot) >= MEANS_MAX {
             return Err(format!("learned about less than {MEANS_MAX} means, each the mean of the one before"));
         }
+        let elements: usize = behind(snapshot).map(Snapshot::features).sum();
+        if elements > ELEMENTS_MAX {
+            return Err(format!(
+                "of at most {ELEMENTS_MAX} elements, its own means among them: this one has {elements}"
+            ));
+        }
         let model = Some(Arc::new(Evaluator::new(value_alone(snapshot))));
         Ok(Self { form: MeanForm::Model(file), model })
     }
@@ -132,6 +140,15 @@ impl Mean {
     /// State dimension D; none for a constant, which is of any.
     pub fn dim(&self) -> Option<usize> {
         self.model.as_ref().map(|model| model.snapshot().dim())
+    }
+
+    /// Numbers that it is made of: elements, weights and inputs of all means, one behind the other.
+    pub fn numbers(&self) -> usize {
+        let of = |snapshot: &Snapshot| {
+            let (m, dim) = (snapshot.features(), snapshot.dim());
+            m * (dim + 2) + 4 * dim + 64
+        };
+        self.model.as_ref().map_or(1, |model| behind(model.snapshot()).map(of).sum())
     }
 
     /// The discount that a model was learned with.
@@ -181,7 +198,12 @@ impl Mean {
 
 /// How many means stand behind a snapshot, each the mean of the one before.
 fn means(snapshot: &Snapshot) -> usize {
-    snapshot.mean.as_ref().map_or(0, |mean| 1 + means(mean))
+    behind(snapshot).count() - 1
+}
+
+/// A snapshot and the means behind it.
+fn behind(snapshot: &Snapshot) -> impl Iterator<Item = &Snapshot> {
+    std::iter::successors(Some(snapshot), |snapshot| snapshot.mean.as_deref())
 }
 
 /// What a snapshot says of values, and nothing else of it.

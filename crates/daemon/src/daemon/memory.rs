@@ -16,6 +16,7 @@ use crate::learner::act::Decision;
 use crate::learner::batch::CANDIDATES;
 use crate::learner::heads;
 use crate::learner::improve::COPIES;
+use crate::learner::mean::Mean;
 use crate::learner::suggest::AdvisorSettings;
 use crate::learner::tracking::tracking_bytes;
 use crate::learner::verification::{PAIRS_MAX, lately_numbers};
@@ -144,7 +145,9 @@ impl ModelFootprint {
         let answers = answers + answers_of_heads;
         let alarms = settings.alarms.iter().map(warner_bytes).sum::<usize>();
         let world = if settings.world { world_bytes(settings, dim, rewards_per_row) } else { 0 };
-        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms + world;
+        // As it was read and laid out, and laid out again with each snapshot.
+        let mean = (2 + snapshots) * NUMBER * mean_numbers(settings);
+        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms + world + mean;
         Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 
@@ -169,6 +172,10 @@ impl ModelFootprint {
             + CHAIN_ENTRIES
             + settings.drift_sensitivity.threshold().map_or(0, |_| watch_bytes_per_stream(rewards))
     }
+}
+
+fn mean_numbers(settings: &Settings) -> usize {
+    settings.mean.as_ref().map_or(0, Mean::numbers)
 }
 
 /// Bytes of memory that this process may have at most, and what limits it; none if that cannot be found out.
@@ -315,7 +322,8 @@ impl Footprint {
         let rewards = critics.iter().map(|settings| settings.rewards.len()).max().unwrap_or(1);
         let largest = critics.iter().map(|settings| settings.dictionary_max).max().unwrap_or(0);
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
-        let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
+        let means = critics.iter().map(|settings| mean_numbers(settings)).max().unwrap_or(0);
+        let snapshot = (NUMBER + 1) * (largest * (largest + dim + 2 * rewards + 1) + means);
         let snapshots = 2 * PAGED_MAX + 5 + kept_plans(config);
         let queues = transport.queues_bytes() + read_bytes(config, rewards) + snapshots * snapshot;
         let queues = queues + evaluation_bytes(config, critics, dim, rewards_per_row) + waiting_bytes(config);

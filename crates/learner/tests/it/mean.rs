@@ -4,7 +4,7 @@ use crate::support::bytes;
 use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use criticd_learner::mean::{Linear, MEANS_MAX, Mean, MeanForm};
+use criticd_learner::mean::{ELEMENTS_MAX, Linear, MEANS_MAX, Mean, MeanForm};
 use criticd_learner::model::Model;
 use criticd_learner::refit::{self, RefitTrigger};
 use criticd_learner::snapshot::{Ask, Inputs, Snapshot};
@@ -12,6 +12,7 @@ use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
 use criticd_learner::{Learner, LinearColumns, SelectionKind, Settings, Verdict};
 use nalgebra::{DMatrix, DVector};
+use std::sync::Arc;
 
 const GAMMA: f64 = 0.9;
 
@@ -284,6 +285,14 @@ fn what_is_no_mean_is_refused() {
         Snapshot::of(GAMMA, hyperparameters(1.0), DMatrix::zeros(1, 1), DMatrix::from_element(1, rewards, 1.0))
     };
     assert!(Mean::of_model("m".into(), &of(2)).unwrap_err().contains("one reward"));
+    let large = |elements: usize| {
+        let (dictionary, weights) = (DMatrix::zeros(elements, 1), DMatrix::zeros(elements, 1));
+        Snapshot::of(GAMMA, hyperparameters(1.0), dictionary, weights)
+    };
+    assert!(Mean::of_model("m".into(), &large(ELEMENTS_MAX + 1)).unwrap_err().contains("at most 20000 elements"));
+    let half = large(ELEMENTS_MAX / 2 + 1);
+    let about_half = Snapshot { mean: Some(Arc::new(half.clone())), ..half };
+    assert!(Mean::of_model("m".into(), &about_half).unwrap_err().contains("this one has 20002"));
     let missing = Mean::of(MeanForm::Model("gone.model".into())).unwrap();
     assert_eq!((missing.missing(), missing.dim()), (Some("gone.model"), None));
     let mut snapshot = of(1);

@@ -4,7 +4,7 @@ import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { axesNow, chosen, critic, dim, inUnit, plain, variable } from '/known.js';
 import { markedRow } from '/path.js';
-import { Asked, answers, ofTransition, percent, planQuery, plusMinus, said, standing } from '/plan.js';
+import { Asked, answers, percent, planQuery, plusMinus, said, standing, world } from '/plan.js';
 import { foresee, onPointing } from '/value.js';
 import { format, grouped, round } from '/words.js';
 
@@ -39,10 +39,9 @@ const called = (name) => (numberOf(name) ? variable(Number(numberOf(name))) : na
 
 /** Ask for the course where another one is meant. */
 export async function learnCourse() {
-  const world = ofTransition();
-  if (!world || (chosen.course?.policy === 'plan' && !chosen.plan)) chosen.course = null;
+  if (!world() || (chosen.course?.policy === 'plan' && !chosen.plan)) chosen.course = null;
   say($('course-start'), `From ${startWords(from || defaultStart())}: a click or Enter on the map or on the trajectory chooses another state.`);
-  const course = answers(world) ? chosen.course : null;
+  const course = answers() ? chosen.course : null;
   $('course').hidden = course === null;
   $('course-back', HTMLButtonElement).hidden = course === null;
   if (!course) {

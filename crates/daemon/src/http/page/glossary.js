@@ -6,7 +6,7 @@ import { $, el } from '/dom.js';
 const MEANINGS = {
   value: ['value', 'Expected discounted sum of the rewards that follow a state.'],
   deviation: ['standard deviation', 'How uncertain the value itself is (std): two of them hold the true value in 95 of 100 cases.'],
-  tracking: ['tracking', 'Small models beside the main one that forget at several half-lives. They change its values only where they have predicted better: then the values follow the newest rows.'],
+  tracking: ['tracking', 'Small models beside the main one that forget at several half-lives. Where they have predicted better, its values follow the newest rows.'],
   return: ['return', 'The discounted sum of rewards that really followed a row.'],
   interval: ['90 % interval', 'Where nine of ten returns should fall, if the model is right about its uncertainty.'],
   coverage: ['coverage', 'Share of returns that fell in their 90 % interval. Far below 90 % the model is too sure.'],
@@ -17,7 +17,7 @@ const MEANINGS = {
   slice: ['slice', 'The value over two variables while all others stand at one place.'],
   average: ['average as visited', 'The value over two variables, averaged over the others as they were in visited states.'],
   dictionary: ['dictionary', 'The states through which the model represents the value.'],
-  generation: ['generation', 'Number of the model. It rises with every model that is adopted.'],
+  generation: ['generation', 'Number of the model: each adoption raises it.'],
   selection: ['model selection', 'A background search for kernel, lambda and dictionary. It adopts a model that predicts better.'],
   heldout: ['held-out error', 'Squared error on episodes that the candidate has not learned; a constant has 1.'],
   error: ['error (rms)', 'Root mean square of return minus prediction.'],

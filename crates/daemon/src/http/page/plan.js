@@ -91,19 +91,18 @@ export function planQuery() {
 }
 
 /** What the critic has learned of where actions lead; nothing without the setting. */
-export const ofTransition = () => critic().actions?.world;
-/** Whether it answers, be it by a refusal; before the first refit it does not. @param {ReturnType<typeof ofTransition>} world */
-export const answers = (world) => Boolean(world?.elements || world?.refused);
+export const world = () => critic().actions?.world;
+/** Whether it answers, be it by a refusal; before the first refit it does not. */
+export const answers = () => Boolean(world()?.elements || world()?.refused);
 
 /** Bring the control up to date, and ask for the plan where there may be another. */
 export async function learnPlan() {
-  const world = ofTransition();
-  $('what-if').hidden = !answers(world);
+  $('what-if').hidden = !answers();
   // It stands beside the present value alone.
-  if (!world || chosen.against || chosen.named !== null || chosen.earlier !== null || chosen.then !== null) chosen.plan = null;
+  if (!world() || chosen.against || chosen.named !== null || chosen.earlier !== null || chosen.then !== null) chosen.plan = null;
   controls();
   // What an address asks for waits until there is a model of the transition.
-  if (!answers(world) || chosen.plan === null) {
+  if (!answers() || chosen.plan === null) {
     if (asked.key) said('plan', []);
     [asked, answer] = [{ key: '', at: 0 }, null];
     question.drop();
