@@ -84,6 +84,7 @@ def test_an_agent_in_ten_lines(tmp_path: Path) -> None:
     assert len(lines) <= 10
 
 
+@pytest.mark.long
 def test_a_rovers_log_gives_a_value_that_fresh_missions_confirm(tmp_path: Path) -> None:
     script, model, columns = EXAMPLES / "rover.py", str(tmp_path / "rover.model"), str(EXAMPLES / "rover.toml")
     log = tmp_path / "missions.csv"
@@ -194,6 +195,7 @@ def test_a_plan_that_nobody_knows_the_end_of_costs_doubt(monkeypatch: pytest.Mon
     assert not np.allclose(bare, bold) and (careful < bold).all()
 
 
+@pytest.mark.long
 def test_ppo_is_judged_by_the_returns_that_came(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_sb3.install()
     if not TORCH:

@@ -356,6 +356,7 @@ def without(streams: int, gone: Mapping[int, tuple[int, int]], epoch: bytes, cou
     return Snapshot.of(unpack(critic.snapshot(True)))
 
 
+@pytest.mark.long
 def test_rows_that_were_taken_back_were_never_learned(tmp_path: Path) -> None:
     fleet, parts = local(3, tmp_path / "all")
     other, _ = local(3, tmp_path / "never")

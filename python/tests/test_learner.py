@@ -33,6 +33,7 @@ HEADS: list[dict[str, Any]] = [
 ]
 ACTIONS: dict[str, Any] = {"inputs": "state_action", "actions": ["left", "stay", "right"], "successor": "sarsa"}
 CRITIC: dict[str, Any] = {"discount": 0.9, "dictionary_max": 25, "refit_first_rows": 0, "refit_score_drop": 0}
+LONG = pytest.mark.long
 
 
 def walk(rows: int = ROWS, seed: int = 1) -> dict[str, Any]:
@@ -85,7 +86,12 @@ def published(client: Client, rows: int, generation: int) -> Snapshot:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"heads": HEADS}, {**ACTIONS}, {"lambda": 0.7, "selection": "evidence", "search_starts": 1}],
+    [
+        pytest.param({}, marks=LONG),
+        pytest.param({"heads": HEADS}, marks=LONG),
+        pytest.param({**ACTIONS}, marks=LONG),
+        {"lambda": 0.7, "selection": "evidence", "search_starts": 1},
+    ],
     ids=["values", "heads", "actions", "evidence"],
 )
 def test_the_same_rows_give_the_daemons_model_bit_for_bit(start: Start, settings: dict[str, Any]) -> None:
@@ -213,7 +219,7 @@ def test_heads_and_actions() -> None:
 
 @pytest.mark.parametrize(
     ("way", "settings"),
-    [("pickle", {"heads": HEADS}), ("copy", {}), ("file", {}), ("file", {**ACTIONS})],
+    [pytest.param("pickle", {"heads": HEADS}, marks=LONG), ("copy", {}), ("file", {}), ("file", {**ACTIONS})],
     ids=["pickled heads", "copied values", "a file of values", "a file of actions"],
 )
 def test_it_goes_on_from_wherever_it_is_kept(way: str, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -271,6 +277,7 @@ def in_child(work: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_has_a_whole_learner_whose_refit_starts_again() -> None:
     learner = Learner(discount=0.9, refit_first_rows=400, dictionary_max=40)

@@ -191,6 +191,7 @@ def test_labels_are_scores_of_the_dataset(tmp_path: Path) -> None:
                                  fails=True)  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_killed_command_goes_on_from_the_groups_that_are_labelled(tmp_path: Path) -> None:
     folder, model = write(tmp_path / "arm"), tmp_path / "arm.model"
     run("fit", folder, "--remaining-time", "--hold-out", "0", "--budget", "1", "--out", model)

@@ -23,6 +23,7 @@ import criticd
 PACKAGE = ROOT / "python"
 
 
+@pytest.mark.long
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     # The one marked `with-keys` needs a daemon that has some: test_keys.py has it. `with-sb3` brings PyTorch.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)

@@ -41,6 +41,7 @@ def test_rows_are_copied() -> None:
         assert one.predict_one(x) == other.predict_one(x)
 
 
+@pytest.mark.long
 def test_it_runs_in_the_evaluation_of_river() -> None:
     found = evaluate.progressive_val_score(datasets.TrumpApproval(), Regressor(), metrics.MAE())
     # river's linear regression of standardised features has 0.56, its nearest neighbours 0.64.
