@@ -743,3 +743,48 @@ return_snapshots("returns_means_only", one, None, spread, False)
 return_snapshots("returns_rewards", two, c / 4, spreads, False)
 return_snapshots("returns_provisional", one, np.zeros((4, 4)), spread, True)
 bad("bad_known", "control", {"v": 1, "op": "value", "states": [[1, 2]], "known": 1}, "wrong_type", "known")
+
+
+# ---- explicit columns, which stand before the dictionary
+
+
+def columns_snapshot():
+    """A constant, a line and a line that stops beside two states of a dictionary, computed state by state."""
+    shift, scale, relevance = np.array([0.5, -1.0]), np.array([2.0, 0.25]), np.array([0.5, 0.75])
+    dictionary, v0 = np.array([[0.0, 0.5], [1.0, -1.5]]), 1.75
+    variances, weights = np.array([17.5, 1.75, 1.75]), np.array([0.25, -0.5, 0.75, 1.5, -2.0])
+    covariance = np.diag([0.04, 0.4, 0.4, 0.2, 0.1]) + 0.002
+    kernel = {"kind": "ard", "signal_variance": v0, "bias_variance": 0.0, "relevance": relevance}
+    kernel |= {"columns": ["constant", "linear:0", "bounded:1"], "column_variances": variances}
+    message = {
+        "type": "snapshot",
+        "critic": "default",
+        "generation": 2,
+        "revision": 31,
+        "offset": 5000,
+        "transitions": 4999,
+        "time": 1.7e9,
+        "discount": 0.99,
+        "noise": {"model": "correlated", "variance": 0.01},
+        "kernel": kernel,
+        "inputs": {"dim": 2, "shift": shift, "scale": scale},
+        "dictionary": dictionary,
+        "weights": weights,
+        "variance": covariance,
+        "score": -0.75,
+    }
+    good("snapshot_columns", "publication", message)
+    # 4 deviations from the mean, above it and below, are passed.
+    queries = np.array([[0.5, -1.0], [2.5, -1.375], [-1.0, 3.0], [40.0, -20.0]])
+    expected = {"states": queries.tolist(), "mean": [], "variance": []}
+    for x in queries:
+        z = (x - shift) / scale
+        functions = np.array([1.0, z[0], min(max(z[1], -4.0), 4.0)])
+        k = np.append(variances * functions, [v0 * np.exp(-0.5 * (z - d) @ (relevance * (z - d))) for d in dictionary])
+        expected["mean"].append(float(k @ weights))
+        expected["variance"].append(float(v0 + variances @ functions**2 - k @ covariance @ k))
+    assert all(v > 0 for v in expected["variance"])
+    put_json("snapshot_columns.json", expected)
+
+
+columns_snapshot()

@@ -1057,7 +1057,7 @@ fn golden_snapshots_give_the_expected_values() {
     let kinds = ["isotropic", "ard", "factor"];
     let rewards = ["rewards_isotropic", "rewards_ard", "rewards_factor"];
     let returns = ["returns", "returns_means_only", "returns_rewards", "returns_provisional"];
-    let others = ["matern52_isotropic", "matern52_factor", "kinds_ard", "matern52_kinds_factor"];
+    let others = ["matern52_isotropic", "matern52_factor", "kinds_ard", "matern52_kinds_factor", "columns"];
     let plain = kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]);
     for name in plain.chain(returns).chain(others) {
         let bytes = vector(&format!("snapshot_{name}.msgpack"));
