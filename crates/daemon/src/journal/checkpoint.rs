@@ -344,7 +344,17 @@ impl Checkpoints for Directory {
 mod tests {
     use super::*;
     use crate::learner::heads::{Cumulant, Expression, Head, Rate};
+    use crate::learner::math::columns::Given;
+    use crate::learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+    use crate::learner::model::Model;
+    use crate::learner::refit::{self, RefitTrigger};
+    use crate::learner::removal::Offsets;
+    use crate::learner::snapshot::Inputs;
     use crate::learner::suggest::{AdvisorSettings, Output};
+    use crate::learner::transition::Rows;
+    use crate::learner::window::Window;
+    use crate::learner::{LinearColumns, Verdict};
+    use crate::state::record::RemovedRows;
 
     fn empty(group: u64) -> Checkpoint {
         Checkpoint {
@@ -395,6 +405,47 @@ mod tests {
         assert!(error.to_string().contains("format version 9"), "{error}");
     }
 
+    /// A critic with a model that was selected for a chain of 200 rows without linear columns: one without an end, or cut every 20 rows.
+    fn selected(goes_on: bool) -> Learner {
+        let settings = Settings {
+            discount: 0.9,
+            dictionary_max: 8,
+            linear_columns: LinearColumns::Never,
+            search_starts: 1,
+            ..Settings::default()
+        };
+        let (mut rows, mut window) = (Rows::new(1, 1), Window::new(1, 1, 200));
+        for i in 0..200 {
+            let [state, next] = [i, i + 1].map(|i| (0.7 * f64::from(i)).sin());
+            let end = !goes_on && i % 20 == 19;
+            rows.states.push(state);
+            rows.next_states.push(next);
+            rows.rewards.push(state);
+            rows.discounts.push(f64::NAN);
+            rows.ratios.push(1.0);
+            rows.streams.push(0);
+            rows.terminated.push(false);
+            rows.truncated.push(end);
+            rows.starts_chain.push(i == 0 || !goes_on && i % 20 == 0);
+        }
+        window.extend(&rows, 0..rows.len());
+        let mut learner = Learner::new(settings, None);
+        learner.step(&window);
+        let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+        let candidate = refit::run(&job, &|| true).unwrap();
+        assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
+        learner
+    }
+
+    /// A critic whose kernel has this column along its only variable.
+    fn beside(line: fn(usize) -> Given) -> Learner {
+        let settings = Settings::default();
+        let kernel = Kernel::gaussian(1.0, 1.0, Metric::Ard(vec![1.0])).with_linear_columns(1, 1.0, line);
+        let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+        let model = Model::new(settings.clone(), Inputs::identity(1), &hyperparameters);
+        Learner::with_kernel_of(settings, None, 0, &model)
+    }
+
     #[test]
     fn a_checkpoint_has_the_version_that_can_say_what_it_holds_and_opens_under_version_1() {
         let critic = |settings: Settings| Learner::new(settings, None);
@@ -409,6 +460,17 @@ mod tests {
         let label = Cumulant::Label { name: "sold".into(), id: 1 };
         let mut told = Learner::new(Settings::default(), None);
         told.new_policy(0, Some("b"));
+        let mut removals = Removals::default();
+        let removed = RemovedRows {
+            offsets: Offsets::from(2..5),
+            starts: Offsets::default(),
+            ended: Vec::new(),
+            streams: vec![0],
+            selectors: Vec::new(),
+            by: None,
+            reason: None,
+        };
+        removals.note(&removed, 7, 1e9);
         let each = [
             (1, empty(3)),
             (3, Checkpoint { learners: vec![told], ..empty(3) }),
@@ -418,6 +480,11 @@ mod tests {
             (6, Checkpoint { learners: vec![heads(label)], ..empty(3) }),
             (6, Checkpoint { learners: vec![heads(Cumulant::EventBelow { index: 0, below: 0.5 })], ..empty(3) }),
             (6, Checkpoint { learners: vec![heads(Cumulant::Expression(square))], ..empty(3) }),
+            (6, Checkpoint { learners: vec![selected(false)], ..empty(3) }),
+            (7, Checkpoint { removals, ..empty(3) }),
+            (1, Checkpoint { learners: vec![beside(Given::Linear)], ..empty(3) }),
+            (8, Checkpoint { learners: vec![beside(Given::Bounded)], ..empty(3) }),
+            (8, Checkpoint { learners: vec![selected(true)], ..empty(3) }),
         ];
         for (version, checkpoint) in each {
             let bytes = checkpoint.encode();
