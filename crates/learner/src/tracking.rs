@@ -445,11 +445,12 @@ impl Tracking {
             && (q == 1 || q <= m)
             && q > 0
             && count > 0
+            && !self.sums.half_lives().is_empty()
             && (self.steps.is_empty() || self.steps.len() == rewards * swift::LAMBDAS.len())
             && self.steps.iter().all(|step| step.is_consistent(q))
             && count
                 .checked_sub(self.steps_of(0).len())
-                .is_some_and(|of| of.is_multiple_of(self.sums.half_lives().len().max(1)))
+                .is_some_and(|of| of.is_multiple_of(self.sums.half_lives().len()))
             && self.sums.is_consistent(q, m, rewards)
             && lengths == [rewards; 3]
             && self.trackers.iter().all(|trackers| trackers.is_consistent(q, count, self.steps_of(0).len()))
@@ -652,5 +653,27 @@ impl Tracking {
         }
         self.known_at = self.rows;
         self.release(k);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There are no steps alone: the sums of all half-lives stand beside them.
+    #[test]
+    fn steps_beside_no_half_life_are_refused() {
+        let units = Units { columns: vec![1.0, 0.3], rewards: vec![1.0] };
+        let plan = Plan { half_lives: vec![8.0], columns: 2, goes_on: true, units: Some(units) };
+        let whole = Tracking::new(&plan, 0.5, 100, 1, (4, 4), 0.3).unwrap();
+        assert!(whole.is_consistent(4, 1, 1));
+        let plan = Plan { half_lives: Vec::new(), ..plan };
+        let alone = Tracking {
+            sums: Sums::new(&[], 2, 4, 4, 1),
+            trackers: vec![Trackers::new(&plan)],
+            losses: vec![Losses::new(plan.trackers(), 50.0, 1.0)],
+            ..whole
+        };
+        assert!(!alone.is_consistent(4, 1, 1));
     }
 }
