@@ -109,7 +109,7 @@ pub enum LinearColumns {
     /// several extrapolated lines is no estimate, and values about a mean function, which is what they are where no row has been.
     #[default]
     Auto,
-    /// None.
+    /// No model that a selection makes has any.
     Never,
     /// Every model that a selection by held-out returns makes has them.
     Always,

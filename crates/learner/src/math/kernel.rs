@@ -267,6 +267,11 @@ impl Kernel {
             .map_or(0.0, |c| c.variance / self.signal_variance)
     }
 
+    /// The functions of its columns that go with a variable.
+    pub fn lines(&self) -> impl Iterator<Item = Given> {
+        self.columns.iter().map(|column| column.function).filter(|function| function.is_linear())
+    }
+
     /// Prior variance of the constant, wherever it stands.
     pub fn constant_variance(&self) -> f64 {
         let columns = self.columns.iter().filter(|column| column.function.is_constant());

@@ -1,8 +1,9 @@
 //! The referee: select kernel, lambda and ridge together by cross-validation over folds of chains.
 //!
 //! Evidence of lambda-returns proposes kernels, a ladder of isotropic ones guards against what it cannot see, and all of them
-//! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them
-//! and stays unless another is better by more than the standard error of the difference, and by more than rounding.
+//! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them,
+//! unless the settings have other linear columns than it, and stays unless another is better by more than the standard error of the
+//! difference, and by more than rounding.
 
 mod change;
 mod folds;
@@ -144,6 +145,16 @@ impl Question<'_> {
         self.settings.linear_columns.compared(self.settings.improves() || self.settings.about_mean)
     }
 
+    /// The shape of the present kernel, with columns only where such kernels are compared, and whether its columns are the functions that
+    /// they were: else the present model is none of the candidates.
+    fn beside_present(&self, present: &Kernel) -> (Shape, bool) {
+        let (linear, compared) = (present.linear_share() > 0.0, self.compared());
+        let linear = if compared.contains(&linear) { linear } else { !linear };
+        let shape = Shape { metric: present.metric.clone(), profile: present.profile, linear };
+        let stays = self.kernel(&shape).lines().eq(present.lines());
+        (shape, stays)
+    }
+
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
     fn may_be_chosen(&self, metric: &Metric) -> bool {
         if let Some(kernel) = self.kernel {
@@ -268,9 +279,9 @@ fn choose_with_pool<'a>(
     }
     if let Some((present, _)) = question.present {
         let ratio = present.noise_variance / present.kernel.signal_variance;
-        let linear = present.kernel.linear_share() > 0.0;
-        let shape = Shape { metric: present.kernel.metric.clone(), profile: present.kernel.profile, linear };
-        pool.add("present".into(), shape, Some(ratio))?;
+        let (shape, stays) = question.beside_present(&present.kernel);
+        let name = if stays { "present".to_owned() } else { shape.name("present metric") };
+        pool.add(name, shape, Some(ratio))?;
     }
     // Kernels beside columns join when all others are there, which are then the same whether columns are compared or not.
     let (mut beside, mut best_beside, both) = (Vec::new(), Vec::new(), compared.len() > 1);
@@ -436,7 +447,7 @@ impl<'a> Pool<'a> {
 
     /// The place of the present model among the candidates: its own kernel, its ridge, and the nearest lambda.
     fn present(&self, jury: &Jury<'_>) -> Option<Candidate> {
-        let (present, lambda) = self.question.present?;
+        let (present, lambda) = self.question.present.filter(|of| self.question.beside_present(&of.0.kernel).1)?;
         let lambda = if self.question.lambda.is_some() { 0 } else { nearest(&self.lambdas, lambda) };
         let ratio = present.noise_variance / present.kernel.signal_variance;
         let ratio = nearest(&self.contenders[0].ratios.iter().map(|r| r.ln()).collect::<Vec<f64>>(), ratio.ln());

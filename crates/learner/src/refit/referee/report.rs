@@ -26,7 +26,7 @@ pub struct SelectionReport {
     pub pieces: usize,
     /// Score of what was chosen.
     pub score: f64,
-    /// Score of the present model; none if there is none, or if it gives no numbers.
+    /// Score of the present model; none if it is no candidate, or if it gives no numbers.
     pub present_score: Option<f64>,
     /// How much better the best of all is than the present model.
     pub gain: Option<f64>,
@@ -47,7 +47,7 @@ pub struct SelectionReport {
 /// A kernel at its best.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CandidateReport {
-    /// Where it comes from: "present", "isotropic 0.3", "ard 1 x 3.00" (first fit, relevances times three).
+    /// Where it comes from: "present", "present metric" beside other columns, "isotropic 0.3", "ard 1 x 3.00" (first fit, relevances times three).
     pub name: String,
     /// Its best lambda.
     pub lambda: f64,

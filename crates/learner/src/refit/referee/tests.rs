@@ -1,6 +1,7 @@
 use super::*;
 use crate::allowance::Allowance;
 use crate::diagnostics::Diagnostic;
+use crate::math::columns::Given;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
 use crate::random::{mix, normal, uniform};
@@ -637,4 +638,34 @@ fn kernels_without_columns_are_those_that_there_are_without_the_others() {
         names(&auto).into_iter().partition(|name| name.ends_with(" + linear"));
     assert_eq!(without, names(&never));
     assert!(!with.is_empty());
+}
+
+#[test]
+fn the_present_model_is_a_candidate_where_its_columns_are_those_of_the_settings() {
+    let (inputs, rows) = (inputs(), walk(1000, 40, 2, 91));
+    let plain = Kernel::gaussian(1.0, BIAS, Metric::Ard(vec![2.0])).with_profile(Profile::Matern52);
+    let beside = |line| plain.clone().with_linear_columns(1, LINEAR, line);
+    let after = |kernel: Kernel, linear_columns| -> (Vec<String>, Choice) {
+        let settings = Settings { linear_columns, ..settings() };
+        let present = Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.3 };
+        let choice = asked(&Question { present: Some((&present, 0.8)), ..question(&rows, &settings, &inputs) });
+        (choice.report.candidates.iter().map(|candidate| candidate.name.clone()).collect(), choice)
+    };
+    let has_columns = |choice: &Choice| choice.hyperparameters.kernel.linear_share() > 0.0;
+    for kernel in [plain.clone(), beside(Given::Bounded)] {
+        let (names, choice) = after(kernel, LinearColumns::Auto);
+        assert!(names.contains(&"present".to_owned()) && choice.report.present_score.is_some(), "{names:?}");
+    }
+    // Lines that go on beyond the rows are others than those that stop.
+    let (names, choice) = after(beside(Given::Linear), LinearColumns::Auto);
+    assert!(names.contains(&"present metric + linear".to_owned()), "{names:?}");
+    assert!(choice.report.present_score.is_none() && !choice.report.present_stays);
+    // What is not asked for is no candidate, whatever is present.
+    let (names, choice) = after(beside(Given::Bounded), LinearColumns::Never);
+    let without = |name: &String| !name.contains("linear") && name != "present";
+    assert!(names.iter().all(without) && !has_columns(&choice), "{names:?}");
+    assert!(choice.report.present_score.is_none() && !choice.report.present_stays);
+    let (names, choice) = after(plain, LinearColumns::Always);
+    assert!(names.iter().all(|name| name.contains(" + linear")) && has_columns(&choice), "{names:?}");
+    assert!(choice.report.present_score.is_none() && !choice.report.present_stays);
 }
