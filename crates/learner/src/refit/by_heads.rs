@@ -187,6 +187,8 @@ fn own(
 ) -> Result<Own, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
+    // A kernel in force may have columns from before: the returns choose them anew.
+    let kernel = &Kernel { bias_variance: kernel.constant_variance(), columns: Vec::new(), ..kernel.clone() };
     let of_rewards = if chosen.rewards == 0 { ratios } else { &ratios[..chosen.rewards] };
     if chosen.rewards == 0 || !settings.selects_by_returns() {
         let (lambda, ridge) = (settings.first_lambda(), median(of_rewards.to_vec()));

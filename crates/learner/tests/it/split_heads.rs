@@ -11,7 +11,8 @@ use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
 use criticd_learner::{
-    DriftSensitivity, KernelKind, Lambda, Learner, OnNewPolicy, SelectionKind, Settings, VarianceKind, Verdict,
+    DriftSensitivity, KernelKind, Lambda, Learner, LinearColumns, OnNewPolicy, SelectionKind, Settings, VarianceKind,
+    Verdict,
 };
 use criticd_reference::{distance, wander};
 use std::collections::BTreeSet;
@@ -264,6 +265,17 @@ fn a_refit_without_a_budget_keeps_both_kernels() {
     let after = &learner.model().unwrap().branch().unwrap().dictionary().kernel().metric;
     let [Metric::Isotropic(before), Metric::Isotropic(after)] = [&before, after] else { unreachable!() };
     assert!((before / after - 1.0).abs() < 0.2, "but for the scale of the states the kernel is the same");
+}
+
+#[test]
+fn columns_of_kernels_in_force_go_where_they_are_not_asked_for() {
+    let (mut learner, window) = parted(Settings { linear_columns: LinearColumns::Always, ..settings() });
+    assert!(learner.model().unwrap().dictionary().kernel().linear_share() > 0.0);
+    let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+    let job = RefitJob { settings: Settings { linear_columns: LinearColumns::Never, ..job.settings.clone() }, ..job };
+    let found = refit::run_within(&job, &|| true, &Allowance::none()).unwrap();
+    assert!(found.report.split.unwrap().heads > 0, "they are those in force");
+    assert_eq!(found.model.dictionary().kernel().columns, []);
 }
 
 #[test]
