@@ -123,7 +123,7 @@ PLANTED = [
     ("on: arm and 1 more", ALARM % "on: 2, streams: ['arm']"),
     ("; it remembers 60 states, its limit.", "c.dictionary_size = c.dictionary_max"),
     ("Where no row has been, the value goes on as a line along speed.", "c.kernel.columns = ['', 'linear:1']"),
-    ("the value goes on as a line along speed.", "c.kernel.columns = ['', 'bounded:1']"),
+    ("as a line along speed, up to four deviations from the mean.", "c.kernel.columns = ['', 'bounded:1']"),
     ("The largest mean errors are below four standard errors. Each is a mean over", "worst.error.chance = true"),
     ("Nowhere more than chance.", "worst.error.chance = true"),
     ("Over all states the reward and next value are off by", "chosen.error = 'td'"),

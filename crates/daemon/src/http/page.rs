@@ -61,8 +61,8 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     script!("words"),
 ];
 
-/// A file as it is sent: without indentation and comments, and scripts without the kinds of elements, which are for the compiler of types
-/// alone. That is a quarter of them. Lines keep their numbers.
+/// A file as it is sent: without indentation and comments, style sheets without other spaces that say nothing, and scripts without the
+/// kinds of elements, which are for the compiler of types alone. That is a quarter of them. Lines keep their numbers.
 pub(super) fn sent(kind: &str, text: &'static str) -> Bytes {
     let (mut out, mut commented, mut quoted) = (String::with_capacity(text.len()), false, false);
     for line in text.lines() {
@@ -72,7 +72,12 @@ pub(super) fn sent(kind: &str, text: &'static str) -> Bytes {
             let noted = rest.split_once("/*").filter(|_| kind == STYLE);
             let (before, behind) =
                 noted.map_or((rest, ""), |(own, note)| (own, note.split_once("*/").map_or("", |(_, own)| own)));
-            out.extend([before, behind]);
+            let parts = before.chars().chain(behind.chars());
+            if kind == STYLE {
+                parts.for_each(|c| push_closely(&mut out, c));
+            } else {
+                out.extend(parts);
+            }
             out.push('\n');
             continue;
         }
@@ -107,6 +112,16 @@ pub(super) fn sent(kind: &str, text: &'static str) -> Bytes {
     out.into()
 }
 
+/// Add a character of a style sheet, where spaces around brackets, commas and semicolons, and behind colons, say nothing.
+fn push_closely(out: &mut String, c: char) {
+    if matches!(c, '{' | '}' | ';' | ',') && out.ends_with(' ') {
+        out.pop();
+    }
+    if c != ' ' || !out.ends_with(['{', '}', ';', ',', ':']) {
+        out.push(c);
+    }
+}
+
 /// Take from the line that begins at `from` what `$` is called with for the compiler of types: `$('mode', HTMLSelectElement)`.
 fn without_kinds(out: &mut String, from: usize) {
     let mut at = from;
@@ -129,7 +144,8 @@ mod tests {
     fn scripts_are_sent_without_comments() {
         let text = "// a\n/** b */ let x = (/** @type {c} */ (y)); // d\n/**\n * e\n */\nlet s = 'http://f';\n";
         assert_eq!(sent(SCRIPT, text), "\nlet x = ((y)); // d\n\n\n\nlet s = 'http://f';\n");
-        assert_eq!(sent(STYLE, "/* a */\n  b {} /* c */ d\n"), "\nb {}  d\n");
+        let text = "/* a */\n  b:c d, e { f: 1px 2px; g: h } /* i */ j {}\n";
+        assert_eq!(sent(STYLE, text), "\nb:c d,e{f:1px 2px;g:h}j{}\n");
         let text =
             "  f($('a', HTMLElement), $(`b`, HTMLElement));\n  let t = `c\n    d`;\n  x instanceof HTMLElement\n";
         let expected = "f($('a'), $(`b`, HTMLElement));\nlet t = `c\n    d`;\nx instanceof HTMLElement\n";

@@ -103,10 +103,11 @@ function modelDetails() {
 /** What the model assumes beside its kernel, where something was chosen: lines beyond the rows, and what goes round. @returns {string[]} */
 function shape() {
   const { inputs, kernel } = critic();
-  const lines = (kernel.columns ?? []).filter((/** @type {string} */ each) => /^(linear|bounded):/.test(each)).map((/** @type {string} */ each) => plain(Number(each.split(':')[1])));
+  const lines = (kernel.columns ?? []).filter((/** @type {string} */ each) => /^[lb]/.test(each));
+  const along = lines.map((/** @type {string} */ each) => plain(Number(each.split(':')[1]))).join(', ');
   const round = inputs.scale.map((/** @type {number} */ _, /** @type {number} */ k) => k).filter((/** @type {number} */ k) => Number.isFinite(period(k)));
   return [
-    lines.length ? `Where no row has been, the value goes on as a line along ${lines.join(', ')}.` : '',
+    along ? `Where no row has been, the value goes on as a line along ${along}${lines[0] < 'l' ? ', up to four deviations from the mean' : ''}.` : '',
     round.length ? `${round.map((/** @type {number} */ k) => `${plain(k)} repeats after ${inUnit(k, format(period(k), 3))}`).join(', ')}.` : '',
   ].filter(Boolean);
 }
