@@ -9,7 +9,7 @@ use criticd_learner::tracking::{Seen, Tracking};
 use criticd_learner::transition::Rows;
 use criticd_learner::verification::Verified;
 use criticd_learner::window::Window;
-use criticd_learner::{DriftSensitivity, Learner, LinearColumns, Settings, Verdict};
+use criticd_learner::{DriftSensitivity, Event, Learner, LinearColumns, Settings, Verdict};
 use criticd_reference::{TESTS, numbers, push};
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
@@ -296,6 +296,55 @@ fn what_tracks_a_stream_goes_on_after_a_round_trip_bit_for_bit() {
     assert!(again.is_consistent() && bytes(&again) == written);
     learn(&mut learner, &mut window, &rows, 800..1200);
     learn(&mut again, &mut other, &rows, 800..1200);
+    assert!(bytes(&again) == bytes(&learner));
+    assert_eq!(again.snapshot(true).unwrap(), learner.snapshot(true).unwrap());
+}
+
+/// A walk without ends, whose rewards are the state until row `change`, and its opposite from there on.
+fn endless(count: usize, change: usize) -> Rows {
+    let (mut rows, mut rng, mut at) = (Rows::new(1, 1), rand_chacha::ChaCha8Rng::seed_from_u64(9), 0.0);
+    for i in 0..count {
+        let next = 0.8 * at + rng.random::<f64>() - 0.5;
+        let reward = if i < change { at } else { -at } + 0.3 * (rng.random::<f64>() - 0.5);
+        push(&mut rows, 0, i == 0, &[at], &[reward], &[next], false, false);
+        at = next;
+    }
+    rows
+}
+
+/// Row from which on the rewards of [`endless`] are others.
+const CHANGE: usize = 6000;
+
+/// A critic of a stream that goes on, with a model that was selected at row 1000, which has learned rows until `is_there`, and how many.
+fn following(rows: &Rows, is_there: impl Fn(&Learner, &[Event]) -> bool) -> (Learner, Window, usize) {
+    let settings = Settings { discount: 0.9, dictionary_max: 12, search_starts: 1, ..Settings::default() };
+    let (mut window, mut learner) = (Window::new(1, 1, rows.len()), Learner::new(settings, None));
+    window.extend(rows, 0..1000);
+    learner.step(&window);
+    let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+    assert!(matches!(learner.try_adopt(refit::run(&job, &|| true).unwrap(), &window), Verdict::Adopted { .. }));
+    assert!(learner.model().unwrap().goes_on());
+    for at in (1000..rows.len()).step_by(50) {
+        window.extend(rows, at..at + 50);
+        let events = learner.step(&window);
+        if is_there(&learner, &events) {
+            return (learner, window, at + 50);
+        }
+    }
+    panic!("it never came to this");
+}
+
+#[test]
+fn steps_go_on_after_a_round_trip_within_a_fork_bit_for_bit() {
+    let rows = endless(12_000, CHANGE);
+    let (mut learner, mut window, at) = following(&rows, |learner, _| learner.is_forked());
+    let written = bytes(&learner);
+    let (mut again, mut other) = (rmp_serde::from_slice::<Learner>(&written).unwrap(), window.clone());
+    assert!(again.is_consistent() && again.is_forked() && bytes(&again) == written);
+    assert_eq!(again.snapshot(true).unwrap(), learner.snapshot(true).unwrap());
+    learn(&mut learner, &mut window, &rows, at..rows.len());
+    learn(&mut again, &mut other, &rows, at..rows.len());
+    assert!(!learner.is_forked() && learner.model().unwrap().goes_on());
     assert!(bytes(&again) == bytes(&learner));
     assert_eq!(again.snapshot(true).unwrap(), learner.snapshot(true).unwrap());
 }
