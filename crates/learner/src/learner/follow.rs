@@ -155,6 +155,11 @@ impl Fork {
 }
 
 impl Following {
+    /// The model that learns beside the present one.
+    pub(super) fn forked(&mut self) -> Option<&mut Box<Model>> {
+        self.fork.as_mut().map(|fork| &mut fork.model)
+    }
+
     /// Forget the heads of the fork that are not among those `wanted`.
     pub(super) fn let_heads_go(&mut self, wanted: &[Head]) {
         self.fork.iter_mut().for_each(|fork| fork.model.let_heads_go(wanted));

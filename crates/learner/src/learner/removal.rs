@@ -36,7 +36,8 @@ impl Residue {
 impl Learner {
     /// Take rows back. The sums, weights and heads of the model are those of one that has never learned them
     /// ([`crate::model::Model::remove`]), and its generation is the next one. Scores, trackers, the watch and what was verified begin
-    /// anew. Forks and models set aside that have learned one of these rows are dropped, and a refit is asked for, since dictionary and
+    /// anew; what steps along a stream that goes on does so even where the model has learned none of these rows, since it may have been a
+    /// fork of one that has. Forks and models set aside that have learned one of these rows are dropped, and a refit is asked for, since dictionary and
     /// hyperparameters stay until one has been adopted. A candidate that has learned one of these rows is not ([`super::Rejection`]).
     ///
     /// `rows` are as [`crate::removal::Touched::new`] asks for them, up to the last one learned. The window is the caller's: from here on
@@ -53,6 +54,8 @@ impl Learner {
         // It is made anew of the rows that stay.
         self.early = None;
         self.drop_removed();
+        // A fork steps on from where its model has come to by rows that the fork has not learned.
+        self.model.iter_mut().chain(self.following.forked()).for_each(|model| model.forget_steps());
         let selected = self.is_selected();
         let done = match &mut self.model {
             _ if self.action_rows.is_some() => Err(Unremovable::Unknown),

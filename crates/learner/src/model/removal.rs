@@ -213,6 +213,13 @@ impl Model {
         self.reset_score();
     }
 
+    /// What tracks a stream that goes on begins anew: its steps may have seen rows that the sums have not.
+    pub(crate) fn forget_steps(&mut self) {
+        if self.goes_on() {
+            self.tracking = self.emptied_tracking();
+        }
+    }
+
     /// The rows among these that it has learned, as far as it knows: behind one that it has not a chain starts.
     pub(crate) fn those_learned(&self, rows: &Placed) -> Placed {
         self.basis.learned.as_ref().map_or_else(|| rows.clone(), |learned| rows.learned(learned.offsets()))

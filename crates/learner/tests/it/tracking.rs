@@ -4,6 +4,7 @@ use crate::support::bytes;
 use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::tracking::{Plan, Units};
 use criticd_learner::refit::{self, RefitTrigger};
+use criticd_learner::removal::{Offsets, Placed};
 use criticd_learner::snapshot::Ask;
 use criticd_learner::tracking::{Seen, Tracking};
 use criticd_learner::transition::Rows;
@@ -347,4 +348,22 @@ fn steps_go_on_after_a_round_trip_within_a_fork_bit_for_bit() {
     assert!(!learner.is_forked() && learner.model().unwrap().goes_on());
     assert!(bytes(&again) == bytes(&learner));
     assert_eq!(again.snapshot(true).unwrap(), learner.snapshot(true).unwrap());
+}
+
+/// Steps of a fork go on from where its model's have come to, by rows that the fork has never learned.
+#[test]
+fn nothing_steps_on_from_rows_that_were_taken_back() {
+    let rows = endless(12_000, CHANGE);
+    let of_steps = |learner: &Learner| learner.model().unwrap().openings().unwrap()[0].half_lives.len();
+    let swapped = |_: &Learner, events: &[Event]| events.iter().any(|event| matches!(event, Event::Swapped { .. }));
+    let (mut learner, mut window, at) = following(&rows, swapped);
+    let (stepping, known) = (of_steps(&learner), Placed::from_offset(rows.clone(), 0));
+    let removed = Offsets::from(100..200);
+    assert!(learner.changed_at() > 200);
+    let done = learner.remove(&known, &removed).unwrap();
+    assert_eq!(done.subtracted, 0, "the model has learned none of them");
+    assert!(learner.model().unwrap().goes_on());
+    assert!(of_steps(&learner) < stepping, "steps that have seen these rows go on");
+    learn(&mut learner, &mut window, &rows, at..at + 10);
+    assert_eq!(of_steps(&learner), stepping, "they begin anew");
 }
