@@ -15,8 +15,12 @@ use crate::math::kernel::{Kernel, Metric, Points};
 use crate::math::returns::chains;
 use crate::transition::Rows;
 
-/// States that the evidence is of, at most.
+/// States that the evidence is of, at most, and near the best frequency.
 const STATES_MAX: usize = 200;
+const REFINED_STATES: usize = 600;
+/// Returns of which more than this part is behind the end of a chain are left out, unless so few others are there.
+const OPEN_MAX: f64 = 0.1;
+const WHOLE_MIN: usize = 50;
 /// Frequencies of the grid: up to a tenth of this number of turns over all the data.
 const FREQUENCIES: usize = 400;
 /// Turns between neighbours, over all the data.
@@ -25,7 +29,7 @@ const STEP: f64 = 0.1;
 const TURNS_MIN: f64 = 1.5;
 const RELEVANCES: [f64; 2] = [0.5, 2.0];
 const NOISES: [f64; 2] = [0.03, 0.3];
-/// Steps of the search between neighbours of the best.
+/// Steps of the search between the second neighbours of the best.
 const REFINED: usize = 16;
 /// Nats by which a period must be likelier than none.
 const GAIN_MIN: f64 = 3.0;
@@ -33,51 +37,84 @@ const GAIN_MIN: f64 = 3.0;
 /// The period of state variable `d` of `rows`, in its unit, where returns of the first reward at `discount` show one: they must go
 /// through it one and a half times or more. Variables of `kinds` are what these say.
 pub fn period(rows: &Rows, d: usize, kinds: &[StateKind], discount: f64) -> Option<f64> {
-    let places: Vec<usize> = (0..rows.len()).step_by(rows.len().div_ceil(STATES_MAX).max(1)).collect();
-    let column = |d: usize| places.iter().map(|&i| rows.state(i)[d]).collect::<Vec<f64>>();
+    let (returns, open) = returns(rows, discount);
+    let whole: Vec<usize> = (0..rows.len()).filter(|&i| open[i] <= OPEN_MAX).collect();
+    let places = if whole.len() < WHOLE_MIN { (0..rows.len()).collect() } else { whole };
+    let sample = |most: usize| {
+        let places = places.iter().copied().step_by(places.len().div_ceil(most).max(1)).collect();
+        Sample::of(rows, (d, kinds), places, &returns)
+    };
+    let few = sample(STATES_MAX)?;
     let (least, most) =
-        column(d).iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(*x), high.max(*x)));
+        few.columns[d].iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(*x), high.max(*x)));
     let range = most - least;
     if !(range > 0.0 && range.is_finite()) {
         return None;
     }
-    let returns = returns(rows, discount);
-    let targets = standard(&places.iter().map(|&i| returns[i]).collect::<Vec<f64>>())?;
-    let mut scaled: Vec<Vec<f64>> = (0..rows.dim)
-        .map(|other| {
-            let real = kinds.get(other).copied().unwrap_or_default() == StateKind::Real;
-            if other == d || !real {
-                column(other)
-            } else {
-                standard(&column(other)).unwrap_or_else(|| vec![0.0; places.len()])
-            }
-        })
-        .collect();
-    let states = |columns: &[Vec<f64>]| -> Vec<f64> {
-        (0..places.len()).flat_map(|i| columns.iter().map(move |column| column[i])).collect()
-    };
-    let evidence = |states: &[f64], kind: StateKind| {
-        let mut all = kinds.to_vec();
-        all.resize(rows.dim, StateKind::Real);
-        all[d] = kind;
-        let each = RELEVANCES.iter().flat_map(|relevance| NOISES.iter().map(move |noise| (*relevance, *noise)));
-        each.filter_map(|(relevance, noise)| {
-            let mut relevances = vec![1.0; rows.dim];
-            relevances[d] = relevance;
-            log_evidence(&Kernel::gaussian(1.0, 0.0, Metric::Ard(relevances)).with_kinds(&all), states, &targets, noise)
-        })
-        .fold(f64::NEG_INFINITY, f64::max)
-    };
-    let at = states(&scaled);
-    let of_frequency = |turns: f64| evidence(&at, StateKind::Periodic(range / turns));
     let first = (TURNS_MIN / STEP) as usize;
     let grid = (first..first + FREQUENCIES).map(|k| k as f64 * STEP);
     let (turns, best) = grid
-        .map(|turns| (turns, of_frequency(turns)))
+        .map(|turns| (turns, few.evidence(StateKind::Periodic(range / turns))))
         .fold((0.0, f64::NEG_INFINITY), |a, b| if b.1 > a.1 { b } else { a });
-    scaled[d] = standard(&scaled[d])?;
-    let without = evidence(&states(&scaled), StateKind::Real);
-    (best > without + GAIN_MIN).then(|| range / golden_section(turns - STEP, turns + STEP, REFINED, of_frequency))
+    if best <= few.evidence(StateKind::Real) + GAIN_MIN {
+        return None;
+    }
+    let many = sample(REFINED_STATES)?;
+    let of_frequency = |turns: f64| many.evidence(StateKind::Periodic(range / turns));
+    Some(range / golden_section(turns - 2.0 * STEP, turns + 2.0 * STEP, REFINED, of_frequency))
+}
+
+/// Some rows.
+struct Sample {
+    d: usize,
+    kinds: Vec<StateKind>,
+    /// (D, n): the variables, in parts of their deviations where they are real; variable `d` as it is.
+    columns: Vec<Vec<f64>>,
+    /// Variable `d` in parts of its deviation, and the returns.
+    straight: Vec<f64>,
+    targets: Vec<f64>,
+}
+
+impl Sample {
+    /// Of the rows `places`; none where their returns, or variable `d`, are all the same.
+    fn of(rows: &Rows, (d, kinds): (usize, &[StateKind]), places: Vec<usize>, returns: &[f64]) -> Option<Self> {
+        let mut all = kinds.to_vec();
+        all.resize(rows.dim, StateKind::Real);
+        let column = |of: usize| places.iter().map(|&i| rows.state(i)[of]).collect::<Vec<f64>>();
+        let scaled = |of: usize| {
+            if of == d || all[of] != StateKind::Real {
+                column(of)
+            } else {
+                standard(&column(of)).unwrap_or_else(|| vec![0.0; places.len()])
+            }
+        };
+        Some(Self {
+            columns: (0..rows.dim).map(scaled).collect(),
+            straight: standard(&column(d))?,
+            targets: standard(&places.iter().map(|&i| returns[i]).collect::<Vec<f64>>())?,
+            kinds: all,
+            d,
+        })
+    }
+
+    /// The largest where variable `d` is of this kind.
+    fn evidence(&self, kind: StateKind) -> f64 {
+        let mut kinds = self.kinds.clone();
+        kinds[self.d] = kind;
+        let column = |of: usize| {
+            if of == self.d && kind == StateKind::Real { &self.straight } else { &self.columns[of] }
+        };
+        let states: Vec<f64> =
+            (0..self.targets.len()).flat_map(|i| (0..kinds.len()).map(move |of| column(of)[i])).collect();
+        let each = RELEVANCES.iter().flat_map(|relevance| NOISES.iter().map(move |noise| (*relevance, *noise)));
+        each.filter_map(|(relevance, noise)| {
+            let mut relevances = vec![1.0; kinds.len()];
+            relevances[self.d] = relevance;
+            let kernel = Kernel::gaussian(1.0, 0.0, Metric::Ard(relevances)).with_kinds(&kinds);
+            log_evidence(&kernel, &states, &self.targets, noise)
+        })
+        .fold(f64::NEG_INFINITY, f64::max)
+    }
 }
 
 /// About their mean, in parts of their deviation; none where they are all the same.
@@ -88,14 +125,17 @@ fn standard(values: &[f64]) -> Option<Vec<f64>> {
     (deviation > 0.0 && deviation.is_finite()).then(|| values.iter().map(|v| (v - mean) / deviation).collect())
 }
 
-/// (n,) discounted rewards up to the end of each chain.
-fn returns(rows: &Rows, discount: f64) -> Vec<f64> {
+/// (n,) discounted rewards up to the end of each chain, and what is left of a reward behind it, by how much it is discounted.
+fn returns(rows: &Rows, discount: f64) -> (Vec<f64>, Vec<f64>) {
     let follows = chains(rows);
     let mut out: Vec<f64> = (0..rows.len()).map(|i| rows.reward(i)[0]).collect();
+    let mut open = vec![0.0; rows.len()];
     for i in (0..rows.len()).rev() {
-        out[i] += follows[i].map_or(0.0, |next| rows.discount(i, discount) * out[next]);
+        let own = rows.discount(i, discount);
+        out[i] += follows[i].map_or(0.0, |next| own * out[next]);
+        open[i] = own * follows[i].map_or(f64::from(u8::from(!rows.terminated[i])), |next| open[next]);
     }
-    out
+    (out, open)
 }
 
 /// Up to a constant, with the best scale. None where the matrix has no factor.
@@ -141,6 +181,33 @@ mod tests {
         for (seed, (truth, turns)) in [(6.2, 3.0), (0.8, 12.0), (360.0, 5.5), (2.5, 30.0)].into_iter().enumerate() {
             let found = period(&wheel(truth, turns, seed as u64), 0, &[], 0.9).expect("a period");
             assert!((found / truth - 1.0).abs() < 0.02, "{found} for {truth} over {turns} turns");
+        }
+    }
+
+    #[test]
+    fn returns_that_a_chain_cuts_do_not_move_the_period() {
+        for seed in 0..3u64 {
+            let mut rows = Rows::new(1, 1);
+            for chain in 0..40u64 {
+                let mut x = 360.0 * 5.0 * uniform(mix(&[seed, chain]));
+                for step in 0..50u64 {
+                    let to = x + 7.2 * (1.0 + 2.0 * normal(mix(&[seed, chain, step])));
+                    let phase = std::f64::consts::TAU * x / 360.0;
+                    rows.states.push(x);
+                    rows.next_states.push(to);
+                    // A constant: what is cut is far from the rest.
+                    rows.rewards.push(2.0 + phase.cos() + 0.5 * (2.0 * phase).sin());
+                    rows.discounts.push(f64::NAN);
+                    rows.ratios.push(1.0);
+                    rows.streams.push(0);
+                    rows.terminated.push(false);
+                    rows.truncated.push(step == 49);
+                    rows.starts_chain.push(step == 0);
+                    x = to;
+                }
+            }
+            let found = period(&rows, 0, &[], 0.95).expect("a period");
+            assert!((found / 360.0 - 1.0).abs() < 0.005, "{found}, seed {seed}");
         }
     }
 
