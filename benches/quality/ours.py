@@ -13,7 +13,7 @@ import numpy as np
 import scores
 from streams import file_name, keep
 
-VERSION = 4
+VERSION = 5
 """Of what is kept of a fit: raise it with every change of that."""
 
 LIVE_ROWS = (20_000, 100_000)
@@ -70,6 +70,7 @@ def chosen(model):
         "bias_variance": kernel.get("bias_variance"),
         "noise_variance": noise,
         "relevance": kernel.get("relevance"),
+        "kinds": kernel.get("kinds"),
         "columns": len(kernel.get("columns") or ()),
         "dictionary": model.get("dictionary_size"),
         "out_of_time": number(model, "out_of_time"),
@@ -77,16 +78,17 @@ def chosen(model):
 
 
 def answers(binary, model, states, noise_variance):
-    """Mean and variance of V, variance of the return, and how far V is known, at states (k, D), as lists.
+    """Mean and covariance of V, variance of the return, and how far V is known, at states (k, D), as lists.
 
     A program that does not tell the variance of the return is taken at its word that noise is the same everywhere.
     """
-    given = run(binary, "value", model, states, "--json")
+    given = run(binary, "value", model, states, "--json", "--covariance")
     variance = given["variance"]
     returns = given.get("return_variance")
     return {
         "mean": given["mean"],
         "variance": variance,
+        "covariance": given["covariance"],
         "return_variance": returns or [v + noise_variance for v in variance],
         "return_variance_given": returns is not None,
         "known": given.get("known"),
@@ -137,6 +139,12 @@ def fit(binary, stream, arguments):
     return {**result, "chosen": found, "seconds": seconds, "elapsed": elapsed}
 
 
+def period_off(found, period):
+    """How far the period that a fit has found is from this one, in parts of it; None where it found none."""
+    kind = (found["kinds"] or [""])[0]
+    return abs(float(kind.removeprefix("periodic:")) / period - 1.0) if kind.startswith("periodic:") else None
+
+
 def identity(binary, arguments):
     """A name for what a binary gives with these arguments."""
     digest = hashlib.sha256(Path(binary).read_bytes())
@@ -155,12 +163,14 @@ def learn(cache, identity, binary, arguments, name, seed, stream):
 
 
 def judged(result, stream):
-    """The figures of `answers`: error, coverage of V and of returns, log density of returns, what `known` is and tells."""
+    """The figures of `answers`: error; coverage of V, its differences, and returns; log density; what `known` tells."""
     mean, variance, returns = (np.array(result[key]) for key in ("mean", "variance", "return_variance"))
+    covariance = np.array(result["covariance"])
     known, far_away = (None if result.get(key) is None else np.array(result[key]) for key in ("known", "known_far"))
     return {
         "nrmse": scores.nrmse(mean, stream),
         "coverage": scores.covered(mean, variance, stream),
+        "differences_covered": scores.differences_covered(mean, covariance, stream),
         "returns_covered": scores.returns_covered(mean, returns, stream),
         "log_density": scores.log_density(mean, returns, stream),
         "known": None if known is None else float(np.mean(known)),

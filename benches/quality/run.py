@@ -136,8 +136,11 @@ def measure(name, seed, options, identity):
     figures = reason = None
     if options.fit:
         try:
-            result = ours.learn(TARGET, identity, options.bin, options.fit_args, name, seed, stream)
+            period = streams.period_of(name)
+            arguments = [*options.fit_args, *(["--state-kinds", "periodic,real"] if period else [])]
+            result = ours.learn(TARGET, identity, options.bin, arguments, name, seed, stream)
             figures = {**ours.judged(result, stream), **{key: result[key] for key in ("chosen", "seconds", "elapsed")}}
+            figures["period_off"] = period and ours.period_off(result["chosen"], period)
         except ours.Failed as failed:
             reason = str(failed)
     about = {
@@ -258,7 +261,8 @@ def main():
     baseline = json.loads(Path(options.baseline).read_text())["results"] if options.baseline else []
     if (options.fit or options.live) and not options.bin.exists():
         sys.exit(f"there is no {options.bin}: build it with `cargo build --release`, or name another one with --bin")
-    chosen = (options.streams or list(streams.FAMILIES)) if options.stationary else []
+    everything = [name for name in streams.FAMILIES if not streams.period_of(name)]
+    chosen = (options.streams or everything) if options.stationary else []
     unknown = [n for n in [*chosen, *(options.live_streams or [])] if n not in streams.FAMILIES]
     if unknown:
         sys.exit(f"no such stream: {', '.join(unknown)}; there are {', '.join(streams.FAMILIES)}")
@@ -281,8 +285,8 @@ def main():
     said = table.text(results, extra, lived, baseline)
     out.parent.mkdir(parents=True, exist_ok=True)
     about = {"binary": identity, "fit_args": options.fit_args, "seeds": seeds, "settings": options.settings}
-    everything = {"about": about, "results": results, "extra": extra, "live": lived, "drift": moved}
-    out.write_text(json.dumps(everything, indent=1))
+    kept = {"about": about, "results": results, "extra": extra, "live": lived, "drift": moved}
+    out.write_text(json.dumps(kept, indent=1))
     out.with_suffix(".txt").write_text(said + "\n")
     command = shlex.join(["benches/quality/run.py", *sys.argv[1:]])
     out.with_suffix(".md").write_text(figures.text(results, extra, moved, command))

@@ -20,6 +20,15 @@ def covered(mean, variance, stream):
     return float(np.mean(np.abs(mean - stream.truth) <= NINETY * np.sqrt(variance + stream.truth_error**2)))
 
 
+def differences_covered(mean, covariance, stream):
+    """The same of V(a) - V(b), of all pairs of held-out states, in the interval by their covariance."""
+    a, b = np.triu_indices(len(mean), 1)
+    variance = covariance[a, a] + covariance[b, b] - 2.0 * covariance[a, b]
+    off = (mean[a] - mean[b]) - (stream.truth[a] - stream.truth[b])
+    error = stream.truth_error[a] ** 2 + stream.truth_error[b] ** 2
+    return float(np.mean(np.abs(off) <= NINETY * np.sqrt(np.maximum(variance, 0.0) + error)))
+
+
 def returns_covered(mean, return_variance, stream):
     """Share of fresh returns in the 90 % interval of the return."""
     return float(np.mean(np.abs(mean[:, None] - stream.returns) <= NINETY * np.sqrt(return_variance)[:, None]))

@@ -13,6 +13,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -428,6 +429,30 @@ def normals(rng, kind, rows=10_000):
     return simulated(dynamics(noise), rng, rows=rows, noiseless=dynamics(0.0), **sizes)
 
 
+def wheel(rng, period, turns, rows=4_000):
+    """A wheel that is pushed on from anywhere in so many turns, whose angle is not wrapped, and a variable of its own.
+
+    What it earns depends on where it stands, with this period.
+    """
+
+    def reset(count, rng):
+        return np.column_stack([rng.uniform(0.0, turns * period, count), rng.standard_normal(count)])
+
+    def dynamics(noise):
+        def step(states, rng):
+            phase = 2.0 * np.pi * states[:, 0] / period
+            rewards = np.cos(phase) + 0.5 * np.sin(2.0 * phase) + 0.3 * states[:, 1]
+            pushed = 0.02 * period * (1.0 + 2.0 * rng.standard_normal(len(states)))
+            other = 0.9 * states[:, 1] + math.sqrt(1.0 - 0.81) * rng.standard_normal(len(states))
+            after = np.column_stack([states[:, 0] + pushed, other])
+            return after, rewards + noise * rng.standard_normal(len(states)), np.zeros(len(states), bool)
+
+        return Dynamics(step, reset)
+
+    sizes = {"discount": 0.9, "limit": 50, "test": 100, "repeats": 400, "horizon": 100}
+    return simulated(dynamics(0.3), rng, rows=rows, noiseless=dynamics(0.0), **sizes)
+
+
 def mountain_car(rng, rows=20_000):
     """Pushed the way it moves; three pushes in ten at random."""
 
@@ -654,6 +679,20 @@ def lander(rng, rows=20_000, test=40, repeats=40):
 # ---------------------------------------------------------------------------------------------------------------------
 # All of them
 
+WHEELS = {0.8: 11, 2.5: 29, 6.2: 2, 360.0: 5}
+"""Period and turns of the wheels, which only a run that names them has: `fit` is not told their periods."""
+
+
+def wheel_of(period, turns, rng, seed, **o):
+    return wheel(rng, period, turns, **o)
+
+
+def period_of(name):
+    """The period of a wheel; None of another stream."""
+    family, _, period = name.partition("/")
+    return float(period) if family == "wheel" else None
+
+
 FAMILIES = {
     "walk19/lim10": lambda rng, seed, **o: walk19(rng, **o),
     "walk19/lim40": lambda rng, seed, **o: walk19(rng, limit=40, **o),
@@ -689,6 +728,7 @@ FAMILIES = {
     "Hopper": lambda rng, seed, **o: mujoco(rng, "Hopper-v5", **o),
     "HalfCheetah": lambda rng, seed, **o: mujoco(rng, "HalfCheetah-v5", **o),
     "Walker2d": lambda rng, seed, **o: mujoco(rng, "Walker2d-v5", **o),
+    **{f"wheel/{period:g}": partial(wheel_of, period, turns) for period, turns in WHEELS.items()},
 }
 """Every stream by name: `FAMILIES[name](rng, seed, rows=...)`, the rows as in the table where they are not given."""
 

@@ -96,7 +96,7 @@ def choice(results):
 
 COLUMNS = (
     f"{'stream':13} {'rows':>6} {'D':>2} {'noise':>5} {'truth':>5}  {'LSTD':>6} {'best':>6} {'which':10} {'ours':>6} "
-    f"{'/LSTD':>5} {'/best':>5}  {'cov V':>5} {'cov G':>5} {'dens.':>6} {'gain':>5} {'known':>5} {'far':>5} {'AUC':>5} {'best':>5} {'sec.':>5}  "
+    f"{'/LSTD':>5} {'/best':>5}  {'cov V':>5} {'cov d':>5} {'cov G':>5} {'dens.':>6} {'gain':>5} {'known':>5} {'far':>5} {'AUC':>5} {'best':>5} {'sec.':>5}  "
     "kernel, lambda, rho, dictionary"
 )
 
@@ -112,6 +112,7 @@ def line(results, baseline):
         f"{number(all_peers and mean(all_peers), '6.3f'):>6} {which:10} "
         f"{number(ours_mean(results, 'nrmse'), '6.3f'):>6} {number(ratio(results, lstd), '5.2f'):>5} "
         f"{number(ratio(results, all_peers), '5.2f'):>5}  {number(ours_mean(results, 'coverage'), '5.2f'):>5} "
+        f"{number(ours_mean(results, 'differences_covered'), '5.2f'):>5} "
         f"{number(ours_mean(results, 'returns_covered'), '5.2f'):>5} "
         f"{number(ours_mean(results, 'log_density'), '6.2f'):>6} {number(gain(results, baseline), '5.2f'):>5} "
         f"{number(ours_mean(results, 'known'), '5.2f'):>5} {number(ours_mean(results, 'known_far'), '5.2f'):>5} "
@@ -162,6 +163,11 @@ def certainty_goals(groups, baseline, extra):
     below = [f"{name} {value:.2f}" for name, value in coverage.items() if value < 0.75]
     found = f"{coverage[low]:.2f} ({low})" + (f"; below: {', '.join(below)}" if below else "")
     yield goal("and on the worst stream", found, "0.75", not below)
+    apart = {name: ours_mean(groups[name], "differences_covered") for name in coverage}
+    average, low = mean(list(apart.values())), min(apart, key=apart.get)
+    found = f"{average:.3f}, {apart[low]:.2f} on the worst stream ({low})"
+    met = INTERVAL[0] <= average <= INTERVAL[1]
+    yield goal("90 % interval of V(a) - V(b) covers, in the mean", found, "0.85 to 0.95", met)
     walks = {result["seed"]: result for result in [*groups.get(WALK, []), *extra] if result["ours"]}
     if walks:
         covered = mean([result["ours"]["coverage"] for result in walks.values()])
@@ -172,12 +178,24 @@ def certainty_goals(groups, baseline, extra):
     found += f"; outside: {', '.join(outside)}" if outside else ""
     yield goal("fresh returns covered", found, "0.87 to 0.94", not outside)
     yield from known_goals(groups)
+    yield from period_goals(groups)
     gains = [value for value in (gain(groups[name], baseline) for name in coverage) if value is not None]
     if gains:
         better, wanted = sum(value > 0.0 for value in gains), int(np.ceil(0.9 * len(gains)))
         text = "log density of returns over the baseline"
         yield goal(text, f"{mean(gains):+.3f} nats in the mean", "0.1", mean(gains) >= 0.1)
         yield goal("and better on", f"{better} of {len(gains)} streams", wanted, better >= wanted)
+
+
+def period_goals(groups):
+    """How near the periods of wheels are that nobody told."""
+    wheels = {f"{r['stream']}:{r['seed']}": r["ours"]["period_off"] for g in groups.values() for r in g if r["ours"]}
+    wheels = {name: off for name, off in wheels.items() if name.startswith("wheel/")}
+    if wheels:
+        wrong = [f"{name} {number(off, '.3f')}" for name, off in wheels.items() if off is None or off > 0.02]
+        worst = max((off for off in wheels.values() if off is not None), default=None)
+        found = f"{number(worst, '.4f')} at most, of {len(wheels)}" + (f"; not on {', '.join(wrong)}" if wrong else "")
+        yield goal("periods that were found, off by", found, "0.02", not wrong)
 
 
 def known_goals(groups):
