@@ -1,12 +1,16 @@
 """Decisions beside learning: how much they slow it, and whether any comes from an older model than it should.
 
     python benches/acting/calls.py --calls 200000 [--turns 4]
+    python benches/acting/calls.py --what-if 200 --rate 2000      plans and courses instead, after 100 000 rows
 
 A producer sends rows of four state variables and three actions as fast as the daemon takes them. In each of the turns
 the daemon learns beside `act` calls that follow each other without a pause, then as long alone. The script counts the
 rows learned per second, and per second of the learning thread's processor time. A decision is stale if its generation
 is below one that an earlier reply named, or below the one that `status` named before the call, or if its revision
 goes back.
+
+With `--what-if` the critic learns where actions lead, too. Once 100 000 rows are learned, plans and courses are asked
+for in turns, one after the other, while rows arrive.
 
 Needs the Python package, and the binary in CRITICD_BIN. Linux only.
 """
@@ -27,6 +31,7 @@ from criticd.daemon import Daemon
 
 STATES, ACTIONS, PIECE = 4, 3, 256
 STATUS_EVERY = 500
+BEHIND = 100_000
 CONFIG = """
 [[critic]]
 name = "q"
@@ -39,10 +44,10 @@ refit_budget_s = 2.0
 """
 
 
-def produce(control: str, over: Any) -> None:
-    """Send pieces of a random walk that likes to be in the middle, until `over`."""
+def produce(control: str, over: Any, rate: float) -> None:
+    """Send pieces of a random walk that likes to be in the middle, until `over`; from row `BEHIND` on at this rate."""
     random = np.random.default_rng(1)
-    state = np.zeros(STATES)
+    state, sent = np.zeros(STATES), 0
     with Sender(control, reliable=True, stream="walk") as sender:
         while not over.is_set():
             actions = random.integers(0, ACTIONS, PIECE)
@@ -52,6 +57,9 @@ def produce(control: str, over: Any) -> None:
                 states[t + 1] = 0.9 * states[t] + 0.2 * (actions[t] - 1) + random.uniform(-0.3, 0.3, STATES)
             state = states[-1]
             sender.send_trajectory(states, -np.abs(states[1:]).sum(axis=1), actions=actions.astype(float))
+            sent += PIECE
+            if sent > BEHIND:
+                time.sleep(PIECE / rate)
 
 
 def processor_s(pid: int) -> dict[str, float]:
@@ -105,21 +113,56 @@ def calls(client: Client, count: int) -> tuple[np.ndarray, int, int]:
     return taken, stale, len(generations)
 
 
+def what_if(client: Client, count: int) -> None:
+    """Ask for plans and courses in turns, `count` of each, and print how long they take."""
+
+    def knows() -> bool:
+        critic = client.status()["critics"][0]
+        return critic["learned"] >= BEHIND and critic["actions"]["world"]["elements"] > 0
+
+    while not knows():
+        time.sleep(0.5)
+    reward = "-abs(state_0 - 0.6)"
+    asked = {
+        "plan": client.plan,
+        "plan for an expression": lambda: client.plan(reward),
+        "rollout, the policy that acted": client.rollout,
+        "rollout, the best action": lambda: client.rollout(policy="best"),
+        "rollout, a plan": lambda: client.rollout(reward=reward),
+    }
+    taken = {name: np.empty(count) for name in asked}
+    for k in range(count):
+        for name, ask in asked.items():
+            started = time.perf_counter()
+            ask()
+            taken[name][k] = time.perf_counter() - started
+    for name, each in taken.items():
+        print(f"{name}: {1e3 * np.median(each):.1f} ms, p99 {1e3 * np.quantile(each, 0.99):.1f} ms, of {count}")
+    critic = client.status()["critics"][0]
+    print(f"{critic['learned']} rows learned, refits {critic['refit']['started']}, {critic['actions']['world']}")
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--warm-s", type=float, default=20.0, help="seconds of learning before the first turn")
+    parser.add_argument("--what-if", type=int, default=0, metavar="N", help="ask for N plans and courses of each kind")
+    parser.add_argument("--rate", type=float, default=np.inf, help="rows a second once 100 000 are sent")
     parser.add_argument("--set", action="append", default=[], help="a setting of the daemon, KEY=VALUE")
     options = parser.parse_args()
     each = options.calls // options.turns
     context = multiprocessing.get_context("spawn")
     over = context.Event()
-    with Daemon(*options.set, config=CONFIG) as daemon, daemon.client() as client:
-        producer = context.Process(target=produce, args=(daemon.endpoints.control, over))
+    config = CONFIG + "world = true\n" if options.what_if else CONFIG
+    with Daemon(*options.set, config=config) as daemon, daemon.client() as client:
+        producer = context.Process(target=produce, args=(daemon.endpoints.control, over, options.rate))
         producer.start()
         try:
+            if options.what_if:
+                what_if(client, options.what_if)
+                return
             time.sleep(options.warm_s)
             ratios, thrifts, taken, stale = [], [], [], 0
             for turn in range(options.turns):
