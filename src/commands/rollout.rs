@@ -252,7 +252,8 @@ impl Rollout {
         };
         let starts = from.as_ref().map_or(begin.len(), |states| states.len() / of.rows.dim);
         let (model, at) = self.tables(of, acting, from, &begin)?;
-        let led = of.dynamics.led(&model, &at, &functions, (self.steps, of.ends())).map_err(fault)?;
+        let motion = model.motion().map_err(fault)?;
+        let led = of.dynamics.led(&motion, &at, &functions, (self.steps, of.ends())).map_err(fault)?;
         let reach = of.reach(path, &functions, (shown.len(), self.steps))?;
         Ok(Found { shown, led, reach, starts })
     }

@@ -40,7 +40,8 @@ pub(super) fn add(
     };
     let model = at(policy, &of.answered(), &of.dynamics.after().states())?;
     let from = at(policy, &starts, &of.states_of(&starts))?;
-    match of.known().value(Wanted::Observed(0), evaluate.discount, &model, &from) {
+    let motion = model.motion().map_err(|e| in_file(path, e))?;
+    match of.known().value(Wanted::Observed(0), evaluate.discount, &motion, &from) {
         Ok(Valued { value, error, radius, unsupported, refused }) => {
             let interval = refused.is_empty().then(|| Estimate { value, error }.interval());
             document["estimates"]["model"] = json!({"value": value, "error": error, "interval": interval});

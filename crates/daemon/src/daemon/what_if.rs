@@ -13,7 +13,9 @@ use crate::transition::without_unit;
 use crate::wire::{
     Answers, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json, plan_to_json,
 };
-use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Rewarded, Wanted, WorldError};
+use crate::world::{
+    Acting, Expression, Known, Learned, Names, Planned, Rewarded, UNSUPPORTED_MAX, Valued, Wanted, WorldError,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -115,9 +117,6 @@ pub struct WhatIfJob {
     pub at: (u64, u64, f64),
 }
 
-/// What a policy does in some states (n, D).
-type Policy<'a> = Box<dyn Fn(&[f64]) -> Result<Acting, WireError> + 'a>;
-
 /// A reward, as it was asked for.
 struct Reward {
     text: String,
@@ -185,15 +184,20 @@ impl WhatIfJob {
         let starts = self.starts(request.starts.as_ref(), known)?;
         let value = |numbers: &[f64]| reward.of.value(numbers);
         let wanted = reward.of.wanted(&value);
-        let policy = self.policy(&request.policy, known, (wanted, discount), &starts)?;
-        let (model, from) = (policy(&elements)?, policy(&starts)?);
+        let (model, from) = self.acting(&request.policy, known, (wanted, discount), (&elements, &starts))?;
+        let motion = model.motion().map_err(refused)?;
         let functions = |state: &[f64]| shown.iter().map(|show| show.value(state)).collect::<Vec<f64>>();
         let steps = (request.steps, self.learned.ends());
-        let led = known.dynamics.led(&model, &from, &functions, steps).map_err(refused)?;
+        let led = known.dynamics.led(&motion, &from, &functions, steps).map_err(refused)?;
         let reach = self.learned.reach(&functions, shown.len(), request.steps).map_err(refused)?;
         let names: Vec<String> = shown.iter().map(|show| show.text.clone()).collect();
         let mut found = course_to_json(&led, reach.as_ref(), &names, starts.len() / dim);
-        found["value"] = match known.value(wanted, discount, &model, &from) {
+        found["value"] = match known.value(wanted, discount, &motion, &from) {
+            Ok(Valued { unsupported: share, .. })
+                if matches!(request.policy, PolicyAsked::Plan(_)) && share > UNSUPPORTED_MAX =>
+            {
+                return Err(refused(WorldError::Unsupported { share, max: UNSUPPORTED_MAX }));
+            }
             Ok(valued) => json!({
                 "reward": reward.text,
                 "discount": discount,
@@ -211,34 +215,36 @@ impl WhatIfJob {
         Ok(Answer::Rollout(found))
     }
 
-    /// Who acts, in any states.
-    fn policy<'a>(
-        &'a self,
-        asked: &'a PolicyAsked,
-        known: &'a Known<'a>,
-        (wanted, discount): (Wanted<'a>, f64),
-        starts: &[f64],
-    ) -> Result<Policy<'a>, WireError> {
-        Ok(match asked {
-            PolicyAsked::Acted => Box::new(|states| known.acted(states).map_err(refused)),
+    /// What a policy does at the elements of C and in the states to begin in.
+    fn acting(
+        &self,
+        asked: &PolicyAsked,
+        known: &Known<'_>,
+        (wanted, discount): (Wanted<'_>, f64),
+        (elements, starts): (&[f64], &[f64]),
+    ) -> Result<(Acting, Acting), WireError> {
+        let both = |policy: &dyn Fn(&[f64]) -> Result<Acting, WorldError>| -> Result<_, WireError> {
+            Ok((policy(elements).map_err(refused)?, policy(starts).map_err(refused)?))
+        };
+        match asked {
+            PolicyAsked::Acted => both(&|states| known.acted(states)),
             PolicyAsked::Best => {
                 let actor = self
                     .actor
                     .as_deref()
                     .ok_or_else(|| WireError::new(ErrorCode::NotReady, "the critic has no values of actions yet"))?;
-                Box::new(|states| known.choosing(&|state| best(actor, state), states).map_err(refused))
+                both(&|states| known.choosing(&|state| best(actor, state), states))
             }
             PolicyAsked::Plan(_) => {
-                let planned = known.plan(wanted, discount, starts).map_err(refused)?;
-                Box::new(move |states| known.planned(&planned.plan, wanted, states).map_err(refused))
+                let decided = known.decided(wanted, discount, starts).map_err(refused)?;
+                Ok((decided.model, decided.from))
             }
             PolicyAsked::Answered(asked, answers) => {
                 self.check_answers(asked, answers, known)?;
                 let space = self.learned.space();
-                let each = |i: usize| answer(space, answers, i);
-                Box::new(move |states| known.answered(&asked.values, &each, states).map_err(refused))
+                both(&|states| known.answered(&asked.values, &|i| answer(space, answers, i), states))
             }
-        })
+        }
     }
 
     /// # Errors

@@ -5,29 +5,30 @@ use super::error::WorldError;
 use super::evaluation::course;
 use super::table::Table;
 use super::{BLOCK, Transitions};
-use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, product, solve_lower};
+use crate::math::dense::{Matrix, Op, dot, multiply, product, solve_lower_transposed};
 use crate::math::kernel::{Kernel, Metric, Points, Profile};
 
 /// Share of the mass that must still be alive for a mean over it to be stated.
 const ALIVE_MIN: f64 = 0.05;
 
-/// Mass at the elements of C that actions lead on, one after the other, whether or not a table has them.
+/// Mass at the elements of C that actions lead on, whether or not a table has them: of many chains at a time.
 ///
-/// The kernel of D is a product of one over states and one over actions, so that a step costs O(d (d + m)):
+/// The kernel of D is a product of one over states and one over actions, so that a step of a chain costs O(d m):
 /// ```text
-/// mass <- alpha' = L_C^-T U' L_D^-1 (v0 e(a) * (E mass) + b sum mass)        E: of D's states with C, e: of D's actions with a
+/// mass <- alpha' = (L_C^-T U' L_D^-1) (v0 e(a) * (E mass) + b sum mass)      E: of D's states with C, e: of D's actions with a
 /// ```
 #[derive(Debug)]
 struct Leader<'a> {
     dynamics: &'a Dynamics,
     /// E (d, m).
     between: Matrix,
+    /// L_C^-T U' L_D^-1 (m, d).
+    onward: Matrix,
     /// The kernel over the coordinates of actions alone, and D in it.
     actions: Kernel,
     elements: Points,
-    /// An input whose action is replaced, and what becomes of it.
-    input: Vec<f64>,
-    covariances: Vec<f64>,
+    /// (d, k) for k chains.
+    covariances: Matrix,
     near: Matrix,
 }
 
@@ -56,34 +57,37 @@ impl<'a> Leader<'a> {
         let mut between = Matrix::zeros(before.len(), after.len());
         let places = of_states.project(dim, &before.inputs().normalise(&padded));
         of_states.block(&elements(&of_states), &places, &mut between.view_mut());
+        let mut turned = dynamics.turned().transpose();
+        solve_lower_transposed(before.dictionary().factor().view(), turned.view_mut());
         Self {
             elements: elements(&actions),
             actions,
             between,
-            input: vec![0.0; dim],
-            covariances: vec![0.0; before.len()],
-            near: Matrix::zeros(before.len(), 1),
+            onward: turned.transpose(),
+            covariances: Matrix::default(),
+            near: Matrix::default(),
             dynamics,
         }
     }
 
-    /// Lead `mass` (m,) on by the action with these coordinates.
-    fn step(&mut self, mass: &mut [f64], action: &[f64]) {
+    /// Lead each column of `mass` (m, k) on by the action at its place in `inputs` (k, D + width), whose states do not count.
+    fn step(&mut self, mass: &mut Matrix, inputs: &[f64]) {
         let before = self.dynamics.before();
-        let (dim, width) = (before.dim(), action.len());
-        self.input[dim - width..].copy_from_slice(action);
-        let place = self.actions.project(dim, &before.inputs().normalise(&self.input));
-        self.actions.block(&self.elements, &place, &mut self.near.view_mut());
-        let (there, view) = (View::column(mass), self.between.view());
-        multiply(ViewMut::column(&mut self.covariances), false, 1.0, view, Op::Plain, there, Op::Plain);
+        let places = self.actions.project(before.dim(), &before.inputs().normalise(inputs));
+        self.near.renew(before.len(), mass.cols());
+        self.covariances.renew(before.len(), mass.cols());
+        self.actions.block(&self.elements, &places, &mut self.near.view_mut());
+        let between = self.between.view();
+        multiply(self.covariances.view_mut(), false, 1.0, between, Op::Plain, mass.view(), Op::Plain);
         let kernel = before.dictionary().kernel();
-        let all = kernel.bias_variance * mass.iter().sum::<f64>();
-        for (k, near) in self.covariances.iter_mut().zip(self.near.col(0)) {
-            *k = kernel.signal_variance * near * *k + all;
+        for j in 0..mass.cols() {
+            let all = kernel.bias_variance * mass.col(j).iter().sum::<f64>();
+            for (k, near) in self.covariances.col_mut(j).iter_mut().zip(self.near.col(j)) {
+                *k = kernel.signal_variance * near * *k + all;
+            }
         }
-        solve_lower(before.dictionary().factor().view(), ViewMut::column(&mut self.covariances));
-        let features = View::column(&self.covariances);
-        multiply(ViewMut::column(mass), false, 1.0, self.dynamics.turned().view(), Op::Plain, features, Op::Plain);
+        let covariances = self.covariances.view();
+        multiply(mass.view_mut(), false, 1.0, self.onward.view(), Op::Plain, covariances, Op::Plain);
     }
 }
 
@@ -157,24 +161,33 @@ impl Dynamics {
         let rows = of.rows;
         let ends = rows.terminated.contains(&true);
         let elements = Elements::of(&self.after().states(), states, functions);
+        let input = |row: usize| &rows.inputs[row * dim..(row + 1) * dim];
         let mut leader = Leader::new(self);
         let mut out = vec![Ahead::default(); steps];
         for some in starts.chunks(BLOCK) {
-            let inputs: Vec<f64> = some.iter().flat_map(|&i| rows.inputs[i * dim..(i + 1) * dim].to_vec()).collect();
+            let mut inputs = Vec::new();
+            some.iter().for_each(|&row| inputs.extend_from_slice(input(row)));
             let features = self.before().features(&inputs);
             let mut mass = product(self.turned().view(), Op::Plain, features.view(), Op::Plain);
-            for (j, &start) in some.iter().enumerate() {
-                let mut at = start;
-                for (step, ahead) in out.iter_mut().enumerate() {
-                    if rows.terminated[at] {
-                        break;
-                    }
+            let mut at = some.to_vec();
+            for (step, ahead) in out.iter_mut().enumerate() {
+                let mut going = Vec::new();
+                for (j, &row) in at.iter().enumerate().filter(|(_, row)| !rows.terminated[**row]) {
                     ahead.predicted.extend(elements.mean(mass.col(j), ends));
-                    ahead.came.extend(functions(&rows.successors[at * states..(at + 1) * states]));
-                    let Some(next) = of.follows[at].filter(|_| step + 1 < steps) else { break };
-                    at = next;
-                    leader.step(mass.col_mut(j), &rows.inputs[at * dim + states..(at + 1) * dim]);
+                    ahead.came.extend(functions(&rows.successors[row * states..(row + 1) * states]));
+                    going.extend(of.follows[row].map(|next| (j, next)));
                 }
+                if going.is_empty() || step + 1 == steps {
+                    break;
+                }
+                if going.len() < at.len() {
+                    let columns = going.iter().flat_map(|&(j, _)| mass.col(j).to_vec()).collect();
+                    mass = Matrix::from_columns(mass.rows(), going.len(), columns);
+                }
+                at = going.into_iter().map(|(_, next)| next).collect();
+                inputs.clear();
+                at.iter().for_each(|&row| inputs.extend_from_slice(input(row)));
+                leader.step(&mut mass, &inputs);
             }
         }
         out

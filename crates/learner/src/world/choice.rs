@@ -394,8 +394,7 @@ impl<'a> Search<'a> {
         let even = vec![1.0 / choices as f64; n];
         let one = |action: usize| (0..m).flat_map(move |_| (0..choices).map(move |a| f64::from(u8::from(a == action))));
         let some = [0, choices / 2, choices - 1].map(|action| one(action).collect());
-        let radius =
-            |shares: &Vec<f64>| table.evaluate(shares, table.rewards(), 0.0).map_or(f64::INFINITY, |of| of.radius());
+        let radius = |shares: &Vec<f64>| table.motion(shares).map_or(f64::INFINITY, |of| of.radius());
         std::iter::once(&even).chain(&some).map(radius).fold(0.0, f64::max)
     }
 

@@ -5,10 +5,12 @@ use super::basis::Basis;
 use super::error::WorldError;
 use super::table::Table;
 use crate::math::dense::{
-    Cholesky, Matrix, Op, Scratch, View, axpy, dot, multiply, product, rank_k, solve_lower, solve_lower_transposed,
+    Cholesky, Matrix, Op, PanelInverses, Scratch, View, axpy, dot, multiply, product, rank_k, solve_lower,
+    solve_lower_transposed,
 };
 use crate::math::hull::unbiased;
 use crate::math::kernel::Points;
+use std::sync::Arc;
 
 /// The model of the transition: A, its factor, and what follows of it.
 #[derive(Clone, Debug)]
@@ -16,8 +18,9 @@ pub struct Dynamics {
     before: Basis,
     after: Basis,
     pub(super) ridge: f64,
-    /// A = L L'.
+    /// A = L L', and what helps to solve with L for many columns.
     pub(super) system: Cholesky,
+    inverses: PanelInverses,
     /// (U L_C^-1)' (m, d): alpha = turned psi.
     turned: Matrix,
     /// A^-1 P (d, H + 1).
@@ -36,7 +39,8 @@ impl Dynamics {
     ) -> Self {
         let mut turned = embeddings.transpose();
         solve_lower_transposed(after.dictionary().factor().view(), turned.view_mut());
-        Self { before, after, ridge, system, turned, outcomes }
+        let inverses = PanelInverses::of(system.factor());
+        Self { before, after, ridge, system, inverses, turned, outcomes }
     }
 
     /// D.
@@ -90,7 +94,7 @@ impl Dynamics {
         let heads = outcomes.cols() - 1;
         Ok(Table {
             actions,
-            mass: product(self.turned.view(), Op::Plain, features.view(), Op::Plain),
+            mass: Arc::new(product(self.turned.view(), Op::Plain, features.view(), Op::Plain)),
             rewards: Matrix::from_columns(
                 outcomes.rows(),
                 heads,
@@ -99,14 +103,21 @@ impl Dynamics {
             termination: outcomes.col(heads).to_vec(),
             variance: self.variance(&features),
             signal: self.before.signal(),
-            features,
+            features: Arc::new(features),
         })
     }
 
     /// v of inputs with features psi (d, n): k(z, z) - psi'psi + ridge psi'A^-1 psi, in the unit of the kernel.
     fn variance(&self, features: &Matrix) -> Vec<f64> {
-        let mut halves = features.clone();
-        solve_lower(self.system.factor().view(), halves.view_mut());
+        let (mut given, factor) = (features.clone(), self.system.factor().view());
+        let halves = if self.inverses.are_worth_it(given.cols()) {
+            let mut out = Matrix::zeros(given.rows(), given.cols());
+            self.inverses.solve_lower(factor, given.view_mut(), out.view_mut());
+            out
+        } else {
+            solve_lower(factor, given.view_mut());
+            given
+        };
         let learned = |j: usize| self.ridge * dot(halves.col(j), halves.col(j));
         (0..features.cols()).map(|j| self.before.dictionary().residual(features.col(j)) + learned(j)).collect()
     }

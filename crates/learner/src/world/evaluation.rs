@@ -22,44 +22,86 @@ pub struct Evaluation {
 }
 
 impl Table {
-    /// Values of the policy with these `probabilities` (m, A), row-major, of its actions at the elements of C, whose table this must be:
+    /// Where the policy with these `probabilities` (m, A), row-major, of its actions leads from the elements of C, whose table this must
+    /// be. O(m^3), once for all that is asked of the policy.
+    ///
+    /// # Errors
+    /// The table is not that of C, or probabilities are none.
+    pub fn motion<'a>(&'a self, probabilities: &'a [f64]) -> Result<Motion<'a>, WorldError> {
+        self.of_successors()?;
+        self.check(probabilities)?;
+        let turned = self.under(&self.mass, probabilities);
+        let radius = spectral_radius(&turned)?;
+        Ok(Motion { table: self, probabilities, inputs: &[], turned, radius })
+    }
+
+    /// [`Motion::evaluate`] of the policy with these `probabilities` (m, A).
+    ///
+    /// # Errors
+    /// As [`Table::motion`] and [`Motion::evaluate`].
+    pub fn evaluate(&self, probabilities: &[f64], rewards: &Matrix, discount: f64) -> Result<Evaluation, WorldError> {
+        self.motion(probabilities)?.evaluate(rewards, discount)
+    }
+}
+
+/// Where a policy leads from the elements of C, whatever is asked of it.
+#[derive(Clone, Debug)]
+pub struct Motion<'a> {
+    /// Of C.
+    table: &'a Table,
+    /// (m, A).
+    probabilities: &'a [f64],
+    /// (m A, D + width) C with the policy's actions; empty where they are not known.
+    pub(super) inputs: &'a [f64],
+    /// M' (m, m).
+    turned: Matrix,
+    radius: f64,
+}
+
+impl Motion<'_> {
+    /// Spectral radius of M.
+    pub fn radius(&self) -> f64 {
+        self.radius
+    }
+
+    /// The table and the probabilities.
+    pub(super) fn of(&self) -> (&Table, &[f64]) {
+        (self.table, self.probabilities)
+    }
+
+    /// Values of the policy at the elements of C:
     /// ```text
     /// (I - gamma M) V = sum_a pi r           M = sum_a pi(a | c) alpha(c, a)'                                         (Y4)
     /// ```
     /// for each column of `rewards` (m A, k), which may be learned ([`Table::rewards`]) or known. O(m^3).
     ///
     /// # Errors
-    /// The table is not that of C, lengths do not fit, probabilities or discount are none, or gamma times the spectral radius of M is not
-    /// below 1.
-    pub fn evaluate(&self, probabilities: &[f64], rewards: &Matrix, discount: f64) -> Result<Evaluation, WorldError> {
-        self.of_successors()?;
-        self.check(probabilities)?;
-        self.sized("rewards", rewards.rows())?;
+    /// Lengths that do not fit, a discount that is none, or gamma times the spectral radius of M is not below 1.
+    pub fn evaluate(&self, rewards: &Matrix, discount: f64) -> Result<Evaluation, WorldError> {
+        let (table, radius) = (self.table, self.radius);
+        table.sized("rewards", rewards.rows())?;
         check_discount(discount)?;
-        let mut turned = self.under(&self.mass, probabilities);
-        let radius = spectral_radius(&turned)?;
         if radius.is_nan() || discount * radius >= 1.0 {
             return Err(WorldError::Unstable { radius, discount });
         }
-        for j in 0..turned.cols() {
-            turned.col_mut(j).iter_mut().for_each(|value| *value *= -discount);
-            *turned.at_mut(j, j) += 1.0;
+        let mut system = self.turned.clone();
+        for j in 0..system.cols() {
+            system.col_mut(j).iter_mut().for_each(|value| *value *= -discount);
+            *system.at_mut(j, j) += 1.0;
         }
-        let mean = self.under(&rewards.transpose(), probabilities).transpose();
-        let values = solve_general(&turned.transpose(), &mean)?;
-        let features = self.under(&self.features, probabilities);
-        Ok(Evaluation { values, radius, discount, system: turned, features })
+        let mean = table.under(&rewards.transpose(), self.probabilities).transpose();
+        let values = solve_general(&system.transpose(), &mean)?;
+        let features = table.under(&table.features, self.probabilities);
+        Ok(Evaluation { values, radius, discount, system, features })
     }
 
-    /// Share, from 0 to 1, of the discounted mass of a policy that starts in the states of `from` and that rows do not
-    /// [support](Table::unsupported): the indicator of that as a cumulant. Probabilities are those of the policy at C, whose table this
-    /// must be, and in `from`.
+    /// Share, from 0 to 1, of the discounted mass of the policy that starts in the states of `from`, where it has the probabilities
+    /// `starting`, and that rows do not [support](Table::unsupported): the indicator of that as a cumulant.
     ///
     /// # Errors
-    /// As [`Table::evaluate`], or the share is above `max` (in general [`super::UNSUPPORTED_MAX`]).
+    /// As [`Motion::evaluate`], or the share is above `max` (in general [`super::UNSUPPORTED_MAX`]).
     pub fn support(
         &self,
-        probabilities: &[f64],
         (from, starting): (&Table, &[f64]),
         discount: f64,
         (above, max): (f64, f64),
@@ -69,7 +111,7 @@ impl Table {
             let far = of.unsupported(above).map(|far| f64::from(u8::from(far)));
             Matrix::from_columns(of.mass.cols(), 2, far.chain(std::iter::repeat_n(1.0, of.mass.cols())).collect())
         };
-        let found = self.evaluate(probabilities, &cumulants(self), discount)?;
+        let found = self.evaluate(&cumulants(self.table), discount)?;
         let values = found.action_values(from, &cumulants(from))?;
         let sum = |k: usize| dot(values.col(k), starting);
         let share = (sum(0) / sum(1)).clamp(0.0, 1.0);
@@ -136,7 +178,7 @@ impl Evaluation {
     pub fn covariance(
         &self,
         dynamics: &Dynamics,
-        (rows, weight): (&Transitions<'_>, f64),
+        (rows, weight): (Transitions<'_>, f64),
         (of, observed): (usize, Option<usize>),
         prior: impl FnOnce(f64) -> f64,
     ) -> Result<(f64, Matrix), WorldError> {
@@ -144,7 +186,7 @@ impl Evaluation {
         let all = self.deviating(dynamics, Matrix::identity(d), dynamics.turned(), of, observed)?;
         let mut out = Matrix::zeros(d, d);
         let mut squares = 0.0;
-        all.visit(rows, &mut |deltas, along| {
+        all.visit(&rows, &mut |deltas, along| {
             squares += dot(deltas, deltas);
             for (j, delta) in deltas.iter().enumerate() {
                 along.col_mut(j).iter_mut().for_each(|share| *share *= delta);
@@ -156,24 +198,6 @@ impl Evaluation {
         rank_k(out.view_mut(), ridge, all.directions.view(), Op::Transposed);
         out.mirror_lower();
         Ok((signal, out))
-    }
-
-    /// Mean square of delta (Y7) over `rows`: noise, and what the model cannot express.
-    ///
-    /// # Errors
-    /// As [`Evaluation::deviation`].
-    pub fn open(
-        &self,
-        dynamics: &Dynamics,
-        rows: &Transitions<'_>,
-        (of, observed): (usize, Option<usize>),
-    ) -> Result<f64, WorldError> {
-        let none = |rows: usize| Matrix::zeros(rows, 1);
-        let all =
-            self.deviating(dynamics, none(dynamics.before().len()), &none(dynamics.after().len()), of, observed)?;
-        let mut squares = 0.0;
-        all.visit(rows, &mut |deltas, _| squares += dot(deltas, deltas));
-        Ok(squares / rows.terminated.len().max(1) as f64)
     }
 
     /// [`Evaluation::deviation`] along `directions` f (d, n) whose embedding W'f (m, n) is `led`.
@@ -197,7 +221,7 @@ impl Evaluation {
         solve_lower(factor.view(), ViewMut::column(&mut next));
         next.iter_mut().for_each(|value| *value *= self.discount);
         let sums = vec![0.0; directions.cols()];
-        Ok(Deviation { dynamics, directions, weights, next, observed, sums })
+        Ok(Deviation { dynamics, directions, weights, next, observed, sums, squares: 0.0, rows: 0 })
     }
 }
 
@@ -218,6 +242,9 @@ pub struct Deviation<'a> {
     next: Vec<f64>,
     observed: Option<usize>,
     sums: Vec<f64>,
+    /// Sum of delta^2, and of how many rows.
+    squares: f64,
+    rows: usize,
 }
 
 impl Deviation<'_> {
@@ -227,14 +254,21 @@ impl Deviation<'_> {
     /// # Panics
     /// If columns do not fit.
     pub fn add(&mut self, rows: &Transitions<'_>, weight: f64) {
-        let mut sums = std::mem::take(&mut self.sums);
+        let (mut sums, mut squares) = (std::mem::take(&mut self.sums), self.squares);
         self.visit(rows, &mut |deltas, along| {
+            squares += dot(deltas, deltas);
             for (j, delta) in deltas.iter().enumerate() {
                 let shares = sums.iter_mut().zip(along.col(j));
                 shares.for_each(|(sum, share)| *sum += weight * (delta * share).powi(2));
             }
         });
-        self.sums = sums;
+        (self.sums, self.squares) = (sums, squares);
+        self.rows += rows.terminated.len();
+    }
+
+    /// Mean square of delta over the rows so far: noise, and what the model cannot express.
+    pub fn open(&self) -> f64 {
+        self.squares / self.rows.max(1) as f64
     }
 
     /// Block by block: delta of each row (k,), and what its features are along the directions (q, k).

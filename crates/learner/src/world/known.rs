@@ -1,9 +1,9 @@
 //! What is asked of a model of the transition: plans, courses, and how far these can be believed.
 
-use super::{Ahead, Course, Dynamics, Error, Evaluation, Plan, Planning, Table, Transitions, WorldError};
+use super::{Ahead, Course, Dynamics, Error, Evaluation, Motion, Plan, Planning, Table, Transitions, WorldError};
 use super::{RADIUS_DOUBTED, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX};
 use crate::action::{ActionSpace, first_largest};
-use crate::math::dense::{Matrix, dot};
+use crate::math::dense::{Matrix, Op, View, dot, product};
 use crate::math::kernel::Points;
 use crate::snapshot::{Ask, Snapshot};
 
@@ -22,6 +22,8 @@ const NEIGHBOURS: usize = 1200;
 const PAIRS_MIN: usize = 10;
 /// Error over spread up to which predictions are of use.
 const OF_USE: f64 = 0.5;
+/// What counts as beyond the rows, and how much of an answer may.
+const LIMITS: (f64, f64) = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
 
 /// The reward that is planned for.
 #[derive(Clone, Copy)]
@@ -73,6 +75,38 @@ impl Dynamics {
     }
 }
 
+impl Acting {
+    /// Features of D (d, 1) in the mean over its states.
+    fn mean_features(&self) -> Matrix {
+        let states = self.table.states() as f64;
+        let shares: Vec<f64> = self.shares.iter().map(|share| share / states).collect();
+        product(self.table.features.view(), Op::Plain, View::column(&shares), Op::Plain)
+    }
+
+    /// Where it leads from C, in whose states it acts.
+    ///
+    /// # Errors
+    /// As [`Table::motion`].
+    pub fn motion(&self) -> Result<Motion<'_>, WorldError> {
+        let mut motion = self.table.motion(&self.shares)?;
+        motion.inputs = &self.inputs;
+        Ok(motion)
+    }
+}
+
+/// A plan, and what it does.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The plan at C.
+    pub plan: Plan,
+    /// What it does there.
+    pub model: Acting,
+    /// What it does in the states that it starts in.
+    pub from: Acting,
+    /// Mean over these of the best action's value.
+    pub value: f64,
+}
+
 /// A plan, and the values of actions that are published of it.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -113,34 +147,15 @@ impl Known<'_> {
     /// Plan for a reward, valued in the states `starts` (k, D).
     ///
     /// # Errors
-    /// As [`Table::plan`] and [`Table::support`]: more than [`UNSUPPORTED_MAX`] of what follows from the starts is supported by no row.
+    /// As [`Known::decided`] and [`Motion::support`]: more than [`UNSUPPORTED_MAX`] of what follows from the starts is supported by no row.
     pub fn plan(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Planned, WorldError> {
-        let (dynamics, choices) = (self.dynamics, self.space.candidate_count());
-        let at_states = self.pairs(&dynamics.after().states());
-        let at_c = dynamics.entries(&at_states, choices)?;
-        let rewards = self.rewards(wanted, &at_states, &at_c);
-        if let Some(wrong) = rewards.iter().find(|reward| !reward.is_finite()) {
-            return Err(WorldError::Reward(*wrong));
-        }
-        let unsupported_above = Some(UNSUPPORTED_ABOVE);
-        let plan = at_c.plan(&Planning { rewards: &rewards, discount, bounds: None, unsupported_above })?;
-        let greedy = Plan::policy(choices, &plan.action_values(&at_c, &rewards)?);
-        let from = self.pairs(starts);
-        let at_starts = dynamics.entries(&from, choices)?;
-        let rewards_there = self.rewards(wanted, &from, &at_starts);
-        if let Some(wrong) = rewards_there.iter().find(|reward| !reward.is_finite()) {
-            return Err(WorldError::Reward(*wrong));
-        }
-        let q = plan.action_values(&at_starts, &rewards_there)?;
-        let first = Plan::policy(choices, &q);
-        let value = dot(&q, &first) / at_starts.states() as f64;
-        let column = Matrix::from_columns(rewards.len(), 1, rewards);
+        let Decided { plan, model, from, value } = self.decided(wanted, discount, starts)?;
+        let motion = model.motion()?;
         let (mut doubts, mut unsupported) = (Vec::new(), None);
-        let evaluation = match at_c.evaluate(&greedy, &column, discount) {
+        let evaluation = match motion.evaluate(&self.column(wanted, &model.inputs, &model.table), discount) {
             Ok(evaluation) => {
                 doubts.extend(evaluation.doubt());
-                let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
-                unsupported = Some(at_c.support(&greedy, (&at_starts, &first), discount, limits)?);
+                unsupported = Some(motion.support((&from.table, &from.shares), discount, LIMITS)?);
                 Some(evaluation)
             }
             Err(why @ WorldError::Unstable { .. }) => {
@@ -153,9 +168,8 @@ impl Known<'_> {
             doubts.push(format!("the sweeps did not come to rest (change {:.1e}): doubt the values", plan.change));
         }
         let some = self.some();
-        let at_some = (&some[..], &dynamics.entries(&some, choices)?);
-        let spread = evaluation.as_ref().map(|of| (of, (&at_starts, &first[..])));
-        let (snapshot, error) = self.published((wanted, discount), &plan, spread, at_some)?;
+        let at_some = (&some[..], &self.dynamics.entries(&some, model.table.actions())?);
+        let (snapshot, error) = self.published((wanted, discount), &plan, (evaluation.as_ref(), &from), at_some)?;
         let alike = self.alike(wanted, &plan, &snapshot, at_some)?;
         if alike < ALIKE_MIN {
             doubts.push(format!(
@@ -168,16 +182,31 @@ impl Known<'_> {
         Ok(Planned { plan, snapshot, value, error, radius, unsupported, alike, doubts })
     }
 
-    /// The policy of a plan in some states (n, D).
+    /// What a plan does at C and in the states `starts` (k, D).
     ///
     /// # Errors
-    /// Lengths that do not fit.
-    pub fn planned(&self, plan: &Plan, wanted: Wanted<'_>, states: &[f64]) -> Result<Acting, WorldError> {
+    /// As [`Table::plan`], or a known reward is not finite there.
+    pub fn decided(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Decided, WorldError> {
         let choices = self.space.candidate_count();
-        let inputs = self.pairs(states);
-        let table = self.dynamics.entries(&inputs, choices)?;
-        let shares = Plan::policy(choices, &plan.action_values(&table, &self.rewards(wanted, &inputs, &table))?);
-        Ok(Acting { inputs, table, shares })
+        let at = |states: &[f64]| {
+            let inputs = self.pairs(states);
+            let table = self.dynamics.entries(&inputs, choices)?;
+            let rewards = self.rewards(wanted, &inputs, &table);
+            match rewards.iter().find(|reward| !reward.is_finite()) {
+                Some(wrong) => Err(WorldError::Reward(*wrong)),
+                None => Ok((inputs, table, rewards)),
+            }
+        };
+        let (inputs, table, rewards) = at(&self.dynamics.after().states())?;
+        let unsupported_above = Some(UNSUPPORTED_ABOVE);
+        let plan = table.plan(&Planning { rewards: &rewards, discount, bounds: None, unsupported_above })?;
+        let shares = Plan::policy(choices, &plan.action_values(&table, &rewards)?);
+        let model = Acting { inputs, table, shares };
+        let (inputs, table, rewards) = at(starts)?;
+        let q = plan.action_values(&table, &rewards)?;
+        let shares = Plan::policy(choices, &q);
+        let value = dot(&q, &shares) / table.states() as f64;
+        Ok(Decided { plan, model, from: Acting { inputs, table, shares }, value })
     }
 
     /// The policy that takes, in each of some states (n, D), the action with the coordinates that `choose` gives for it (width,).
@@ -204,21 +233,35 @@ impl Known<'_> {
         let (least, most) = NEIGHBOURS_EACH;
         let each = (NEIGHBOURS / (states.len() / dim).max(1)).clamp(least, most);
         let (count, bias) = (each.min(n), self.dynamics.before().dictionary().kernel().bias_variance);
+        // Where there are fewer actions than rows that stand for them, each is asked about once.
+        let choices = self.space.choices();
+        let is_few = (1..count).contains(&choices);
         let (mut inputs, mut shares, mut order) = (Vec::new(), Vec::new(), (0..n).collect::<Vec<usize>>());
         for (j, state) in states.chunks_exact(dim).enumerate() {
             let of = near.col(j);
-            order.sort_unstable();
+            order.iter_mut().enumerate().for_each(|(i, place)| *place = i);
             // Of equals the newest.
             order.select_nth_unstable_by(count - 1, |&a, &b| of[b].total_cmp(&of[a]).then(b.cmp(&a)));
             let each: Vec<f64> = order[..count].iter().map(|&i| (of[i] - bias).max(0.0)).collect();
             let sum: f64 = each.iter().sum();
+            let first = shares.len();
+            if is_few {
+                inputs.extend(self.pairs(state));
+                shares.resize(first + choices, 0.0);
+            }
             for (&i, weight) in order[..count].iter().zip(&each) {
-                inputs.extend_from_slice(state);
-                inputs.extend_from_slice(&self.rows.inputs[i * all + dim..(i + 1) * all]);
-                shares.push(if sum > 0.0 { weight / sum } else { 1.0 / count as f64 });
+                let action = &self.rows.inputs[i * all + dim..(i + 1) * all];
+                let share = if sum > 0.0 { weight / sum } else { 1.0 / count as f64 };
+                if is_few {
+                    shares[first + first_largest(action)] += share;
+                } else {
+                    inputs.extend_from_slice(state);
+                    inputs.extend_from_slice(action);
+                    shares.push(share);
+                }
             }
         }
-        self.dynamics.acting(inputs, count, shares)
+        self.dynamics.acting(inputs, if is_few { choices } else { count }, shares)
     }
 
     /// A policy that takes, in each of some states (n, D), the actions with these coordinates (A, width) in these shares (A,): those that
@@ -269,26 +312,22 @@ impl Known<'_> {
         near
     }
 
-    /// What a policy is worth, which acts so at C (`model`) and in some states (`at`), over which the mean is taken: a second opinion beside
-    /// a critic's values. The deviation contains what the rows leave open, and the states.
+    /// What a policy with this `motion` is worth, which acts so in some states (`starts`), over which the mean is taken: a second opinion
+    /// beside a critic's values. The deviation contains what the rows leave open, and the states.
     ///
     /// # Errors
-    /// As [`Table::evaluate`].
+    /// As [`Motion::evaluate`]; a known reward needs the motion that [`Acting::motion`] gives.
     pub fn value(
         &self,
         wanted: Wanted<'_>,
         discount: f64,
-        model: &Acting,
+        motion: &Motion<'_>,
         starts: &Acting,
     ) -> Result<Valued, WorldError> {
         let (dynamics, observed) = (self.dynamics, wanted.observed());
-        let column = |of: &Acting| {
-            let rewards = self.rewards(wanted, &of.inputs, &of.table);
-            Matrix::from_columns(rewards.len(), 1, rewards)
-        };
-        let (Acting { table: at, shares: starting, .. }, shares) = (starts, &model.shares);
-        let found = model.table.evaluate(shares, &column(model), discount)?;
-        let q = found.action_values(at, &column(starts))?;
+        let Acting { inputs, table: at, shares: starting } = starts;
+        let found = motion.evaluate(&self.column(wanted, motion.inputs, motion.of().0), discount)?;
+        let q = found.action_values(at, &self.column(wanted, inputs, at))?;
         let n = at.states() as f64;
         let each = q.col(0).chunks_exact(at.actions()).zip(starting.chunks_exact(at.actions()));
         let values: Vec<f64> = each.map(|(q, shares)| dot(q, shares)).collect();
@@ -298,10 +337,8 @@ impl Known<'_> {
         let mut deviation = found.deviation(dynamics, (&at.pooled(), &pooled), 0, observed)?;
         deviation.add(&self.errors.0, self.errors.1);
         // The prior variance of a weight is what makes the noise over it the ridge.
-        let noise = found.open(dynamics, &self.errors.0, (0, observed))?;
-        let open = deviation.variance(noise / dynamics.ridge)[0];
-        let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
-        let (unsupported, why) = match model.table.support(shares, (at, starting), discount, limits) {
+        let open = deviation.variance(deviation.open() / dynamics.ridge)[0];
+        let (unsupported, why) = match motion.support((at, starting), discount, LIMITS) {
             Ok(share) => (share, None),
             Err(why @ WorldError::Unsupported { share, .. }) => (share, Some(why.to_string())),
             Err(why) => return Err(why),
@@ -331,6 +368,12 @@ impl Known<'_> {
         }
     }
 
+    /// The same as a column.
+    fn column(&self, wanted: Wanted<'_>, inputs: &[f64], table: &Table) -> Matrix {
+        let rewards = self.rewards(wanted, inputs, table);
+        Matrix::from_columns(rewards.len(), 1, rewards)
+    }
+
     fn known_rewards(&self, reward: &dyn Fn(&[f64]) -> f64, inputs: &[f64]) -> Vec<f64> {
         let dim = self.dynamics.after().dim();
         let value = |input: &[f64]| {
@@ -354,7 +397,7 @@ impl Known<'_> {
         &self,
         (wanted, discount): (Wanted<'_>, f64),
         plan: &Plan,
-        evaluation: Option<(&Evaluation, (&Table, &[f64]))>,
+        (evaluation, from): (Option<&Evaluation>, &Acting),
         (some, at_some): (&[f64], &Table),
     ) -> Result<(Snapshot, Option<f64>), WorldError> {
         let (dynamics, observed) = (self.dynamics, wanted.observed());
@@ -369,16 +412,13 @@ impl Known<'_> {
         let range = plan.bounds.1 - plan.bounds.0;
         let mut error = None;
         let spread = match evaluation {
-            Some((evaluation, (at_starts, first))) => {
+            Some(evaluation) => {
                 // Noise over signal is the ridge; without noise something is left open all the same.
                 let prior = |square: f64| (square / dynamics.ridge).max((1e-6 * range).powi(2)).max(f64::MIN_POSITIVE);
-                let (rows, weight) = (&self.errors.0, self.errors.1);
-                let (signal, covariance) = evaluation.covariance(dynamics, (rows, weight), (0, observed), prior)?;
-                let pooled: Vec<f64> = first.iter().map(|p| p / at_starts.states() as f64).collect();
-                let at = (&at_starts.pooled(), &pooled[..]);
-                let mut deviation = evaluation.deviation(dynamics, at, 0, observed)?;
-                deviation.add(rows, weight);
-                error = Some(deviation.variance(signal)[0].sqrt());
+                let (signal, covariance) = evaluation.covariance(dynamics, self.errors, (0, observed), prior)?;
+                let mean = from.mean_features();
+                let turned = product(covariance.view(), Op::Plain, mean.view(), Op::Plain);
+                error = Some(dot(mean.col(0), turned.col(0)).sqrt());
                 Some((signal, covariance))
             }
             None => None,
@@ -434,27 +474,25 @@ pub struct Led {
 }
 
 impl Dynamics {
-    /// The course of `functions` of the state (D,) under a policy, which acts so at C (`model`) and in some states (`at`), over which the
+    /// The course of `functions` of the state (D,) under a policy with this `motion`, which acts so in some states (`at`), over which the
     /// mean is taken. `ends` says whether any row has terminated.
     ///
     /// # Errors
-    /// As [`Dynamics::course`] and [`Table::support`].
+    /// As [`Dynamics::course`] and [`Motion::support`].
     pub fn led(
         &self,
-        Acting { table: model, shares, .. }: &Acting,
+        motion: &Motion<'_>,
         Acting { table: at, shares: starting, .. }: &Acting,
         functions: &dyn Fn(&[f64]) -> Vec<f64>,
         (steps, ends): (usize, bool),
     ) -> Result<Led, WorldError> {
         let starts = at.states() as f64;
-        let starting: Vec<f64> = starting.iter().map(|share| share / starts).collect();
-        let pooled = at.pooled();
-        let course = self.course((model, shares), (&pooled, &starting), functions, (steps, ends))?;
+        let pooled: Vec<f64> = starting.iter().map(|share| share / starts).collect();
+        let course = self.course(motion.of(), (&at.pooled(), &pooled), functions, (steps, ends))?;
         // A discount whose horizon is the course's.
         let discount = 1.0 - 1.0 / (steps as f64 + 1.0);
         let mut doubts = Vec::new();
-        let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
-        let unsupported = match model.support(shares, (&pooled, &starting), discount, limits) {
+        let unsupported = match motion.support((at, starting), discount, LIMITS) {
             Ok(share) => Some(share),
             Err(why @ WorldError::Unstable { .. }) => {
                 doubts.push(format!("{why}; believe the course no further than its reach"));

@@ -3,15 +3,16 @@
 use super::error::WorldError;
 use crate::math::dense::{Matrix, axpy, dot};
 use crate::math::hull::nearest;
+use std::sync::Arc;
 
 /// Where the model goes from n states with A actions each; entry i A + a is that of state i with action a.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub(super) actions: usize,
-    /// psi (d, n A).
-    pub(super) features: Matrix,
-    /// alpha (m, n A).
-    pub(super) mass: Matrix,
+    /// psi (d, n A), which copies share.
+    pub(super) features: Arc<Matrix>,
+    /// alpha (m, n A), which copies share.
+    pub(super) mass: Arc<Matrix>,
     /// (n A, H).
     pub(super) rewards: Matrix,
     pub(super) termination: Vec<f64>,
@@ -76,10 +77,11 @@ impl Table {
     /// If `hull` is of other elements.
     pub fn projected(&self, hull: &Matrix) -> Self {
         let mut out = self.clone();
+        let mass = Arc::make_mut(&mut out.mass);
         let mut with_target = vec![0.0; hull.rows()];
         for (j, &termination) in self.termination.iter().enumerate() {
             let share = (1.0 - termination).clamp(0.0, 1.0);
-            let alpha = out.mass.col_mut(j);
+            let alpha = mass.col_mut(j);
             if share < 1e-12 {
                 alpha.fill(0.0);
                 continue;

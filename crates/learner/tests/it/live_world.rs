@@ -245,7 +245,9 @@ fn it_plans_for_a_reward_that_no_row_had_and_its_reach_is_measured_by_rows_that_
     // The policy that acted stays where it is, in the mean.
     let (elements, from) = (known.dynamics.after().states(), vec![0.1]);
     let (model, at) = (known.acted(&elements).unwrap(), known.acted(&from).unwrap());
-    let led = dynamics.led(&model, &at, &|state| state.to_vec(), (5, learned.ends())).unwrap();
+    assert_eq!((model.shares.len(), at.shares.len()), (2 * elements.len(), 2), "each action once");
+    assert!(model.shares.chunks_exact(2).all(|of| (of[0] + of[1] - 1.0).abs() < 1e-12 && of[0].min(of[1]) > 0.2));
+    let led = dynamics.led(&model.motion().unwrap(), &at, &|state| state.to_vec(), (5, learned.ends())).unwrap();
     assert!((led.course[0].means[0] - 0.1).abs() < 0.1, "{:?}", led.course);
     // Along the actions that were taken a few steps are nearly certain.
     let reach = learned.reach(&|state| state.to_vec(), 1, 5).unwrap().expect("rows have come since");
@@ -256,7 +258,7 @@ fn it_plans_for_a_reward_that_no_row_had_and_its_reach_is_measured_by_rows_that_
     let right = |_: usize| (vec![0.0, 1.0], vec![1.0]);
     let model = known.answered(&[0.0], &right, &elements).unwrap();
     let at = known.answered(&[0.0], &right, &from).unwrap();
-    let valued = known.value(Wanted::Known(&reward), 0.9, &model, &at).unwrap();
+    let valued = known.value(Wanted::Known(&reward), 0.9, &model.motion().unwrap(), &at).unwrap();
     // From 0.1 it passes 0.6 and stays at 1, 0.4 away.
     let truth: f64 = (0..200).map(|t| 0.9f64.powi(t) * reward(&[(0.1 + 0.2 * f64::from(t)).min(1.0)])).sum();
     assert!((valued.value - truth).abs() < 0.15 * truth.abs(), "{valued:?}, {truth}");

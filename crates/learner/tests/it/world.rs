@@ -266,7 +266,8 @@ fn actions_that_no_row_tried_are_valued_at_the_least_and_told_of() {
     let q = plan.action_values(&start, &[-1.0; 2]).unwrap();
     assert!(q[0] > q[1] && q[1] == plan.bounds.0, "{q:?}");
     let limits = (UNSUPPORTED_ABOVE, UNSUPPORTED_MAX);
-    let share = |policy: [f64; 2], limits| at_c.support(&policy.repeat(3), (&start, &policy), 0.9, limits);
+    let share =
+        |policy: [f64; 2], limits| at_c.motion(&policy.repeat(3)).unwrap().support((&start, &policy), 0.9, limits);
     assert_eq!(share([1.0, 0.0], limits), Ok(0.0));
     // One in two of the first step, and what follows it of those that are known.
     let half = share([0.5, 0.5], (UNSUPPORTED_ABOVE, 1.0)).unwrap();
@@ -298,6 +299,19 @@ fn chains_through_categories_are_led_on_as_the_tables_lead_them() {
         let (led, told) = (ahead[step].predicted[0], course[step].means[0]);
         assert!((led - told).abs() < 1e-9 && (led - came).abs() < 0.05, "{step}: {led}, {told}");
         assert_eq!(ahead[step].came, [came]);
+    }
+    // Chains that end sooner or later, and with a row that terminates, are led on side by side as each alone.
+    let rows = Transitions { terminated: &[false, false, true], ..rows };
+    for follows in [[Some(1), Some(2), None], [Some(1), None, None], [None, Some(2), None]] {
+        let of = Chained { rows, follows: &follows };
+        let together = dynamics.ahead(&of, &[2, 0, 1], &state, 3);
+        let alone = [2, 0, 1].map(|start| dynamics.ahead(&of, &[start], &state, 3));
+        for (step, found) in together.iter().enumerate() {
+            let expected: Vec<f64> = alone.iter().flat_map(|of| of[step].predicted.clone()).collect();
+            assert!(error(&found.predicted, &expected) < 1e-12, "{found:?}, {expected:?}");
+            assert_eq!(found.came, alone.iter().flat_map(|of| of[step].came.clone()).collect::<Vec<f64>>());
+        }
+        assert_eq!(together[0].came, [2.0, 1.0], "nothing follows what terminates");
     }
 }
 
