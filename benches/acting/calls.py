@@ -113,7 +113,7 @@ def calls(client: Client, count: int) -> tuple[np.ndarray, int, int]:
     return taken, stale, len(generations)
 
 
-def what_if(client: Client, count: int) -> None:
+def what_if(client: Client, pid: int, count: int) -> None:
     """Ask for plans and courses in turns, `count` of each, and print how long they take."""
 
     def knows() -> bool:
@@ -131,6 +131,7 @@ def what_if(client: Client, count: int) -> None:
         "rollout, a plan": lambda: client.rollout(reward=reward),
     }
     taken = {name: np.empty(count) for name in asked}
+    before = processor_s(pid)
     for k in range(count):
         for name, ask in asked.items():
             started = time.perf_counter()
@@ -138,7 +139,10 @@ def what_if(client: Client, count: int) -> None:
             taken[name][k] = time.perf_counter() - started
     for name, each in taken.items():
         print(f"{name}: {1e3 * np.median(each):.1f} ms, p99 {1e3 * np.quantile(each, 0.99):.1f} ms, of {count}")
+    spent = {name: value - before.get(name, 0.0) for name, value in processor_s(pid).items()}
+    each = {name: round(1e3 * value / count / len(asked), 1) for name, value in spent.items() if value > 0.0}
     critic = client.status()["critics"][0]
+    print(f"processor time of each thread for each question, ms: {each}")
     print(f"{critic['learned']} rows learned, refits {critic['refit']['started']}, {critic['actions']['world']}")
 
 
@@ -155,13 +159,14 @@ def main() -> None:
     each = options.calls // options.turns
     context = multiprocessing.get_context("spawn")
     over = context.Event()
-    config = CONFIG + "world = true\n" if options.what_if else CONFIG
+    # A choice of kernels for where actions lead needs the whole budget of a refit.
+    config = CONFIG.replace("refit_budget_s = 2.0", "world = true") if options.what_if else CONFIG
     with Daemon(*options.set, config=config) as daemon, daemon.client() as client:
         producer = context.Process(target=produce, args=(daemon.endpoints.control, over, options.rate))
         producer.start()
         try:
             if options.what_if:
-                what_if(client, options.what_if)
+                what_if(client, daemon.pid, options.what_if)
                 return
             time.sleep(options.warm_s)
             ratios, thrifts, taken, stale = [], [], [], 0

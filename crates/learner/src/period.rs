@@ -185,30 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn returns_that_a_chain_cuts_do_not_move_the_period() {
-        for seed in 0..3u64 {
-            let mut rows = Rows::new(1, 1);
-            for chain in 0..40u64 {
-                let mut x = 360.0 * 5.0 * uniform(mix(&[seed, chain]));
-                for step in 0..50u64 {
-                    let to = x + 7.2 * (1.0 + 2.0 * normal(mix(&[seed, chain, step])));
-                    let phase = std::f64::consts::TAU * x / 360.0;
-                    rows.states.push(x);
-                    rows.next_states.push(to);
-                    // A constant: what is cut is far from the rest.
-                    rows.rewards.push(2.0 + phase.cos() + 0.5 * (2.0 * phase).sin());
-                    rows.discounts.push(f64::NAN);
-                    rows.ratios.push(1.0);
-                    rows.streams.push(0);
-                    rows.terminated.push(false);
-                    rows.truncated.push(step == 49);
-                    rows.starts_chain.push(step == 0);
-                    x = to;
-                }
-            }
-            let found = period(&rows, 0, &[], 0.95).expect("a period");
-            assert!((found / 360.0 - 1.0).abs() < 0.005, "{found}, seed {seed}");
+    fn what_a_chain_cuts_is_left_open_and_what_terminates_is_not() {
+        let mut rows = wheel(1.0, 3.0, 4);
+        for (i, (starts, ends)) in [(true, false), (false, false), (true, false), (false, true)].into_iter().enumerate()
+        {
+            (rows.starts_chain[i], rows.terminated[i]) = (starts, ends);
         }
+        let (_, open) = returns(&rows, 0.5);
+        assert_eq!(open[..5], [0.25, 0.5, 0.0, 0.0, 0.5]);
     }
 
     #[test]
