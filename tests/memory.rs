@@ -149,7 +149,8 @@ fn a_mean_function_takes_what_was_said() {
     taken(1);
     let ((few, said_of_few), (many, said_of_many)) = (taken(1), taken(10_000));
     let (more, said) = (many - few, said_of_many - said_of_few);
-    assert!(more <= said && 3 * more >= said, "10 000 elements take {more} bytes, {said} were said");
+    // A daemon that has started again may have each model's own.
+    assert!(more <= said && 4 * more >= said, "10 000 elements take {more} bytes, {said} were said");
 }
 
 #[test]

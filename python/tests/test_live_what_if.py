@@ -219,6 +219,7 @@ def test_what_is_wrong_is_refused_by_name(start: Start) -> None:
             (lambda: client.plan(discount=1.0), "discount"),
             (lambda: client.plan(start=[[0.0, 1.0]]), "states have 1 numbers"),
             (lambda: client.plan(start=[[5000.0]], discount=0.5), "no row was"),
+            (lambda: client.rollout(reward="-x", start=[[5000.0]], discount=0.5), "no row was"),
             (lambda: client.rollout(steps=0), "steps"),
             (lambda: client.rollout(show=["y"]), "show"),
             (lambda: client.rollout(show=[]), "at least one"),

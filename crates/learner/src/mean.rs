@@ -114,7 +114,7 @@ impl Mean {
         if means(snapshot) >= MEANS_MAX {
             return Err(format!("learned about less than {MEANS_MAX} means, each the mean of the one before"));
         }
-        let elements: usize = behind(snapshot).map(Snapshot::features).sum();
+        let elements: usize = behind(snapshot).map(|of| of.dictionary.nrows()).sum();
         if elements > ELEMENTS_MAX {
             return Err(format!(
                 "of at most {ELEMENTS_MAX} elements, its own means among them: this one has {elements}"
@@ -145,8 +145,10 @@ impl Mean {
     /// Numbers that it is made of: elements, weights and inputs of all means, one behind the other.
     pub fn numbers(&self) -> usize {
         let of = |snapshot: &Snapshot| {
-            let (m, dim) = (snapshot.features(), snapshot.dim());
-            m * (dim + 2) + 4 * dim + 64
+            let (kernel, dim) = (&snapshot.hyperparameters.kernel, snapshot.dim());
+            // Laid out, an element is what the kernel projects it on.
+            let width = dim.max(kernel.projected_dim(dim));
+            snapshot.features() * (width + 2) + 4 * width + 64
         };
         self.model.as_ref().map_or(1, |model| behind(model.snapshot()).map(of).sum())
     }

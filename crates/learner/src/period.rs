@@ -18,7 +18,7 @@ use crate::transition::Rows;
 /// States that the evidence is of, at most, and near the best frequency.
 const STATES_MAX: usize = 200;
 const REFINED_STATES: usize = 600;
-/// Returns of which more than this part is behind the end of a chain are left out, unless so few others are there.
+/// Returns of which more than this part is behind the end of a chain are left out, unless fewer others are there than this number, or than a tenth.
 const OPEN_MAX: f64 = 0.1;
 const WHOLE_MIN: usize = 50;
 /// Frequencies of the grid: up to a tenth of this number of turns over all the data.
@@ -39,7 +39,7 @@ const GAIN_MIN: f64 = 3.0;
 pub fn period(rows: &Rows, d: usize, kinds: &[StateKind], discount: f64) -> Option<f64> {
     let (returns, open) = returns(rows, discount);
     let whole: Vec<usize> = (0..rows.len()).filter(|&i| open[i] <= OPEN_MAX).collect();
-    let places = if whole.len() < WHOLE_MIN { (0..rows.len()).collect() } else { whole };
+    let places = if whole.len() < WHOLE_MIN.max(rows.len() / 10) { (0..rows.len()).collect() } else { whole };
     let sample = |most: usize| {
         let places = places.iter().copied().step_by(places.len().div_ceil(most).max(1)).collect();
         Sample::of(rows, (d, kinds), places, &returns)
@@ -61,7 +61,7 @@ pub fn period(rows: &Rows, d: usize, kinds: &[StateKind], discount: f64) -> Opti
     }
     let many = sample(REFINED_STATES)?;
     let of_frequency = |turns: f64| many.evidence(StateKind::Periodic(range / turns));
-    Some(range / golden_section(turns - 2.0 * STEP, turns + 2.0 * STEP, REFINED, of_frequency))
+    Some(range / golden_section((turns - 2.0 * STEP).max(TURNS_MIN), turns + 2.0 * STEP, REFINED, of_frequency))
 }
 
 /// Some rows.

@@ -138,16 +138,18 @@ impl ModelFootprint {
             None => 0,
             Some(_) => {
                 let others = KEPT_MAX * (set_aside + watch) + COPIES_MAX * set_aside;
-                model + watch + others + streams_max * Self::chain(settings, dim)
+                let means = 2 * (1 + KEPT_MAX + COPIES_MAX) * NUMBER * mean_numbers(settings);
+                model + watch + others + means + streams_max * Self::chain(settings, dim)
             }
         };
         let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
         let answers = answers + answers_of_heads;
         let alarms = settings.alarms.iter().map(warner_bytes).sum::<usize>();
         let world = if settings.world { world_bytes(settings, dim, rewards_per_row) } else { 0 };
-        // As it was read and laid out, and laid out again with each snapshot.
-        let mean = (2 + snapshots) * NUMBER * mean_numbers(settings);
-        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms + world + mean;
+        // As it was read and laid out: by the configuration, and by each model that a checkpoint held. Laid out again with each snapshot.
+        let mean = NUMBER * mean_numbers(settings);
+        let means = (2 + 2 * (1 + kept) + snapshots) * mean;
+        let bytes = (1 + kept) * (model + watch) + answers + own_rows + alarms + world + means;
         Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 

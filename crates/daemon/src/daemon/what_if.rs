@@ -194,7 +194,7 @@ impl WhatIfJob {
         let mut found = course_to_json(&led, reach.as_ref(), &names, starts.len() / dim);
         found["value"] = match known.value(wanted, discount, &motion, &from) {
             Ok(Valued { unsupported: share, .. })
-                if matches!(request.policy, PolicyAsked::Plan(_)) && share > UNSUPPORTED_MAX =>
+                if matches!(request.policy, PolicyAsked::Plan(_)) && (share.is_nan() || share > UNSUPPORTED_MAX) =>
             {
                 return Err(refused(WorldError::Unsupported { share, max: UNSUPPORTED_MAX }));
             }

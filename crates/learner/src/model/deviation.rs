@@ -63,7 +63,8 @@ impl Model {
     /// The same by the weights of a refresh that has estimated noise and scale anew: rows have grown by so much since that the
     /// deviation that snapshots state is another one. Where it cannot be made, the one before stays.
     pub(super) fn renew_value_covariance_tuned(&mut self, running: &Running) {
-        let due = self.returns.spread.is_some() && self.weights.tuned.rows == self.statistics.rows;
+        let rows = self.statistics.rows;
+        let due = self.returns.value_covariance.is_some() && rows > 0 && self.weights.tuned.rows == rows;
         let Some(posterior) = self.weights.posterior.as_ref().filter(|_| due) else { return };
         if let Ok(covariance) = self.widened_covariance(posterior, running) {
             self.returns.value_covariance = Some(covariance);

@@ -187,7 +187,7 @@ fn own(
 ) -> Result<Own, RefitError> {
     let Prepared { job, rows, inputs, dependence } = prepared;
     let settings = &job.settings;
-    // A kernel in force may have columns from before: the returns choose them anew.
+    // A kernel in force may have columns from before: the returns choose them anew, and without such a choice there are none.
     let kernel = &Kernel { bias_variance: kernel.constant_variance(), columns: Vec::new(), ..kernel.clone() };
     let of_rewards = if chosen.rewards == 0 { ratios } else { &ratios[..chosen.rewards] };
     if chosen.rewards == 0 || !settings.selects_by_returns() {

@@ -418,7 +418,8 @@ impl Known<'_> {
                 let (signal, covariance) = evaluation.covariance(dynamics, self.errors, (0, observed), prior)?;
                 let mean = from.mean_features();
                 let turned = product(covariance.view(), Op::Plain, mean.view(), Op::Plain);
-                error = Some(dot(mean.col(0), turned.col(0)).sqrt());
+                // Without noise rounding may leave less than nothing of it.
+                error = Some(dot(mean.col(0), turned.col(0)).max(0.0).sqrt());
                 Some((signal, covariance))
             }
             None => None,
