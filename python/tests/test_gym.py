@@ -94,7 +94,8 @@ def test_a_daemon_learns_every_step_of_64_cartpoles(start: Start, mode: Autorese
         assert sum(stream.rows for stream in client.streams().values()) == streamed.rows >= STEPS
 
 
-ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5", "Hopper-v5"]
+OF_MUJOCO = [pytest.param(name, marks=pytest.mark.long) for name in ("HalfCheetah-v5", "Hopper-v5")]
+ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", *OF_MUJOCO]
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -175,6 +175,7 @@ def check(scores: Path, folder: Path, more: Sequence[str] = ()) -> arrow.Table:
     return table
 
 
+@pytest.mark.long
 def test_labels_are_scores_of_the_dataset(tmp_path: Path) -> None:
     folder = write(tmp_path / "arm")
     (folder / "scores").mkdir()
