@@ -188,7 +188,7 @@ def certainty_goals(groups, baseline, extra):
 
 
 def period_goals(groups):
-    """How near the periods of wheels are that nobody told."""
+    """How far the periods that were found are from those of the wheels."""
     wheels = {f"{r['stream']}:{r['seed']}": r["ours"]["period_off"] for g in groups.values() for r in g if r["ours"]}
     wheels = {name: off for name, off in wheels.items() if name.startswith("wheel/")}
     if wheels:

@@ -76,6 +76,19 @@ write("value_as_of", {"v": 1, "id": "q", "op": "value", "states": states, "varia
 write("snapshot_request", {"v": 1, "id": None, "op": "snapshot", "critic": "default", "variance": True})
 write("snapshot_as_of", {"v": 1, "id": 1, "op": "snapshot", "variance": True, "as_of": 120000})
 
+# What most snapshots begin with.
+MODEL = {
+    "type": "snapshot",
+    "critic": "default",
+    "generation": 2,
+    "revision": 31,
+    "offset": 5000,
+    "transitions": 4999,
+    "time": 1.7e9,
+    "discount": 0.99,
+    "noise": {"model": "correlated", "variance": 0.01},
+}
+
 
 def snapshot(kind, relevance, factors):
     dim, size = 2, 3
@@ -94,15 +107,7 @@ def snapshot(kind, relevance, factors):
         f"snapshot_{kind}",
         {
             "v": 1,
-            "type": "snapshot",
-            "critic": "default",
-            "generation": 2,
-            "revision": 31,
-            "offset": 5000,
-            "transitions": 4999,
-            "time": 1.7e9,
-            "discount": 0.99,
-            "noise": {"model": "correlated", "variance": 0.01},
+            **MODEL,
             "kernel": kernel,
             "inputs": {"dim": dim, "shift": shift, "scale": scale, "names": ["angle", "speed"]},
             "dictionary": dictionary,
@@ -691,15 +696,8 @@ def return_snapshots(name, weights, c, returns, provisional):
     shift, scale, relevance = np.array([0.5, -1.0]), np.array([2.0, 0.25]), np.array([0.5, 0.75])
     v0, b = 1.75, 0.125
     message = {
-        "type": "snapshot",
-        "critic": "default",
+        **MODEL,
         "generation": 0 if provisional else 2,
-        "revision": 31,
-        "offset": 5000,
-        "transitions": 4999,
-        "time": 1.7e9,
-        "discount": 0.99,
-        "noise": {"model": "correlated", "variance": 0.01},
         "kernel": {"kind": "ard", "signal_variance": v0, "bias_variance": b, "relevance": relevance},
         "inputs": {"dim": 2, "shift": shift, "scale": scale},
         "dictionary": dictionary,
@@ -757,15 +755,7 @@ def columns_snapshot():
     kernel = {"kind": "ard", "signal_variance": v0, "bias_variance": 0.0, "relevance": relevance}
     kernel |= {"columns": ["constant", "linear:0", "bounded:1"], "column_variances": variances}
     message = {
-        "type": "snapshot",
-        "critic": "default",
-        "generation": 2,
-        "revision": 31,
-        "offset": 5000,
-        "transitions": 4999,
-        "time": 1.7e9,
-        "discount": 0.99,
-        "noise": {"model": "correlated", "variance": 0.01},
+        **MODEL,
         "kernel": kernel,
         "inputs": {"dim": 2, "shift": shift, "scale": scale},
         "dictionary": dictionary,
