@@ -239,8 +239,7 @@ def test_ppo_is_judged_by_the_returns_that_came(monkeypatch: pytest.MonkeyPatch,
         judged = json.loads(out.read_text())
         assert judged["announcements"] == 8 and len(judged["moments"]) == 3
         # The stand-in's values are arbitrary; a busy machine may spoil a moment of a second.
-        assert max(moment["criticd"] for moment in judged["moments"]) > 0.3
-        assert all(-1.0 <= moment["ppo"] <= 1.0 for moment in judged["moments"])
+        assert any(moment["criticd"] > max(0.3, moment["ppo"]) for moment in judged["moments"])
         monkeypatch.setattr(sys, "argv", ["ppo_critics.py", "--of", str(out), str(out), "--plot", str(plot)])
         ppo_critics.main()
         assert plot.read_bytes().startswith(b"\x89PNG")
