@@ -163,7 +163,7 @@ fn a_stream_takes_what_was_said() {
     // The window is full, and rows of further streams push out as many others.
     feed(&mut core, (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
     let before = allocated();
-    let count = 1000;
+    let count = 250;
     // Names have 256 bytes, the most that the protocol allows, and each stream has had more sessions than are remembered.
     let sessions = (0..count).flat_map(|k| (0..18).map(move |session| (k, session)));
     let messages = sessions.map(|(k, session)| producer.session(&format!("{k:0256}"), &format!("{session:0256}")));

@@ -53,24 +53,15 @@ else
 fi
 if ! $has_libzmq; then skip 1 "encrypted sockets (feature curve): there is no libzmq (Debian: libzmq3-dev, pkg-config)"; fi
 
-export CRITICD_SEED_BASE=${CRITICD_SEED_BASE:-$(seeds_of_commit)}
-echo "== tests in Rust (simulated worlds from seed $CRITICD_SEED_BASE on)"
+echo "== compiling"
 status=0
 if has_nextest; then
-    cargo nextest run --release --workspace --features "$features" --profile gate 2>&1 | tee "$logs/rust" || status=$?
-    add "$logs/rust" '^ +Summary ' "$status"
+    compile=(cargo nextest run --release --workspace --features "$features" --profile gate)
 else
-    cargo test --release --workspace --lib --bins --tests --examples --features "$features" --no-fail-fast 2>&1 |
-        tee "$logs/rust" || status=$?
-    add "$logs/rust" '^test result:' "$status"
+    compile=(cargo test --release --workspace --lib --bins --tests --examples --features "$features" --no-fail-fast)
 fi
-built=$([ -x target/release/criticd ] && echo true || echo false)
-
-echo "== examples in the documentation of the crates"
-status=0
-cargo test --release --workspace --doc --features "$features" >"$logs/doc" 2>&1 || status=$?
-if [ "$status" -ne 0 ]; then cat "$logs/doc"; fi
-add "$logs/doc" '^test result:' "$status"
+"${compile[@]}" --no-run || status=$?
+built=$([ "$status" -eq 0 ] && [ -x target/release/criticd ] && echo true || echo false)
 
 suite() { # LOG FOLDER ARGUMENTS...
     local log=$logs/$1 folder=$2
@@ -93,17 +84,38 @@ result() { # LOG FOLDER STATUS
     if [ "$left_out" -gt 0 ]; then skip "$left_out" "$left_out tests in $2 were left out (see $log)"; fi
 }
 
+# Tests in Python wait for half of their time, so they run beside those in Rust.
+suites=false
 if ! $built; then
     skip "$python_files" "$python_files files of Python tests: the program could not be built"
 elif ! $python; then
     skip "$python_files" "$python_files files of Python tests: their packages could not be installed (see $logs/install)"
 else
+    suites=true
     install_client
-    echo "== pytest tests/python and python/tests, side by side (see $logs)"
-    status=0 package=0
+    echo "== pytest tests/python and python/tests, beside what follows (see $logs)"
     suite pytest-package python/tests "$@" &
-    suite pytest tests/python "$@" || status=$?
-    wait $! || package=$?
+    of_package=$!
+    suite pytest tests/python "$@" &
+    of_daemon=$!
+fi
+
+export CRITICD_SEED_BASE=${CRITICD_SEED_BASE:-$(seeds_of_commit)}
+echo "== tests in Rust (simulated worlds from seed $CRITICD_SEED_BASE on)"
+status=0
+"${compile[@]}" 2>&1 | tee "$logs/rust" || status=$?
+add "$logs/rust" "$(has_nextest && echo '^ +Summary ' || echo '^test result:')" "$status"
+
+echo "== examples in the documentation of the crates"
+status=0
+cargo test --release --workspace --doc --features "$features" >"$logs/doc" 2>&1 || status=$?
+if [ "$status" -ne 0 ]; then cat "$logs/doc"; fi
+add "$logs/doc" '^test result:' "$status"
+
+if $suites; then
+    status=0 package=0
+    wait "$of_daemon" || status=$?
+    wait "$of_package" || package=$?
     result pytest tests/python "$status"
     result pytest-package python/tests "$package"
 fi

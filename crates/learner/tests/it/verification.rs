@@ -126,19 +126,9 @@ fn intervals_of_a_model_that_has_learned_much_since_it_was_chosen_hold() {
     }
 }
 
-#[test]
-fn nine_in_ten_fresh_returns_lie_within_their_interval() {
-    let walk = Stream { discount: 0.95, limit: None, ends: 0.0, noise: [0.0; 2] };
-    for (stream, verifies) in [
-        // Returns of 90 rows are never seen to their end: the interval stands on the spread alone, and says so.
-        (Stream { limit: Some(10), ..walk }, false),
-        (Stream { limit: Some(40), ..walk }, false),
-        (Stream { limit: Some(10), discount: 0.6, ..walk }, true),
-        (Stream { limit: Some(40), discount: 0.8, ..walk }, true),
-        (walk, true),
-        (Stream { ends: 0.05, ..walk }, true),
-        (Stream { ends: 0.05, discount: 1.0, ..walk }, true),
-    ] {
+/// Of fresh returns of these streams, in the mean over four seeds, nine in ten lie within their interval; `verifies`: it has pairs behind it.
+fn check_nine_in_ten(streams: &[(Stream, bool)]) {
+    for &(stream, verifies) in streams {
         let seeds = [1, 2, 3, 4];
         let found = seeds.map(|seed| {
             let snapshot = later(adopted(stream, seed), stream, seed, 256);
@@ -151,6 +141,28 @@ fn nine_in_ten_fresh_returns_lie_within_their_interval() {
         let mean = found.iter().sum::<f64>() / seeds.len() as f64;
         assert!((mean - 0.9).abs() < 0.05, "{stream:?}: {mean:.3} {found:.3?}");
     }
+}
+
+const WALK: Stream = Stream { discount: 0.95, limit: None, ends: 0.0, noise: [0.0; 2] };
+
+#[test]
+fn nine_in_ten_fresh_returns_lie_within_their_interval() {
+    check_nine_in_ten(&[
+        // Returns of 90 rows are never seen to their end: the interval stands on the spread alone, and says so.
+        (Stream { limit: Some(10), ..WALK }, false),
+        (WALK, true),
+        (Stream { ends: 0.05, discount: 1.0, ..WALK }, true),
+    ]);
+}
+
+#[test]
+fn nine_in_ten_of_further_streams_lie_within_their_interval() {
+    check_nine_in_ten(&[
+        (Stream { limit: Some(40), ..WALK }, false),
+        (Stream { limit: Some(10), discount: 0.6, ..WALK }, true),
+        (Stream { limit: Some(40), discount: 0.8, ..WALK }, true),
+        (Stream { ends: 0.05, ..WALK }, true),
+    ]);
 }
 
 #[test]
