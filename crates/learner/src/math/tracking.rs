@@ -46,7 +46,7 @@ pub fn bytes_max(features: usize, explicit: usize, rewards: usize, trials: usize
     let columns = explicit.clamp(1, most);
     let sums = features * (most + sums::WAITING_MAX);
     let each = trackers(halves, columns.max(2)) + swift::LAMBDAS.len() + 2;
-    let of_steps = swift::LAMBDAS.len() * (columns * (6 + 6 * swift::CHAINS_MAX) + 24 * swift::CHAINS_MAX);
+    let of_steps = swift::LAMBDAS.len() * (columns * (7 + 6 * swift::CHAINS_MAX) + 24 * swift::CHAINS_MAX);
     let of_rewards = rewards * (each * (3 * each + columns + 24) + trials * (each + 4) + of_steps);
     (number * (2 * sums + of_rewards), number * (features + columns + 2 * rewards + 16))
 }

@@ -51,6 +51,8 @@ pub struct Swift {
     /// beta (q,): logarithms of the step sizes.
     #[serde(with = "raw")]
     logs: Vec<f64>,
+    #[serde(skip)]
+    sizes: Sizes,
     /// Derivatives (q,) of each weight with respect to its own beta: now, a row ago, and as they will be.
     #[serde(with = "raw")]
     slopes: Vec<f64>,
@@ -62,6 +64,25 @@ pub struct Swift {
     rate: f64,
     /// Of the first slots.
     chains: Vec<Passage>,
+}
+
+/// The step sizes exp beta (q,), so that a row takes one exponential of each; empty where beta has just been read.
+#[derive(Clone, Debug, Default)]
+struct Sizes(Vec<f64>);
+
+impl Sizes {
+    fn of(&mut self, logs: &[f64]) -> &mut [f64] {
+        if self.0.len() != logs.len() {
+            self.0 = logs.iter().map(|log| log.exp()).collect();
+        }
+        &mut self.0
+    }
+}
+
+impl PartialEq for Sizes {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// Where a chain is, and what it has left behind it.
@@ -108,6 +129,7 @@ impl Swift {
             scales: scales.to_vec(),
             weights: zeros(),
             logs: vec![LOG_FIRST; q],
+            sizes: Sizes::default(),
             slopes: zeros(),
             slopes_before: zeros(),
             slopes_next: zeros(),
@@ -198,15 +220,16 @@ impl Swift {
 
     /// Weights, step sizes and traces after a row with this TD error.
     fn step(&mut self, slot: usize, error: f64, discount: f64) {
-        let Self { weights, logs, slopes, slopes_before, slopes_next, chains, lambda, .. } = self;
-        let chain = &mut chains[slot];
+        let Self { weights, logs, sizes, slopes, slopes_before, slopes_next, chains, lambda, .. } = self;
+        let (sizes, chain) = (sizes.of(logs), &mut chains[slot]);
         let (moved, fade) = (chain.moved, discount * *lambda);
         for j in 0..weights.len() {
             let late = chain.entered[j] * moved;
             chain.change[j] = error * chain.trace[j] - late;
             weights[j] += chain.change[j];
-            logs[j] += META / (logs[j].exp() + FLOOR) * (error - moved) * chain.slopes_trace[j];
+            logs[j] += META / (sizes[j] + FLOOR) * (error - moved) * chain.slopes_trace[j];
             logs[j] = logs[j].clamp(LOG_LEAST, LOG_MOST);
+            sizes[j] = logs[j].exp();
             slopes_before[j] = slopes[j];
             slopes[j] = slopes_next[j] + error * chain.trace_slopes[j] - late;
             slopes_next[j] = slopes[j];
@@ -218,17 +241,17 @@ impl Swift {
 
     /// The chain comes to a state with the explicit features phi (q,).
     fn enter(&mut self, slot: usize, phi: &[f64]) {
-        let Self { logs, slopes, slopes_before, slopes_next, chains, scales, .. } = self;
-        let chain = &mut chains[slot];
+        let Self { logs, sizes, slopes, slopes_before, slopes_next, chains, scales, .. } = self;
+        let (sizes, chain) = (sizes.of(logs), &mut chains[slot]);
         chain.columns.clear();
         chain.columns.extend(phi.iter().zip(scales.iter()).map(|(phi, scale)| phi * scale));
         let columns = &chain.columns;
-        let rate: f64 = logs.iter().zip(columns).map(|(log, x)| log.exp() * x * x).sum();
+        let rate: f64 = sizes.iter().zip(columns).map(|(size, x)| size * x * x).sum();
         let held = inner(&chain.trace, columns);
         chain.moved = inner(&chain.change, columns);
         let share = if rate > SHARE_MAX { SHARE_MAX / rate } else { 1.0 };
         for (j, &x) in columns.iter().enumerate() {
-            let entered = share * logs[j].exp() * x;
+            let entered = share * sizes[j] * x;
             chain.entered[j] = entered;
             let old = chain.trace[j];
             chain.trace[j] = old + entered * (1.0 - held);
@@ -239,6 +262,7 @@ impl Swift {
             if rate > SHARE_MAX {
                 (slopes[j], slopes_before[j], slopes_next[j], chain.trace_slopes[j]) = (0.0, 0.0, 0.0, 0.0);
                 logs[j] += SHRINK * x * x;
+                sizes[j] = logs[j].exp();
             }
         }
         self.rate = rate.min(SHARE_MAX);
@@ -260,7 +284,7 @@ impl Swift {
 
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
-        size_of::<f64>() * self.weights.len() * (6 + 6 * self.chains.len())
+        size_of::<f64>() * self.weights.len() * (7 + 6 * self.chains.len())
     }
 }
 
