@@ -237,6 +237,8 @@ struct Pool<'a> {
     /// Normalised states (c, D) that dictionaries are chosen from.
     states: Vec<f64>,
     members: Vec<Member>,
+    /// Whether the first of them is the present model's.
+    has_present: bool,
     contenders: Vec<Contender>,
     keep_going: KeepGoing<'a>,
     allowance: &'a Allowance,
@@ -280,8 +282,8 @@ fn choose_with_pool<'a>(
     if let Some((present, _)) = question.present {
         let ratio = present.noise_variance / present.kernel.signal_variance;
         let (shape, stays) = question.beside_present(&present.kernel);
-        let name = if stays { "present".to_owned() } else { shape.name("present metric") };
-        pool.add(name, shape, Some(ratio))?;
+        pool.has_present = stays;
+        pool.add(if stays { "present".to_owned() } else { shape.name("present metric") }, shape, Some(ratio))?;
     }
     // Kernels beside columns join when all others are there, which are then the same whether columns are compared or not.
     let (mut beside, mut best_beside, both) = (Vec::new(), Vec::new(), compared.len() > 1);
@@ -367,8 +369,8 @@ impl<'a> Pool<'a> {
         let dim = pieces.dim;
         let chosen = pieces.sample(CANDIDATES, question.seed ^ 0xd1c7);
         let states = chosen.iter().flat_map(|&node| &pieces.states[node * dim..(node + 1) * dim]).copied().collect();
-        let (members, contenders) = (Vec::new(), Vec::new());
-        Self { question, pieces, lambdas: question.lambdas(), states, members, contenders, keep_going, allowance }
+        let (members, contenders, lambdas) = (Vec::new(), Vec::new(), question.lambdas());
+        Self { question, pieces, lambdas, states, members, has_present: false, contenders, keep_going, allowance }
     }
 
     fn has_not(&self, name: &str) -> bool {
@@ -447,7 +449,7 @@ impl<'a> Pool<'a> {
 
     /// The place of the present model among the candidates: its own kernel, its ridge, and the nearest lambda.
     fn present(&self, jury: &Jury<'_>) -> Option<Candidate> {
-        let (present, lambda) = self.question.present.filter(|of| self.question.beside_present(&of.0.kernel).1)?;
+        let (present, lambda) = self.question.present.filter(|_| self.has_present)?;
         let lambda = if self.question.lambda.is_some() { 0 } else { nearest(&self.lambdas, lambda) };
         let ratio = present.noise_variance / present.kernel.signal_variance;
         let ratio = nearest(&self.contenders[0].ratios.iter().map(|r| r.ln()).collect::<Vec<f64>>(), ratio.ln());
