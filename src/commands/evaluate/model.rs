@@ -41,7 +41,7 @@ pub(super) fn add(
     let model = at(policy, &of.answered(), &of.dynamics.after().states())?;
     let from = at(policy, &starts, &of.states_of(&starts))?;
     let motion = model.motion().map_err(|e| in_file(path, e))?;
-    match of.known().value(Wanted::Observed(0), evaluate.discount, &motion, &from) {
+    match of.known().value(Wanted::Observed(0), (evaluate.discount, 1.0), &motion, &from) {
         Ok(Valued { value, error, radius, unsupported, refused }) => {
             let interval = refused.is_empty().then(|| Estimate { value, error }.interval());
             document["estimates"]["model"] = json!({"value": value, "error": error, "interval": interval});

@@ -13,9 +13,7 @@ use crate::transition::without_unit;
 use crate::wire::{
     Answers, ErrorCode, Given, PlanRequest, PolicyAsked, RolloutRequest, WireError, course_to_json, plan_to_json,
 };
-use crate::world::{
-    Acting, Expression, Known, Learned, Names, Planned, Rewarded, UNSUPPORTED_MAX, Valued, Wanted, WorldError,
-};
+use crate::world::{Acting, Expression, Known, Learned, Names, Planned, Rewarded, UNSUPPORTED_MAX, Wanted, WorldError};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -192,12 +190,9 @@ impl WhatIfJob {
         let reach = self.learned.reach(&functions, shown.len(), request.steps).map_err(refused)?;
         let names: Vec<String> = shown.iter().map(|show| show.text.clone()).collect();
         let mut found = course_to_json(&led, reach.as_ref(), &names, starts.len() / dim);
-        found["value"] = match known.value(wanted, discount, &motion, &from) {
-            Ok(Valued { unsupported: share, .. })
-                if matches!(request.policy, PolicyAsked::Plan(_)) && (share.is_nan() || share > UNSUPPORTED_MAX) =>
-            {
-                return Err(refused(WorldError::Unsupported { share, max: UNSUPPORTED_MAX }));
-            }
+        // Nobody has seen what a plan does, as rows have the others.
+        let max = if matches!(request.policy, PolicyAsked::Plan(_)) { UNSUPPORTED_MAX } else { 1.0 };
+        found["value"] = match known.value(wanted, (discount, max), &motion, &from) {
             Ok(valued) => json!({
                 "reward": reward.text,
                 "discount": discount,

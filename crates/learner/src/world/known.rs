@@ -313,14 +313,15 @@ impl Known<'_> {
     }
 
     /// What a policy with this `motion` is worth, which acts so in some states (`starts`), over which the mean is taken: a second opinion
-    /// beside a critic's values. The deviation contains what the rows leave open, and the states.
+    /// beside a critic's values. The deviation contains what the rows leave open, and the states. With more than [`UNSUPPORTED_MAX`] of the
+    /// mass beyond the rows it is refused, and with more than `max` there is no value.
     ///
     /// # Errors
-    /// As [`Motion::evaluate`]; a known reward needs the motion that [`Acting::motion`] gives.
+    /// As [`Motion::evaluate`] and [`Motion::support`]; a known reward needs the motion that [`Acting::motion`] gives.
     pub fn value(
         &self,
         wanted: Wanted<'_>,
-        discount: f64,
+        (discount, max): (f64, f64),
         motion: &Motion<'_>,
         starts: &Acting,
     ) -> Result<Valued, WorldError> {
@@ -340,7 +341,7 @@ impl Known<'_> {
         let open = deviation.variance(deviation.open() / dynamics.ridge)[0];
         let (unsupported, why) = match motion.support((at, starting), discount, LIMITS) {
             Ok(share) => (share, None),
-            Err(why @ WorldError::Unsupported { share, .. }) => (share, Some(why.to_string())),
+            Err(why @ WorldError::Unsupported { share, .. }) if share <= max => (share, Some(why.to_string())),
             Err(why) => return Err(why),
         };
         let refused = why.into_iter().chain(found.doubt()).collect();

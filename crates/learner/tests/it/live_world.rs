@@ -258,7 +258,7 @@ fn it_plans_for_a_reward_that_no_row_had_and_its_reach_is_measured_by_rows_that_
     let right = |_: usize| (vec![0.0, 1.0], vec![1.0]);
     let model = known.answered(&[0.0], &right, &elements).unwrap();
     let at = known.answered(&[0.0], &right, &from).unwrap();
-    let valued = known.value(Wanted::Known(&reward), 0.9, &model.motion().unwrap(), &at).unwrap();
+    let valued = known.value(Wanted::Known(&reward), (0.9, 1.0), &model.motion().unwrap(), &at).unwrap();
     // From 0.1 it passes 0.6 and stays at 1, 0.4 away.
     let truth: f64 = (0..200).map(|t| 0.9f64.powi(t) * reward(&[(0.1 + 0.2 * f64::from(t)).min(1.0)])).sum();
     assert!((valued.value - truth).abs() < 0.15 * truth.abs(), "{valued:?}, {truth}");
