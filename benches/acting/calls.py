@@ -10,7 +10,7 @@ is below one that an earlier reply named, or below the one that `status` named b
 goes back.
 
 With `--what-if` the critic learns where actions lead, too. Once 100 000 rows are learned, plans and courses are asked
-for in turns, one after the other, while rows arrive.
+for in turns, one after the other: first while rows arrive, then once they have ended and no refit runs.
 
 Needs the Python package, and the binary in CRITICD_BIN. Linux only.
 """
@@ -21,6 +21,7 @@ import argparse
 import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +114,32 @@ def calls(client: Client, count: int) -> tuple[np.ndarray, int, int]:
     return taken, stale, len(generations)
 
 
-def what_if(client: Client, pid: int, count: int) -> None:
-    """Ask for plans and courses in turns, `count` of each, and print how long they take."""
+def what_if(client: Client, pid: int, count: int, end: Callable[[], None]) -> None:
+    """Ask for plans and courses while rows arrive, and again when they have ended."""
 
     def knows() -> bool:
         critic = client.status()["critics"][0]
         return critic["learned"] >= BEHIND and critic["actions"]["world"]["elements"] > 0
 
+    def rests() -> bool:
+        before = client.status()["critics"][0]
+        time.sleep(1.0)
+        after = client.status()["critics"][0]
+        return not after["refit"]["running"] and after["learned"] == before["learned"]
+
     while not knows():
         time.sleep(0.5)
-    reward = "-abs(state_0 - 0.6)"
+    ask_what_if(client, pid, count, "beside learning")
+    end()
+    while not rests():
+        pass
+    ask_what_if(client, pid, count, "at rest")
+
+
+def ask_what_if(client: Client, pid: int, count: int, when: str) -> None:
+    """Ask for plans and courses in turns, `count` of each, and print how long they take."""
+    # A place that rows have reached: where they have not, a plan is refused.
+    reward = "-abs(state_0 - 0.3)"
     asked = {
         "plan": client.plan,
         "plan for an expression": lambda: client.plan(reward),
@@ -138,7 +155,7 @@ def what_if(client: Client, pid: int, count: int) -> None:
             ask()
             taken[name][k] = time.perf_counter() - started
     for name, each in taken.items():
-        print(f"{name}: {1e3 * np.median(each):.1f} ms, p99 {1e3 * np.quantile(each, 0.99):.1f} ms, of {count}")
+        print(f"{when}, {name}: {1e3 * np.median(each):.1f} ms, p99 {1e3 * np.quantile(each, 0.99):.1f} ms, of {count}")
     spent = {name: value - before.get(name, 0.0) for name, value in processor_s(pid).items()}
     each = {name: round(1e3 * value / count / len(asked), 1) for name, value in spent.items() if value > 0.0}
     critic = client.status()["critics"][0]
@@ -166,7 +183,7 @@ def main() -> None:
         producer.start()
         try:
             if options.what_if:
-                what_if(client, daemon.pid, options.what_if)
+                what_if(client, daemon.pid, options.what_if, over.set)
                 return
             time.sleep(options.warm_s)
             ratios, thrifts, taken, stale = [], [], [], 0

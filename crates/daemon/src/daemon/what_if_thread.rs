@@ -23,12 +23,9 @@ pub(super) struct WhatIf {
 }
 
 impl WhatIf {
-    /// Answer until the core has ended.
+    /// Answer until the core has ended. Somebody waits for each answer, which takes some hundredths of a second: refits stand back for it,
+    /// and learning does not.
     pub(super) fn run(self) {
-        // Learning and answering go before what this thread does. Without that things are only slower.
-        if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_unchanged why={e}");
-        }
         for (asker, mut job) in &self.tasks {
             let connection = asker.connection();
             if !self.under_way.is_waiting(connection) || !asker.is_there() {
