@@ -18,27 +18,26 @@ use super::given::{self, Countdown, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::output::{in_file, note, number, output, print, print_json};
 use crate::config::mean_of_option;
+use crate::learner::KindSetting;
 use crate::learner::action::{ActionValue, Successor};
+use crate::learner::allowance::Allowance;
 use crate::learner::batch::{Given, Nearest, Selection};
 use crate::learner::hidden;
 use crate::learner::improve::{COPIES, Improved, Improvement};
 use crate::learner::mean::Mean;
 use crate::learner::model::Model;
-use crate::learner::period;
+use crate::learner::period::period;
 use crate::learner::refit::{Compared, RefitReport};
 use crate::learner::{Alarm, Lambda, LinearColumns, Settings, VarianceKind};
 use crate::math::embedding::StateKind;
-use crate::math::evidence::Evidence;
+use crate::math::evidence::{Evidence, KeepGoing};
 use crate::math::kernel::{Metric, NoiseModel, Profile};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
 use crate::transition::{Rows, state_name};
 use crate::whole_file::Output;
 use crate::wire;
-use choices::{
-    EvidenceChoice, KernelChoice, KindChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel,
-    kind,
-};
+use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use report::Report;
 use stages::Stages;
 use std::collections::HashMap;
@@ -75,8 +74,8 @@ pub(crate) struct Fit {
     linear_columns: LinearColumns,
     /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit), periodic (the period is
     /// learned by evidence) or category (equal or different, never near) [default: all real]
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
-    state_kinds: Vec<KindChoice>,
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    state_kinds: Vec<KindSetting>,
     /// Independent noise of returns (correlated) or of rewards (white: only for deterministic transitions; it selects by
     /// evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
@@ -429,10 +428,11 @@ impl Fit {
 
     /// The settings, once the periods that are not known have been learned.
     fn with_periods(&mut self, rows: &Rows, names: Option<&[String]>) -> Result<Settings, Failure> {
-        let unknown = |choice: &KindChoice| *choice == KindChoice::Period;
-        while let Some(d) = self.state_kinds.iter().position(unknown).filter(|&d| d < rows.dim) {
+        let open = |kind: &KindSetting| *kind == KindSetting::Periodic;
+        while let Some(d) = self.state_kinds.iter().position(open).filter(|&d| d < rows.dim) {
             let name = names.map_or_else(|| state_name(d), |names| names[d].clone());
-            let Some(found) = period::period(rows, d, &self.kinds(), self.discount) else {
+            let within: (KeepGoing<'_>, _) = (&|| true, &Allowance::unlimited());
+            let Some(found) = period(rows, d, &self.settings(rows)?, None, within) else {
                 let message = format!(
                     "--state-kinds periodic: the returns show no period of {name}, which they must go through one and a half times or \
                      more; name it, periodic:P"
@@ -440,7 +440,7 @@ impl Fit {
                 return Err(in_file(&self.table.table, message));
             };
             note(&format!("{name} comes back to the same after {}", number(found)));
-            self.state_kinds[d] = KindChoice::Known(StateKind::Periodic(found));
+            self.state_kinds[d] = KindSetting::Known(StateKind::Periodic(found));
         }
         self.settings(rows)
     }
@@ -521,7 +521,7 @@ impl Fit {
             weighted: self.weights.column().is_some(),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             linear_columns: self.linear_columns,
-            state_kinds: self.action.kinds(&self.kinds(), rows.dim),
+            state_kinds: KindSetting::known(&self.action.kinds(&self.kinds(), rows.dim)),
             ..own
         };
         settings

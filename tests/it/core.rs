@@ -2,9 +2,11 @@
 
 use crate::support::harness::{Handed, Harness, Ways, caller, config};
 use criticd::daemon::core::Now;
+use criticd::learner::random::{mix, normal};
+use criticd::math::embedding::StateKind;
 use criticd::sim::{self, Step, gridworld::Gridworld, pendulum::Pendulum};
 use criticd::snapshot::Ask;
-use criticd::transition::Batch;
+use criticd::transition::{Batch, BatchParts};
 use criticd::wire::{self, Op};
 use serde_json::Value;
 
@@ -236,4 +238,58 @@ fn rows_that_contradict_the_kinds_of_state_variables_are_refused_by_name() {
     assert_eq!(status["rejected"], serde_json::json!({"wrong_dimension": 1}));
     let event = &harness.events("rejected")[0];
     assert!(event["message"].as_str().unwrap().contains("state_kinds"), "{event}");
+}
+
+/// Rows from number `seq` on of a wheel at `place`, which goes on by about `step` in each, is not told within one turn, and earns what repeats
+/// after 7.3.
+fn wheel(place: &mut f64, seq: u64, rows: u64, step: f64) -> Batch {
+    let (mut states, mut rewards) = (vec![*place, 0.0], Vec::new());
+    for row in seq..seq + rows {
+        rewards.push((std::f64::consts::TAU * *place / 7.3).cos() + 0.2 * normal(mix(&[row, 0])));
+        *place += step * (1.0 + 0.5 * normal(mix(&[row, 1])));
+        states.extend([*place, normal(mix(&[row, 2]))]);
+    }
+    let (stream, session, seq) = ("wheel".into(), "run".into(), Some(seq));
+    Batch::new(BatchParts {
+        stream,
+        session,
+        seq,
+        dim: 2,
+        rewards_per_row: 1,
+        states,
+        rewards,
+        ..BatchParts::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_period_of_a_wheel_is_learned_from_its_stream_and_from_the_journal_again() {
+    let toml = "state_dim = 2\nwindow_rows = 1000\n[[critic]]\nstate_kinds = [\"periodic\", \"real\"]\ndiscount = 0.5\n\
+                evidence_rows = 200\nsearch_starts = 2\ndictionary_max = 60\nrefit_first_rows = 0\ndrift_sensitivity = \"off\"";
+    let mut harness = Harness::new(config(toml));
+    let (mut place, mut seq) = (0.0, 0);
+    let mut refitted = |harness: &mut Harness, rows, step| {
+        harness.learn(&[wheel(&mut place, seq, rows, step)]);
+        seq += rows;
+        harness.call(Op::Refit { critic: None, wait: true });
+        (0..4).for_each(|_| harness.turn());
+        let critic = harness.ask(Op::Status)["critics"][0].clone();
+        let kind = harness.snapshot(0).hyperparameters.kernel.kind_of(0);
+        let found = critic["refit"]["last"]["findings"][0].as_str().unwrap_or_else(|| panic!("{critic}")).to_owned();
+        (kind, found)
+    };
+    let (kind, said) = refitted(&mut harness, 100, 0.02);
+    assert!(kind == StateKind::Real && said.starts_with("the returns show no period of state_0 yet"), "{kind} {said}");
+    let (kind, said) = refitted(&mut harness, 700, 0.4);
+    let StateKind::Periodic(period) = kind else { panic!("{said}") };
+    assert!((period / 7.3 - 1.0).abs() < 0.02, "{period}");
+    assert!(said.starts_with("state_0 comes back to the same after 7."), "{said}");
+    let before = harness.state();
+    harness.crash();
+    assert!(harness.state() == before, "the journal brings the model back to the last bit");
+    // It hardly moves any more: what was found before stays.
+    let (kind, said) = refitted(&mut harness, 1000, 0.0004);
+    assert_eq!(kind, StateKind::Periodic(period), "{said}");
+    assert!(said.starts_with("the returns of these rows show no period of state_0, which keeps 7."), "{said}");
 }

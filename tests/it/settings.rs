@@ -43,7 +43,14 @@ const CRITIC: [(&str, &[&str]); 20] = [
     ("linear_columns", &["\"auto\"", "\"always\"", "\"never\""]),
     (
         "state_kinds",
-        &["[]", "[\"real\", \"periodic:2\"]", "[\"real\", \"real\"]", "[\"real\"]", "[\"category\", \"real\"]"],
+        &[
+            "[]",
+            "[\"real\", \"periodic:2\"]",
+            "[\"real\", \"real\"]",
+            "[\"real\"]",
+            "[\"category\", \"real\"]",
+            "[\"real\", \"periodic\"]",
+        ],
     ),
     ("lambda", &["\"auto\"", "0.0", "0.7", "1.0"]),
     ("rho_max", &["1.0", "inf", "5.0"]),

@@ -799,6 +799,7 @@ mod tests {
     use super::*;
     use crate::access::{Right, Rights};
     use crate::learner::KernelKind;
+    use crate::learner::KindSetting;
     use crate::math::embedding::StateKind;
     use crate::math::kernel::Profile;
     use std::path::Path;
@@ -983,14 +984,15 @@ mod tests {
     #[test]
     fn kinds_of_state_variables_say_how_many_there_are() {
         let text = "[[critic]]\nname = \"a\"\n[[critic]]\nname = \"b\"\nkernel_profile = \"matern52\"\n\
-                    state_kinds = [\"real\", \"periodic:6.25\", \"category\"]";
+                    state_kinds = [\"real\", \"periodic:6.25\", \"periodic\", \"category\"]";
         let config = Config::from_toml(text).unwrap();
-        assert_eq!((config.state_dim, config.expected_dim()), (None, Some((3, "state_kinds"))));
-        let kinds = [StateKind::Real, StateKind::Periodic(6.25), StateKind::Category];
+        assert_eq!((config.state_dim, config.expected_dim()), (None, Some((4, "state_kinds"))));
+        let mut kinds = KindSetting::known(&[StateKind::Real, StateKind::Periodic(6.25), StateKind::Category]);
+        kinds.insert(2, KindSetting::Periodic);
         assert_eq!((&config.critics[1].state_kinds[..], config.critics[1].profile), (&kinds[..], Profile::Matern52));
         assert_eq!(Config::from_toml(&config.print()).unwrap(), config);
-        let config = Config::from_toml(&format!("state_dim = 3\n{text}")).unwrap();
-        assert_eq!(config.expected_dim(), Some((3, "state_dim")));
+        let config = Config::from_toml(&format!("state_dim = 4\n{text}")).unwrap();
+        assert_eq!(config.expected_dim(), Some((4, "state_dim")));
         assert_eq!(Config::from_toml("").unwrap().expected_dim(), None);
     }
 
@@ -1029,7 +1031,7 @@ mod tests {
                 "line 2: `critic[0].kernel_profile` must be one of gaussian, matern52",
             ),
             (
-                "[[critic]]\nstate_kinds = [\"periodic\"]",
+                "[[critic]]\nstate_kinds = [\"angle\"]",
                 "line 2: `critic[0].state_kinds` cannot be read: a kind of state variable is \"real\", \"periodic:P\"",
             ),
             (

@@ -5,6 +5,7 @@
 //! One line for each seed: when the goal was reached, and the return of every episode. The last line says on how many seeds the
 //! goal was reached, and when. `--stop 1` ends a seed there. After each episode the learner takes its rows in, and selects a kernel or improves if that is due.
 
+use criticd_learner::KindSetting;
 use criticd_learner::act::{Actor, Exploration, Question};
 use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd_learner::math::embedding::StateKind;
@@ -75,7 +76,7 @@ fn plan() -> Outcome<Plan> {
         prior_mean: number("prior-mean", prior_mean)?,
         action_value: Some(ActionValue { space, successor: Successor::Improve, trace: Trace::OnPolicy }),
         lambda: Lambda::Fixed(0.0),
-        state_kinds: kinds,
+        state_kinds: KindSetting::known(&kinds),
         drift_sensitivity: DriftSensitivity::Off,
         ..Settings::default()
     };

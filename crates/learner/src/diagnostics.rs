@@ -95,6 +95,15 @@ pub enum Diagnostic {
         /// Correlation of two, in [-1, 1]; of more the least in size among the pairs that are strongly correlated.
         correlation: f64,
     },
+    /// The settings leave the period of a state variable open.
+    Period {
+        /// Its name.
+        variable: String,
+        /// The period that the returns show, in its unit; none if they show none.
+        found: Option<f64>,
+        /// The period of the kernel before; none if it took the variable for real.
+        kept: Option<f64>,
+    },
     /// A state variable varies too little to be scaled, and counts as a constant.
     TinyStates {
         /// Its name.

@@ -6,13 +6,17 @@
 //! ```text
 //! log p = -n/2 log(y'K^-1 y / n) - 1/2 log|K|        K = k(X, X) + noise I
 //! ```
-//! Multiples of the period fit as well, and share less between turns: their evidence is lower.
+//! Multiples of the period fit as well, and share less between turns: their evidence is lower. The best must be likelier than a line on
+//! which the variable goes on, whose kernel may be short.
 
+use crate::allowance::{self, Allowance};
 use crate::math::dense::{Cholesky, Matrix, Scratch, dot};
 use crate::math::embedding::StateKind;
+use crate::math::evidence::KeepGoing;
 use crate::math::golden::golden_section;
 use crate::math::kernel::{Kernel, Metric, Points};
 use crate::math::returns::chains;
+use crate::settings::Settings;
 use crate::transition::Rows;
 
 /// States that the evidence is of, at most, and near the best frequency.
@@ -28,40 +32,71 @@ const STEP: f64 = 0.1;
 /// Fewest turns over all the data that show a period.
 const TURNS_MIN: f64 = 1.5;
 const RELEVANCES: [f64; 2] = [0.5, 2.0];
-const NOISES: [f64; 2] = [0.03, 0.3];
+const NOISES: [f64; 3] = [0.03, 0.3, 3.0];
+/// Relevances of a variable that goes on along a line, besides.
+const SHORTER: [f64; 3] = [8.0, 32.0, 128.0];
+/// How many times narrower than the next each range about the median is that is asked, if it has enough rows; and how much wider the rows
+/// go that make a period more exact.
+const NARROWER: f64 = 8.0;
+const RANGES: i32 = 5;
+const WIDER: f64 = 4.0;
+const NEAR_MIN: usize = 100;
 /// Steps of the search between the second neighbours of the best.
 const REFINED: usize = 16;
-/// Nats by which a period must be likelier than none.
-const GAIN_MIN: f64 = 3.0;
+/// Nats by which a period must be likelier than none: noise alone gains up to 7.8 on this grid (of 16 tables).
+const GAIN_MIN: f64 = 8.0;
 
-/// The period of state variable `d` of `rows`, in its unit, where returns of the first reward at `discount` show one: they must go
-/// through it one and a half times or more. Variables of `kinds` are what these say.
-pub fn period(rows: &Rows, d: usize, kinds: &[StateKind], discount: f64) -> Option<f64> {
-    let (returns, open) = returns(rows, discount);
+/// The period of state variable `d` of `rows`, in its unit, where returns of the first reward of `settings` show one: they must go
+/// through it one and a half times or more. Of a variable that goes through it hundreds of times the rows in the middle of its range show
+/// it, and then more and more of them make it exact. Where another is `known`, it stays unless the one found is clearly likelier. None as
+/// well where `keep_going` says stop.
+pub fn period(
+    rows: &Rows,
+    d: usize,
+    settings: &Settings,
+    known: Option<f64>,
+    (keep_going, allowance): (KeepGoing<'_>, &Allowance),
+) -> Option<f64> {
+    let (returns, open) = returns(rows, settings);
+    let kinds = &settings.kinds(rows.dim);
     let whole: Vec<usize> = (0..rows.len()).filter(|&i| open[i] <= OPEN_MAX).collect();
     let places = if whole.len() < WHOLE_MIN.max(rows.len() / 10) { (0..rows.len()).collect() } else { whole };
-    let sample = |most: usize| {
-        let places = places.iter().copied().step_by(places.len().div_ceil(most).max(1)).collect();
-        Sample::of(rows, (d, kinds), places, &returns)
+    let mut values: Vec<f64> = places.iter().map(|&i| rows.state(i)[d]).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = *values.get(values.len() / 2)?;
+    let all = (values[values.len() - 1] - middle).max(middle - values[0]);
+    let near = |reach: f64| -> Vec<usize> {
+        places.iter().copied().filter(|&i| (rows.state(i)[d] - middle).abs() <= reach).collect()
     };
-    let few = sample(STATES_MAX)?;
-    let (least, most) =
-        few.columns[d].iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(*x), high.max(*x)));
-    let range = most - least;
-    if !(range > 0.0 && range.is_finite()) {
-        return None;
+    let sample = |reach: f64, most: usize| {
+        let near = near(reach);
+        let some = near.iter().copied().step_by(near.len().div_ceil(most).max(1)).collect();
+        Sample::of(rows, (d, kinds), some, &returns).filter(|sample| sample.range().is_finite())
+    };
+    // The fewest first: of all of them a multiple of the period may be the likeliest on the grid.
+    let narrower = (0..RANGES).rev().map(|k| all / NARROWER.powi(k)).filter(|&reach| near(reach).len() >= NEAR_MIN);
+    let mut found = None;
+    for reach in narrower.filter(|&reach| reach < all).chain([all]) {
+        // Where many rows are at one place there is nothing to see.
+        let Some(few) = sample(reach, STATES_MAX) else { continue };
+        allowance.spend(FREQUENCIES as f64 * few.products());
+        found = few.period(keep_going).map(|period| (period, reach));
+        if found.is_some() || !keep_going() {
+            break;
+        }
     }
-    let first = (TURNS_MIN / STEP) as usize;
-    let grid = (first..first + FREQUENCIES).map(|k| k as f64 * STEP);
-    let (turns, best) = grid
-        .map(|turns| (turns, few.evidence(StateKind::Periodic(range / turns))))
-        .fold((0.0, f64::NEG_INFINITY), |a, b| if b.1 > a.1 { b } else { a });
-    if best <= few.evidence(StateKind::Real) + GAIN_MIN {
-        return None;
+    let (mut found, mut reach) = found.filter(|_| keep_going())?;
+    loop {
+        let many = sample(reach, REFINED_STATES)?;
+        allowance.spend(REFINED as f64 * many.products());
+        found = many.refined(found);
+        if reach < all {
+            reach = all.min(WIDER * reach);
+            continue;
+        }
+        let stays = |known: &f64| many.of_period(*known) + GAIN_MIN >= many.of_period(found);
+        return known.filter(stays).or(Some(found));
     }
-    let many = sample(REFINED_STATES)?;
-    let of_frequency = |turns: f64| many.evidence(StateKind::Periodic(range / turns));
-    Some(range / golden_section((turns - 2.0 * STEP).max(TURNS_MIN), turns + 2.0 * STEP, REFINED, of_frequency))
 }
 
 /// Some rows.
@@ -97,6 +132,42 @@ impl Sample {
         })
     }
 
+    /// Over which variable `d` goes.
+    fn range(&self) -> f64 {
+        let (low, high) = self.columns[self.d]
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(*x), high.max(*x)));
+        high - low
+    }
+
+    /// The likeliest on the grid; none where the variable is no less likely to go on along a line.
+    fn period(&self, keep_going: KeepGoing<'_>) -> Option<f64> {
+        let (range, first) = (self.range(), (TURNS_MIN / STEP) as usize);
+        let grid = (first..first + FREQUENCIES).map(|k| range / (k as f64 * STEP)).take_while(|_| keep_going());
+        let (found, best) = grid
+            .map(|period| (period, self.of_period(period)))
+            .fold((0.0, f64::NEG_INFINITY), |a, b| if b.1 > a.1 { b } else { a });
+        (best > self.evidence(StateKind::Real) + GAIN_MIN).then_some(found)
+    }
+
+    /// The likeliest near one on the grid.
+    fn refined(&self, period: f64) -> f64 {
+        let (range, turns) = (self.range(), self.range() / period);
+        let (low, high) = ((turns - 2.0 * STEP).max(TURNS_MIN), turns + 2.0 * STEP);
+        range / golden_section(low, high, REFINED, |turns| self.of_period(range / turns))
+    }
+
+    fn of_period(&self, period: f64) -> f64 {
+        self.evidence(StateKind::Periodic(period))
+    }
+
+    /// Products of the evidence of a period.
+    fn products(&self) -> f64 {
+        let n = self.targets.len() as f64;
+        let each = allowance::covariances(n * n, self.kinds.len()) + n.powi(3) / 6.0;
+        (RELEVANCES.len() * NOISES.len()) as f64 * each
+    }
+
     /// The largest where variable `d` is of this kind.
     fn evidence(&self, kind: StateKind) -> f64 {
         let mut kinds = self.kinds.clone();
@@ -106,7 +177,9 @@ impl Sample {
         };
         let states: Vec<f64> =
             (0..self.targets.len()).flat_map(|i| (0..kinds.len()).map(move |of| column(of)[i])).collect();
-        let each = RELEVANCES.iter().flat_map(|relevance| NOISES.iter().map(move |noise| (*relevance, *noise)));
+        let shorter: &[f64] = if kind == StateKind::Real { &SHORTER } else { &[] };
+        let relevances = RELEVANCES.iter().chain(shorter);
+        let each = relevances.flat_map(|relevance| NOISES.iter().map(move |noise| (*relevance, *noise)));
         each.filter_map(|(relevance, noise)| {
             let mut relevances = vec![1.0; kinds.len()];
             relevances[self.d] = relevance;
@@ -126,9 +199,10 @@ fn standard(values: &[f64]) -> Option<Vec<f64>> {
 }
 
 /// (n,) discounted rewards up to the end of each chain, and what is left of a reward behind it, by how much it is discounted.
-fn returns(rows: &Rows, discount: f64) -> (Vec<f64>, Vec<f64>) {
+fn returns(rows: &Rows, settings: &Settings) -> (Vec<f64>, Vec<f64>) {
     let follows = chains(rows);
-    let mut out: Vec<f64> = (0..rows.len()).map(|i| rows.reward(i)[0]).collect();
+    let (column, discount) = (settings.rewards[0], settings.discount);
+    let mut out: Vec<f64> = (0..rows.len()).map(|i| rows.reward(i)[column]).collect();
     let mut open = vec![0.0; rows.len()];
     for i in (0..rows.len()).rev() {
         let own = rows.discount(i, discount);
@@ -160,7 +234,7 @@ mod tests {
     /// A wheel that turns by random steps; what it earns depends on where it stands, with this period.
     fn wheel(period: f64, turns: f64, seed: u64) -> Rows {
         let mut rows = Rows::new(2, 1);
-        for i in 0..600u64 {
+        for i in 0..if turns > 50.0 { 4000 } else { 600_u64 } {
             let x = turns * period * uniform(mix(&[seed, i, 0]));
             rows.states.extend([x, normal(mix(&[seed, i, 1]))]);
             rows.next_states.extend([x, 0.0]);
@@ -176,11 +250,21 @@ mod tests {
         rows
     }
 
+    fn found(rows: &Rows, known: Option<f64>) -> Option<f64> {
+        period(rows, 0, &Settings { discount: 0.9, ..Settings::default() }, known, (&|| true, &Allowance::unlimited()))
+    }
+
     #[test]
     fn the_period_of_a_wheel_is_found_within_two_percent() {
-        for (seed, (truth, turns)) in [(6.2, 3.0), (0.8, 12.0), (360.0, 5.5), (2.5, 30.0)].into_iter().enumerate() {
-            let found = period(&wheel(truth, turns, seed as u64), 0, &[], 0.9).expect("a period");
-            assert!((found / truth - 1.0).abs() < 0.02, "{found} for {truth} over {turns} turns");
+        for (seed, (truth, turns)) in
+            [(6.2, 3.0), (0.8, 12.0), (360.0, 5.5), (2.5, 30.0), (6.2, 200.0)].into_iter().enumerate()
+        {
+            let rows = wheel(truth, turns, seed as u64);
+            let first = found(&rows, None).expect("a period");
+            assert!((first / truth - 1.0).abs() < 0.02, "{first} for {truth} over {turns} turns");
+            let near = first * (1.0 + 1e-5);
+            assert_eq!(found(&rows, Some(near)), Some(near), "what is as likely stays");
+            assert_eq!(found(&rows, Some(0.7 * truth)), Some(first));
         }
     }
 
@@ -191,8 +275,22 @@ mod tests {
         {
             (rows.starts_chain[i], rows.terminated[i]) = (starts, ends);
         }
-        let (_, open) = returns(&rows, 0.5);
+        let (_, open) = returns(&rows, &Settings { discount: 0.5, ..Settings::default() });
         assert_eq!(open[..5], [0.25, 0.5, 0.0, 0.0, 0.5]);
+    }
+
+    #[test]
+    fn noise_and_what_bends_without_coming_back_have_no_period() {
+        for seed in 0..4u64 {
+            let (mut noise, mut bent) = (wheel(1.0, 6.0, 20 + seed), wheel(1.0, 6.0, 30 + seed));
+            for i in 0..noise.rewards.len() {
+                let draw = 0.3 * normal(mix(&[seed, i as u64]));
+                noise.rewards[i] = draw;
+                // Waves that become shorter.
+                bent.rewards[i] = (0.35 * bent.states[2 * i].powi(2)).sin() + draw;
+            }
+            assert_eq!((found(&noise, None), found(&bent, None)), (None, None), "seed {seed}");
+        }
     }
 
     #[test]
@@ -202,8 +300,8 @@ mod tests {
         for i in 0..rows.rewards.len() {
             rows.rewards[i] = rows.states[2 * i] + 0.3 * normal(mix(&[i as u64]));
         }
-        assert_eq!(period(&rows, 0, &[], 0.9), None);
+        assert_eq!(found(&rows, None), None);
         rows.states.iter_mut().step_by(2).for_each(|x| *x = 1.0);
-        assert_eq!(period(&rows, 0, &[], 0.9), None, "it never moves");
+        assert_eq!(found(&rows, None), None, "it never moves");
     }
 }

@@ -11,6 +11,7 @@ mod error;
 mod first_guess;
 pub mod heads;
 mod job;
+mod periods;
 mod rebuild;
 mod referee;
 mod report;
@@ -84,7 +85,10 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>) -> Result<Candidate, Refit
 /// # Errors
 /// As [`run`].
 pub fn run_within(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Candidate, RefitError> {
+    let (job, said) = &job.with_periods(keep_going, allowance);
+    look(keep_going)?;
     let mut candidate = run_centred(job, keep_going, allowance)?;
+    candidate.report.findings.splice(0..0, said.iter().cloned());
     candidate.learn_world(job, keep_going)?;
     Ok(candidate)
 }

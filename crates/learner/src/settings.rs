@@ -10,7 +10,8 @@ use crate::transition::{Rows, state_name};
 use crate::warning::WarningSettings;
 use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
 
 /// Which covariance a critic's model selection uses \[JS09, section 5.2\].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -164,6 +165,67 @@ impl DictionaryBy {
     }
 }
 
+/// What settings say of a state variable: "real", "periodic:P", "category", or "periodic" alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum KindSetting {
+    /// What it is.
+    Known(StateKind),
+    /// That it comes back to the same after a period, which the rows are to tell.
+    Periodic,
+}
+
+impl KindSetting {
+    /// What it is as long as no row has told its period.
+    pub fn kind(self) -> StateKind {
+        match self {
+            Self::Known(kind) => kind,
+            Self::Periodic => StateKind::Real,
+        }
+    }
+
+    /// Of variables whose kinds are known.
+    pub fn known(kinds: &[StateKind]) -> Vec<Self> {
+        kinds.iter().copied().map(Self::Known).collect()
+    }
+}
+
+impl fmt::Display for KindSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(kind) => write!(f, "{kind}"),
+            Self::Periodic => write!(f, "periodic"),
+        }
+    }
+}
+
+impl FromStr for KindSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "periodic" {
+            return Ok(Self::Periodic);
+        }
+        text.parse()
+            .map(Self::Known)
+            .map_err(|what: String| format!("{what}; \"periodic\" alone has the period learned"))
+    }
+}
+
+impl From<KindSetting> for String {
+    fn from(kind: KindSetting) -> Self {
+        kind.to_string()
+    }
+}
+
+impl TryFrom<String> for KindSetting {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 /// [`Settings::state_kinds`] are for states of another dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindsMismatch {
@@ -218,8 +280,9 @@ pub struct Settings {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub centred: bool,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
-    /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
-    pub state_kinds: Vec<StateKind>,
+    /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]). A refit learns the periods that are
+    /// left open, and the kernel that it selects has them.
+    pub state_kinds: Vec<KindSetting>,
     /// Noise model.
     pub noise: NoiseModel,
     /// Published variance.
@@ -451,7 +514,7 @@ impl Settings {
     /// file says.
     pub fn are_valid(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
-        let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
+        let sound = |kind: &KindSetting| !matches!(kind.kind(), StateKind::Periodic(period) if !positive(period));
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
             && self.action_value.as_ref().is_none_or(|of| of.space.is_sound())
@@ -500,17 +563,17 @@ impl Settings {
         self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Expected) && self.choices() > 0
     }
 
-    /// Kind of each variable of inputs (`dim`,); empty for all real. Coordinates of actions are real.
-    pub fn kinds(&self, dim: usize) -> Cow<'_, [StateKind]> {
-        match self.state_kinds.len() {
-            0 => Cow::Borrowed(&[]),
-            kinds if kinds == dim => Cow::Borrowed(&self.state_kinds),
-            kinds if kinds + self.action_width() == dim => {
-                let actions = std::iter::repeat_n(StateKind::Real, self.action_width());
-                self.state_kinds.iter().copied().chain(actions).collect()
-            }
-            _ => Cow::Borrowed(&[]),
+    /// Kind of each variable of inputs (`dim`,); empty for all real. Coordinates of actions are real, and so is what has a period that is
+    /// left open.
+    pub fn kinds(&self, dim: usize) -> Vec<StateKind> {
+        if self.check_dim(dim).is_err() {
+            return Vec::new();
         }
+        let mut kinds: Vec<StateKind> = self.state_kinds.iter().map(|kind| kind.kind()).collect();
+        if !kinds.is_empty() {
+            kinds.resize(dim, StateKind::Real);
+        }
+        kinds
     }
 
     /// Coordinates that actions add to a state's; 0 for values of states.

@@ -2,6 +2,7 @@
 
 use crate::commands::Failure;
 use crate::commands::given::name_of;
+use crate::learner::KindSetting;
 use crate::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::NoiseModel;
@@ -125,27 +126,10 @@ impl SelectionChoice {
     }
 }
 
-/// Kind of a state variable, which may be periodic with a period that the data are to tell.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum KindChoice {
-    Known(StateKind),
-    Period,
-}
-
-impl KindChoice {
-    /// The kind, once the period is known.
-    pub(super) fn kind(self) -> StateKind {
-        match self {
-            Self::Known(kind) => kind,
-            Self::Period => StateKind::Real,
-        }
-    }
-}
-
 /// Have the variables of a table that hold texts be categories.
-pub(super) fn take_categories(kinds: &mut Vec<KindChoice>, table: &Table) -> Result<(), Failure> {
+pub(super) fn take_categories(kinds: &mut Vec<KindSetting>, table: &Table) -> Result<(), Failure> {
     if kinds.is_empty() {
-        *kinds = table.categories().kinds(table.dim()).into_iter().map(KindChoice::Known).collect();
+        *kinds = KindSetting::known(&table.categories().kinds(table.dim()));
     }
     let other = |d: &usize| kinds.get(*d).is_some_and(|kind| kind.kind() != StateKind::Category);
     match table.texts().find(other) {
@@ -155,14 +139,4 @@ pub(super) fn take_categories(kinds: &mut Vec<KindChoice>, table: &Table) -> Res
             name_of(table, d)
         ))),
     }
-}
-
-/// A kind of state variable on the command line.
-pub(super) fn kind(text: &str) -> Result<KindChoice, String> {
-    if text == "periodic" {
-        return Ok(KindChoice::Period);
-    }
-    text.parse()
-        .map(KindChoice::Known)
-        .map_err(|what: String| format!("{what}; \"periodic\" alone has the period learned"))
 }

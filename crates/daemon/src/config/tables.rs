@@ -5,11 +5,11 @@ use super::setting::{expect, one_of, read, written};
 use super::{ConfigParts, Limits, LogFormat, actions, alarms, head_setting, mean};
 use crate::access::Allow;
 use crate::keys::decode;
+use crate::learner::KindSetting;
 use crate::learner::{
     DictionaryBy, DriftSensitivity, KernelKind, Lambda, LinearColumns, OnNewPolicy, SelectBy, SelectionKind, Settings,
     VarianceKind,
 };
-use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -401,10 +401,10 @@ pub(super) static CRITIC: [Setting<Settings>; 47] = [
     setting!(
         state_kinds,
         Restart,
-        |kinds: &Vec<StateKind>| expect(kinds.len() <= 4096, "one for each state variable, at most 4096"),
+        |kinds: &Vec<KindSetting>| expect(kinds.len() <= 4096, "one for each state variable, at most 4096"),
         "Kind of each state variable, one word for each; empty if all are \"real\". \"periodic:P\" repeats after P, in \
-         the unit of the state (6.283185307179586 for an angle in radians). Two values of a \"category\" are equal or \
-         different, never near."
+         the unit of the state (6.283185307179586 for an angle in radians); of \"periodic\" alone refits learn the period, and \
+         until they find one it is \"real\". Two values of a \"category\" are equal or different, never near."
     ),
     mean::MEAN,
     actions::INPUTS,

@@ -11,6 +11,7 @@
 
 use super::core::Core;
 use crate::config::Config;
+use crate::learner::KindSetting;
 use crate::math::embedding::StateKind;
 use crate::table::{self, Columns, Fault, LargeTable, Reading, TableError};
 use crate::telemetry::Heartbeat;
@@ -271,7 +272,7 @@ pub(super) fn plan(
     let table = LargeTable::check_as(&warm.table, warm.reading, &warm.columns, progress);
     let table = table.map_err(unread)?;
     let texts = (0..table.dim()).find(|&d| {
-        let known = |kinds: &[StateKind]| kinds.get(d) == Some(&StateKind::Category);
+        let known = |kinds: &[KindSetting]| kinds.get(d) == Some(&KindSetting::Known(StateKind::Category));
         !warm.columns.categories.of(d).is_empty() && !config.critics.iter().all(|critic| known(&critic.state_kinds))
     });
     if let Some(variable) = texts {

@@ -46,14 +46,15 @@ pub(super) fn is_table(settings: &Settings, dim: usize) -> bool {
 mod tests {
     use super::*;
     use crate::action::{ActionSpace, ActionValue, Successor, Trace};
+    use crate::settings::KindSetting;
 
     fn settings(kinds: Vec<StateKind>, successor: Successor) -> Settings {
         let of = ActionValue { space: ActionSpace::Discrete(2), successor, trace: Trace::OnPolicy };
-        Settings { action_value: Some(of), state_kinds: kinds, ..Settings::default() }
+        Settings { action_value: Some(of), state_kinds: KindSetting::known(&kinds), ..Settings::default() }
     }
 
     fn relevances(metric: Metric, settings: &Settings) -> Vec<f64> {
-        let kinds = settings.kinds(4).to_vec();
+        let kinds = settings.kinds(4);
         let mut kernel = Kernel::gaussian(1.0, 0.0, metric).with_kinds(&kinds);
         tell_apart(&mut kernel, settings, 4);
         kernel.metric.relevance(4)

@@ -253,7 +253,7 @@ impl Search {
             profile: settings.profile,
             linear: data.linear,
             line: settings.line(),
-            kinds: settings.kinds(rows.dim).to_vec(),
+            kinds: settings.kinds(rows.dim),
             starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
             seed,

@@ -2,6 +2,7 @@
 //! everything that is made of features knows them.
 
 use crate::support::bytes;
+use criticd_learner::KindSetting;
 use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd_learner::influence::influence;
 use criticd_learner::math::columns::Given;
@@ -72,7 +73,7 @@ fn rows(n: usize, length: usize) -> Rows {
 }
 
 fn settings() -> Settings {
-    Settings { discount: 0.8, estimate_scale: false, state_kinds: KINDS.to_vec(), ..Settings::paper() }
+    Settings { discount: 0.8, estimate_scale: false, state_kinds: KindSetting::known(&KINDS), ..Settings::paper() }
 }
 
 fn learned(settings: &Settings, linear: f64, rows: &Rows, dictionary: Option<Dictionary>) -> Model {

@@ -1,5 +1,6 @@
 //! An agent whose state is a table finds what only a long sequence of right decisions earns, if its Q is optimistic.
 
+use criticd_learner::KindSetting;
 use criticd_learner::act::{Actor, Exploration, Question};
 use criticd_learner::action::{ActionValue, Successor, Trace};
 use criticd_learner::math::embedding::StateKind;
@@ -19,7 +20,7 @@ fn found(prior_mean: f64, seed: u64) -> Option<Vec<f64>> {
     let of = ActionValue { space: sea.space(), successor: Successor::Improve, trace: Trace::OnPolicy };
     let settings = Settings {
         action_value: Some(of),
-        state_kinds: vec![StateKind::Category; 2],
+        state_kinds: vec![KindSetting::Known(StateKind::Category); 2],
         prior_mean,
         lambda: Lambda::Fixed(0.0),
         improve_rows: SIZE as u64,

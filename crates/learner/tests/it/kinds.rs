@@ -1,19 +1,24 @@
 //! State variables that are angles or categories, from the settings to the values: refits find models in which they are what
 //! they are said to be, under either profile.
 
+use criticd_learner::KindSetting;
+use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::math::embedding::StateKind::{self, Category, Periodic, Real};
 use criticd_learner::math::kernel::Profile;
+use criticd_learner::random::{mix, normal};
 use criticd_learner::refit::{self, Candidate, RefitError, RefitTrigger};
-use criticd_learner::snapshot::Snapshot;
+use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
-use criticd_learner::{KernelKind, KindsMismatch, Learner, Settings};
+use criticd_learner::{KernelKind, KindsMismatch, Learner, Settings, Verdict};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::f64::consts::{PI, TAU};
 
 const KINDS: [StateKind; 4] = [Real, Periodic(TAU), Category, Real];
 const EPISODE: usize = 20;
+/// What a wheel earns repeats after it.
+const WHEEL: f64 = 7.3;
 
 /// An angle that turns and is told within (-pi, pi], a gear that is changed now and then, two numbers of which one means
 /// something. Rewards depend on the angle, on the gear and on the number.
@@ -55,7 +60,7 @@ fn settings(kernel: KernelKind, profile: Profile) -> Settings {
     Settings {
         kernel,
         profile,
-        state_kinds: KINDS.to_vec(),
+        state_kinds: KindSetting::known(&KINDS),
         discount: 0.8,
         refit_first_rows: 0,
         evidence_rows: 300,
@@ -72,7 +77,7 @@ fn refitted(settings: Settings, window: &Window) -> Result<Candidate, RefitError
 }
 
 fn value(snapshot: &Snapshot, state: [f64; 4]) -> (f64, f64) {
-    let found = snapshot.evaluate(&state, criticd_learner::snapshot::Ask::VARIANCE).unwrap();
+    let found = snapshot.evaluate(&state, Ask::VARIANCE).unwrap();
     (found.mean[(0, 0)], found.variance.unwrap()[0])
 }
 
@@ -119,13 +124,98 @@ fn refits_find_models_of_what_the_variables_are() {
 }
 
 #[test]
+fn settings_leave_a_period_open_and_kernels_do_not() {
+    for text in ["real", "category", "periodic:2.5", "periodic"] {
+        let kind: KindSetting = text.parse().unwrap();
+        let stored = rmp_serde::to_vec_named(&kind).unwrap();
+        assert_eq!((kind.to_string(), rmp_serde::from_slice(&stored).unwrap()), (text.to_owned(), kind));
+        assert_eq!(text.parse().map(KindSetting::Known).unwrap_or(KindSetting::Periodic), kind);
+    }
+    assert!("angle".parse::<KindSetting>().unwrap_err().ends_with("\"periodic\" alone has the period learned"));
+    assert_eq!(KindSetting::Periodic.kind(), Real);
+}
+
+#[test]
 fn kinds_that_do_not_fit_the_rows_are_refused_by_name() {
     let window = window(5);
-    let settings = Settings { state_kinds: vec![Real, Category], ..settings(KernelKind::Ard, Profile::Gaussian) };
+    let settings =
+        Settings { state_kinds: KindSetting::known(&[Real, Category]), ..settings(KernelKind::Ard, Profile::Gaussian) };
     match refitted(settings, &window) {
         Err(RefitError::Settings(why)) => assert_eq!(why, KindsMismatch { kinds: 2, dim: 4 }),
         other => panic!("{other:?}"),
     }
+}
+
+/// A wheel that goes on turning and is not told within one turn, after which what it earns repeats; or does not.
+fn wheel(rows: u64, turns: bool) -> Window {
+    let mut window = Window::new(2, 1, 4000);
+    let mut place = 0.0;
+    for row in 0..rows {
+        let before = place;
+        place += 0.4 + 0.2 * normal(mix(&[row, 0]));
+        let earns = |place: f64| if turns { (TAU * place / WHEEL).cos() } else { 0.01 * place };
+        let other = |row: u64| normal(mix(&[row, 1]));
+        let batch = Batch::new(BatchParts {
+            stream: "wheel".into(),
+            dim: 2,
+            rewards_per_row: 1,
+            states: vec![before, other(row), place, other(row + 1)],
+            rewards: vec![earns(before) + 0.2 * normal(mix(&[row, 2]))],
+            ..BatchParts::default()
+        })
+        .unwrap();
+        window.push(0, row == 0, &batch, 0);
+    }
+    window
+}
+
+/// Learn rows and have two refits of them, the second from what is read back, as a restart does; and what the reports say of the period.
+fn wheeled(turns: bool) -> (Learner, Vec<String>) {
+    let kinds = vec![KindSetting::Periodic, KindSetting::Known(Real)];
+    let settings = Settings { state_kinds: kinds.clone(), ..settings(KernelKind::Ard, Profile::Matern52) };
+    let mut learner = Learner::new(settings, Some(vec!["place".into(), "other".into()]));
+    let mut said = Vec::new();
+    for rows in [400, 1200] {
+        let window = wheel(rows, turns);
+        learner = rmp_serde::from_slice(&rmp_serde::to_vec_named(&learner).unwrap()).unwrap();
+        assert!(learner.is_consistent());
+        learner.step(&window);
+        let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+        let candidate = refit::run(&job, &|| true).unwrap();
+        let of_period = |finding: &&Diagnostic| matches!(finding, Diagnostic::Period { .. });
+        said.extend(candidate.report.findings.iter().filter(of_period).map(|finding| format!("{finding:?}")));
+        assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }), "{rows} rows");
+        // The settings go on saying what they said: the kernel has what was found.
+        assert_eq!(
+            (&learner.settings().state_kinds, &learner.model().unwrap().settings().state_kinds),
+            (&kinds, &kinds)
+        );
+    }
+    (learner, said)
+}
+
+#[test]
+fn a_learner_finds_the_period_of_a_wheel_in_its_stream() {
+    let (learner, said) = wheeled(true);
+    let Periodic(period) = learner.hyperparameters().unwrap().kernel.kind_of(0) else { panic!("{said:?}") };
+    assert!((period / WHEEL - 1.0).abs() < 0.02, "{period}");
+    assert!(
+        said.len() == 2 && said.iter().all(|said| said.contains("\"place\"") && said.contains("found: Some")),
+        "{said:?}"
+    );
+    let values = |at: f64| learner.snapshot(true).unwrap().evaluate(&[at, 0.0], Ask::MEAN).unwrap().mean[(0, 0)];
+    // Where no row has been yet it is worth what it was worth a hundred turns before.
+    assert!((values(2.0) - values(2.0 + 100.0 * period)).abs() < 1e-6);
+    let (again, _) = wheeled(true);
+    let bits = |learner: &Learner| rmp_serde::to_vec_named(learner).unwrap();
+    assert!(bits(&learner) == bits(&again), "a function of rows, settings and seed");
+}
+
+#[test]
+fn a_variable_without_a_period_stays_real_and_the_reports_say_so() {
+    let (learner, said) = wheeled(false);
+    assert_eq!(learner.hyperparameters().unwrap().kernel.kind_of(0), Real);
+    assert!(said.len() == 2 && said.iter().all(|said| said.contains("found: None, kept: None")), "{said:?}");
 }
 
 #[test]

@@ -53,6 +53,19 @@ pub fn kinds_mismatch(of: KindsMismatch) -> String {
     format!("state_kinds is for {} state variables, states have {}", of.kinds, of.dim)
 }
 
+/// What came of a period that the settings leave open.
+fn period(variable: &str, found: Option<f64>, kept: Option<f64>) -> String {
+    match (found, kept) {
+        (Some(found), _) => format!("{variable} comes back to the same after {}, which the returns tell", short(found)),
+        (None, Some(kept)) => {
+            format!("the returns of these rows show no period of {variable}, which keeps {} from before", short(kept))
+        }
+        (None, None) => format!(
+            "the returns show no period of {variable} yet, which they must go through one and a half times or more: it enters as real"
+        ),
+    }
+}
+
 /// One diagnostic as a sentence.
 pub fn diagnostic(of: &Diagnostic) -> String {
     match of {
@@ -99,6 +112,7 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             format!("directions asked for: {asked}, given: {given}; the rows support no more within the budget")
         }
         Diagnostic::Correlated { variables, correlation } => together(variables, *correlation),
+        Diagnostic::Period { variable, found, kept } => period(variable, *found, *kept),
         Diagnostic::TinyStates { variable, limit } => {
             format!("{variable} varies by less than {limit:e} and counts as a constant: use a larger unit")
         }
@@ -288,6 +302,9 @@ mod tests {
             (Diagnostic::TraceGap { elements: 12, nats: 7.4, full: true }, "dictionary_max"),
             (Diagnostic::EvidenceLost { elements: 12, nats: 30.0 }, "dictionary_max"),
             (Diagnostic::NoiseAtFloor, "noise_floor"),
+            (Diagnostic::Period { variable: "angle".into(), found: Some(6.283), kept: Some(6.3) }, "after 6.28"),
+            (Diagnostic::Period { variable: "angle".into(), found: None, kept: Some(6.3) }, "keeps 6.30 from before"),
+            (Diagnostic::Period { variable: "angle".into(), found: None, kept: None }, "angle yet"),
             (
                 Diagnostic::DictionaryBy { by: DictionaryBy::Returns, error: 0.000_051_2, icd: 0.31 },
                 "by returns, which is full: the squared error of later returns is 5.12e-5 of their variance, 0.310 by icd",

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, mean_in_words};
 use crate::journal::checkpoint::Checkpoints;
+use crate::learner::KindSetting;
 use crate::learner::Settings;
 use crate::learner::action::{ActionSpace, ActionValue};
 use crate::learner::heads::{self, Columns, Demands};
@@ -151,6 +152,11 @@ fn successor(settings: &Settings) -> String {
     settings.action_value.as_ref().map_or_else(|| "none".into(), |of| format!("{:?}, {:?}", of.successor, of.trace))
 }
 
+fn kinds(settings: &Settings) -> String {
+    let words: Vec<String> = settings.state_kinds.iter().map(KindSetting::to_string).collect();
+    format!("[{}]", words.join(", "))
+}
+
 /// Which settings of a critic keep it from going on with what it has learned, and how they differ.
 pub(in crate::daemon) fn change(old: &Settings, new: &Settings) -> String {
     let number = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), |value| value.to_string());
@@ -162,7 +168,7 @@ pub(in crate::daemon) fn change(old: &Settings, new: &Settings) -> String {
         ("lambda", format!("{:?}", old.lambda), format!("{:?}", new.lambda)),
         ("rho_max", number(old.rho_max, "inf"), number(new.rho_max, "inf")),
         ("forgetting", number(old.forgetting, "off"), number(new.forgetting, "off")),
-        ("state_kinds", format!("{:?}", old.state_kinds), format!("{:?}", new.state_kinds)),
+        ("state_kinds", kinds(old), kinds(new)),
         ("actions", actions(old), actions(new)),
         ("successor", successor(old), successor(new)),
         ("mean", mean_in_words(old.mean.as_ref()), mean_in_words(new.mean.as_ref())),

@@ -1,0 +1,55 @@
+//! Periods that the settings leave open, learned from the rows of a refit before its kernel is selected.
+
+use super::ROWS_MIN;
+use super::job::RefitJob;
+use super::report::RefitTrigger;
+use crate::allowance::Allowance;
+use crate::diagnostics::Diagnostic;
+use crate::math::embedding::StateKind;
+use crate::math::evidence::KeepGoing;
+use crate::period::period;
+use crate::settings::KindSetting;
+use crate::transition::state_name;
+use std::borrow::Cow;
+
+impl RefitJob {
+    /// The same question with the periods that its settings leave open: those that the rows show, else those of the present kernel; and
+    /// what is to be said of each. A variable without either stays real. An improvement selects no kernel, so that its rows are asked
+    /// nothing.
+    pub(super) fn with_periods(
+        &self,
+        keep_going: KeepGoing<'_>,
+        allowance: &Allowance,
+    ) -> (Cow<'_, Self>, Vec<Diagnostic>) {
+        let kinds = &self.settings.state_kinds;
+        let open: Vec<usize> = (0..kinds.len()).filter(|&d| kinds[d] == KindSetting::Periodic).collect();
+        if open.is_empty() || self.settings.check_dim(self.window.dim()).is_err() {
+            return (Cow::Borrowed(self), Vec::new());
+        }
+        let mut job = self.clone();
+        let of_present = |d: usize| match self.current.hyperparameters.kernel.kind_of(d) {
+            StateKind::Periodic(period) => Some(period * self.current.inputs.scale[d]),
+            _ => None,
+        };
+        for &d in &open {
+            if let Some(period) = of_present(d) {
+                job.settings.state_kinds[d] = KindSetting::Known(StateKind::Periodic(period));
+            }
+        }
+        let rows = self.rows();
+        if self.trigger == RefitTrigger::Improvement || rows.len() < ROWS_MIN {
+            return (Cow::Owned(job), Vec::new());
+        }
+        let mut said = Vec::new();
+        for d in open {
+            let kept = of_present(d);
+            let found = period(&rows, d, &job.settings, kept, (keep_going, allowance));
+            if let Some(period) = found {
+                job.settings.state_kinds[d] = KindSetting::Known(StateKind::Periodic(period));
+            }
+            let variable = self.names.as_ref().map_or_else(|| state_name(d), |names| names[d].clone());
+            said.push(Diagnostic::Period { variable, found, kept });
+        }
+        (Cow::Owned(job), said)
+    }
+}
