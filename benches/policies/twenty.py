@@ -1,10 +1,12 @@
 """Twenty policies of each of three tasks, ranked by fitted Q evaluation, by a model of the transition, and by rollouts.
 
-    python benches/policies/twenty.py [--binary PATH] [--rows 3000] [--policies 20] [--tasks pendulum,mountain-car,cart-pole]
+    python benches/policies/twenty.py [--binary PATH] [--rows 3000] [--policies 20]
+    python benches/policies/twenty.py --tasks pendulum,mountain-car,cart-pole
 
-The log of a task: random actions, in chains of 50 steps from anywhere. Policies are linear controllers with random gains, of which
-some are worthless, and act at random for a share of the steps. J, the value of the states where chains begin, is known from rollouts of
-each policy from these very states. The table has Spearman's rank correlation of the estimates with J, and their median relative error.
+The log of a task: random actions, in chains of 50 steps from anywhere. Policies are linear controllers with random gains,
+of which some are worthless, and act at random for a share of the steps. J, the value of the states where chains begin, is
+known from rollouts of each policy from these very states. The table has Spearman's rank correlation of the estimates with
+J, and their median relative error.
 
 Needs numpy, scipy and the binary.
 """
@@ -204,7 +206,9 @@ def main() -> None:
             print(f"{task.name}: J {truths[-1]:.3f}, {found[-1]}", file=sys.stderr, flush=True)
         cells = [f"{min(truths):.2f}, {max(truths):.2f}"]
         by = {name: np.array([each[name] for each in found]) for name in ("fqe", "model")}
-        cells += [f"{spearmanr(truths, values, nan_policy='omit').statistic:.2f} of {np.isfinite(values).sum()}" for values in by.values()]
+        for values in by.values():
+            rank = spearmanr(truths, values, nan_policy="omit").statistic
+            cells.append(f"{rank:.2f} of {np.isfinite(values).sum()}")
         cells += [f"{100 * np.nanmedian(np.abs(values / truths - 1)):.1f} %" for values in by.values()]
         seconds = (time.monotonic() - began) / options.policies
         print(f"| {task.name} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
