@@ -12,6 +12,8 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from criticd.fleet import Fleet, Patience, Producer
 
 CRITIC: dict[str, Any] = {"discount": 0.95, "lambda": 0.7, "kernel": "isotropic", "linear_columns": "never"}
 DIM = 4
+PATIENCE = Patience(call_s=120)
 
 
 def drive(seed: int, rows: int) -> dict[str, Any]:
@@ -85,19 +88,17 @@ def main() -> None:
             took, elements = time.monotonic() - began, len(learner.snapshot(False).dictionary)
         print(f"one Learner, {elements} elements: {said(asked.rows, took, time.process_time() - spent)}")
         return
-    more: dict[str, Any] = {}
+    started: Callable[..., Fleet] = Fleet
     if asked.ray:
-        from functools import partial
-
         import ray
 
-        from criticd.ray import Actors
+        import criticd.ray
 
         ray.init(log_to_driver=False, include_dashboard=False, num_cpus=asked.workers + 1)
-        more["parts"] = partial(Actors, "bench", {"num_cpus": 1})
+        started = partial(criticd.ray.start, name="bench")
     with (
         tempfile.TemporaryDirectory(dir=os.environ.get("CRITICD_BENCH_DIR")) as directory,
-        Fleet(asked.workers, directory, select_rows=None, patience=Patience(call_s=120), **more, **settings) as fleet,
+        started(asked.workers, directory=directory, select_rows=None, patience=PATIENCE, **settings) as fleet,
     ):
         for k, columns in enumerate(sample):
             fleet.learn(**columns, stream=f"sample {k}")

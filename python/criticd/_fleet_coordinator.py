@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class _Known:
     incarnation: int = 0
     caught: bool = False
     heard: float | None = None
+    there: bool = True
+    """Whether it has answered when it was asked last."""
     why: str | None = None
 
 
@@ -47,8 +50,8 @@ class Coordinator:
     model = coordinator.call("snapshot", {"have": 0})["model"]
     ```
 
-    `links` lead to the workers, by number. A `Fleet` makes its coordinator itself. What it must not forget is in its
-    directory; what the rows add up to it asks the workers again.
+    `links` lead to the workers, by number, with the patience of `Patience.inner`. A `Fleet` makes its coordinator
+    itself. What it must not forget is in its directory; what the rows add up to it asks the workers again.
     """
 
     def __init__(
@@ -68,7 +71,8 @@ class Coordinator:
         self._path = Path(directory) / _STATE
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._rounds = threading.Lock()
+        self._rounds, self._rounds_begun = threading.Lock(), 0
+        self._askers = ThreadPoolExecutor(max_workers=len(links), thread_name_prefix="criticd-asker")
         self._known = [_Known() for _ in links]
         self._epochs: dict[int, tuple[bytes, _learner.Gathered]] = {}
         """By generation: the epoch in force, and one that comes."""
@@ -109,6 +113,7 @@ class Coordinator:
         self._stopped.set()
         if self._background is not None:
             self._background.join()
+        self._askers.shutdown(wait=False)
         os.close(self._lock_file)
 
     def _run(self) -> None:
@@ -172,17 +177,23 @@ class Coordinator:
     def round(self) -> None:
         """Ask every worker what its rows add up to, and make one model of it.
 
-        What a worker that is away has said last stays.
+        What a worker that is away has said last stays. Who asks while others wait for a round shares theirs.
         """
+        begun = self._rounds_begun
         with self._rounds:
-            for number in range(len(self._links)):
-                self._ask(number)
+            if self._rounds_begun > begun:
+                return
+            self._rounds_begun += 1
+            # One that gives no answer keeps nobody longer than its own call does.
+            list(self._askers.map(self._ask, range(len(self._links))))
             with self._lock:
                 self._switch_if_due()
                 self._serve()
                 self._select_if_due()
-            for stream in list(self._moves):
-                self._go_on(stream)
+            for stream, move in list(self._moves.items()):
+                needed = [move["to"]] if move["lost"] else [move["from"], move["to"]]
+                if all(self._known[number].there for number in needed):
+                    self._go_on(stream)
 
     def _ask(self, number: int) -> None:
         with self._lock:
@@ -200,7 +211,7 @@ class Coordinator:
                     self._links[number].call("begin", generation=key, epoch=epochs[key][0])
             self._take(number, said)
         except CriticdError as error:
-            known.why = str(error)
+            known.there, known.why = False, str(error)
 
     def _is_reborn(self, number: int, said: Message) -> bool:
         """Whether the journal of a worker is another one than before: what it said then is gone with the old one."""
@@ -228,7 +239,7 @@ class Coordinator:
             known.rows, known.streams, known.lost = said["rows"], said["streams"], said["lost"]
             known.bytes, known.incarnation = said["bytes"], said["incarnation"]
             known.removals = said["removals"]
-            known.heard, known.why = time.monotonic(), None
+            known.heard, known.there, known.why = time.monotonic(), True, None
             for key, each in said["messages"].items():
                 if int(key) not in self._epochs:
                     continue
@@ -251,11 +262,12 @@ class Coordinator:
         self._present, self._coming = self._coming, 0
         self._epochs = {self._present: self._epochs[self._present]}
         self._keep()
-        for number, link in enumerate(self._links):
-            try:
-                link.call("settle", generation=self._present)
-            except CriticdError as error:
-                self._known[number].why = str(error)
+        for known, link in zip(self._known, self._links, strict=True):
+            if known.there:
+                try:
+                    link.call("settle", generation=self._present)
+                except CriticdError as error:
+                    known.why = str(error)
 
     def _serve(self) -> None:
         """Make the model anew, if something has changed."""

@@ -25,7 +25,7 @@ def main() -> None:
     directory, who = Path(options["directory"]), options["who"]
     patience = Patience(**options["patience"])
     if who == COORDINATOR:
-        links = [Remote(directory, worker_name(k), patience) for k in range(options["workers"])]
+        links = [Remote(directory, worker_name(k), patience.inner()) for k in range(options["workers"])]
         coordinator = Coordinator(
             links,
             directory / who,

@@ -10,21 +10,20 @@ print(fleet.status())
 ```
 
 The parts are the parts of `criticd.fleet`, as actors. Ray starts an actor again that has died, and it reads its
-journal. So
-`directory` must be on a disk of the node that outlives the actor. An actor that Ray starts on another node has no
-journal there: its rows are counted as lost.
+journal. So `directory` must be on a disk that outlives the actor and that all nodes share, or each part must be tied to
+a node: a worker that Ray starts on another node has no journal there, and its rows are counted as lost.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from criticd._fleet_links import COORDINATOR, Link, Patience, RemoteError, answered, carried_out, request, worker_name
-from criticd._protocol import Message
+from criticd._protocol import Invalid, Message
 from criticd.fleet import Coordinator, Fleet, Worker
 
 try:
@@ -44,7 +43,7 @@ class _Actor:
         self._worker: Worker | None = None
         self._part: Worker | Coordinator
         if who == COORDINATOR:
-            links = [_ActorLink(name, worker_name(k), patience) for k in range(options["workers"])]
+            links = [_ActorLink(name, worker_name(k), patience.inner()) for k in range(options["workers"])]
             pool_rows, select_rows = options["pool_rows"], options["select_rows"]
             coordinator = Coordinator(
                 links, directory, settings, pool_rows=pool_rows, select_rows=select_rows, patience=patience
@@ -93,8 +92,11 @@ class _ActorLink:
 class Actors:
     """The parts of a fleet as actors. Pickles reach the same ones."""
 
-    def __init__(self, name: str, actor: Mapping[str, Any], options: Mapping[str, Any], patience: Patience) -> None:
-        self._name, self._actor, self._options, self._patience = name, dict(actor), dict(options), patience
+    def __init__(
+        self, name: str, actors: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any], patience: Patience
+    ) -> None:
+        """`actors` are the options of `ray.remote` of each part."""
+        self._name, self._actors, self._options, self._patience = name, dict(actors), dict(options), patience
         self._started: dict[str, Any] = {}
 
     def link(self, who: str) -> Link:
@@ -103,13 +105,12 @@ class Actors:
 
     def start(self, who: str) -> None:
         """See `criticd.fleet.Parts`."""
-        own = {"num_cpus": 0} if who == COORDINATOR else self._actor
         made = ray.remote(_Actor).options(
             name=f"{self._name}-{who}",
             namespace=self._name,
             max_restarts=-1,
             max_concurrency=_THREADS,
-            **own,
+            **self._actors[who],
         )
         # An actor ends when nobody holds it any more.
         self._started[who] = made.remote(self._name, who, self._options, self._patience)
@@ -136,7 +137,7 @@ class Actors:
     def __setstate__(self, state: tuple[str, Patience]) -> None:
         # Who gets it may call the parts, and starts none.
         self._name, self._patience = state
-        self._actor, self._options, self._started = {}, {}, {}
+        self._actors, self._options, self._started = {}, {}, {}
 
 
 def start(
@@ -144,7 +145,8 @@ def start(
     *,
     name: str = "criticd",
     directory: str | os.PathLike[str] | None = None,
-    actor: Mapping[str, Any] | None = None,
+    actor: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    coordinator: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Fleet:
     """A fleet whose coordinator and workers are actors of the cluster that this program has joined.
@@ -155,13 +157,20 @@ def start(
 
     - `name`: of the fleet; two at a time need two. Its actors are called criticd-worker-0, ... and criticd-coordinator.
     - `directory`: where each node keeps journals and epochs; by default a temporary one.
-    - `actor`: options of `ray.remote` for the workers, such as `num_cpus=2` or `resources={...}`. By default they have
-      one core each.
+    - `actor`: options of `ray.remote` for the workers, such as `num_cpus=2` or `resources={...}`, or a list with those
+      of each. By default they have one core each.
+    - `coordinator`: options of `ray.remote` for the coordinator, which has no core of its own by default.
     - `settings`: all else that `Fleet` takes.
 
     Joins the cluster of the environment, or starts one on this machine, if this program has not. Raises `RemoteError`
-    with the part that does not start, such as where the cluster has fewer cores than workers.
+    with the part that does not start, such as where the cluster has fewer cores than workers, and `Invalid` where
+    `actor` is a list of another length than there are workers.
     """
+    each = [actor or {"num_cpus": 1}] * workers if actor is None or isinstance(actor, Mapping) else list(actor)
+    if len(each) != workers:
+        raise Invalid("actor", f"has options of {len(each)} workers, and there are {workers}")
+    actors = {worker_name(k): options for k, options in enumerate(each)}
+    actors[COORDINATOR] = {"num_cpus": 0} if coordinator is None else coordinator
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
-    return Fleet(workers, directory, parts=partial(Actors, name, actor or {"num_cpus": 1}), **settings)
+    return Fleet(workers, directory, parts=partial(Actors, name, actors), **settings)

@@ -699,6 +699,27 @@ def kills(directory: Path, count: int, seed: int) -> None:
     assert np.abs(model(STATES) - expected(STATES)).max() < 1e-8
 
 
+def test_a_worker_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+    patience = Patience(interval_s=0.1, epoch_s=PATIENCE_S, rows_s=PATIENCE_S, call_s=4, start_s=PATIENCE_S)
+    with Fleet(2, tmp_path, select_rows=None, patience=patience, **CRITIC) as fleet:
+        assert isinstance(fleet.parts, Processes)
+        taught(fleet, count=40)
+        fleet.select()
+        before = fleet.merge()(STATES)
+        pid = fleet.parts.processes["worker-1"].pid
+        os.kill(pid, signal.SIGSTOP)
+        # One of the other worker.
+        name = next(k for k in range(12) if stable_hash(f"robot {k}") % 2 == 0)
+        fleet.learn(**part(rows(name), 40, 80), stream=f"robot {name}")
+        when(lambda: fleet.merge(wait=False).offset == 12 * 40 + 40, "the row of the other worker")
+        status = fleet.status()
+        assert (status.workers[0].fault, status.workers[1].lag) == (None, 0)
+        assert "worker-1, message: gives no answer" in str(status.workers[1].fault)
+        assert not np.array_equal(fleet(STATES), before)
+        os.kill(pid, signal.SIGCONT)
+        assert fleet.merge().offset == 12 * 40 + 40
+
+
 @pytest.mark.long
 def test_parts_may_be_killed(tmp_path: Path) -> None:
     kills(tmp_path, 4, 1)
