@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,16 @@ def _length(header: bytes) -> int | None:
     return _HEADER + int.from_bytes(header[:4], "little")
 
 
+def _write(file: int, record: Mapping[str, Any], place: int) -> int:
+    """Write a record at a place of a file; return the place behind it."""
+    payload = pack(record)
+    data = memoryview(_header(payload) + payload)
+    done = 0
+    while done < len(data):
+        done += os.pwrite(file, data[done:], place + done)
+    return place + done
+
+
 def own(file: int, path: Path) -> None:
     """Lock a file for as long as it is open. Raises `CriticdError` if somebody else has."""
     try:
@@ -52,6 +62,8 @@ class Journal:
         self.path, self._about = directory / FILE, directory / "worker.json"
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         own(self._file, self.path)
+        # Of a rewrite that a crash has ended.
+        self.path.with_suffix(".new").unlink(missing_ok=True)
         if os.fstat(self._file).st_size < len(_MAGIC):
             # What was here is gone, so that whoever counted it must know.
             write_whole(self._about, json.dumps({"birth": secrets.token_hex(8), "incarnation": 0}).encode())
@@ -116,17 +128,36 @@ class Journal:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record. It is durable when this returns, and there is nothing of it if this raises OSError."""
-        payload = pack(record)
-        data = _header(payload) + payload
         try:
-            done = 0
-            while done < len(data):
-                done += os.pwrite(self._file, memoryview(data)[done:], self.end + done)
+            end = _write(self._file, record, self.end)
             os.fdatasync(self._file)
         except OSError:
             os.ftruncate(self._file, self.end)
             raise
-        self.end += len(data)
+        self.end = end
+
+    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Let these records take the place of all, in another file: nothing of the old one is left.
+
+        A crash leaves the one or the other. Raises OSError; where that was for want of room, all is as it was.
+        """
+        part = self.path.with_suffix(".new")
+        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        own(file, part)
+        try:
+            os.pwrite(file, _MAGIC, 0)
+            end = self.start
+            for record in records:
+                end = _write(file, record, end)
+            os.fsync(file)
+            part.replace(self.path)
+        except BaseException:
+            os.close(file)
+            part.unlink(missing_ok=True)
+            raise
+        os.close(self._file)
+        self._file, self.end = file, end
+        self._sync_all(self.path.parent)
 
     def close(self) -> None:
         """Close the file."""

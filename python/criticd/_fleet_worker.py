@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,8 @@ class _Drawn:
 class _Ranges:
     """Numbers of rows, as ascending ranges that neither overlap nor touch."""
 
-    def __init__(self) -> None:
-        self.all: list[tuple[int, int]] = []
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.all = list(ranges)
 
     def add(self, first: int, end: int) -> None:
         if first >= end:
@@ -111,6 +111,11 @@ class _Ranges:
             first = max(first, b)
         if first < end:
             yield first, end
+
+
+def _part(columns: Message, first: int, last: int) -> Message:
+    """Some rows of a record."""
+    return {key: col[first:last] if hasattr(col, "shape") else col for key, col in columns.items()}
 
 
 def _full(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +194,7 @@ class Worker:
     def call(self, op: str, arguments: Message) -> Message:
         """Carry out a request.
 
-        They are `append`, `position`, `message`, `begin`, `settle`, `pool`, `remove`, `release`, `receive` and
+        They are `append`, `position`, `message`, `begin`, `settle`, `pool`, `remove`, `erase`, `release`, `receive` and
         `reincarnate`.
         """
         done: Callable[..., Message] | None = getattr(self, f"_op_{op}", None)
@@ -218,6 +223,13 @@ class Worker:
             self._pool.offer(stream, record["seq"], columns)
             ends = any(columns.get(key) is not None and bool(columns[key][-1]) for key in ("terminated", "truncated"))
             (self._ended.add if ends else self._ended.discard)(stream)
+        elif "hole" in record:
+            first, end = record["hole"]
+            if record.get("sender") is not None:
+                self._senders[stream] = record["sender"]
+            self._lost += first - self._next.get(stream, 0)
+            self._next[stream] = end
+            self._ended.add(stream)
         elif "removed" in record:
             self._rows -= self._count(stream, *record["removed"])
             self._gone.setdefault(stream, _Ranges()).add(*record["removed"])
@@ -250,7 +262,7 @@ class Worker:
             return
         end = seq + len(columns["rewards"])
         for a, b in gone.without(seq, end):
-            part = {key: col[a - seq : b - seq] if hasattr(col, "shape") else col for key, col in columns.items()}
+            part = _part(columns, a - seq, b - seq)
             if any(start == b for start, _ in gone.all):
                 count = b - a
                 terminated = part["terminated"]
@@ -258,6 +270,22 @@ class Worker:
                 truncated[-1] = terminated is None or not terminated[-1]
                 part["truncated"] = truncated
             yield stream, a, part
+
+    def _without(self, record: Message) -> Iterator[Message]:
+        """A record without the rows that were taken back: their numbers alone are in their places."""
+        gone = self._gone.get(record["stream"])
+        if "columns" not in record or gone is None:
+            yield record
+            return
+        at, end = record["seq"], record["seq"] + len(record["columns"]["rewards"])
+        about = {key: record.get(key) for key in ("stream", "sender")}
+        for a, b in gone.without(at, end):
+            if a > at:
+                yield {**about, "hole": [at, a]}
+            yield {**about, "seq": a, "columns": _part(record["columns"], a - record["seq"], b - record["seq"])}
+            at = b
+        if at < end:
+            yield {**about, "hole": [at, end]}
 
     def _store(self, record: Message) -> None:
         try:
@@ -282,7 +310,7 @@ class Worker:
             message = f"another producer has sent rows of stream {stream!r}: give each producer a stream of its own"
             raise Refused({"code": "sequence_taken", "message": message, "expected_seq": expected})
         if known < count:
-            columns = {key: col[known:] if hasattr(col, "shape") else col for key, col in columns.items()}
+            columns = _part(columns, known, count)
             self._check(stream, columns)
             seq += known
             self._store({"stream": stream, "seq": seq, "columns": columns, "sender": sender})
@@ -338,6 +366,25 @@ class Worker:
             self._draw_again()
             self._lock.notify_all()
         return {"rows": count}
+
+    def _op_erase(self) -> Message:
+        """Write the journal anew without the bytes of rows that were taken back, once all has been learned again."""
+        if self._again or self._behind():
+            return {"waits": True}
+        left = {
+            stream: _Ranges(part for held in self._held[stream].all for part in gone.without(*held))
+            for stream, gone in self._gone.items()
+            if stream in self._held
+        }
+        sizes = [sum(b - a for a, b in of[stream].all) for stream in left for of in (self._held, left)]
+        erased = sum(sizes[::2]) - sum(sizes[1::2])
+        if erased:
+            records = (record for _, record in self._journal.read(self._journal.start))
+            self._journal.rewrite(part for record in records for part in self._without(record))
+            self._held |= left
+            for learned in self._learned.values():
+                learned.place = self._journal.end
+        return {"rows": erased}
 
     def _draw_again(self) -> None:
         """Let a pool without rows that were taken back take the place of this one, where it may have some."""

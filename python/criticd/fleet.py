@@ -484,26 +484,33 @@ class Fleet:
                 raise RemoteError(worker_name(to), "move", f"stream {stream!r} could not be moved: a worker is away")
             time.sleep(self._patience.retry_s)
 
-    def remove(self, stream: str, rows: tuple[int, int] | None = None, *, wait: bool = True) -> int:
+    def remove(
+        self, stream: str, rows: tuple[int, int] | None = None, *, wait: bool = True, erase: bool = False
+    ) -> int:
         """Take rows of a stream back, whichever workers have them. Returns how many these are.
 
         `rows` are two sequence numbers, of the first and of the row behind the last; without them all rows so far go.
         The chains that they belonged to end before them and begin behind them. A producer that sends them again hears
         that they are known. With `wait`, return when the model has nothing of them: their sums are gone at once, and a
-        new selection follows, since they had a part in the one before. The journals of the workers keep their bytes.
-        Raises `RemoteError` if a worker is away for too long: call again. Without `wait` the coordinator selects by
-        itself, when it has heard of it.
+        new selection follows, since they had a part in the one before. Raises `RemoteError` if a worker is away for too
+        long: call again. Without `wait` the coordinator selects by itself, when it has heard of it.
+
+        The journals keep the bytes of these rows, unless `erase` is set: then, at the end, each worker writes its
+        journal anew without any row that was ever taken back. It takes no other calls meanwhile. Names of streams stay,
+        and numbers of rows, and so does the next state of a row before one that is gone. Copies of journals are yours.
 
         ```python
-        fleet.remove("arm-7")                       # the whole robot
+        fleet.remove("arm-7", erase=True)           # the whole robot, and its bytes
         fleet.remove("arm-8", (12_000, 12_500))     # a sensor that lied
         ```
         """
         first, end = (0, None) if rows is None else rows
         if first < 0 or (end is not None and end <= first):
             raise Invalid("rows", f"must be two ascending numbers from 0 on, are {first} and {end}")
+        if erase and not wait:
+            raise Invalid("erase", "comes when nothing has these rows any more: it needs `wait`")
         asked = {"stream": stream, "first": first, "end": end}
-        links = map(self._parts.link, self._names[: self._workers])
+        links = [self._parts.link(name) for name in self._names[: self._workers]]
         said = [self._patiently(link, self._patience.rows_s, "remove", **asked) for link in links]
         count = sum(int(each["rows"]) for each in said)
         if not wait:
@@ -515,10 +522,16 @@ class Fleet:
             self._asked("round")
             status = self.status()
             if not (status.owes or status.coming):
-                return count
+                break
             if time.monotonic() > until:
                 raise RemoteError(COORDINATOR, "select", "is not done in time: `status()` says which workers lag")
             time.sleep(self._patience.retry_s)
+        for name, link in zip(self._names, links if erase else [], strict=False):
+            while "waits" in self._patiently(link, self._patience.rows_s, "erase"):
+                if time.monotonic() > until:
+                    raise RemoteError(name, "erase", "still learns rows again, or a new epoch: call again")
+                time.sleep(self._patience.retry_s)
+        return count
 
     @property
     def parts(self) -> Parts:

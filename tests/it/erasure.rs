@@ -149,6 +149,30 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
 }
 
 #[test]
+fn an_erasure_without_room_leaves_all_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let daemon = with_secret(&data);
+    run(&mut remove(&data));
+    let before = answer(&daemon);
+    stop(&data, daemon);
+    for blocks in [1, 40, 200] {
+        let mut command = Command::new("sh");
+        // In blocks of 512 bytes.
+        command.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_criticd"), "erase"]);
+        let Output { status, stderr, .. } = command.arg(&data).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(status.code().map(|code| code > 0), Some(true), "{}", String::from_utf8_lossy(&stderr));
+        let daemon = start(&data);
+        assert_eq!(answer(&daemon), before, "{blocks} blocks");
+        assert_eq!(rows(&data), 400);
+        stop(&data, daemon);
+    }
+    run(&mut erase(&data));
+    assert_erased(&data);
+    assert_eq!(answer(&start(&data)), before);
+}
+
+#[test]
 fn names_of_erased_streams_are_forgotten_where_that_is_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");

@@ -33,6 +33,7 @@ mod own_table;
 mod plans;
 mod recovery;
 mod removal;
+mod removal_races;
 mod settings;
 mod simulation;
 mod split_heads;

@@ -29,57 +29,57 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A critic whose dictionary is full and whose first model is chosen before streams but one have come.
-const PLAIN: &str = "lambda = 0.5\nestimate_scale = false\nwarmup_rows = 100\nrefit_first_rows = 0\ndictionary_max = 10\n\
+pub(crate) const PLAIN: &str = "lambda = 0.5\nestimate_scale = false\nwarmup_rows = 100\nrefit_first_rows = 0\ndictionary_max = 10\n\
                      backfill_rows = 40\nrefresh_rows = 32\ndrift_sensitivity = \"off\"\n";
 
 /// Rows of a walk in pieces of 20 of stream `name`, with episodes that end and episodes that are cut.
-fn walk(name: &str, seed: u64, rows: usize) -> Vec<Batch> {
+pub(crate) fn walk(name: &str, seed: u64, rows: usize) -> Vec<Batch> {
     let mut walk = Walk::new(seed, Some(25), 0.1);
     let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
     steps.chunks(20).flat_map(|part| sim::batches(name, "run", part)).collect()
 }
 
 /// One row of each stream in turn, message by message.
-fn mixed(streams: &[Vec<Batch>]) -> Vec<Batch> {
+pub(crate) fn mixed(streams: &[Vec<Batch>]) -> Vec<Batch> {
     let longest = streams.iter().map(Vec::len).max().unwrap_or(0);
     (0..longest).flat_map(|i| streams.iter().filter_map(move |stream| stream.get(i).cloned())).collect()
 }
 
-fn request(selectors: Vec<Selector>, dry_run: bool) -> Op {
+pub(crate) fn request(selectors: Vec<Selector>, dry_run: bool) -> Op {
     Op::Remove(RemoveRequest { selectors, dry_run, by: Some("we".into()), reason: None })
 }
 
 /// Ask, and turn until there is an answer.
-fn ask(harness: &mut Harness, op: Op) -> Value {
+pub(crate) fn ask(harness: &mut Harness, op: Op) -> Value {
     harness.call(op);
     (0..4).for_each(|_| harness.turn());
     harness.replies.pop().expect("an answer")
 }
 
-fn take_back(harness: &mut Harness, selectors: Vec<Selector>) -> Value {
+pub(crate) fn take_back(harness: &mut Harness, selectors: Vec<Selector>) -> Value {
     let answer = ask(harness, request(selectors, false));
     assert_eq!(answer["ok"], json!(true), "{answer}");
     answer
 }
 
-fn stream(name: &str) -> Vec<Selector> {
+pub(crate) fn stream(name: &str) -> Vec<Selector> {
     vec![Selector::Stream(name.into())]
 }
 
-fn critic(harness: &Harness) -> Learner {
+pub(crate) fn critic(harness: &Harness) -> Learner {
     harness.core.checkpoint(harness.now).learners.swap_remove(0)
 }
 
-fn weights(learner: &Learner) -> Vec<f64> {
+pub(crate) fn weights(learner: &Learner) -> Vec<f64> {
     let solved = learner.model().unwrap().solve().unwrap();
     solved.feature_weights().col(0).to_vec()
 }
 
-fn model_bits(learner: &Learner) -> Vec<u8> {
+pub(crate) fn model_bits(learner: &Learner) -> Vec<u8> {
     rmp_serde::to_vec_named(learner.model().unwrap()).unwrap()
 }
 
-fn assert_close(found: &[f64], expected: &[f64]) {
+pub(crate) fn assert_close(found: &[f64], expected: &[f64]) {
     let scale = expected.iter().fold(0.0f64, |most, v| most.max(v.abs()));
     assert_eq!(found.len(), expected.len());
     let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -87,7 +87,7 @@ fn assert_close(found: &[f64], expected: &[f64]) {
 }
 
 /// A disk with the rows of another, without those that were taken back and without what came of them.
-fn cleaned(from: &Harness) -> Arc<Mutex<Disk>> {
+pub(crate) fn cleaned(from: &Harness) -> Arc<Mutex<Disk>> {
     let removals = from.core.checkpoint(from.now).removals;
     let disk: Arc<Mutex<Disk>> = Arc::default();
     let (mut old, mut new) = (MemoryStorage::on(Arc::clone(&from.disk)), MemoryStorage::on(Arc::clone(&disk)));
@@ -106,7 +106,7 @@ fn cleaned(from: &Harness) -> Arc<Mutex<Disk>> {
     disk
 }
 
-fn open(config: &Arc<Config>, disk: Arc<Mutex<Disk>>) -> Harness {
+pub(crate) fn open(config: &Arc<Config>, disk: Arc<Mutex<Disk>>) -> Harness {
     Harness::on(Arc::clone(config), disk, Arc::new(MemoryCheckpoints::default()), Ways::STILL)
 }
 
@@ -182,7 +182,7 @@ fn after_the_rebuild_it_is_bit_for_bit_that_of_a_journal_without_the_rows() {
     assert!(models[1] != models[2], "the budget has ended the search");
 }
 
-fn harness_rebuild(harness: &mut Harness) {
+pub(crate) fn harness_rebuild(harness: &mut Harness) {
     harness.call(Op::Rebuild { critic: None, wait: false });
     harness.turn();
     while harness.work() {}

@@ -5,6 +5,7 @@ use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::drift::{Series, Statistic};
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
+use criticd_learner::removal::{Offsets, Placed};
 use criticd_learner::snapshot::{Ask, Inputs};
 use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;
@@ -181,6 +182,31 @@ fn a_fork_that_is_given_up_leaves_the_model_as_if_there_had_been_none() {
     assert!(*from < *at && !learner.is_forked() && learner.changed_at() == 0, "{events:?}");
     let (without, _) = learn(Settings { drift_sensitivity: DriftSensitivity::Off, ..settings() }, &rows, 100);
     assert!(values(&learner) == values(&without), "a false alarm costs nothing");
+}
+
+#[test]
+fn a_fork_that_has_learned_what_is_taken_back_is_dropped() {
+    let rows = there_and_back();
+    let (mut learner, mut window) = (Learner::new(settings(), None), Window::new(1, 1, 100));
+    let mut from = 0;
+    while !learner.is_forked() {
+        step(&mut learner, &mut window, &rows, from..from + 50);
+        from += 50;
+    }
+    let learned = Placed::from_offset(prefix(&rows, from), 0);
+    // It has none of the rows before the change, and stays; its model loses them.
+    let (mut before, mut after) = (learner.clone(), learner);
+    before.remove(&learned, &Offsets::from(100..150)).unwrap();
+    assert!(before.is_forked() && !before.is_stale());
+    let end = from as u64;
+    after.remove(&learned, &Offsets::from(end - 50..end)).unwrap();
+    assert!(!after.is_forked() && !after.is_stale());
+    // The model is the one of a learner that has learned the others.
+    let all_but = prefix(&rows, from - 50);
+    let (without, _) = learn(Settings { drift_sensitivity: DriftSensitivity::Off, ..settings() }, &all_but, 50);
+    for (x, y) in values(&without).iter().zip(&values(&after)) {
+        assert!((x - y).abs() < 1e-9, "{x} {y}");
+    }
 }
 
 #[test]
