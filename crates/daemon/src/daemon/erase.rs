@@ -96,7 +96,7 @@ pub fn erase(directory: &Path, forget_names: bool, progress: &mut dyn FnMut(u64,
     };
     let removals = &checkpoint.removals;
     if let Some(origin) = checkpoint.origin {
-        tombstones::note(directory, origin, removals).map_err(in_file(directory))?;
+        tombstones::note(directory, origin, removals, None).map_err(in_file(directory))?;
     }
     let part = replace::stage(directory, ERASED).map_err(in_file(directory))?;
     let (erased, crc, origin) = copy(&mut storage, &part, (removals, &names), end, progress)?;

@@ -90,7 +90,8 @@ impl Tombstones {
         own.map_or(&[], |journal| &journal.removals)
     }
 
-    /// Add what was taken back by some time from the journal that begins then, but for what is known.
+    /// Add what was taken back by some time from the journal that begins then, but for what is listed with that time or a later one. Other
+    /// rows may have come to offsets that were listed before: where a backup took the place of the data.
     fn add(&mut self, begun: f64, time: f64, removed: &Offsets) {
         let known = self.journals.iter().position(|journal| (journal.begun - begun).abs() < SAME);
         let at = known.unwrap_or_else(|| {
@@ -98,7 +99,8 @@ impl Tombstones {
             self.journals.len() - 1
         });
         let removals = &mut self.journals[at].removals;
-        let offsets = removals.iter().fold(removed.clone(), |new, then| new.without(&then.offsets));
+        let later = removals.iter().filter(|then| then.time >= time);
+        let offsets = later.fold(removed.clone(), |new, then| new.without(&then.offsets));
         if !offsets.is_empty() {
             removals.push(RemovedThen { time, offsets });
             removals.sort_by(|a, b| a.time.total_cmp(&b.time));
@@ -113,14 +115,19 @@ impl Tombstones {
     }
 }
 
-/// Note in a directory what was taken back from the journal that begins there.
+/// Note in a directory what was taken back from the journal that begins there: all that was not when `noted` was, and where that is not
+/// known all whose offsets are not listed.
 ///
 /// # Errors
 /// If the file cannot be read or written.
-pub fn note(directory: &Path, origin: Origin, removals: &Removals) -> io::Result<()> {
+pub fn note(directory: &Path, origin: Origin, removals: &Removals, noted: Option<&Offsets>) -> io::Result<()> {
     let mut all = Tombstones::read(directory)?;
     let time = removals.told().last().map_or(origin.time, |last| last.time);
-    all.add(origin.time, time, removals.offsets());
+    let new = match noted {
+        Some(noted) => removals.offsets().without(noted),
+        None => all.of(origin).iter().fold(removals.offsets().clone(), |new, then| new.without(&then.offsets)),
+    };
+    all.add(origin.time, time, &new);
     all.write(directory)
 }
 
@@ -128,29 +135,38 @@ pub fn note(directory: &Path, origin: Origin, removals: &Removals) -> io::Result
 #[derive(Debug)]
 pub(super) struct Keeper {
     directory: PathBuf,
-    /// Removals that the file has.
+    /// Removals that the file has, and their rows.
     noted: u64,
+    offsets: Option<Offsets>,
     /// When the file could not be written last.
     failed: Option<Instant>,
 }
 
 impl Keeper {
     pub(super) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), noted: 0, failed: None }
+        Self { directory: directory.to_owned(), noted: 0, offsets: None, failed: None }
     }
 
     /// Note removals that the file lacks. One that cannot be written is tried again later.
     pub(super) fn keep(&mut self, core: &Core) {
         let count = core.removals().count();
+        if count == 0 {
+            self.offsets = Some(Offsets::default());
+        }
         if self.noted == count || self.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
             return;
         }
         let written = match core.origin() {
-            Some(origin) => note(&self.directory, origin, core.removals()).map_err(|e| e.to_string()),
+            Some(origin) => {
+                note(&self.directory, origin, core.removals(), self.offsets.as_ref()).map_err(|e| e.to_string())
+            }
             None => Err("the journal does not say where it begins".to_owned()),
         };
         match written {
-            Ok(()) => (self.noted, self.failed) = (count, None),
+            Ok(()) => {
+                (self.noted, self.failed) = (count, None);
+                self.offsets = Some(core.removals().offsets().clone());
+            }
             Err(why) => {
                 let path = self.directory.join(TOMBSTONES);
                 if self.failed.replace(Instant::now()).is_none() {
@@ -189,6 +205,7 @@ pub(super) fn honour(directory: &Path, core: &mut Core, now: Now, stop: &AtomicB
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::record::RemovedRows;
 
     #[test]
     fn what_was_taken_back_is_noted_for_each_journal() {
@@ -207,11 +224,15 @@ mod tests {
             read.of(Origin { crc: 8, time }).iter().map(|then| (then.time, then.offsets.clone())).collect()
         };
         let offsets = |range: std::ops::Range<u64>| Offsets::from(range);
-        assert_eq!(of(&read, 1.7e9 + 0.123_456_789), [(20.0, offsets(3..5)), (30.0, offsets(5..8))]);
+        assert_eq!(of(&read, 1.7e9 + 0.123_456_789), [(20.0, offsets(3..5)), (30.0, offsets(4..8))]);
         assert_eq!((of(&read, 5.0), of(&read, 6.0)), (vec![(6.0, offsets(0..9))], Vec::new()));
         let mut others = Tombstones::default();
         others.add(5.0, 3.0, &offsets(2..21));
         read.join(&others);
+        assert_eq!(of(&read, 5.0), [(3.0, offsets(9..21)), (6.0, offsets(0..9))]);
+        // What is known already is not listed twice, in whatever order it comes.
+        read.join(&others);
+        read.join(&read.clone());
         assert_eq!(of(&read, 5.0), [(3.0, offsets(9..21)), (6.0, offsets(0..9))]);
         for bad in [
             r#"{"version": 9, "journals": []}"#,
@@ -221,5 +242,30 @@ mod tests {
             fs::write(directory.path().join(TOMBSTONES), bad).unwrap();
             assert!(Tombstones::read(directory.path()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn other_rows_at_offsets_that_were_taken_back_before_are_listed_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let origin = Origin { crc: 8, time: 5.0 };
+        let removed = |offsets: std::ops::Range<u64>, time| {
+            let mut removals = Removals::default();
+            removals.note(&RemovedRows { offsets: Offsets::from(offsets), ..RemovedRows::default() }, 100, time);
+            removals
+        };
+        let listed = || -> Vec<(f64, Offsets)> {
+            let all = Tombstones::read(directory.path()).unwrap();
+            all.of(origin).iter().map(|then| (then.time, then.offsets.clone())).collect()
+        };
+        let none = Offsets::default();
+        note(directory.path(), origin, &removed(60..90, 10.0), Some(&none)).unwrap();
+        // A backup of 60 rows has taken the place of the data, and others have come since.
+        let others = removed(70..75, 20.0);
+        note(directory.path(), origin, &others, Some(&none)).unwrap();
+        let both = [(10.0, Offsets::from(60..90)), (20.0, Offsets::from(70..75))];
+        assert_eq!(listed(), both);
+        // A start lists what is not.
+        note(directory.path(), origin, &others, None).unwrap();
+        assert_eq!(listed(), both);
     }
 }
