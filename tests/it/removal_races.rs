@@ -283,7 +283,10 @@ fn copies_and_answers_of_then_are_of_one_moment() {
     });
     for (k, live) in copies.into_iter().enumerate() {
         let copied = rows(&at(&format!("copy-{k}")), &at("copied.csv"));
-        assert!(live % 10 == 0 && copied % 10 == 0 && (500..=600).contains(&live) && live <= copied, "{copied}, {live}");
+        assert!(
+            live % 10 == 0 && copied % 10 == 0 && (500..=600).contains(&live) && live <= copied,
+            "{copied}, {live}"
+        );
         let other = start(&at(&format!("copy-{k}")));
         let status = other.requester().ask("status", json!({}), PATIENCE).unwrap();
         let removals = status["removals"].as_array().unwrap().len() as u64;
