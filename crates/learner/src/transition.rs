@@ -35,20 +35,6 @@ pub enum InvalidCode {
     OutOfRange,
 }
 
-impl InvalidCode {
-    /// The code as it stands on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::MissingField => "missing_field",
-            Self::WrongType => "wrong_type",
-            Self::WrongShape => "wrong_shape",
-            Self::WrongDimension => "wrong_dimension",
-            Self::NotFinite => "not_finite",
-            Self::OutOfRange => "out_of_range",
-        }
-    }
-}
-
 /// Why a batch was refused: nothing of it is used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Invalid {

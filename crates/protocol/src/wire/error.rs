@@ -3,106 +3,57 @@
 use criticd_learner::transition::{Invalid, InvalidCode};
 use std::fmt;
 
-/// What kind of fault an error reply reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorCode {
-    /// Not one MessagePack map with string keys.
-    Malformed,
-    /// `v` is not 1.
-    UnsupportedVersion,
-    /// No such `op`.
-    UnknownOp,
-    /// No such critic.
-    UnknownCritic,
-    /// A required field is not there.
-    MissingField,
-    /// A field has another type than it must have.
-    WrongType,
-    /// A field has another number of axes or of rows than it must have.
-    WrongShape,
-    /// States or rewards are of another length than those before them.
-    WrongDimension,
-    /// A number is NaN or infinite.
-    NotFinite,
-    /// A number, a length or a flag is outside what is allowed.
-    OutOfRange,
-    /// Rows between the last known one and this one are missing; `expected_seq` says where to go on.
-    SequenceGap,
-    /// The same `seq` came before with other content.
-    Conflict,
-    /// A newer session of the stream exists.
-    Fenced,
-    /// More bytes or rows than one message may hold.
-    TooLarge,
-    /// The daemon may know no more streams.
-    TooManyStreams,
-    /// Try again after `retry_after_ms`.
-    Overloaded,
-    /// There is no model yet, or recovery still runs.
-    NotReady,
-    /// Nothing is accepted any more, queries are still answered.
-    ReadOnly,
-    /// The peer may not do this.
-    Unauthorised,
-    /// A fault of the daemon's own.
-    Internal,
+named! {
+    /// What kind of fault an error reply reports.
+    pub enum ErrorCode {
+        /// Not one MessagePack map with string keys.
+        Malformed = "malformed",
+        /// `v` is not 1.
+        UnsupportedVersion = "unsupported_version",
+        /// No such `op`.
+        UnknownOp = "unknown_op",
+        /// No such critic.
+        UnknownCritic = "unknown_critic",
+        /// A required field is not there.
+        MissingField = "missing_field",
+        /// A field has another type than it must have.
+        WrongType = "wrong_type",
+        /// A field has another number of axes or of rows than it must have.
+        WrongShape = "wrong_shape",
+        /// States or rewards are of another length than those before them.
+        WrongDimension = "wrong_dimension",
+        /// A number is NaN or infinite.
+        NotFinite = "not_finite",
+        /// A number, a length or a flag is outside what is allowed.
+        OutOfRange = "out_of_range",
+        /// Rows between the last known one and this one are missing; `expected_seq` says where to go on.
+        SequenceGap = "sequence_gap",
+        /// The same `seq` came before with other content.
+        Conflict = "conflict",
+        /// A newer session of the stream exists.
+        Fenced = "fenced",
+        /// More bytes or rows than one message may hold.
+        TooLarge = "too_large",
+        /// The daemon may know no more streams.
+        TooManyStreams = "too_many_streams",
+        /// Try again after `retry_after_ms`.
+        Overloaded = "overloaded",
+        /// There is no model yet, or recovery still runs.
+        NotReady = "not_ready",
+        /// Nothing is accepted any more, queries are still answered.
+        ReadOnly = "read_only",
+        /// The peer may not do this.
+        Unauthorised = "unauthorised",
+        /// A fault of the daemon's own.
+        Internal = "internal",
+    }
 }
 
 impl ErrorCode {
-    /// Every code.
-    pub const ALL: [Self; 20] = [
-        Self::Malformed,
-        Self::UnsupportedVersion,
-        Self::UnknownOp,
-        Self::UnknownCritic,
-        Self::MissingField,
-        Self::WrongType,
-        Self::WrongShape,
-        Self::WrongDimension,
-        Self::NotFinite,
-        Self::OutOfRange,
-        Self::SequenceGap,
-        Self::Conflict,
-        Self::Fenced,
-        Self::TooLarge,
-        Self::TooManyStreams,
-        Self::Overloaded,
-        Self::NotReady,
-        Self::ReadOnly,
-        Self::Unauthorised,
-        Self::Internal,
-    ];
-
     /// Whether rows that are refused with it are still to come: their sender has but to send them again, later or from
     /// `expected_seq` on. With any other code they are lost unless somebody mends something.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::SequenceGap | Self::Overloaded | Self::NotReady | Self::ReadOnly)
-    }
-
-    /// The code as it stands on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::UnsupportedVersion => "unsupported_version",
-            Self::UnknownOp => "unknown_op",
-            Self::UnknownCritic => "unknown_critic",
-            Self::MissingField => "missing_field",
-            Self::WrongType => "wrong_type",
-            Self::WrongShape => "wrong_shape",
-            Self::WrongDimension => "wrong_dimension",
-            Self::NotFinite => "not_finite",
-            Self::OutOfRange => "out_of_range",
-            Self::SequenceGap => "sequence_gap",
-            Self::Conflict => "conflict",
-            Self::Fenced => "fenced",
-            Self::TooLarge => "too_large",
-            Self::TooManyStreams => "too_many_streams",
-            Self::Overloaded => "overloaded",
-            Self::NotReady => "not_ready",
-            Self::ReadOnly => "read_only",
-            Self::Unauthorised => "unauthorised",
-            Self::Internal => "internal",
-        }
     }
 }
 

@@ -8,6 +8,29 @@
 //! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
 //! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
 
+/// An enum of words of the protocol: each variant with its name on the wire, in `ALL` and `name`.
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $kind:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $kind {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $kind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Its name on the wire.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
 mod act;
 mod actions;
 mod bodies;
@@ -326,110 +349,59 @@ impl Op {
     }
 }
 
-/// The operations by name: enough to know who may ask for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpKind {
-    /// [`Op::Append`].
-    Append,
-    /// [`Op::Value`].
-    Value,
-    /// [`Op::Act`].
-    Act,
-    /// [`Op::Rows`].
-    Rows,
-    /// [`Op::Evaluate`].
-    Evaluate,
-    /// [`Op::Snapshot`].
-    Snapshot,
-    /// [`Op::Status`].
-    Status,
-    /// [`Op::Streams`].
-    Streams,
-    /// [`Op::Refit`].
-    Refit,
-    /// [`Op::NewPolicy`].
-    NewPolicy,
-    /// [`Op::Heads`].
-    Heads,
-    /// [`Op::ChangeHeads`].
-    ChangeHeads,
-    /// [`Op::Suggest`].
-    Suggest,
-    /// [`Op::Report`].
-    Report,
-    /// [`Op::Rebuild`].
-    Rebuild,
-    /// [`Op::Remove`].
-    Remove,
-    /// [`Op::Plan`].
-    Plan,
-    /// [`Op::Rollout`].
-    Rollout,
-    /// [`Op::Checkpoint`].
-    Checkpoint,
-    /// [`Op::Ping`].
-    Ping,
-    /// [`Op::Hello`].
-    Hello,
+named! {
+    /// The operations by name: enough to know who may ask for them.
+    pub enum OpKind {
+        /// [`Op::Append`].
+        Append = "append",
+        /// [`Op::Value`].
+        Value = "value",
+        /// [`Op::Act`].
+        Act = "act",
+        /// [`Op::Rows`].
+        Rows = "rows",
+        /// [`Op::Evaluate`].
+        Evaluate = "evaluate",
+        /// [`Op::Snapshot`].
+        Snapshot = "snapshot",
+        /// [`Op::Status`].
+        Status = "status",
+        /// [`Op::Streams`].
+        Streams = "streams",
+        /// [`Op::Refit`].
+        Refit = "refit",
+        /// [`Op::NewPolicy`].
+        NewPolicy = "new_policy",
+        /// [`Op::Heads`].
+        Heads = "heads",
+        /// [`Op::ChangeHeads`].
+        ChangeHeads = "change_heads",
+        /// [`Op::Suggest`].
+        Suggest = "suggest",
+        /// [`Op::Report`].
+        Report = "report",
+        /// [`Op::Rebuild`].
+        Rebuild = "rebuild",
+        /// [`Op::Remove`].
+        Remove = "remove",
+        /// [`Op::Plan`].
+        Plan = "plan",
+        /// [`Op::Rollout`].
+        Rollout = "rollout",
+        /// [`Op::Checkpoint`].
+        Checkpoint = "checkpoint",
+        /// [`Op::Ping`].
+        Ping = "ping",
+        /// [`Op::Hello`].
+        Hello = "hello",
+    }
 }
 
 impl OpKind {
-    /// All of them.
-    pub const ALL: [Self; 21] = [
-        Self::Append,
-        Self::Value,
-        Self::Act,
-        Self::Rows,
-        Self::Evaluate,
-        Self::Snapshot,
-        Self::Status,
-        Self::Streams,
-        Self::Refit,
-        Self::NewPolicy,
-        Self::Heads,
-        Self::ChangeHeads,
-        Self::Suggest,
-        Self::Report,
-        Self::Rebuild,
-        Self::Remove,
-        Self::Plan,
-        Self::Rollout,
-        Self::Checkpoint,
-        Self::Ping,
-        Self::Hello,
-    ];
-
-    /// Its name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Append => "append",
-            Self::Value => "value",
-            Self::Act => "act",
-            Self::Rows => "rows",
-            Self::Evaluate => "evaluate",
-            Self::Snapshot => "snapshot",
-            Self::Status => "status",
-            Self::Streams => "streams",
-            Self::Refit => "refit",
-            Self::NewPolicy => "new_policy",
-            Self::Heads => "heads",
-            Self::ChangeHeads => "change_heads",
-            Self::Suggest => "suggest",
-            Self::Report => "report",
-            Self::Rebuild => "rebuild",
-            Self::Remove => "remove",
-            Self::Plan => "plan",
-            Self::Rollout => "rollout",
-            Self::Checkpoint => "checkpoint",
-            Self::Ping => "ping",
-            Self::Hello => "hello",
-        }
-    }
-
     /// The one of this name on the wire, if there is one. `optimise` is the former name of `refit`.
     pub fn named(name: &[u8]) -> Option<Self> {
         let name = if name == b"optimise" { b"refit" } else { name };
-        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+        Self::ALL.iter().find(|kind| kind.name().as_bytes() == name).copied()
     }
 
     /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
