@@ -146,37 +146,41 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
     if size > 0 && !reward_names.is_empty() {
         check_count("reward_names", reward_names.len(), weights.ncols())?;
     }
-    let uint = |name| map.require(name)?.uint();
     let discount = share(map.require("discount")?)?;
     let values = Snapshot {
+        inputs,
+        variance,
+        returns,
+        actions,
+        heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
+        tracked,
+        level,
+        mean,
+        reward_names,
+        table: map.get("table").map(|field| field.string().map(str::to_owned)).transpose()?,
+        ..Snapshot::of(discount, hyperparameters, dictionary, weights)
+    };
+    let values = with_numbers(&map, values)?;
+    let branch = map.get("branch").map(|field| branch(field, &values)).transpose()?.map(Box::new);
+    Ok(Snapshot { branch, ..values })
+}
+
+/// `values` with what a publication says of its model in numbers and words.
+fn with_numbers<const N: usize>(map: &Fields<'_, N>, values: Snapshot) -> Result<Snapshot, WireError> {
+    let uint = |name| map.require(name)?.uint();
+    Ok(Snapshot {
         critic: map.require("critic")?.string()?.to_owned(),
         generation: uint("generation")?,
         revision: uint("revision")?,
         offset: uint("offset")?,
         transitions: uint("transitions")?,
         time: number(map.require("time")?)?,
-        discount,
-        hyperparameters,
-        inputs,
-        dictionary,
-        weights,
-        variance,
         log_evidence: map.get("log_evidence").map(|f| f.scalar()).transpose()?,
         score: map.get("score").map(|f| f.scalar()).transpose()?,
         lambda: lambda(map.get("lambda"))?,
-        returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
-        actions,
-        heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
-        branch: None,
-        tracked,
-        level,
-        mean,
-        reward_names,
-        table: map.get("table").map(|field| field.string().map(str::to_owned)).transpose()?,
-    };
-    let branch = map.get("branch").map(|field| branch(field, &values)).transpose()?.map(Box::new);
-    Ok(Snapshot { branch, ..values })
+        ..values
+    })
 }
 
 /// The heads of `values` that have a kernel of their own.
@@ -291,37 +295,23 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
             .map(|c| c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)),
     };
     let level = level(map.get("level"), &weights)?;
-    Ok(Some(Snapshot {
-        critic: before.critic.clone(),
-        generation,
-        revision,
-        offset: uint("offset")?,
-        transitions: uint("transitions")?,
-        time: number(map.require("time")?)?,
-        discount: before.discount,
-        hyperparameters,
+    let values = Snapshot {
         inputs: before.inputs.clone(),
-        dictionary,
-        weights,
         variance,
-        log_evidence: map.get("log_evidence").map(|f| f.scalar()).transpose()?,
-        score: map.get("score").map(|f| f.scalar()).transpose()?,
-        lambda: lambda(map.get("lambda"))?,
         returns,
-        provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         // Copies are of weights that are no more.
         actions: before
             .actions
             .as_ref()
             .map(|actions| Actions { prior_mean: actions.prior_mean, ..Actions::of(actions.space.clone()) }),
-        heads: None,
-        branch: None,
         tracked,
         level,
         mean: before.mean.clone(),
         reward_names: before.reward_names.clone(),
         table: before.table.clone(),
-    }))
+        ..Snapshot::of(before.discount, hyperparameters, dictionary, weights)
+    };
+    with_numbers(&map, values).map(Some)
 }
 
 /// Read a hyperparameter file, JSON or TOML: `{"kernel": {...}, "noise": {...}, "inputs"?: {...}}`. The relevance of
