@@ -5,7 +5,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use criticd::math::dense::{Matrix, Op, product};
 use criticd::math::dictionary::select;
-use criticd::math::evidence::{Evaluator, KeepGoing, Problem, Sparse, sparse};
+use criticd::math::evidence::{Evaluator, KeepGoing, Problem, Sparse, Through, sparse};
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -75,8 +75,10 @@ fn sparse_evidence(c: &mut Criterion) {
         group.throughput(Throughput::Elements(n as u64));
         group.bench_function(BenchmarkId::new("n", n), |bench| {
             let basis = dictionary.elements();
-            bench
-                .iter(|| sparse(black_box(&problem), &hyper, basis, Sparse::Vfe, 1e-6, GO).expect("positive definite"));
+            bench.iter(|| {
+                sparse(black_box(&problem), &hyper, Through { dictionary: basis, kind: Sparse::Vfe, jitter: 1e-6 }, GO)
+                    .expect("positive definite")
+            });
         });
     }
     group.finish();

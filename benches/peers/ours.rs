@@ -13,7 +13,7 @@
 use criticd::learner::window::Window;
 use criticd::learner::{Learner, Settings};
 use criticd::math::dense::Matrix;
-use criticd::math::evidence::{Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, sparse};
+use criticd::math::evidence::{Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, Through, sparse};
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::telemetry::thread_seconds;
 use criticd::transition::Rows;
@@ -118,7 +118,7 @@ fn main() {
             let (problem, hyper) = (problem(&arguments[1], n, DIM), hyperparameters(DIM));
             // As the others have it: the first states, and what GPflow adds to the diagonal.
             let (basis, jitter) = (&problem.nodes()[..DIM * size], 1e-6 / hyper.kernel.signal_variance);
-            evaluate(|| sparse(&problem, &hyper, basis, Sparse::Vfe, jitter, GO))
+            evaluate(|| sparse(&problem, &hyper, Through { dictionary: basis, kind: Sparse::Vfe, jitter }, GO))
         }
         // Run among other benchmarks there is nothing to measure.
         _ => return,

@@ -11,7 +11,7 @@ use super::level::about_level;
 use super::model::Model;
 use crate::math::dense::{Matrix, axpy, dot, solve_lower};
 use crate::math::dictionary::{self, Dictionary, StoppingRule};
-use crate::math::evidence::{self, Evidence, EvidenceError, KeepGoing, Problem, Sparse};
+use crate::math::evidence::{self, Evidence, EvidenceError, KeepGoing, Problem, Sparse, Through};
 use crate::math::exact::exact_fixed_point;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::math::mixture::{Mixtures, is_mixture};
@@ -243,7 +243,8 @@ impl Given<'_> {
             }
             Problem::correlated(rows.dim, self.inputs.normalise(&rows.states), returns.targets(&values))
         };
-        Ok(evidence::sparse(&problem, &h, basis.elements(), Sparse::Vfe, 0.0, keep_going)?)
+        let through = Through { dictionary: basis.elements(), kind: Sparse::Vfe, jitter: 0.0 };
+        Ok(evidence::sparse(&problem, &h, through, keep_going)?)
     }
 
     /// The evidence of the lambda-returns that `model` makes of the rows, without a gradient:

@@ -36,7 +36,7 @@ pub(super) use gram::{Projected, covariance};
 pub use parameters::{from_parameters, parameter_names, to_parameters};
 pub use problem::{Difference, Problem};
 pub use profiled::{Best, profiled_bests, profiled_gradients};
-pub use sparse::{sparse, sparse_value};
+pub use sparse::{Through, sparse, sparse_value};
 
 use super::dense::{Matrix, NotPositiveDefinite, Singular, dot};
 use std::fmt;
@@ -240,9 +240,9 @@ mod tests {
             let found = exact(&problem, &hyper, GO).unwrap();
             central_differences(&hyper, &found.gradient, |h| exact_value(&problem, h, GO).unwrap().value)?;
             for (kind, jitter) in [(Sparse::Vfe, 1e-6), (Sparse::Dtc, 1e-2)] {
-                let found = sparse(&problem, &hyper, &dictionary, kind, jitter, GO).unwrap();
+                let found = sparse(&problem, &hyper, Through { dictionary: &dictionary, kind, jitter }, GO).unwrap();
                 let value = |h: &Hyperparameters| {
-                    sparse_value(&problem, h, &dictionary, kind, jitter, GO).unwrap().value
+                    sparse_value(&problem, h, Through { dictionary: &dictionary, kind, jitter }, GO).unwrap().value
                 };
                 central_differences(&hyper, &found.gradient, value)?;
             }
@@ -266,7 +266,7 @@ mod tests {
                     dictionary.extend(node);
                 }
             }
-            if let Ok(found) = sparse(&problem, &hyper, &dictionary, Sparse::Vfe, 0.0, GO) {
+            if let Ok(found) = sparse(&problem, &hyper, Through { dictionary: &dictionary, kind: Sparse::Vfe, jitter: 0.0 }, GO) {
                 prop_assert!((found.value - full.value).abs() < 1e-5 * full.value.abs().max(1.0));
             }
         }
@@ -274,7 +274,7 @@ mod tests {
         #[test]
         fn the_bound_is_a_bound((problem, hyper, dictionary) in problems()) {
             let full = exact_value(&problem, &hyper, GO).unwrap();
-            let bound = sparse_value(&problem, &hyper, &dictionary, Sparse::Vfe, 1e-9, GO).unwrap();
+            let bound = sparse_value(&problem, &hyper, Through { dictionary: &dictionary, kind: Sparse::Vfe, jitter: 1e-9 }, GO).unwrap();
             prop_assert!(bound.value <= full.value + 1e-6 * full.value.abs().max(1.0));
             prop_assert!(bound.trace_gap >= -1e-6);
         }
@@ -294,11 +294,12 @@ mod tests {
         let dictionary: Vec<f64> = problem.nodes()[..20].to_vec();
         let calls = AtomicUsize::new(0);
         let count = || calls.fetch_add(1, Ordering::Relaxed) < 2;
-        let stopped = sparse(&problem, &hyper, &dictionary, Sparse::Vfe, 1e-6, &count);
+        let stopped =
+            sparse(&problem, &hyper, Through { dictionary: &dictionary, kind: Sparse::Vfe, jitter: 1e-6 }, &count);
         assert_eq!(stopped, Err(EvidenceError::Stopped));
         assert_eq!(exact(&problem, &hyper, &|| false), Err(EvidenceError::Stopped));
         let twice = [&dictionary[..], &dictionary[..]].concat();
-        let failed = sparse(&problem, &hyper, &twice, Sparse::Vfe, 0.0, GO);
+        let failed = sparse(&problem, &hyper, Through { dictionary: &twice, kind: Sparse::Vfe, jitter: 0.0 }, GO);
         assert!(matches!(failed, Err(EvidenceError::NotPositiveDefinite(_))), "{failed:?}");
         hyper.noise_variance = f64::NAN;
         assert!(exact(&problem, &hyper, GO).is_err());
@@ -312,7 +313,9 @@ mod tests {
         let problem = Problem::correlated(4, states, Matrix::from_columns(3000, 1, observed));
         let (_, mut hyper) = small();
         hyper.kernel.metric = Metric::Ard(vec![1.0, 0.5, 0.2, 0.1]);
-        let evaluate = || sparse(&problem, &hyper, &dictionary, Sparse::Vfe, 1e-6, GO).unwrap();
+        let evaluate = || {
+            sparse(&problem, &hyper, Through { dictionary: &dictionary, kind: Sparse::Vfe, jitter: 1e-6 }, GO).unwrap()
+        };
         let alone = evaluate();
         for threads in [1, 2, 4] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

@@ -4,7 +4,7 @@ use super::error::{DeadEnd, RefitError};
 use super::search::{EvidenceKind, Found, JITTER, PARAMETER_WORTH, Search, Structure, StructureReport, without};
 use crate::allowance::{self, Allowance};
 use crate::math::evidence::{
-    Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, from_parameters, sparse, to_parameters,
+    Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, Through, from_parameters, sparse, to_parameters,
 };
 use crate::math::kernel::{Hyperparameters, Metric};
 use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, maximise, starts};
@@ -399,7 +399,12 @@ impl Climb<'_> {
                 }
                 let value = |x: &[f64]| {
                     let hyper = from_parameters(&structure.like, x);
-                    let found = sparse(&whole.problem, &hyper, &basis, Sparse::Vfe, JITTER, self.keep_going)?;
+                    let found = sparse(
+                        &whole.problem,
+                        &hyper,
+                        Through { dictionary: &basis, kind: Sparse::Vfe, jitter: JITTER },
+                        self.keep_going,
+                    )?;
                     Ok((found.value, found.gradient))
                 };
                 // A dictionary is not worth more care: the next one moves the bound by more.

@@ -13,7 +13,8 @@ use crate::math::dense::Matrix;
 use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
 use crate::math::embedding::{StateKind, distance};
 use crate::math::evidence::{
-    Difference, Evidence, EvidenceError, KeepGoing, Problem, Sparse, exact_value, from_parameters, sparse_value,
+    Difference, Evidence, EvidenceError, KeepGoing, Problem, Sparse, Through, exact_value, from_parameters,
+    sparse_value,
 };
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::math::optimise::{Ascent, Bounds, Prior};
@@ -346,7 +347,12 @@ impl Search {
             (EvidenceKind::Sparse, Some(whole)) => {
                 let basis = whole.dictionary(hyper, keep_going, allowance).ok_or(EvidenceError::Stopped)?;
                 allowance.spend(allowance::bound(&whole.problem, basis.len() / whole.problem.dim(), false));
-                sparse_value(&whole.problem, hyper, &basis, Sparse::Vfe, JITTER, keep_going)
+                sparse_value(
+                    &whole.problem,
+                    hyper,
+                    Through { dictionary: &basis, kind: Sparse::Vfe, jitter: JITTER },
+                    keep_going,
+                )
             }
             _ => {
                 allowance.spend(allowance::exact(&self.problem, false));

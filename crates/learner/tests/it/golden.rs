@@ -3,7 +3,7 @@
 use crate::support::{GO, error};
 use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::embedding::StateKind;
-use criticd_learner::math::evidence::{self, Problem, Sparse};
+use criticd_learner::math::evidence::{self, Problem, Sparse, Through};
 use criticd_learner::math::exact::{ExactPosterior, exact_fixed_point};
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use criticd_learner::math::returns::{Returns, differences};
@@ -107,13 +107,16 @@ fn check_evidences(name: &str, case: &Value, problem: &Problem, hyper: &Hyperpar
         let e = &expected["sr"][key];
         if e.is_object() {
             let dictionary = numbers(&expected["sr"]["dictionary"]);
-            let found = evidence::sparse(problem, hyper, &dictionary, kind, 0.0, GO).unwrap();
+            let found =
+                evidence::sparse(problem, hyper, Through { dictionary: &dictionary, kind, jitter: 0.0 }, GO).unwrap();
             close(name, &[found.value], &[e[field].as_f64().unwrap()], 1e-9);
             close(name, &found.gradient, &gradient(&e["grad"]), 1e-8);
             if let Some(trace) = e["trace"].as_f64() {
                 assert!((found.trace_gap * 2.0 * hyper.noise_variance - trace).abs() < 1e-11, "{name}: trace");
             }
-            let value = evidence::sparse_value(problem, hyper, &dictionary, kind, 0.0, GO).unwrap();
+            let value =
+                evidence::sparse_value(problem, hyper, Through { dictionary: &dictionary, kind, jitter: 0.0 }, GO)
+                    .unwrap();
             assert_eq!(value.value, found.value);
         }
     }
@@ -166,7 +169,8 @@ fn correlated_noise_with_its_cuts_closed() {
         problem.set_observed(Matrix::from_columns(targets.len(), 1, targets));
         let dictionary = numbers(&case["expected"]["sr"]["dictionary"]);
         for (kind, key) in [(Sparse::Dtc, "log_evidence_dtc"), (Sparse::Vfe, "log_evidence_vfe")] {
-            let found = evidence::sparse(&problem, &hyper, &dictionary, kind, 0.0, GO).unwrap();
+            let found =
+                evidence::sparse(&problem, &hyper, Through { dictionary: &dictionary, kind, jitter: 0.0 }, GO).unwrap();
             close(name, &[found.value], &[boot["sr"][key].as_f64().unwrap()], 1e-8);
         }
     }

@@ -15,8 +15,19 @@ const BLOCK: usize = 256;
 /// Blocks of the sparse evidence that are worked on beside each other, if there are threads: each takes memory of its own.
 const LANES: usize = 4;
 
-/// The sparse log evidence with its gradient, the dictionary (m, D) (row-major, in the coordinates of the kernel) held
-/// where it is.
+/// What the evidence goes through.
+#[derive(Clone, Copy, Debug)]
+pub struct Through<'a> {
+    /// Elements (m, D), row-major, in the coordinates of the kernel.
+    pub dictionary: &'a [f64],
+    /// Which of the sparse evidences.
+    pub kind: Sparse,
+    /// What is added to the diagonal of K_mm, relative to v0; 0 for none. Give it 1e-6 where the dictionary stays while lengthscales
+    /// grow, or K_mm becomes singular.
+    pub jitter: f64,
+}
+
+/// The sparse log evidence with its gradient, the dictionary held where it is.
 ///
 /// ```text
 /// K_mm + jitter v0 I = L L',  phi_i = L^-1 (functional i of k_m),  S = sum phi phi',  A = S + sigma0^2 I,
@@ -25,8 +36,7 @@ const LANES: usize = 4;
 ///         - 1/(2 sigma0^2) sum_i (k(i, i) - phi_i' phi_i)                                 [T09]   (E9)
 /// ```
 /// Numbers refer to `docs/mathematics.md`; (E10) is the gradient.
-/// O(n m^2) time in blocks of rows, O(m^2) memory besides the problem. `jitter` is relative to v0; 0 for none. Give it
-/// 1e-6 where the dictionary stays while lengthscales grow, or K_mm becomes singular.
+/// O(n m^2) time in blocks of rows, O(m^2) memory besides the problem.
 ///
 /// # Errors
 /// Stopped (asked once every four blocks); not positive definite; not finite.
@@ -36,12 +46,10 @@ const LANES: usize = 4;
 pub fn sparse(
     problem: &Problem,
     hyper: &Hyperparameters,
-    dictionary: &[f64],
-    kind: Sparse,
-    jitter: f64,
+    through: Through<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Evidence, EvidenceError> {
-    let bound = Bound::new(problem, hyper, dictionary, kind, jitter, keep_going)?;
+    let bound = Bound::new(problem, hyper, through, keep_going)?;
     let mut lanes = bound.lanes();
     let (mut found, solved) = bound.value(&mut lanes)?;
     found.gradient = bound.gradient(&found, solved, lanes)?;
@@ -58,12 +66,10 @@ pub fn sparse(
 pub fn sparse_value(
     problem: &Problem,
     hyper: &Hyperparameters,
-    dictionary: &[f64],
-    kind: Sparse,
-    jitter: f64,
+    through: Through<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Evidence, EvidenceError> {
-    let bound = Bound::new(problem, hyper, dictionary, kind, jitter, keep_going)?;
+    let bound = Bound::new(problem, hyper, through, keep_going)?;
     let (found, _) = bound.value(&mut bound.lanes())?;
     found.checked()
 }
@@ -101,9 +107,7 @@ impl<'a> Bound<'a> {
     fn new(
         problem: &'a Problem,
         hyper: &'a Hyperparameters,
-        dictionary: &'a [f64],
-        kind: Sparse,
-        jitter: f64,
+        Through { dictionary, kind, jitter }: Through<'a>,
         keep_going: KeepGoing<'a>,
     ) -> Result<Self, EvidenceError> {
         go(keep_going)?;
