@@ -65,6 +65,8 @@ struct Prepared<'a> {
     rows: &'a Rows,
     inputs: &'a Inputs,
     dependence: &'a Dependence,
+    keep_going: KeepGoing<'a>,
+    allowance: &'a Allowance,
 }
 
 /// Select a model on the window and rebuild everything under it. Where the world has changed among the rows, and those since
@@ -221,19 +223,15 @@ fn select(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowance) -> R
     look(keep_going)?;
     let dependence = Dependence::new(&rows, &inputs, &settings.kinds(rows.dim));
     look(keep_going)?;
-    let prepared = Prepared { job, rows: &rows, inputs: &inputs, dependence: &dependence };
+    let prepared = Prepared { job, rows: &rows, inputs: &inputs, dependence: &dependence, keep_going, allowance };
     if settings.learns_heads() {
-        match by_heads::select(prepared, keep_going, allowance) {
+        match by_heads::select(prepared) {
             // Then rewards choose alone.
             Err(RefitError::NotEnough(Lack::DifferentHeads)) => {}
             found => return found,
         }
     }
-    if settings.selects_by_returns() {
-        by_returns::select(prepared, keep_going, allowance)
-    } else {
-        by_evidence::select(prepared, keep_going, allowance)
-    }
+    if settings.selects_by_returns() { by_returns::select(prepared) } else { by_evidence::select(prepared) }
 }
 
 /// Whether the rows say enough, and the settings are for such rows.

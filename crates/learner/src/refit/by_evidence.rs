@@ -9,7 +9,6 @@ use super::report::{AscentReport, Circumstances, DictionaryReport, HeldBound, Re
 use super::rule::Rule;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use super::{CATCH_UP_ROWS, Prepared, look};
-use crate::allowance::Allowance;
 use crate::batch::Given;
 use crate::math::dense::Matrix;
 use crate::math::evidence::KeepGoing;
@@ -31,12 +30,8 @@ const TARGETS_MOVED: f64 = 0.05;
 const TARGETS_MOVED_NOISE: f64 = 0.1;
 
 /// Select structure and hyperparameters by the evidence, and rebuild under them.
-pub(super) fn select(
-    prepared: Prepared<'_>,
-    keep_going: KeepGoing<'_>,
-    allowance: &Allowance,
-) -> Result<Candidate, RefitError> {
-    let Prepared { job, rows, inputs, dependence } = prepared;
+pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
+    let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let settings = &job.settings;
     let left_out = dependence.left_out();
     let returns = Returns::new(rows, &settings.rewards, settings.discount);
@@ -58,7 +53,7 @@ pub(super) fn select(
             linear: 0.0,
         };
         let search = &Search::new(settings, &data)?;
-        let round = Round { prepared, search, present, number, keep_going, allowance };
+        let round = Round { prepared, search, present, number };
         let found = round.ascend(best.take(), &mut tried)?;
         let hyperparameters = &found.hyperparameters();
         let (lambda, first) = (settings.first_lambda(), job.numbered_from());
@@ -99,15 +94,13 @@ struct Round<'a> {
     present: &'a Hyperparameters,
     /// From 1.
     number: usize,
-    keep_going: KeepGoing<'a>,
-    allowance: &'a Allowance,
 }
 
 impl Round<'_> {
     /// The best structure with its hyperparameters; `before` is the best of the round before.
     fn ascend(&self, before: Option<Found>, tried: &mut Tried) -> Result<Found, RefitError> {
-        let Self { search, present, number, keep_going, allowance, .. } = *self;
-        let Prepared { job, inputs, .. } = self.prepared;
+        let Self { prepared, search, present, number } = *self;
+        let Prepared { job, inputs, keep_going, allowance, .. } = prepared;
         let (settings, Tried { structures, ascents, evaluations }) = (&job.settings, tried);
         let mut note = |structure: &Structure, rows, found: &[Ascent]| {
             ascents.extend(AscentReport::of(number, structure, inputs.dim(), rows, found));
@@ -136,8 +129,8 @@ impl Round<'_> {
         tried: Tried,
         out_of_time: bool,
     ) -> Result<RefitReport, RefitError> {
-        let Self { search, present, keep_going, allowance, .. } = *self;
-        let Prepared { job, rows, inputs, dependence } = self.prepared;
+        let Self { prepared, search, present, .. } = *self;
+        let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
         let hyperparameters = &found.hyperparameters();
         let active = &found.ascent.active;
         let relevances = found.structure.relevances();

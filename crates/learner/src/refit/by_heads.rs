@@ -11,10 +11,10 @@ use super::report::{HeldBound, RefitReport, SplitReport, rebuilt_diagnostics};
 use super::rule::Rule;
 use super::search::EvidenceKind;
 use super::split::{self, Attempt, Beside, Split};
-use crate::allowance::{self, Allowance};
+use crate::allowance;
 use crate::batch::Given;
 use crate::heads::Head;
-use crate::math::evidence::{Best, KeepGoing, profiled_bests};
+use crate::math::evidence::{Best, profiled_bests};
 use crate::math::kernel::{Hyperparameters, Kernel};
 use crate::model::Model;
 use crate::settings::Settings;
@@ -59,12 +59,8 @@ struct Apart {
 ///
 /// # Errors
 /// [`super::Lack::DifferentHeads`] where no head varies, so that only the rewards can choose.
-pub(super) fn select(
-    prepared: Prepared<'_>,
-    keep_going: KeepGoing<'_>,
-    allowance: &Allowance,
-) -> Result<Candidate, RefitError> {
-    let Prepared { job, rows, inputs, dependence } = prepared;
+pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
+    let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let settings = &job.settings;
     let mut rule = Rule::of(settings, allowance);
     let present = &at_unit_scale(&rescaled(&job.current.hyperparameters, &job.current.inputs, inputs));
@@ -76,7 +72,7 @@ pub(super) fn select(
     allowance.spend(allowance::exact(&chosen.search.problem, false));
     let shared = profiled_bests(&chosen.search.problem, &chosen.found.hyperparameters().kernel, keep_going)?;
     let in_force = also.first().map(|second| [present.clone(), second.clone()]);
-    let kernels = kernels(prepared, (&chosen, &shared), in_force, keep_going, allowance)?;
+    let kernels = kernels(prepared, (&chosen, &shared), in_force)?;
     let found = kernels.found.clone();
     let ratios: Vec<f64> = if kernels.apart.is_some() {
         let bests = profiled_bests(&chosen.search.problem, &found.kernel, keep_going)?;
@@ -84,7 +80,7 @@ pub(super) fn select(
     } else {
         shared.iter().map(|best| best.ratio / unit).collect()
     };
-    let own = own(prepared, &chosen, &found.kernel, &ratios, keep_going, allowance)?;
+    let own = own(prepared, &chosen, &found.kernel, &ratios)?;
     let out_of_time = allowance.has_ended();
     let (lambda, first) = (own.lambda, job.numbered_from());
     // The dictionary is fine enough for half of the heads, and for the critic.
@@ -110,7 +106,7 @@ pub(super) fn select(
         Some(Beside { before, .. }) => Some(before),
         None => chosen.search.value(EvidenceKind::Exact, present, keep_going, allowance).ok().map(|e| e.value),
     };
-    let report = report(prepared, &model, (chosen, kernels), keep_going, allowance)?;
+    let report = report(prepared, &model, (chosen, kernels))?;
     let (selection, dictionary) = (own.selection, rule.report());
     let mut report = RefitReport { evidence_before, out_of_time, selection, dictionary, ..report };
     report.findings = rebuilt_diagnostics(&report, &model.hyperparameters(), inputs, dependence, job.room());
@@ -132,10 +128,8 @@ fn kernels(
     prepared: Prepared<'_>,
     (chosen, bests): (&Chosen, &[Best]),
     in_force: Option<[Hyperparameters; 2]>,
-    keep_going: KeepGoing<'_>,
-    allowance: &Allowance,
 ) -> Result<Kernels, RefitError> {
-    let Prepared { job, rows, inputs, dependence } = prepared;
+    let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let one = Kernels {
         found: at_unit_scale(&chosen.found.hyperparameters()),
         structure: chosen.found.structure.name.clone(),
@@ -177,15 +171,8 @@ fn kernels(
 }
 
 /// What the settings leave to the critic's own returns, `ratios` being noise to scale of the heads that chose.
-fn own(
-    prepared: Prepared<'_>,
-    chosen: &Chosen,
-    kernel: &Kernel,
-    ratios: &[f64],
-    keep_going: KeepGoing<'_>,
-    allowance: &Allowance,
-) -> Result<Own, RefitError> {
-    let Prepared { job, rows, inputs, dependence } = prepared;
+fn own(prepared: Prepared<'_>, chosen: &Chosen, kernel: &Kernel, ratios: &[f64]) -> Result<Own, RefitError> {
+    let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let settings = &job.settings;
     // A kernel in force may have columns from before: the returns choose them anew, and without such a choice there are none.
     let kernel = &Kernel { bias_variance: kernel.constant_variance(), columns: Vec::new(), ..kernel.clone() };
@@ -222,10 +209,8 @@ fn report(
     prepared: Prepared<'_>,
     model: &Model,
     (chosen, kernels): (Chosen, Kernels),
-    keep_going: KeepGoing<'_>,
-    allowance: &Allowance,
 ) -> Result<RefitReport, RefitError> {
-    let Prepared { job, rows, inputs, dependence } = prepared;
+    let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let Chosen { search, found, heads, structures, ascents, .. } = chosen;
     let alike = |d: usize| dependence.duplicates_of(d);
     let support = || search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, allowance);

@@ -10,19 +10,13 @@ use super::report::{AscentReport, RefitReport, rebuilt_diagnostics};
 use super::rule::Rule;
 use super::search::{EvidenceKind, Structure};
 use super::trial;
-use crate::allowance::Allowance;
 use crate::batch::Given;
-use crate::math::evidence::KeepGoing;
 use crate::math::optimise::Ascent;
 use crate::transition::Rows;
 
 /// Select by held-out returns, then rebuild under what was chosen.
-pub(super) fn select(
-    prepared: Prepared<'_>,
-    keep_going: KeepGoing<'_>,
-    allowance: &Allowance,
-) -> Result<Candidate, RefitError> {
-    let Prepared { job, rows, inputs, dependence } = prepared;
+pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
+    let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let settings = &job.settings;
     let left_out = dependence.left_out();
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);

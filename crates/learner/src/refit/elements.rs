@@ -183,45 +183,37 @@ impl Given<'_> {
         max: usize,
         keep_going: KeepGoing<'_>,
     ) -> Result<Vec<Compared>, BatchError> {
-        self.about(&self.settings.level_of(self.rows), |given| given.compare_about(rules, enough, max, keep_going))
-    }
-
-    fn compare_about(
-        &self,
-        rules: &[DictionaryBy],
-        enough: StoppingRule,
-        max: usize,
-        keep_going: KeepGoing<'_>,
-    ) -> Result<Vec<Compared>, BatchError> {
-        let split = (TAUGHT * self.rows.len() as f64) as usize;
-        let (mut taught, mut later) = (self.rows.without_rows(), self.rows.without_rows());
-        taught.extend(self.rows, 0..split);
-        later.extend(self.rows, split..self.rows.len());
-        let heads = asked(self.settings, self.hyperparameters.noise_variance);
-        let returns = complete_returns(&heads, &later);
-        if returns.iter().all(|known| relative_error(known, |_| 0.0).is_none()) {
-            return Ok(Vec::new());
-        }
-        let settings = Settings { heads: heads.clone(), ..self.settings.clone() };
-        let given = Given { settings: &settings, rows: &taught, ..*self };
-        let icd = given.select(enough, max, keep_going)?;
-        let judge = |&by: &DictionaryBy| {
-            let dictionary = given.select_by(by, &icd, keep_going)?;
-            let elements = dictionary.elements_len();
-            let mut model = given.model(dictionary, keep_going)?;
-            model.tune_heads()?;
-            let snapshot = model.sound_snapshot(false)?;
-            let found = snapshot.means_of_heads(&later.states, &snapshot.places_of_heads(&heads));
-            let mean = found.expect("states of rows are finite");
-            let errors: Vec<f64> = returns
-                .iter()
-                .enumerate()
-                .filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)] - heads[h].level))
-                .collect();
-            let error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
-            Ok(Compared { by, elements, error })
-        };
-        rules.iter().map(judge).collect()
+        self.about(&self.settings.level_of(self.rows), |of| {
+            let split = (TAUGHT * of.rows.len() as f64) as usize;
+            let (mut taught, mut later) = (of.rows.without_rows(), of.rows.without_rows());
+            taught.extend(of.rows, 0..split);
+            later.extend(of.rows, split..of.rows.len());
+            let heads = asked(of.settings, of.hyperparameters.noise_variance);
+            let returns = complete_returns(&heads, &later);
+            if returns.iter().all(|known| relative_error(known, |_| 0.0).is_none()) {
+                return Ok(Vec::new());
+            }
+            let settings = Settings { heads: heads.clone(), ..of.settings.clone() };
+            let given = Given { settings: &settings, rows: &taught, ..*of };
+            let icd = given.select(enough, max, keep_going)?;
+            let judge = |&by: &DictionaryBy| {
+                let dictionary = given.select_by(by, &icd, keep_going)?;
+                let elements = dictionary.elements_len();
+                let mut model = given.model(dictionary, keep_going)?;
+                model.tune_heads()?;
+                let snapshot = model.sound_snapshot(false)?;
+                let found = snapshot.means_of_heads(&later.states, &snapshot.places_of_heads(&heads));
+                let mean = found.expect("states of rows are finite");
+                let errors: Vec<f64> = returns
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)] - heads[h].level))
+                    .collect();
+                let error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
+                Ok(Compared { by, elements, error })
+            };
+            rules.iter().map(judge).collect()
+        })
     }
 }
 
