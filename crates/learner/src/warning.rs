@@ -332,22 +332,22 @@ impl Warner {
 
     /// What was followed up to here ends with its value, if it has far enough.
     fn arrive(&mut self, row: &Seen, value: Option<f64>) {
-        let mut k = 0;
-        while k < self.trials.len() {
+        let mut from = 0;
+        while let Some(k) = self.next_of(row.stream, from) {
             let trial = &mut self.trials[k];
-            if trial.stream != row.stream {
-                k += 1;
-                continue;
-            }
             trial.weight *= row.decay;
             let ends = trial.weight < WEIGHT_END || trial.weight.is_nan();
             if ends {
                 let trial = self.trials.swap_remove(k);
                 value.into_iter().for_each(|value| self.conclude(&trial, trial.weight * value));
-            } else {
-                k += 1;
             }
+            from = k + usize::from(!ends);
         }
+    }
+
+    /// Place of the first trial of a stream from place `from` on.
+    fn next_of(&self, stream: u32, from: usize) -> Option<usize> {
+        (from..self.trials.len()).find(|&k| self.trials[k].stream == stream)
     }
 
     /// Whether the row raises the alarm of its stream, or ends it. Returns whether it has been raised.
@@ -417,13 +417,10 @@ impl Warner {
         let now = self.on.iter_mut().find(|on| on.stream == row.stream);
         let on = now.is_some();
         now.into_iter().for_each(|on| on.last = self.rows);
-        let mut k = 0;
-        while k < self.trials.len() {
+        let mut from = 0;
+        while let Some(k) = self.next_of(row.stream, from) {
+            from = k;
             let trial = &mut self.trials[k];
-            if trial.stream != row.stream {
-                k += 1;
-                continue;
-            }
             if row.ratio != 1.0 || trial.rows == ROWS_MAX {
                 self.trials.swap_remove(k);
                 continue;
@@ -445,7 +442,7 @@ impl Warner {
                 let trial = self.trials.swap_remove(k);
                 self.conclude_at(&trial, 0.0, row.time);
             } else {
-                k += 1;
+                from += 1;
             }
         }
         if row.discount == 0.0 {

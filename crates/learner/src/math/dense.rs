@@ -87,9 +87,14 @@ pub fn multiply(out: ViewMut<'_>, keep: bool, alpha: f64, a: View<'_>, op_a: Op,
 
 /// A new matrix op(a) op(b).
 pub fn product(a: View<'_>, op_a: Op, b: View<'_>, op_b: Op) -> Matrix {
+    product_in(Matrix::zeros, a, op_a, b, op_b)
+}
+
+/// As [`product`], in a matrix from `zeros`, which makes one of that number of rows and columns.
+pub(super) fn product_in(zeros: fn(usize, usize) -> Matrix, a: View<'_>, op_a: Op, b: View<'_>, op_b: Op) -> Matrix {
     let rows = if op_a == Op::Plain { a.rows() } else { a.cols() };
     let cols = if op_b == Op::Plain { b.cols() } else { b.rows() };
-    let mut out = Matrix::zeros(rows, cols);
+    let mut out = zeros(rows, cols);
     multiply(out.view_mut(), false, 1.0, a, op_a, b, op_b);
     out
 }

@@ -479,7 +479,11 @@ impl Group {
         which: &[usize],
         accuracy: Accuracy,
     ) -> Matrix {
-        let mut out = self.solve_finite(gram, spectrum, running, ridges, which, accuracy);
+        let mut out = if self.bootstraps(running) {
+            self.solve_systems(gram, running, ridges, which, accuracy)
+        } else {
+            self.solve_by(spectrum, ridges, which)
+        };
         for (k, &h) in which.iter().enumerate() {
             let u = out.col_mut(k);
             if !(self.energy[h].is_finite() && self.target_sum[h].is_finite() && u.iter().all(|u| u.is_finite())) {
@@ -489,27 +493,28 @@ impl Group {
         out
     }
 
-    /// As [`Group::solve`], where every column is finite.
-    fn solve_finite(
+    /// As [`Group::solve`], where nothing is bootstrapped.
+    fn solve_by(&self, spectrum: &Spectrum, ridges: &[f64], which: &[usize]) -> Matrix {
+        let mut out = self.responses(which);
+        let mut images = transient::product(spectrum.vectors.view(), Op::Transposed, out.view(), Op::Plain);
+        for (k, &ridge) in ridges.iter().enumerate() {
+            let values = spectrum.values.iter();
+            images.col_mut(k).iter_mut().zip(values).for_each(|(b, value)| *b /= value + ridge);
+        }
+        multiply(out.view_mut(), false, 1.0, spectrum.vectors.view(), Op::Plain, images.view(), Op::Plain);
+        out
+    }
+
+    /// As [`Group::solve`], one LU decomposition for each ridge.
+    fn solve_systems(
         &self,
         gram: &Gram,
-        spectrum: &Spectrum,
         running: &Running,
         ridges: &[f64],
         which: &[usize],
         accuracy: Accuracy,
     ) -> Matrix {
         let m = self.response.rows();
-        if !self.bootstraps(running) {
-            let mut out = self.responses(which);
-            let mut images = transient::product(spectrum.vectors.view(), Op::Transposed, out.view(), Op::Plain);
-            for (k, &ridge) in ridges.iter().enumerate() {
-                let values = spectrum.values.iter();
-                images.col_mut(k).iter_mut().zip(values).for_each(|(b, value)| *b /= value + ridge);
-            }
-            multiply(out.view_mut(), false, 1.0, spectrum.vectors.view(), Op::Plain, images.view(), Op::Plain);
-            return out;
-        }
         let mut system = gram.matrix.clone();
         system.mirror_lower();
         add(&mut system, &self.closed.coupling, -1.0);

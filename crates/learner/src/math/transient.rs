@@ -1,6 +1,6 @@
 //! Memory for large matrices that come and go: it goes back to the system as soon as they do.
 
-use super::dense::{Matrix, Op, View, multiply};
+use super::dense::{Matrix, Op, View, product_in};
 
 /// Numbers from which on it is worth it: 1 MiB.
 const LARGE: usize = 1 << 17;
@@ -22,11 +22,7 @@ pub(crate) fn zeros(rows: usize, cols: usize) -> Matrix {
 
 /// A new matrix op(a) op(b).
 pub(crate) fn product(a: View<'_>, op_a: Op, b: View<'_>, op_b: Op) -> Matrix {
-    let rows = if op_a == Op::Plain { a.rows() } else { a.cols() };
-    let cols = if op_b == Op::Plain { b.cols() } else { b.rows() };
-    let mut out = zeros(rows, cols);
-    multiply(out.view_mut(), false, 1.0, a, op_a, b, op_b);
-    out
+    product_in(zeros, a, op_a, b, op_b)
 }
 
 #[cfg(test)]

@@ -360,15 +360,6 @@ impl<'a> ViewMut<'a> {
         Self { rows: data.len(), cols: 1, stride: data.len().max(1), data }
     }
 
-    /// Columns of length `rows` laid end to end.
-    ///
-    /// # Panics
-    /// If `data` does not hold `rows * cols` numbers.
-    pub fn from_columns(rows: usize, cols: usize, data: &'a mut [f64]) -> Self {
-        assert_eq!(data.len(), rows * cols, "column-major data of the wrong length");
-        Self { data, rows, cols, stride: rows.max(1) }
-    }
-
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

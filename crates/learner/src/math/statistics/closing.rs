@@ -50,27 +50,14 @@ impl BootstrapTerms {
         let gamma = chain.discount;
         for (j, &value) in phi.iter().enumerate() {
             axpy(self.coupling.col_mut(j), gamma * value, &chain.trace);
-            let scale = gamma * gamma * chain.weight_energy * value;
-            axpy(&mut self.energy.col_mut(j)[j..], scale, &phi[j..]);
         }
-        self.add_values(chain, phi);
-        for (h, &c) in chain.weighted_target.iter().enumerate() {
-            axpy(self.response.col_mut(h), gamma * c, phi);
-        }
+        self.add_bracket(chain, phi);
         axpy(&mut self.sum, gamma * chain.weight_sum, phi);
         self.chains += 1;
     }
 
-    /// E gains C g' + g C' where the chain has C, for g = gamma b of the bracket b (m,) that follows it.
-    fn add_values(&mut self, chain: &Chain, bracket: &[f64]) {
-        for (j, &value) in chain.value_trace.iter().enumerate() {
-            let column = &mut self.energy.col_mut(j)[j..];
-            axpy(column, chain.discount * bracket[j], &chain.value_trace[j..]);
-            axpy(column, chain.discount * value, &bracket[j..]);
-        }
-    }
-
-    /// What the bracket b (m,) that follows a chain adds to squared targets, and to nothing else: for g = gamma b,
+    /// What the bracket b (m,) that follows a chain adds to squared targets, and to nothing else: for g = gamma b, and C where the
+    /// chain has it,
     /// ```text
     /// h <- h + c g;   E <- E + C g' + g C' + d g g'                                             docs/mathematics.md (S14)
     /// ```
@@ -80,7 +67,11 @@ impl BootstrapTerms {
             let scale = gamma * gamma * chain.weight_energy * value;
             axpy(&mut self.energy.col_mut(j)[j..], scale, &bracket[j..]);
         }
-        self.add_values(chain, bracket);
+        for (j, &value) in chain.value_trace.iter().enumerate() {
+            let column = &mut self.energy.col_mut(j)[j..];
+            axpy(column, chain.discount * bracket[j], &chain.value_trace[j..]);
+            axpy(column, chain.discount * value, &bracket[j..]);
+        }
         for (h, &c) in chain.weighted_target.iter().enumerate() {
             axpy(self.response.col_mut(h), gamma * c, bracket);
         }
