@@ -5,7 +5,7 @@ use super::actions::input_names;
 use super::client::{Connection, daemon_named, with_critic};
 use super::given::{self, TABLES, TableOptions};
 use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
-use super::world::{AskedOptions, Given, LIVE_PATIENCE, Modelled, expression, live_facts, texts};
+use super::world::{AskedOptions, LIVE_PATIENCE, Modelled, TableRows, expression, live_facts, texts};
 use crate::learner::Settings;
 use crate::learner::heads::{Columns, Head, Place};
 use crate::snapshot::Snapshot;
@@ -124,7 +124,7 @@ impl Plan {
     }
 
     /// The rows, and the reward that is planned for.
-    fn read(&mut self) -> Result<(Given, Wanted), Failure> {
+    fn read(&mut self) -> Result<(TableRows, Wanted), Failure> {
         let Some(text) = self.table.take_reward() else {
             let given = self.given()?;
             if given.rows.rewards_per_row > 1 {
@@ -160,7 +160,7 @@ impl Plan {
     }
 
     /// The rows, and what a head sums as their reward: known everywhere where state and action say it, else learned from each row.
-    fn summed(&mut self, Head { name, cumulant, .. }: Head) -> Result<(Given, Wanted), Failure> {
+    fn summed(&mut self, Head { name, cumulant, .. }: Head) -> Result<(TableRows, Wanted), Failure> {
         if !cumulant.places().any(|place| matches!(place, Place::Reward(_))) {
             self.table.set_reward("0");
         }
@@ -193,10 +193,10 @@ impl Plan {
     }
 
     /// The rows. The codes of their texts are the model's.
-    fn given(&mut self) -> Result<Given, Failure> {
+    fn given(&mut self) -> Result<TableRows, Failure> {
         let table = self.table.read()?;
         self.table.take_categories(table.categories());
-        Given::of(&self.table, table, self.asked.actions, Some(self.discount()))
+        TableRows::of(&self.table, table, self.asked.actions, Some(self.discount()))
     }
 
     fn plan(&self, of: Modelled, wanted: Wanted) -> Result<Outcome, Failure> {
@@ -213,10 +213,14 @@ impl Plan {
     /// Let the model that is written say what its numbers are.
     fn call(&self, Outcome { wanted, of, planned }: &mut Outcome) -> Result<(), Failure> {
         let snapshot: &mut Snapshot = &mut planned.snapshot;
-        snapshot.inputs.names =
-            input_names(Some(of.names.clone()), of.rows.dim, &of.space, of.categories.of(of.rows.dim));
+        snapshot.inputs.names = input_names(
+            Some(of.table.names.clone()),
+            of.table.rows.dim,
+            &of.table.space,
+            of.table.categories.of(of.table.rows.dim),
+        );
         snapshot.reward_names = vec![wanted.text.chars().take(64).collect()];
-        (snapshot.offset, snapshot.transitions) = (of.rows.len() as u64, of.rows.len() as u64);
+        (snapshot.offset, snapshot.transitions) = (of.table.rows.len() as u64, of.table.rows.len() as u64);
         snapshot.time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         snapshot.table = self.table.mapping()?.to_text();
         Ok(())

@@ -6,7 +6,7 @@ use super::given::{self, TABLES, TableOptions, plural, read_states_as, unit_of, 
 use super::inspect::read_model;
 use super::output::{Progress, columns, facts, in_file, note, number, output, print, print_json};
 use super::policy;
-use super::world::{AskedOptions, Given, LIVE_PATIENCE, Modelled, expression, live_facts, texts};
+use super::world::{AskedOptions, LIVE_PATIENCE, Modelled, TableRows, expression, live_facts, texts};
 use crate::learner::act::{Actor, Exploration, Question};
 use crate::learner::action::{ActionSpace, Column};
 use crate::learner::off_policy::Policy;
@@ -102,7 +102,7 @@ impl Rollout {
             _ => self.table.read()?,
         };
         let path = &self.table.table;
-        let given = Given::of(&self.table, table, self.asked.actions, None)?;
+        let given = TableRows::of(&self.table, table, self.asked.actions, None)?;
         let shown = self.shown(&given)?;
         let progress = Progress::start("learning where rows lead");
         let acted = self.asked.actions.is_some();
@@ -112,7 +112,7 @@ impl Rollout {
         let shown: Vec<String> = found.shown.iter().map(|show| show.text.clone()).collect();
         let mut document = course_to_json(&found.led, Some(&found.reach), &shown, found.starts);
         document["model"] = of.document();
-        let labels = shown.iter().map(|text| label(&of.names, text)).collect();
+        let labels = shown.iter().map(|text| label(&of.table.names, text)).collect();
         self.tell(&Told { facts: of.facts(), labels, document, ends: of.ends(), checked: "held-out" }, out)
     }
 
@@ -204,7 +204,7 @@ impl Rollout {
     }
 
     /// What is predicted.
-    fn shown(&self, given: &Given) -> Result<Vec<Expression>, Failure> {
+    fn shown(&self, given: &TableRows) -> Result<Vec<Expression>, Failure> {
         let names: Vec<&str> = given.names.iter().map(|name| without_unit(name)).collect();
         // Codes of texts have no mean.
         let numbers: Vec<usize> = (0..names.len()).filter(|&d| given.categories.of(d).is_empty()).take(SHOWN).collect();
@@ -245,12 +245,12 @@ impl Rollout {
         let from = match &self.from {
             None => None,
             Some(file) => {
-                let names = of.names.iter().map(|name| without_unit(name).to_owned()).collect();
-                let columns = Columns { names, categories: of.categories.clone(), ..Columns::default() };
-                Some(read_states_as(file, &columns, of.rows.dim, "table")?)
+                let names = of.table.names.iter().map(|name| without_unit(name).to_owned()).collect();
+                let columns = Columns { names, categories: of.table.categories.clone(), ..Columns::default() };
+                Some(read_states_as(file, &columns, of.table.rows.dim, "table")?)
             }
         };
-        let starts = from.as_ref().map_or(begin.len(), |states| states.len() / of.rows.dim);
+        let starts = from.as_ref().map_or(begin.len(), |states| states.len() / of.table.rows.dim);
         let (model, at) = self.tables(of, acting, from, &begin)?;
         let motion = model.motion().map_err(fault)?;
         let led = of.dynamics.led(&motion, &at, &functions, (self.steps, of.ends())).map_err(fault)?;
@@ -269,13 +269,16 @@ impl Rollout {
         let fault = |e: WorldError| in_file(&self.table.table, e);
         let at_c = of.dynamics.after().states();
         let at = |states: &[f64], policy: &Policy, places: &[usize]| {
-            let entries = policy.entries(places, states, &of.space)?;
+            let entries = policy.entries(places, states, &of.table.space)?;
             of.dynamics.acting(entries.inputs, entries.actions, entries.shares).map_err(fault)
         };
         if let Acting::File(file) = acting {
-            let policy =
-                policy::read(file, (of.columns.actions.width, of.categories.of(of.rows.dim)), self.asked.actions)?;
-            policy.check(of.rows.len(), &of.space).map_err(|fault| in_file(file, fault))?;
+            let policy = policy::read(
+                file,
+                (of.table.columns.actions.width, of.table.categories.of(of.table.rows.dim)),
+                self.asked.actions,
+            )?;
+            policy.check(of.table.rows.len(), &of.table.space).map_err(|fault| in_file(file, fault))?;
             return Ok((at(&at_c, &policy, &of.answered())?, at(&of.states_of(begin), &policy, begin)?));
         }
         let each = |states: &[f64]| {
@@ -287,8 +290,8 @@ impl Rollout {
 
     /// What acts in these states.
     fn answers(&self, acting: &Acting, states: &[f64], of: &Modelled) -> Result<Policy, Failure> {
-        let dim = of.rows.dim;
-        let discrete = of.space.choices() > 0;
+        let dim = of.table.rows.dim;
+        let discrete = of.table.space.choices() > 0;
         match acting {
             Acting::Same | Acting::File(_) => {
                 let values = vec![0.0; states.len() / dim];
@@ -296,14 +299,14 @@ impl Rollout {
             }
             Acting::Server(path) => {
                 let patience = Duration::from_secs(self.policy_timeout);
-                policy::ask(path, (states, dim), of.columns.actions.width, self.asked.actions, patience)
+                policy::ask(path, (states, dim), of.table.columns.actions.width, self.asked.actions, patience)
             }
             Acting::Model(actor, path) => {
                 let same = |a: &ActionSpace, b: &ActionSpace| (a.choices(), a.numbers()) == (b.choices(), b.numbers());
-                if !same(actor.space(), &of.space) {
+                if !same(actor.space(), &of.table.space) {
                     return Err(in_file(path, "its actions are others than --actions says"));
                 }
-                let mut taken = Column { width: of.space.numbers(), values: Vec::new() };
+                let mut taken = Column { width: of.table.space.numbers(), values: Vec::new() };
                 for state in states.chunks_exact(dim) {
                     let exploration = Exploration::Greedy;
                     let question = Question {

@@ -6,7 +6,7 @@ use super::given::{self, TableOptions, plural, without_unit};
 use super::output::{in_file, number};
 use crate::learner::action::{ActionColumns, ActionSpace};
 use crate::learner::allowance::Allowance;
-use crate::learner::off_policy::{count, folds};
+use crate::learner::off_policy::{count, first_rows, folds};
 use crate::math::embedding::StateKind;
 use crate::math::returns::chains;
 use crate::table::{Categories, Table};
@@ -97,15 +97,7 @@ pub(super) fn texts(list: &Value) -> Vec<String> {
 
 /// A model of the transition, and the rows that it has learned.
 pub(super) struct Modelled {
-    pub(super) rows: Rows,
-    pub(super) columns: ActionColumns,
-    pub(super) space: ActionSpace,
-    /// What the state variables are called, with their units.
-    pub(super) names: Vec<String>,
-    /// The texts of state variables, and behind them of actions.
-    pub(super) categories: Categories,
-    /// (n,) episode of each row.
-    pub(super) episodes: Vec<u32>,
+    pub(super) table: TableRows,
     /// (n,) the row that continues each.
     pub(super) follows: Vec<Option<usize>>,
     /// (n, D + A), row-major.
@@ -122,16 +114,19 @@ pub(super) struct Modelled {
 }
 
 /// What the rows of a table say, before anything is learned.
-pub(super) struct Given {
+pub(super) struct TableRows {
     pub(super) rows: Rows,
     pub(super) columns: ActionColumns,
     pub(super) space: ActionSpace,
+    /// What the state variables are called, with their units.
     pub(super) names: Vec<String>,
+    /// The texts of state variables, and behind them of actions.
     pub(super) categories: Categories,
+    /// (n,) episode of each row.
     pub(super) episodes: Vec<u32>,
 }
 
-impl Given {
+impl TableRows {
     /// Of a table with these actions; without a `kind` there is one action, and the model is of the policy that acted. `discount`
     /// is the one that counts, if one does.
     pub(super) fn of(
@@ -188,14 +183,14 @@ impl WorldOptions {
     pub(super) fn learn(
         &self,
         path: &Path,
-        given: Given,
+        table: TableRows,
         (acted, answered): (bool, bool),
         seed: u64,
     ) -> Result<Modelled, Failure> {
-        let inputs = given.inputs(path, acted)?;
-        let Given { rows, columns, space, names, categories, episodes } = given;
-        let (follows, held) = (chains(&rows), held(&rows, &episodes, seed));
-        let normal = Normal::of(&inputs, rows.dim, &space, &categories.kinds(rows.dim));
+        let inputs = table.inputs(path, acted)?;
+        let TableRows { ref rows, ref space, ref categories, ref episodes, .. } = table;
+        let (follows, held) = (chains(rows), held(rows, episodes, seed));
+        let normal = Normal::of(&inputs, rows.dim, space, &categories.kinds(rows.dim));
         let elements = (self.model_elements, self.model_successors);
         let transitions = Transitions {
             inputs: &inputs,
@@ -205,29 +200,13 @@ impl WorldOptions {
         };
         let of = Chained { rows: transitions, follows: &follows };
         let allowance = &Allowance::unlimited();
-        let choosing = Choosing { of, held: &held, space: &space, elements, seed, keep_going: &|| true, allowance };
+        let choosing = Choosing { of, held: &held, space, elements, seed, keep_going: &|| true, allowance };
         let choice = choosing.choose(&normal).map_err(|e| in_file(path, e))?;
         let usable = |i: usize| !answered || follows[i].is_some();
         let learned = choice.widths.learn(&normal, &transitions, elements, &usable);
         let (world, places) = learned.map_err(|e| in_file(path, e))?;
         let dynamics = world.solve(choice.widths.ridge, LOST_MAX).map_err(|e| in_file(path, e))?;
-        Ok(Modelled {
-            rows,
-            columns,
-            space,
-            names,
-            categories,
-            episodes,
-            follows,
-            inputs,
-            held,
-            normal,
-            choice,
-            elements,
-            world,
-            dynamics,
-            places,
-        })
+        Ok(Modelled { table, follows, inputs, held, normal, choice, elements, world, dynamics, places })
     }
 }
 
@@ -253,9 +232,9 @@ impl Modelled {
     pub(super) fn transitions(&self) -> Transitions<'_> {
         Transitions {
             inputs: &self.inputs,
-            successors: &self.rows.next_states,
-            rewards: &self.rows.rewards,
-            terminated: &self.rows.terminated,
+            successors: &self.table.rows.next_states,
+            rewards: &self.table.rows.rewards,
+            terminated: &self.table.rows.terminated,
         }
     }
 
@@ -263,7 +242,7 @@ impl Modelled {
     pub(super) fn known(&self) -> Known<'_> {
         Known {
             dynamics: &self.dynamics,
-            space: &self.space,
+            space: &self.table.space,
             rows: self.transitions(),
             errors: (self.transitions(), 1.0),
         }
@@ -271,19 +250,17 @@ impl Modelled {
 
     /// Whether any row ends.
     pub(super) fn ends(&self) -> bool {
-        self.rows.terminated.contains(&true)
+        self.table.rows.terminated.contains(&true)
     }
 
     /// First row of each episode.
     pub(super) fn starts(&self) -> Vec<usize> {
-        let mut seen = vec![false; count(&self.episodes)];
-        let first = |&i: &usize| !std::mem::replace(&mut seen[self.episodes[i] as usize], true);
-        (0..self.episodes.len()).filter(first).collect()
+        first_rows(&self.table.episodes)
     }
 
     /// States (k, D) of rows.
     pub(super) fn states_of(&self, places: &[usize]) -> Vec<f64> {
-        places.iter().flat_map(|&i| self.rows.state(i).to_vec()).collect()
+        places.iter().flat_map(|&i| self.table.rows.state(i).to_vec()).collect()
     }
 
     /// The rows in which a policy has been asked about the elements of C.
@@ -301,7 +278,7 @@ impl Modelled {
         functions: &dyn Fn(&[f64]) -> Vec<f64>,
         (count, steps): (usize, usize),
     ) -> Result<Reach, Failure> {
-        let (out, others): (Vec<usize>, Vec<usize>) = (0..self.rows.len()).partition(|&i| self.held[i]);
+        let (out, others): (Vec<usize>, Vec<usize>) = (0..self.table.rows.len()).partition(|&i| self.held[i]);
         let transitions = self.transitions();
         let part = Part::of(&transitions, &others);
         let learned = self.choice.widths.learn(&self.normal, &part.rows(), self.elements, &|_| true);
@@ -315,7 +292,7 @@ impl Modelled {
     /// What it is made of, for people.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let widths = &self.choice.widths;
-        let lengths = widths.states.iter().zip(&self.normal.states.scale).zip(&self.names);
+        let lengths = widths.states.iter().zip(&self.normal.states.scale).zip(&self.table.names);
         let length = |(d, ((length, scale), name)): (usize, ((&f64, &f64), &String))| {
             let is_category = self.normal.kinds.get(d) == Some(&StateKind::Category);
             let length = if is_category { "category".to_owned() } else { number(length * scale) };
@@ -325,7 +302,11 @@ impl Modelled {
         vec![
             (
                 "model of".to_owned(),
-                format!("{}, {}", plural(self.rows.len(), "transition"), plural(count(&self.episodes), "episode")),
+                format!(
+                    "{}, {}",
+                    plural(self.table.rows.len(), "transition"),
+                    plural(count(&self.table.episodes), "episode")
+                ),
             ),
             (
                 "elements".to_owned(),
@@ -346,13 +327,13 @@ impl Modelled {
         let widths = &self.choice.widths;
         let lengths: Vec<f64> = widths.states.iter().zip(&self.normal.states.scale).map(|(l, s)| l * s).collect();
         json!({
-            "transitions": self.rows.len(),
-            "episodes": count(&self.episodes),
+            "transitions": self.table.rows.len(),
+            "episodes": count(&self.table.episodes),
             "elements": self.dynamics.before().len(),
             "successors": self.dynamics.after().len(),
             "lost": self.world.lost(),
             "lengthscales": lengths,
-            "names": self.names,
+            "names": self.table.names,
             "ratio": widths.ratio,
             "action_lengthscale": widths.action,
             "noise_variance": widths.ridge,

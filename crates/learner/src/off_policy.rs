@@ -12,7 +12,7 @@ mod fitted;
 mod learned;
 mod policy;
 
-pub use fitted::{Findings, Fitted, Judged, Taught, count, folds, part, shuffled};
+pub use fitted::{Findings, Fitted, Judged, Taught, count, first_rows, folds, part, shuffled};
 pub use learned::{ELEMENTS_MAX, Learned, learn};
 pub use policy::{Entries, Fault, Policy};
 

@@ -122,22 +122,18 @@ pub(super) fn is_grouped(text: &str) -> bool {
 
 /// What a word for true or false says, as programs write it in several languages.
 pub(super) fn truth(text: &str) -> Option<bool> {
-    let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
-    match () {
-        () if is(&["true", "wahr", "vrai", "verdadero", "verdadeiro", "vero"]) => Some(true),
-        () if is(&["false", "falsch", "faux", "falso"]) => Some(false),
-        () => None,
-    }
+    which(text, &["true", "wahr", "vrai", "verdadero", "verdadeiro", "vero"], &["false", "falsch", "faux", "falso"])
 }
 
 /// The same of a flag, which may also be said as people say it.
 pub(super) fn yes_or_no(text: &str) -> Option<bool> {
+    which(text, &["yes", "y", "t", "on", "ja", "oui"], &["no", "n", "f", "off", "nein", "non"]).or_else(|| truth(text))
+}
+
+/// Whether the text is one of `yes` or one of `no`, in capitals or not.
+fn which(text: &str, yes: &[&str], no: &[&str]) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
-    match () {
-        () if is(&["yes", "y", "t", "on", "ja", "oui"]) => Some(true),
-        () if is(&["no", "n", "f", "off", "nein", "non"]) => Some(false),
-        () => truth(text),
-    }
+    if is(yes) { Some(true) } else { is(no).then_some(false) }
 }
 
 /// Whether a cell says nothing, or says in a word that no category is called by that something is missing.

@@ -3,7 +3,7 @@
 use super::{By, Evaluate};
 use crate::commands::Failure;
 use crate::commands::output::in_file;
-use crate::commands::world::Given;
+use crate::commands::world::TableRows;
 use crate::learner::action::ActionSpace;
 use crate::learner::off_policy::{Estimate, Judged, Policy};
 use crate::table::Categories;
@@ -23,7 +23,7 @@ pub(super) fn add(
     let Some(policy) = &judged.policy else {
         return Err(Failure::usage("--by model needs what the policy does in the state of each transition: --policy"));
     };
-    let given = Given {
+    let given = TableRows {
         names: names.unwrap_or_else(|| (0..judged.rows.dim).map(state_name).collect()),
         rows: judged.rows.clone(),
         columns: judged.columns.clone(),
@@ -35,7 +35,7 @@ pub(super) fn add(
     let of = evaluate.world.learn(path, given, (true, true), evaluate.seed)?;
     let starts = of.starts();
     let at = |policy: &Policy, places: &[usize], states: &[f64]| {
-        let entries = policy.entries(places, states, &of.space)?;
+        let entries = policy.entries(places, states, &of.table.space)?;
         of.dynamics.acting(entries.inputs, entries.actions, entries.shares).map_err(|e| in_file(path, e))
     };
     let model = at(policy, &of.answered(), &of.dynamics.after().states())?;

@@ -33,6 +33,13 @@ pub fn count(episodes: &[u32]) -> usize {
     episodes.iter().max().map_or(0, |&last| last as usize + 1)
 }
 
+/// First row of each episode.
+pub fn first_rows(episodes: &[u32]) -> Vec<usize> {
+    let mut seen = vec![false; count(episodes)];
+    let first = |&i: &usize| !std::mem::replace(&mut seen[episodes[i] as usize], true);
+    (0..episodes.len()).filter(first).collect()
+}
+
 /// Put episodes into `folds` groups of about the same number, at random by `seed`: the group of each row.
 ///
 /// # Panics
@@ -257,37 +264,21 @@ impl Judged {
     ) -> Result<(Vec<f64>, Vec<f64>), Fault> {
         let (mut v, mut q) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
         for some in places.chunks(ROWS_AT_ONCE) {
-            let (values, acted) = self.values_of_some(model, space, policy, some)?;
-            v.extend(values);
-            q.extend(acted);
+            let (mut inputs, mut shares, mut acted) = (Vec::new(), Vec::new(), Vec::new());
+            for &i in some {
+                policy.inputs(i, self.rows.state(i), space, &mut |input, share| {
+                    inputs.extend_from_slice(input);
+                    shares.push((v.len(), share));
+                })?;
+                v.push(0.0);
+                acted.extend_from_slice(self.rows.state(i));
+                let action = self.columns.actions.row(i).unwrap_or_default();
+                space.append(action, &mut acted).map_err(|message| Fault { row: Some(i), message })?;
+            }
+            let found = model.evaluate(&inputs, Ask::MEAN)?.mean;
+            shares.iter().zip(found.column(0).iter()).for_each(|(&(k, share), value)| v[k] += share * value);
+            q.extend(model.evaluate(&acted, Ask::MEAN)?.mean.column(0).iter());
         }
-        Ok((v, q))
-    }
-
-    fn values_of_some(
-        &self,
-        model: &Snapshot,
-        space: &ActionSpace,
-        policy: &Policy,
-        places: &[usize],
-    ) -> Result<(Vec<f64>, Vec<f64>), Fault> {
-        let (mut inputs, mut shares) = (Vec::new(), Vec::new());
-        for (k, &i) in places.iter().enumerate() {
-            policy.inputs(i, self.rows.state(i), space, &mut |input, share| {
-                inputs.extend_from_slice(input);
-                shares.push((k, share));
-            })?;
-        }
-        let mut v = vec![0.0; places.len()];
-        let found = model.evaluate(&inputs, Ask::MEAN)?.mean;
-        shares.iter().zip(found.column(0).iter()).for_each(|(&(k, share), value)| v[k] += share * value);
-        let mut acted = Vec::new();
-        for &i in places {
-            acted.extend_from_slice(self.rows.state(i));
-            let action = self.columns.actions.row(i).unwrap_or_default();
-            space.append(action, &mut acted).map_err(|message| Fault { row: Some(i), message })?;
-        }
-        let q = model.evaluate(&acted, Ask::MEAN)?.mean.column(0).iter().copied().collect();
         Ok((v, q))
     }
 
@@ -324,20 +315,13 @@ impl Judged {
             .collect())
     }
 
-    /// First row of each episode.
-    fn starts(&self) -> Vec<usize> {
-        let mut seen = vec![false; count(&self.episodes)];
-        let first = |&i: &usize| !std::mem::replace(&mut seen[self.episodes[i] as usize], true);
-        (0..self.episodes.len()).filter(first).collect()
-    }
-
     /// The mean of V over the rows where episodes begin, and the second of the two parts of its error: how V varies between starts,
     /// and what the rows leave open of the mean itself:
     /// ```text
     /// Var = s^2 / n + sum w_i w_j k(z_i, z_j) - k' C k        k = sum w_i k_m(z_i), over inputs z_i of weight w_i
     /// ```
     fn start_value(&self, model: &Snapshot, space: &ActionSpace, policy: &Policy) -> Result<(Estimate, f64), Fault> {
-        let starts = self.starts();
+        let starts = first_rows(&self.episodes);
         let (v, _) = self.values(model, space, policy, &starts)?;
         let n = v.len() as f64;
         let value = v.iter().sum::<f64>() / n;
