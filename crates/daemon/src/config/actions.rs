@@ -1,6 +1,6 @@
 //! Settings of critics of action values: their actions, and whose action follows a row.
 
-use super::setting::{Setting, When, expect, one_of, read};
+use super::setting::{Setting, When, expect, named, one_of, read, word_of};
 use crate::learner::action::{ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
 use crate::learner::{DriftSensitivity, Lambda, Settings};
 use crate::math::kernel::NoiseModel;
@@ -123,19 +123,17 @@ pub(super) const SUCCESSOR: Setting<Settings> = Setting {
            as well as is known: fitted Q iteration over the critic's last 50000 rows, repeated every improve_rows rows.",
     get: |settings| {
         let successor = settings.action_value.as_ref()?.successor;
-        SUCCESSORS.iter().find(|(_, known)| *known == successor).map(|(word, _)| toml::Value::from(*word))
+        word_of(&SUCCESSORS, successor)
     },
     set: |settings, value| {
-        let text: String = read(value)?;
-        let found = SUCCESSORS.iter().find(|(word, _)| *word == text);
-        let (_, successor) = found.ok_or_else(|| one_of(SUCCESSORS.iter().map(|(word, _)| *word)))?;
-        if *successor == Successor::Improve && settings.drift_sensitivity == DriftSensitivity::Normal {
+        let successor = named(&SUCCESSORS, value)?;
+        if successor == Successor::Improve && settings.drift_sensitivity == DriftSensitivity::Normal {
             // Values that improve are no change of the world.
             settings.drift_sensitivity = DriftSensitivity::Off;
         }
         let of = of(settings);
-        of.successor = *successor;
-        of.trace = if *successor == Successor::Sarsa { Trace::OnPolicy } else { Trace::Retrace };
+        of.successor = successor;
+        of.trace = if successor == Successor::Sarsa { Trace::OnPolicy } else { Trace::Retrace };
         Ok(())
     },
     check: check_successor,
@@ -150,13 +148,10 @@ pub(super) const TRACE: Setting<Settings> = Setting {
            sarsa lambda = \"auto\" is 0.",
     get: |settings| {
         let trace = settings.action_value.as_ref()?.trace;
-        TRACES.iter().find(|(_, known)| *known == trace).map(|(word, _)| toml::Value::from(*word))
+        word_of(&TRACES, trace)
     },
     set: |settings, value| {
-        let text: String = read(value)?;
-        let found = TRACES.iter().find(|(word, _)| *word == text);
-        let (_, trace) = found.ok_or_else(|| one_of(TRACES.iter().map(|(word, _)| *word)))?;
-        of(settings).trace = *trace;
+        of(settings).trace = named(&TRACES, value)?;
         Ok(())
     },
     check: |_| Ok(()),

@@ -30,6 +30,27 @@ pub(super) fn read<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T
     T::deserialize(ValueDeserializer::from(value)).map_err(|e| format!("cannot be read: {}", e.message()))
 }
 
+/// The word for a value.
+pub(super) fn word_of<T: Copy + PartialEq>(words: &[(&str, T)], value: T) -> Option<toml::Value> {
+    words.iter().find(|(_, known)| *known == value).map(|(word, _)| toml::Value::from(*word))
+}
+
+/// What a word stands for.
+pub(super) fn named<T: Copy>(words: &[(&str, T)], value: Spanned<DeValue<'_>>) -> Result<T, String> {
+    let text: String = read(value)?;
+    let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+    found.ok_or_else(|| one_of(words.iter().map(|(word, _)| *word)))
+}
+
+/// A number, or none where the value is this word instead. Another word is an error: the value must be `number` or this one.
+pub(super) fn number_or(word: &str, number: &str, value: Spanned<DeValue<'_>>) -> Result<Option<f64>, String> {
+    match value.get_ref() {
+        DeValue::String(text) if text.as_ref() == word => Ok(None),
+        DeValue::String(_) => Err(format!("must be {number} or \"{word}\"")),
+        _ => read(value).map(Some),
+    }
+}
+
 pub(super) fn written(value: &impl Serialize) -> Option<toml::Value> {
     toml::Value::try_from(value).ok()
 }

@@ -1,7 +1,7 @@
 //! Every setting: key, meaning, range, and when a change takes effect.
 
 pub(super) use super::setting::{Setting, When};
-use super::setting::{expect, one_of, read, written};
+use super::setting::{expect, named, number_or, one_of, read, word_of, written};
 use super::{ConfigParts, Limits, LogFormat, actions, alarms, head_setting, mean};
 use crate::access::Allow;
 use crate::keys::decode;
@@ -14,7 +14,6 @@ use crate::math::kernel::{NoiseModel, Profile};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use toml::de::DeValue;
 
 /// A setting that is stored as the file writes it.
 macro_rules! setting {
@@ -42,17 +41,8 @@ macro_rules! choice {
             key: $key,
             when: When::$when,
             help: $help,
-            get: |parts| {
-                $words.iter().find(|(_, value)| *value == parts.$field).map(|(word, _)| toml::Value::from(*word))
-            },
-            set: |parts, value| {
-                let text: String = read(value)?;
-                match $words.iter().find(|(word, _)| *word == text) {
-                    Some((_, value)) => parts.$field = *value,
-                    None => return Err(one_of($words.iter().map(|(word, _)| *word))),
-                }
-                Ok(())
-            },
+            get: |parts| word_of(&$words, parts.$field),
+            set: |parts, value| named(&$words, value).map(|value| parts.$field = value),
             check: |_| Ok(()),
         }
     };
@@ -441,11 +431,8 @@ pub(super) static CRITIC: [Setting<Settings>; 47] = [
             })
         },
         set: |settings, value| {
-            settings.lambda = match value.get_ref() {
-                DeValue::String(text) if text.as_ref() == "auto" => Lambda::Auto,
-                DeValue::String(_) => return Err("must be a number from 0 to 1 or \"auto\"".into()),
-                _ => Lambda::Fixed(read(value)?),
-            };
+            let fixed = number_or("auto", "a number from 0 to 1", value)?;
+            settings.lambda = fixed.map_or(Lambda::Auto, Lambda::Fixed);
             Ok(())
         },
         check: |settings| match settings.lambda {
@@ -472,11 +459,8 @@ pub(super) static CRITIC: [Setting<Settings>; 47] = [
                by one, and each refresh of the weights (refresh_rows) solves the whole system.",
         get: |settings| Some(settings.forgetting.map_or_else(|| toml::Value::from("off"), toml::Value::from)),
         set: |settings, value| {
-            settings.forgetting = match value.get_ref() {
-                DeValue::String(text) if text.as_ref() == "off" => None,
-                DeValue::String(_) => return Err("must be a number of rows, at least 1, or \"off\"".into()),
-                _ => Some(read(value)?).filter(|&rows| rows != f64::INFINITY),
-            };
+            let rows = number_or("off", "a number of rows, at least 1,", value)?;
+            settings.forgetting = rows.filter(|&rows| rows != f64::INFINITY);
             Ok(())
         },
         check: |settings| settings.forgetting.as_ref().map_or(Ok(()), within(1.0..=1e15)),
@@ -499,11 +483,7 @@ pub(super) static CRITIC: [Setting<Settings>; 47] = [
                the newest ones.",
         get: |settings| Some(settings.policy_discount.map_or_else(|| toml::Value::from("auto"), toml::Value::from)),
         set: |settings, value| {
-            settings.policy_discount = match value.get_ref() {
-                DeValue::String(text) if text.as_ref() == "auto" => None,
-                DeValue::String(_) => return Err("must be a number above 0, at most 1, or \"auto\"".into()),
-                _ => Some(read(value)?),
-            };
+            settings.policy_discount = number_or("auto", "a number above 0, at most 1,", value)?;
             Ok(())
         },
         check: |settings| {
