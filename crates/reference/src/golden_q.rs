@@ -1,11 +1,8 @@
 //! Reference cases of tests/golden-q.
 
-use crate::{TESTS, numbers};
+use crate::{TESTS, with_kernel};
 use criticd_learner::action::{ActionSpace, ActionValue};
-use criticd_learner::math::dictionary::Dictionary;
-use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
-use criticd_learner::snapshot::Inputs;
 use criticd_learner::{Lambda, Settings, VarianceKind};
 use serde_json::Value;
 
@@ -30,12 +27,6 @@ pub fn action_value(case: &Value) -> Option<ActionValue> {
 
 /// A model with the case's kernel and dictionary that has learned nothing.
 pub fn empty(case: &Value, variance: VarianceKind) -> Model {
-    let kernel = &case["kernel"];
-    let number = |key: &str| kernel[key].as_f64().unwrap();
-    let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
-    let dim = numbers(&case["dictionary"][0]).len();
-    let mut dictionary = Dictionary::from_elements(kernel.clone(), dim, &numbers(&case["dictionary"])).unwrap();
-    dictionary.close();
     let settings = Settings {
         action_value: action_value(case),
         discount: case["discount"].as_f64().unwrap(),
@@ -45,7 +36,5 @@ pub fn empty(case: &Value, variance: VarianceKind) -> Model {
         estimate_scale: false,
         ..Settings::default()
     };
-    let noise_variance = case["noise_variance"].as_f64().unwrap();
-    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
-    Model::with_dictionary(settings, Inputs::identity(dim), &hyperparameters, dictionary)
+    with_kernel(case, settings)
 }

@@ -2,15 +2,13 @@
 //! expects.
 
 use crate::golden_heads::half_life;
-use crate::{TESTS, numbers};
+use crate::{TESTS, numbers, with_kernel};
 use criticd_learner::math::dense::Matrix;
-use criticd_learner::math::dictionary::Dictionary;
-use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::math::statistics::{BootstrapTerms, Running, Statistics};
 use criticd_learner::merge::{Coordinator, Message, Version};
 use criticd_learner::model::{Model, Sums};
 use criticd_learner::removal::{Offsets, Place, Placed, Selector, Touched, resolve};
-use criticd_learner::snapshot::{Ask, Inputs};
+use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings, VarianceKind};
 use serde_json::{Map, Value, json};
@@ -113,12 +111,6 @@ pub fn removed(case: &Value) -> Offsets {
 
 /// A model of one head of the case that has learned nothing.
 pub fn empty(case: &Value, head: &Value) -> Model {
-    let kernel = &case["kernel"];
-    let number = |key: &str| kernel[key].as_f64().unwrap();
-    let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
-    let dim = numbers(&case["dictionary"][0]).len();
-    let mut dictionary = Dictionary::from_elements(kernel.clone(), dim, &numbers(&case["dictionary"])).unwrap();
-    dictionary.close();
     let settings = Settings {
         rewards: vec![head["reward"].as_u64().unwrap_or(0) as usize],
         discount: head["discount"].as_f64().unwrap(),
@@ -129,9 +121,7 @@ pub fn empty(case: &Value, head: &Value) -> Model {
         estimate_scale: false,
         ..Settings::default()
     };
-    let noise_variance = case["noise_variance"].as_f64().unwrap();
-    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
-    let mut model = Model::with_dictionary(settings, Inputs::identity(dim), &hyperparameters, dictionary);
+    let mut model = with_kernel(case, settings);
     model.keep_targets();
     model
 }

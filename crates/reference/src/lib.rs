@@ -5,7 +5,11 @@ pub mod golden_q;
 pub mod golden_remove_merge;
 pub mod golden_world;
 
+use criticd_learner::Settings;
+use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -42,6 +46,19 @@ pub fn numbers(value: &Value) -> Vec<f64> {
         Value::Array(items) => items.iter().flat_map(numbers).collect(),
         other => vec![other.as_f64().unwrap_or_else(|| panic!("{other} is not a number"))],
     }
+}
+
+/// A model with the kernel, the noise and the dictionary of a case, which has learned nothing.
+pub fn with_kernel(case: &Value, settings: Settings) -> Model {
+    let kernel = &case["kernel"];
+    let number = |key: &str| kernel[key].as_f64().unwrap();
+    let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
+    let dim = numbers(&case["dictionary"][0]).len();
+    let mut dictionary = Dictionary::from_elements(kernel.clone(), dim, &numbers(&case["dictionary"])).unwrap();
+    dictionary.close();
+    let noise_variance = case["noise_variance"].as_f64().unwrap();
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
+    Model::with_dictionary(settings, Inputs::identity(dim), &hyperparameters, dictionary)
 }
 
 /// The folder `tests` of the repository.
