@@ -124,12 +124,6 @@ impl Connection {
         }
         Ok(reply)
     }
-
-    /// The reply to a request for long work on a critic, which may take `longest` if `wait` asks for its end.
-    fn ask_to_work(&self, op: &str, critic: Option<&str>, wait: bool, longest: Duration) -> Result<Value, ClientError> {
-        let patience = if wait { longest } else { self.timeout() };
-        self.connect()?.ask(op, with_critic(json!({"wait": wait}), critic), patience)
-    }
 }
 
 /// A daemon that may or may not run: by its data directory, or by its control endpoint if it runs on this machine.
@@ -199,23 +193,39 @@ pub(super) fn with_critic(mut fields: Value, critic: Option<&str>) -> Value {
     fields
 }
 
-/// Start a refit (model selection) in a running daemon
+/// Work on a critic that a running daemon is to begin.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  criticd refit --wait\n  criticd refit --critic energy")]
-pub(crate) struct Refit {
+struct Work {
     #[command(flatten)]
     connection: Connection,
     /// Which critic [default: the first]
     #[arg(long, value_name = "NAME")]
     critic: Option<String>,
-    /// Wait for the end of the refit and print its outcome
+    /// Wait for its end and print the outcome
     #[arg(long)]
     wait: bool,
 }
 
+impl Work {
+    /// Ask for it: the answer, which says the outcome after at most `longest`.
+    fn begin(&self, op: &str, longest: Duration) -> Result<Value, ClientError> {
+        let Self { connection, critic, wait } = self;
+        let patience = if *wait { longest } else { connection.timeout() };
+        connection.connect()?.ask(op, with_critic(json!({"wait": wait}), critic.as_deref()), patience)
+    }
+}
+
+/// Start a refit (model selection) in a running daemon
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  criticd refit --wait\n  criticd refit --critic energy")]
+pub(crate) struct Refit {
+    #[command(flatten)]
+    work: Work,
+}
+
 impl Refit {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let reply = self.connection.ask_to_work("refit", self.critic.as_deref(), self.wait, REFIT)?;
+        let reply = self.work.begin("refit", REFIT)?;
         let generation = &reply["generation"];
         let why = || reply["reason"].as_str().unwrap_or("no reason given");
         match reply["outcome"].as_str() {
@@ -235,18 +245,12 @@ impl Refit {
 #[command(after_help = "Examples:\n  criticd rebuild --wait\n  criticd rebuild --critic energy")]
 pub(crate) struct Rebuild {
     #[command(flatten)]
-    connection: Connection,
-    /// Which critic [default: the first]
-    #[arg(long, value_name = "NAME")]
-    critic: Option<String>,
-    /// Wait for its end and print the outcome
-    #[arg(long)]
-    wait: bool,
+    work: Work,
 }
 
 impl Rebuild {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let reply = self.connection.ask_to_work("rebuild", self.critic.as_deref(), self.wait, REBUILD)?;
+        let reply = self.work.begin("rebuild", REBUILD)?;
         match reply["outcome"].as_str() {
             Some("adopted") => print(&format!("rebuilt: generation {} is in use\n", reply["generation"])),
             Some("rejected") => Err(Failure::new(reply["reason"].as_str().unwrap_or("the rebuild failed"))),

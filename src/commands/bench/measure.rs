@@ -113,9 +113,18 @@ pub(super) fn one_thread(
 
 /// A daemon with all its threads and sockets, and a sender on the same machine.
 pub(super) fn whole(case: &Case, messages: &[Vec<u8>], seconds: f64, scratch: &Scratch) -> Result<Whole, Failure> {
-    let directory = scratch.empty("daemon")?;
-    let daemon = Daemon::start(case.config(&directory)?)?;
-    let outcome = loaded(&daemon, case, messages, seconds);
+    with_daemon(case, scratch, "daemon", |daemon| loaded(daemon, case, messages, seconds))
+}
+
+/// What is found of a daemon in a directory of this name, which is stopped then.
+fn with_daemon<T>(
+    case: &Case,
+    scratch: &Scratch,
+    name: &str,
+    of: impl FnOnce(&Daemon) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let daemon = Daemon::start(case.config(&scratch.empty(name)?)?)?;
+    let outcome = of(&daemon);
     daemon.stop();
     outcome
 }
@@ -205,11 +214,7 @@ pub(super) fn socket_queries(
     seconds: f64,
     scratch: &Scratch,
 ) -> Result<Answers, Failure> {
-    let directory = scratch.empty("queries")?;
-    let daemon = Daemon::start(case.config(&directory)?)?;
-    let outcome = asked(&daemon, case, messages, seconds);
-    daemon.stop();
-    outcome
+    with_daemon(case, scratch, "queries", |daemon| asked(daemon, case, messages, seconds))
 }
 
 fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Answers, Failure> {
