@@ -28,7 +28,7 @@ use crate::learner::mean::Mean;
 use crate::learner::model::Model;
 use crate::learner::period::period;
 use crate::learner::refit::{Compared, RefitReport};
-use crate::learner::{Alarm, Lambda, LinearColumns, Settings, VarianceKind};
+use crate::learner::{Alarm, KernelKind, Lambda, LinearColumns, Settings, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{Evidence, KeepGoing};
 use crate::math::kernel::{Metric, NoiseModel, Profile};
@@ -37,7 +37,7 @@ use crate::table::Table;
 use crate::transition::{Rows, state_name};
 use crate::whole_file::Output;
 use crate::wire;
-use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
+use choices::{EvidenceChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use report::Report;
 use stages::Stages;
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ pub(crate) struct Fit {
     /// Kernel: isotropic (one lengthscale), ard (one for each state variable, and directions across them where these predict
     /// better), factor or factor:K (directions, K of them), or auto (whichever of these the data support, without irrelevant variables) [default: ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
-    kernel: Option<KernelChoice>,
+    kernel: Option<KernelKind>,
     /// Decay of the kernel with distance: matern52 (value functions with kinks, or gaussian where that predicts better) or
     /// gaussian (smooth ones)
     /// [default: matern52; with --no-optimise the file's]
@@ -613,11 +613,11 @@ impl Fit {
         }
         self.check_noise(hyperparameters.noise, rows)?;
         let metric = &hyperparameters.kernel.metric;
-        let same_kernel = match &self.kernel {
-            None | Some(KernelChoice::Auto) => true,
-            Some(KernelChoice::Isotropic) => matches!(metric, Metric::Isotropic(_)),
-            Some(KernelChoice::Ard) => matches!(metric, Metric::Ard(_)),
-            Some(KernelChoice::Factor(k)) => {
+        let same_kernel = match self.kernel {
+            None | Some(KernelKind::Auto) => true,
+            Some(KernelKind::Isotropic) => matches!(metric, Metric::Isotropic(_)),
+            Some(KernelKind::Ard) => matches!(metric, Metric::Ard(_)),
+            Some(KernelKind::Factor(k)) => {
                 matches!(metric, Metric::Factor { factors, .. } if k.is_none_or(|k| k == factors.len()))
             }
         };

@@ -8,15 +8,6 @@ use crate::math::embedding::StateKind;
 use crate::math::kernel::NoiseModel;
 use crate::table::Table;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum KernelChoice {
-    Isotropic,
-    Ard,
-    /// With how many directions, if that was said.
-    Factor(Option<usize>),
-    Auto,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum NoiseChoice {
     Correlated,
@@ -52,27 +43,16 @@ pub(super) enum SensitivityChoice {
     High,
 }
 
-pub(super) fn kernel(text: &str) -> Result<KernelChoice, String> {
+pub(super) fn kernel(text: &str) -> Result<KernelKind, String> {
     match text {
-        "isotropic" => Ok(KernelChoice::Isotropic),
-        "ard" => Ok(KernelChoice::Ard),
-        "auto" => Ok(KernelChoice::Auto),
-        "factor" => Ok(KernelChoice::Factor(None)),
+        "isotropic" => Ok(KernelKind::Isotropic),
+        "ard" => Ok(KernelKind::Ard),
+        "auto" => Ok(KernelKind::Auto),
+        "factor" => Ok(KernelKind::Factor(None)),
         _ => match text.strip_prefix("factor:").map(str::parse) {
-            Some(Ok(k)) if k > 0 => Ok(KernelChoice::Factor(Some(k))),
+            Some(Ok(k)) if k > 0 => Ok(KernelKind::Factor(Some(k))),
             _ => Err("isotropic, ard, factor, factor:K or auto".into()),
         },
-    }
-}
-
-impl KernelChoice {
-    pub(super) fn kind(&self) -> KernelKind {
-        match *self {
-            Self::Isotropic => KernelKind::Isotropic,
-            Self::Ard => KernelKind::Ard,
-            Self::Factor(k) => KernelKind::Factor(k),
-            Self::Auto => KernelKind::Auto,
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::held_out;
 use super::super::output::{in_file, number};
-use super::choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice};
+use super::choices::{EvidenceChoice, NoiseChoice, SelectionChoice};
 use super::{Failure, Fit, Fitted, WHITE_LAMBDA, constants, finish};
 use crate::learner::allowance::Allowance;
 use crate::learner::batch::Given;
@@ -40,7 +40,7 @@ impl Fit {
             Some(choice) => choice.sensitivity(),
         };
         let settings = Settings {
-            kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
+            kernel: self.kernel.unwrap_or(defaults.kernel),
             noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             // The rules are compared below, without a budget and all of them.

@@ -150,7 +150,7 @@ pub(super) fn select(
     };
     let defaults = Settings::default();
     let settings = Settings {
-        kernel: fit.kernel.as_ref().map_or(defaults.kernel, super::KernelChoice::kind),
+        kernel: fit.kernel.unwrap_or(defaults.kernel),
         tolerance: fit.dictionary.tolerance.unwrap_or(defaults.tolerance),
         estimate_scale: true,
         centred: true,
