@@ -414,21 +414,19 @@ mod tests {
             search_starts: 1,
             ..Settings::default()
         };
-        let (mut rows, mut window) = (Rows::new(1, 1), Window::new(1, 1, 200));
-        for i in 0..200 {
-            let [state, next] = [i, i + 1].map(|i| (0.7 * f64::from(i)).sin());
-            let end = !goes_on && i % 20 == 19;
-            rows.states.push(state);
-            rows.next_states.push(next);
-            rows.rewards.push(state);
-            rows.discounts.push(f64::NAN);
-            rows.ratios.push(1.0);
-            rows.streams.push(0);
-            rows.terminated.push(false);
-            rows.truncated.push(end);
-            rows.starts_chain.push(i == 0 || !goes_on && i % 20 == 0);
-        }
-        window.extend(&rows, 0..rows.len());
+        let (n, state) = (200, |i: usize| (0.7 * i as f64).sin());
+        let window = Window::of(&Rows {
+            states: (0..n).map(state).collect(),
+            next_states: (1..=n).map(state).collect(),
+            rewards: (0..n).map(state).collect(),
+            discounts: vec![f64::NAN; n],
+            ratios: vec![1.0; n],
+            streams: vec![0; n],
+            terminated: vec![false; n],
+            truncated: (0..n).map(|i| !goes_on && i % 20 == 19).collect(),
+            starts_chain: (0..n).map(|i| i == 0 || !goes_on && i % 20 == 0).collect(),
+            ..Rows::new(1, 1)
+        });
         let mut learner = Learner::new(settings, None);
         learner.step(&window);
         let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
