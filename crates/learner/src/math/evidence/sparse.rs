@@ -49,11 +49,7 @@ pub fn sparse(
     through: Through<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Evidence, EvidenceError> {
-    let bound = Bound::new(problem, hyper, through, keep_going)?;
-    let mut lanes = bound.lanes();
-    let (mut found, solved) = bound.value(&mut lanes)?;
-    found.gradient = bound.gradient(&found, solved, lanes)?;
-    found.checked()
+    Bound::new(problem, hyper, through, keep_going)?.with_gradient()
 }
 
 /// The sparse log evidence alone, at about a third of the price of [`sparse`].
@@ -69,9 +65,7 @@ pub fn sparse_value(
     through: Through<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Evidence, EvidenceError> {
-    let bound = Bound::new(problem, hyper, through, keep_going)?;
-    let (found, _) = bound.value(&mut bound.lanes())?;
-    found.checked()
+    Bound::new(problem, hyper, through, keep_going)?.without_gradient()
 }
 
 /// A dictionary under one kernel, and the problem that it is to explain.
@@ -159,6 +153,18 @@ impl<'a> Bound<'a> {
             prior += lane.prior;
         }
         Ok((s, p, prior))
+    }
+
+    fn without_gradient(&self) -> Result<Evidence, EvidenceError> {
+        let (found, _) = self.value(&mut self.lanes())?;
+        found.checked()
+    }
+
+    fn with_gradient(&self) -> Result<Evidence, EvidenceError> {
+        let mut lanes = self.lanes();
+        let (mut found, solved) = self.value(&mut lanes)?;
+        found.gradient = self.gradient(&found, solved, lanes)?;
+        found.checked()
     }
 
     /// (E6) and (E9), without the gradient.
