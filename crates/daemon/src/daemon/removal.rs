@@ -239,10 +239,7 @@ impl Found {
             return;
         }
         let from = first + known as u64;
-        if let Some(place) = self.removed.ended.iter().position(|&stream| stream == taken.stream) {
-            self.removed.ended.remove(place);
-            self.removed.starts.insert(from..from + 1);
-        }
+        self.removed.go_on(taken.stream, from);
         if let Some(rows) = &mut self.rows {
             let numbers = known..taken.batch.len();
             rows.push(taken.stream, &taken.starts_chain[numbers.clone()], &taken.batch, numbers, from);

@@ -96,6 +96,16 @@ pub struct RemovedRows {
     pub reason: Option<String>,
 }
 
+impl RemovedRows {
+    /// A row of a stream stays at `offset`, behind those that are gone: it begins a chain if it is the stream's first one since.
+    pub fn go_on(&mut self, stream: u32, offset: u64) {
+        if let Some(place) = self.ended.iter().position(|&ended| ended == stream) {
+            self.ended.remove(place);
+            self.starts.insert(offset..offset + 1);
+        }
+    }
+}
+
 /// A request to an advisor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {

@@ -147,17 +147,9 @@ impl Core {
         if window.start() > found.end {
             return Ok(None);
         }
-        let mut first_rows = Vec::new();
         for (rows, range, first) in window.since(found.end) {
-            for (i, offset) in range.clone().zip(first..) {
-                if let Some(place) = found.removed.ended.iter().position(|&stream| stream == rows.streams[i]) {
-                    found.removed.ended.swap_remove(place);
-                    first_rows.push(offset);
-                }
-            }
+            range.zip(first..).for_each(|(i, offset)| found.removed.go_on(rows.streams[i], offset));
         }
-        found.removed.ended.sort_unstable();
-        first_rows.iter().for_each(|&offset| found.removed.starts.insert(offset..offset + 1));
         if let Some(rows) = &mut found.rows {
             rows.join(window, found.end);
         }
