@@ -9,7 +9,7 @@ mod climb;
 pub mod elements;
 mod error;
 mod first_guess;
-pub mod heads;
+pub mod head_kernel;
 mod job;
 mod periods;
 mod rebuild;

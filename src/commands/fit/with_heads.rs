@@ -9,7 +9,7 @@ use crate::learner::allowance::Allowance;
 use crate::learner::batch::Given;
 use crate::learner::heads::{self, Columns, Head};
 use crate::learner::model::Model;
-use crate::learner::refit::heads::HeadSelection;
+use crate::learner::refit::head_kernel::HeadSelection;
 use crate::learner::refit::split::{Attempt, Split};
 use crate::learner::refit::{self, RefitError};
 use crate::learner::{Lambda, SelectionKind, Settings};
@@ -164,7 +164,7 @@ pub(super) fn select(
     let allowance = &Allowance::of_seconds(fit.budget);
     let threads = fit.threads();
     let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
-    let run = || refit::heads::select(&settings, rows, names.clone(), &|| true, allowance);
+    let run = || refit::head_kernel::select(&settings, rows, names.clone(), &|| true, allowance);
     let selected = pool.as_ref().map_or_else(run, |pool| pool.install(run)).map_err(|e| match e {
         RefitError::NotEnough(what) => {
             in_file(&fit.table.table, format!("nothing to select a model by: {}", wire::lack(what)))

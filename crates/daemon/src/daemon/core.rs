@@ -19,7 +19,7 @@ pub(super) mod caller;
 mod checkpoints;
 mod critic_status;
 mod drift;
-pub(super) mod heads;
+pub(super) mod head_changes;
 pub(crate) mod intake;
 mod plot;
 mod ports;
@@ -207,7 +207,7 @@ impl Core {
             core.apply_ahead(now);
         }
         core.apply(now);
-        core.intake.set_demands(heads::demands(&core.state));
+        core.intake.set_demands(head_changes::demands(&core.state));
         for index in 0..core.given_up.len() {
             if let Some(why) = core.state.why_halted(index).map(str::to_owned) {
                 core.give_up(index, &why, now);
@@ -529,7 +529,7 @@ impl Core {
     /// Apply the group that has been stored, if there is one: the critics learn its rows.
     pub fn apply(&mut self, now: Now) {
         let Some(group) = self.stored.take() else { return };
-        let with_other_heads = heads::changed_by(&group.records);
+        let with_other_heads = head_changes::changed_by(&group.records);
         let applied = self.state.apply(group).expect("what was admitted behind a state can be applied to it");
         self.intake.reuse_rows(applied.rows);
         self.answer_advised(applied.advised);

@@ -14,7 +14,7 @@ use super::{Columns, Cumulant, Head, SharedHeads, Verified, Weighting};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
 use crate::math::forgetting::Forgetting;
-use crate::math::heads::{Gram, Group, HeadStatistics, Observed, Spectrum, Targets};
+use crate::math::head_sums::{Gram, Group, HeadStatistics, Observed, Spectrum, Targets};
 use crate::math::kernel::Kernel;
 use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;

@@ -2,7 +2,7 @@
 
 use super::verified::PAIRS_MAX;
 use super::{Bank, Continuation, Head, Rate, Weighting};
-use crate::math::heads::{CUTS_TOGETHER, TOGETHER};
+use crate::math::head_sums::{CUTS_TOGETHER, TOGETHER};
 use crate::math::statistics::{Chain, TRACE_STEP};
 
 const NUMBER: usize = size_of::<f64>();

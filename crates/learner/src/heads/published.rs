@@ -6,7 +6,7 @@ use super::verified::Verdict;
 use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
 use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;
-use crate::math::heads::Spectrum;
+use crate::math::head_sums::Spectrum;
 use crate::math::posterior::SolveError;
 use crate::math::statistics::Running;
 use crate::math::transient;

@@ -11,7 +11,7 @@
 
 use crate::math::backfill::difference_residual;
 use crate::math::dense::{Matrix, axpy, axpy_single, dot};
-use crate::math::heads::Spectrum;
+use crate::math::head_sums::Spectrum;
 use crate::math::kernel::Kernel;
 use crate::math::posterior::Scale;
 use crate::math::raw;

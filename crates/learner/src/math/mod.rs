@@ -43,7 +43,7 @@ pub mod exp;
 pub mod forgetting;
 pub mod form;
 pub(crate) mod golden;
-pub mod heads;
+pub mod head_sums;
 pub mod hull;
 pub mod inflation;
 pub mod kernel;

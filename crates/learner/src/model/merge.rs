@@ -2,7 +2,7 @@
 
 use super::Model;
 use crate::math::dense::{Matrix, axpy};
-use crate::math::heads::HeadStatistics;
+use crate::math::head_sums::HeadStatistics;
 use crate::math::posterior::Posterior;
 use crate::math::statistics::{BootstrapTerms, Cut, Statistics};
 use crate::transition::Rows;

@@ -3,7 +3,7 @@
 use super::Prepared;
 use super::error::RefitError;
 use super::first_guess::{initial_hyperparameters, rescaled};
-use super::heads::{Asked, Chosen, HeadSelection, at_unit_scale, median};
+use super::head_kernel::{Asked, Chosen, HeadSelection, at_unit_scale, median};
 use super::job::Candidate;
 use super::rebuild::{look_again, plausible, rebuild, rebuild_for, report_of_rebuilt};
 use super::referee::{self, Choice, Question, SelectionReport};

@@ -3,7 +3,7 @@
 //! Incomplete Cholesky (ICD) covers the states; the other rules also use returns or rewards ([`crate::math::pursuit`]).
 //! Errors of returns decide between them: a dictionary that covers nothing makes V flat and TD errors small, docs/mathematics.md (D12).
 
-use super::heads::targets;
+use super::head_kernel::targets;
 use super::report::Compared;
 use crate::batch::{BatchError, Given, Selection, nodes};
 use crate::heads::{Bank, Counted, Cumulant, Head, Rate, counting_all, counting_most};

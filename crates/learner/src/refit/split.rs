@@ -2,7 +2,7 @@
 
 use super::climb::Climb;
 use super::error::RefitError;
-use super::heads::{HeadSelection, at_unit_scale, learned, median, returns, standardised};
+use super::head_kernel::{HeadSelection, at_unit_scale, learned, median, returns, standardised};
 use super::search::{Data, EvidenceKind, Search, chosen_rows};
 use crate::allowance::{self, Allowance};
 use crate::heads::{Counted, Cumulant, Head, Rate, counting_all};

@@ -7,7 +7,7 @@ use criticd_learner::heads::{Cumulant, Head, Rate};
 use criticd_learner::labels::Labels;
 use criticd_learner::math::dictionary::StoppingRule;
 use criticd_learner::model::Model;
-use criticd_learner::refit::heads::{HeadSelection, select, targets};
+use criticd_learner::refit::head_kernel::{HeadSelection, select, targets};
 use criticd_learner::refit::split::{Attempt, split};
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;

@@ -426,7 +426,7 @@ fn returns_are_closed_by_the_heads_themselves() {
         let (rows, asked) = (rows(&case), heads(&case));
         let mut model = empty(&case, Settings { heads: asked.clone(), ..settings(&case) });
         learn(&mut model, &rows, 60);
-        let found = criticd_learner::refit::heads::targets(&asked, &rows, &model.snapshot(false).unwrap());
+        let found = criticd_learner::refit::head_kernel::targets(&asked, &rows, &model.snapshot(false).unwrap());
         for (h, head) in asked.iter().enumerate() {
             let of = &expected[head.name.as_str()];
             assert_close(&format!("{name}, {}: targets", head.name), found.col(h), &of["targets"]);
@@ -463,7 +463,7 @@ fn a_kernel_that_heads_choose_has_the_union_of_what_matters() {
     ];
     let settings = Settings { discount: 0.0, heads: asked, search_starts: 2, ..Settings::default() };
     let chosen =
-        criticd_learner::refit::heads::select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
+        criticd_learner::refit::head_kernel::select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
     let relevance = chosen.hyperparameters.kernel.metric.relevance(3);
     assert!(relevance[0] > 10.0 * relevance[2] && relevance[1] > 10.0 * relevance[2], "{relevance:?}");
     // An event that never happens in any row says nothing, and is left out.
@@ -691,7 +691,7 @@ fn heads_are_split_where_two_kernels_pay() {
             kernel: KernelKind::Isotropic,
             ..Settings::default()
         };
-        let shared = refit::heads::select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
+        let shared = refit::head_kernel::select(&settings, &rows, None, &|| true, &Allowance::unlimited()).unwrap();
         let found = refit::split::split(&settings, &rows, &shared, &|| true, &Allowance::unlimited()).unwrap();
         (shared.hyperparameters.kernel.metric.relevance(2)[0], found)
     };

@@ -1,6 +1,6 @@
 //! What `status` says of one critic.
 
-use super::{Core, alarms, heads, status};
+use super::{Core, alarms, head_changes, status};
 use crate::board::Judged;
 use crate::wire::status::CriticStatus;
 
@@ -22,7 +22,7 @@ impl Core {
             rebuild: self.rebuilds.status(&learner.settings().name),
             held_out_error: self.refits.held_out_error(index),
             adoption_pause_ms: self.refits.pauses(index),
-            heads: heads::status(learner, self.publisher.board().get(index).as_deref()),
+            heads: head_changes::status(learner, self.publisher.board().get(index).as_deref()),
             reward_names: self.publisher.board().reward_names(learner.settings()),
             alarms: alarms::status(learner, self.state.streams()),
             trust,

@@ -95,7 +95,7 @@ impl Intake {
         let end = state.end().offset;
         let names = known_names(state, &config);
         Self {
-            demands: super::heads::demands(state),
+            demands: super::head_changes::demands(state),
             config,
             streams: state.streams().clone(),
             shape: state.shape(),

@@ -100,7 +100,7 @@ pub(in crate::daemon) fn contradiction(config: &Config, (dim, rewards): (usize, 
 /// The field that heads of the settings need and a retained row lacks, with a remedy; none if no row lacks one.
 pub(super) fn lacking_columns(config: &Config, state: &State) -> Option<String> {
     let demands = Demands::of(config.critics.iter().flat_map(|critic| &critic.heads));
-    let what = super::heads::lacking(state.window(), &demands)?;
+    let what = super::head_changes::lacking(state.window(), &demands)?;
     Some(format!(
         "{what}, which `heads` ask for. Nothing has been changed. Take these heads out, or choose another data_dir for other rows"
     ))

@@ -7,7 +7,7 @@ use super::super::as_of::{AsOfError, group_then, model_then, state_behind, turn}
 use super::super::bounds::PAGED_MAX;
 use super::super::core::Caller;
 use super::super::core::caller::{stopped, unreadable};
-use super::super::core::heads::names_beside;
+use super::super::core::head_changes::names_beside;
 use super::super::recovery::RecoverError;
 use super::large::LargeQuery;
 use super::{model_of_head, piece, prepared};

@@ -3,7 +3,7 @@
 use super::{Bank, Solution, TUNED_FROM, has_solution, in_single_precision, unsolved};
 use crate::heads::Head;
 use crate::math::dense::{Accuracy, Matrix};
-use crate::math::heads::{Group, Named, Observed, Spectrum};
+use crate::math::head_sums::{Group, Named, Observed, Spectrum};
 use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
 use std::collections::HashMap;
