@@ -504,7 +504,7 @@ mod policies {
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum WrittenOffsets {
         One(Option<u64>),
         All(BTreeSet<(u64, Option<u32>)>),
     }
@@ -512,9 +512,9 @@ mod policies {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<BTreeSet<(u64, Option<u32>)>, D::Error> {
-        Ok(match Written::deserialize(deserializer)? {
-            Written::One(offset) => offset.into_iter().map(|offset| (offset, None)).collect(),
-            Written::All(offsets) => offsets,
+        Ok(match WrittenOffsets::deserialize(deserializer)? {
+            WrittenOffsets::One(offset) => offset.into_iter().map(|offset| (offset, None)).collect(),
+            WrittenOffsets::All(offsets) => offsets,
         })
     }
 }

@@ -26,10 +26,10 @@ macro_rules! wide {
     ($(#[$about:meta])* fn $name:ident($simd:ident, $($argument:ident: $kind:ty),*) -> $out:ty $body:block) => {
         $(#[$about])*
         fn $name<'a>($($argument: $kind),*) -> $out {
-            struct Op<'a> {
+            struct Dispatched<'a> {
                 $($argument: $kind),*
             }
-            impl<'a> WithSimd for Op<'a> {
+            impl<'a> WithSimd for Dispatched<'a> {
                 type Output = $out;
 
                 #[inline(always)]
@@ -38,7 +38,7 @@ macro_rules! wide {
                     $body
                 }
             }
-            ARCH.dispatch(Op { $($argument),* })
+            ARCH.dispatch(Dispatched { $($argument),* })
         }
     };
 }

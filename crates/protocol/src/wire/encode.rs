@@ -300,7 +300,7 @@ pub fn encode_values(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> Ve
 /// What is published under `snapshot.<critic>` instead of a snapshot of more than the allowed `bytes`.
 pub fn encode_announcement(snapshot: &Snapshot, bytes: usize) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Body<'a> {
+    struct AnnouncementBody<'a> {
         r#type: &'static str,
         critic: &'a str,
         generation: u64,
@@ -310,7 +310,7 @@ pub fn encode_announcement(snapshot: &Snapshot, bytes: usize) -> Vec<u8> {
     }
     let Snapshot { critic, generation, revision, offset, .. } = snapshot;
     let (generation, revision, offset) = (*generation, *revision, *offset);
-    join([version(), to_map(&Body { r#type: "announcement", critic, generation, revision, offset, bytes })])
+    join([version(), to_map(&AnnouncementBody { r#type: "announcement", critic, generation, revision, offset, bytes })])
 }
 
 /// What changed since the last publication of the same generation, the payload under `weights.<critic>`: everything but
@@ -339,13 +339,13 @@ pub fn encode_weights(snapshot: &Snapshot, known_rows: usize, variance: bool) ->
 /// If they hold one of those.
 pub fn encode_event(kind: &str, time: f64, details: &Map<String, Value>) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Body<'a> {
+    struct EventBody<'a> {
         r#type: &'static str,
         event: &'a str,
         time: f64,
     }
     assert_free(details, &["v", "type", "event", "time"]);
-    join([version(), to_map(&Body { r#type: "event", event: kind, time }), to_map(details)])
+    join([version(), to_map(&EventBody { r#type: "event", event: kind, time }), to_map(details)])
 }
 
 /// The payload under `status`.
@@ -489,11 +489,11 @@ fn envelope(id: &Id, ok: bool) -> Vec<u8> {
 
 fn request_head(id: u64, op: &str) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Head<'a> {
+    struct OpHead<'a> {
         id: u64,
         op: &'a str,
     }
-    to_map(&Head { id, op })
+    to_map(&OpHead { id, op })
 }
 
 /// A request for the answers of a policy in states (n, `dim`), as a [`crate::policy::PolicyClient`] sends it.
